@@ -1,0 +1,74 @@
+# What a developer runs. `make` lists the targets; CONTRIBUTING.md explains them.
+#
+# Another Python:  make test PYTHON=python3.13 VENV=.venv-3.13
+# Some tests:      make test ARGS="tests/search_space -k log"
+
+PYTHON ?= python3
+VENV ?= .venv
+PYTHON_OLDEST ?= python3.11
+VENV_OLDEST ?= .venv-oldest
+UV ?= uv
+ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := -m pip --disable-pip-version-check --quiet install
+LOCK_OPTIONS := --generate-hashes --no-emit-index-url --no-header --no-annotate $(ARGS)
+
+# The wrapper of pyright would ask a server for a newer release on every run.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help env demo test test-oldest lint format bench lock
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+env: $(VENV)/.installed ## make the environment in .venv (PYTHON, VENV)
+
+demo: env ## search a small model on the embedded digits
+	$(BIN)/paceline search examples/digits.py $(ARGS)
+
+test: env ## run the tests (ARGS go to pytest)
+	$(BIN)/python -m pytest $(ARGS)
+
+test-oldest: $(VENV_OLDEST)/.installed ## run the tests on the oldest releases supported
+	$(VENV_OLDEST)/bin/python -m pytest $(ARGS)
+
+lint: env ## ruff, pyright, and the directions of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+
+format: env ## let ruff lay out the code and mend what it safely can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: env ## compare search speed with other tuners (ARGS go to the benchmark)
+	$(BIN)/python benchmarks/search_speed.py $(ARGS)
+
+lock: ## work the locks out anew; ARGS=--upgrade takes the newest releases
+	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 \
+		$(LOCK_OPTIONS) -o requirements/dev.lock > /dev/null
+	$(UV) pip compile requirements/oldest.in --python-version 3.11 \
+		$(LOCK_OPTIONS) -o requirements/oldest.lock > /dev/null
+
+# An environment is made from scratch when its lock changes, so that nothing the lock dropped lingers.
+# The package itself is installed in place: a change of the code needs no new install.
+$(VENV)/.locked: requirements/dev.lock
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; (3, 11) <= sys.version_info < (3, 14) or \
+		sys.exit("Paceline needs Python 3.11 to 3.13, found " + v + "; try: make PYTHON=python3.12")'
+	@echo "making $(VENV) from requirements/dev.lock; this takes a minute"
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python $(PIP) --require-hashes -r requirements/dev.lock
+	touch $@
+
+$(VENV_OLDEST)/.locked: requirements/oldest.lock
+	$(PYTHON_OLDEST) -m venv --clear $(VENV_OLDEST)
+	$(VENV_OLDEST)/bin/python $(PIP) --require-hashes -r requirements/oldest.lock
+	touch $@
+
+%/.installed: %/.locked pyproject.toml
+	$*/bin/python $(PIP) --no-build-isolation --no-deps -e .
+	touch $@

@@ -1,0 +1,62 @@
+"""Paceline: hyperparameter search for Keras models, many trials training at once in one compiled program.
+
+Only names are here; JAX and Keras load when ``Tuner`` is first used, so that reports and ``--help`` are quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from paceline.errors import (
+    BuildError,
+    DataError,
+    MissingExtraError,
+    ObjectiveError,
+    PacelineError,
+    SamplerError,
+    SpaceError,
+    StorageError,
+    StudyError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from paceline.search_space import HyperParameters
+    from paceline.trial import Trial
+    from paceline.tuner import Tuner
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "BuildError",
+    "DataError",
+    "HyperParameters",
+    "MissingExtraError",
+    "ObjectiveError",
+    "PacelineError",
+    "SamplerError",
+    "SpaceError",
+    "StorageError",
+    "StudyError",
+    "Trial",
+    "Tuner",
+    "UsageError",
+]
+
+_LAZY = {
+    "HyperParameters": "paceline.search_space",
+    "Trial": "paceline.trial",
+    "Tuner": "paceline.tuner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'paceline' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

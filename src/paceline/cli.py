@@ -1,0 +1,207 @@
+"""The ``paceline`` command: names, options and help texts.
+
+What the commands do is in ``paceline.commandline``. ``paceline --help`` and the commands that only
+read load neither JAX nor Keras: everything heavy is imported when it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from paceline.commandline.outcome import exit_codes
+
+app = typer.Typer(
+    name="paceline",
+    help="Hyperparameter search for Keras models: many trials train in one compiled program.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="Name of the study.")]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Optuna storage URL, or journal:PATH.",
+        show_default="a journal in runs/STUDY",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON as the last line of stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No live view.")]
+Timeout = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Stop after this long: 90s, 30m, 1h30m.")
+]
+Deadline = Annotated[
+    str | None, typer.Option(metavar="CLOCK", help="Stop by this time of day: 17:30.")
+]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line.
+
+    Args:
+        arguments: Words after the program's name; None for those of this process.
+
+    Raises:
+        SystemExit: Always; 0 done, 2 wrong usage or input, 1 failed, 130 interrupted.
+    """
+    app(args=arguments, prog_name="paceline")
+
+
+@app.command()
+def search(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py[:build]",
+            help="File with build(hp) and, unless --data is given, data().",
+        ),
+    ],
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="FILE.npz, digits or keras:NAME instead of data()."),
+    ] = None,
+    trials: Annotated[
+        str, typer.Option(metavar="N|+N", help="Total of the study's trials, or so many more.")
+    ] = "32",
+    epochs: Annotated[int, typer.Option(metavar="N", help="Epochs of each trial.")] = 10,
+    batch_size: Annotated[int, typer.Option(metavar="N", help="Examples in a step.")] = 32,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[max:|min:]NAME",
+            help="Metric to optimise.",
+            show_default="val_ and the model's first metric, or val_loss",
+        ),
+    ] = None,
+    sampler: Annotated[
+        str, typer.Option(metavar="NAME", help="random, qmc, tpe, gp or grid.")
+    ] = "tpe",
+    pruner: Annotated[str, typer.Option(metavar="NAME", help="none.")] = "none",
+    seed: Annotated[int, typer.Option(metavar="N", help="Everything random follows from it.")] = 0,
+    timeout: Timeout = None,
+    deadline: Deadline = None,
+    study: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the study.", show_default="the file's"),
+    ] = None,
+    storage: Storage = None,
+    slots: Annotated[str, typer.Option(metavar="N|auto", help="Trials trained at once.")] = "auto",
+    plan: Annotated[
+        str, typer.Option(metavar="NAME", help="auto, stacked or sequential.")
+    ] = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Search for the best configuration of a model; an existing study goes on."""
+    from paceline.commandline import search as command
+
+    with exit_codes():
+        command.search(
+            target,
+            data=data,
+            trials=trials,
+            epochs=epochs,
+            batch_size=batch_size,
+            objective=objective,
+            sampler=sampler,
+            pruner=pruner,
+            seed=seed,
+            timeout=timeout,
+            deadline=deadline,
+            study=study,
+            storage=storage,
+            slots=slots,
+            plan=plan,
+            as_json=as_json,
+            quiet=quiet,
+        )
+
+
+@app.command()
+def resume(
+    study: StudyName,
+    trials: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|+N",
+            help="Total of the study's trials, or so many more.",
+            show_default="as before",
+        ),
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Epochs of each new trial.", show_default="as before"),
+    ] = None,
+    timeout: Timeout = None,
+    deadline: Deadline = None,
+    storage: Storage = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a study where it stopped."""
+    from paceline.commandline import search as command
+
+    with exit_codes():
+        command.resume(
+            study,
+            trials=trials,
+            epochs=epochs,
+            storage=storage,
+            timeout=timeout,
+            deadline=deadline,
+            as_json=as_json,
+            quiet=quiet,
+        )
+
+
+@app.command()
+def best(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
+    """Print a study's best configuration."""
+    from paceline.commandline import stored
+
+    with exit_codes():
+        stored.show_best(study, storage=storage, as_json=as_json)
+
+
+@app.command()
+def trials(
+    study: StudyName,
+    storage: Storage = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print every trial of a study."""
+    from paceline.commandline import stored
+
+    with exit_codes():
+        stored.show_trials(study, storage=storage, as_csv=as_csv, as_json=as_json)
+
+
+@app.command()
+def export(
+    study: StudyName,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE.keras", help="Where to write it.")
+    ] = "best.keras",
+    storage: Storage = None,
+) -> None:
+    """Write a study's best model, trained, as a Keras file."""
+    from paceline.commandline import stored
+
+    with exit_codes():
+        stored.export(study, storage=storage, output=output)
+
+
+@app.command()
+def devices(as_json: Json = False) -> None:
+    """Show the devices a search would use."""
+    from paceline.commandline import devices as command
+
+    with exit_codes():
+        command.show(as_json)

@@ -1,0 +1,108 @@
+"""Arguments that are more than a word or a number: ``+8``, ``30m``, ``17:30``."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+from paceline.errors import UsageError
+
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_TIMEOUT = re.compile(r"(?:\d+(?:\.\d+)?[dhms])+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
+_CLOCK_FORMS = ("%H:%M", "%H:%M:%S")
+_DATE_FORMS = ("%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S")
+
+
+def trial_count(text: str) -> int | str:
+    """Read ``--trials``: ``64`` is the study's total, ``+8`` so many more.
+
+    Returns:
+        An int, or the string ``"+N"``; what ``Tuner.search(n_trials=...)`` takes.
+    """
+    digits = text.removeprefix("+")
+    if not (digits.isascii() and digits.isdigit()) or int(digits) == 0:
+        raise UsageError(
+            f"--trials {text!r}: give a whole number of at least 1 (the study's total), "
+            "or +N for N more"
+        )
+    return f"+{int(digits)}" if text.startswith("+") else int(digits)
+
+
+def positive(option: str, value: int | None) -> int | None:
+    """Check a whole number that must be at least 1; None stays None."""
+    if value is not None and value < 1:
+        raise UsageError(f"{option} {value}: give a whole number of at least 1")
+    return value
+
+
+def slot_count(text: str) -> int | str:
+    """Read ``--slots``: a number, or ``auto``."""
+    if text == "auto":
+        return text
+    if not (text.isascii() and text.isdigit()) or int(text) == 0:
+        raise UsageError(f"--slots {text!r}: give a whole number of at least 1, or auto")
+    return int(text)
+
+
+def timeout_seconds(text: str) -> float:
+    """Read ``--timeout``: ``30m``, ``1h30m``, ``90s``, ``2d``; a bare number is seconds.
+
+    Returns:
+        Seconds, above 0.
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        if not _TIMEOUT.fullmatch(text):
+            raise _bad_timeout(text) from None
+        seconds = sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(text))
+    if not 0 < seconds < float("inf"):
+        raise _bad_timeout(text)
+    return seconds
+
+
+def _bad_timeout(text: str) -> UsageError:
+    return UsageError(f"--timeout {text!r}: give a time above 0 such as 90s, 30m or 1h30m")
+
+
+def deadline(text: str, now: datetime) -> datetime:
+    """Read ``--deadline``: a clock time, today or else tomorrow, or a date and a time.
+
+    Args:
+        text: ``17:30`` or ``2026-03-01 17:30``, in local time.
+        now: The present, with a time zone.
+
+    Returns:
+        The moment, with a time zone.
+
+    Raises:
+        UsageError: It cannot be read, or it has passed.
+    """
+    for form in _CLOCK_FORMS:
+        try:
+            clock = datetime.strptime(text, form).time()
+        except ValueError:
+            continue
+        # The zone comes last: a change to summer time between now and then is counted.
+        moment = datetime.combine(now.date(), clock).astimezone()
+        if moment <= now:
+            moment = datetime.combine(now.date() + timedelta(days=1), clock).astimezone()
+        return moment
+    for form in _DATE_FORMS:
+        try:
+            moment = datetime.strptime(text, form).astimezone()
+        except ValueError:
+            continue
+        if moment <= now:
+            raise UsageError(f"--deadline {text!r} has passed; give a time to come")
+        return moment
+    raise UsageError(f"--deadline {text!r}: give a time such as 17:30, or 2026-03-01 17:30")
+
+
+def seconds_to_run(timeout: float | None, until: datetime | None, now: datetime) -> float | None:
+    """Return the seconds a search may take: to the timeout or the deadline; None for no limit."""
+    limits = [] if timeout is None else [timeout]
+    if until is not None:
+        limits.append(max(0.001, (until - now).total_seconds()))
+    return min(limits, default=None)

@@ -1,0 +1,67 @@
+"""How a command ends: exit codes, messages on stderr, JSON as the last line of stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from paceline.errors import PacelineError
+from paceline.report import numbers
+
+FAILED = 1
+WRONG_INPUT = 2
+INTERRUPTED = 130
+
+
+class Interrupted(Exception):
+    """Ctrl-C, after everything worth keeping was kept; the message says how to go on."""
+
+
+@contextlib.contextmanager
+def exit_codes() -> Iterator[None]:
+    """Turn what a command raises into a message and an exit code.
+
+    Raises:
+        SystemExit: 2 for every PacelineError, 130 for Ctrl-C, 1 for anything else.
+    """
+    try:
+        yield
+    except PacelineError as error:
+        say(f"error: {error}")
+        raise SystemExit(WRONG_INPUT) from None
+    except Interrupted as stop:
+        say(str(stop))
+        raise SystemExit(INTERRUPTED) from None
+    except KeyboardInterrupt:
+        say("interrupted")
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:
+        # `paceline trials STUDY | head` is no fault. The stream is closed here, or Python would
+        # complain about it once more at exit.
+        with contextlib.suppress(OSError):
+            sys.stdout.close()
+        raise SystemExit(FAILED) from None
+    except Exception as error:
+        traceback.print_exc()
+        say(f"failed: {type(error).__name__}: {error}")
+        raise SystemExit(FAILED) from None
+
+
+def say(text: str) -> None:
+    """Print a message for the user on stderr."""
+    typer.echo(f"paceline: {text}", err=True)
+
+
+def print_result(text: str) -> None:
+    """Print a result for people on stdout."""
+    typer.echo(text)
+
+
+def print_json(value: Any) -> None:
+    """Print one line of strict JSON on stdout; nothing may follow it."""
+    typer.echo(numbers.to_json(value))

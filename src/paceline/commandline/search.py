@@ -1,0 +1,288 @@
+"""``paceline search`` and ``resume``: load the file and its data, run the tuner, say the result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from paceline import datasets, user_file
+from paceline.commandline import arguments, outcome, stored
+from paceline.errors import DataError, PacelineError, StudyError, UsageError
+from paceline.report import summary
+from paceline.report.live import LiveView, live_view
+
+
+@dataclass(frozen=True)
+class Job:
+    """One search to run, from ``search`` or from ``resume``.
+
+    Attributes:
+        path, function: The user's file and what builds the model in it.
+        data: As ``--data`` names it; None for the file's own ``data()``.
+        study, storage: Where the trials are kept; storage None for ``runs/<study>/``.
+        tuner: Further arguments of ``Tuner``.
+        search: Further arguments of ``Tuner.search``.
+        timeout: Seconds; None for no limit.
+        deadline: When to stop; None for no limit.
+        digest: The file's digest when the study began; None for a new study.
+        as_json, quiet: How to print.
+    """
+
+    path: Path
+    function: str
+    data: str | None
+    study: str
+    storage: str | None
+    tuner: dict[str, Any] = field(default_factory=dict)
+    search: dict[str, Any] = field(default_factory=dict)
+    timeout: float | None = None
+    deadline: datetime | None = None
+    digest: str | None = None
+    as_json: bool = False
+    quiet: bool = False
+
+
+def search(
+    target: str,
+    *,
+    data: str | None,
+    trials: str,
+    epochs: int,
+    batch_size: int,
+    objective: str | None,
+    sampler: str,
+    pruner: str,
+    seed: int,
+    timeout: str | None,
+    deadline: str | None,
+    study: str | None,
+    storage: str | None,
+    slots: str,
+    plan: str,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Check the arguments of ``paceline search`` and run it; raises as ``run`` does."""
+    path, function = user_file.split_target(target)
+    if pruner != "none":
+        raise UsageError(f"--pruner {pruner!r} is not known; this version has none only")
+    run(
+        Job(
+            path=user_file.find(path),
+            function=function,
+            data=data,
+            study=study or path.stem,
+            storage=storage,
+            tuner={
+                "objective": objective,
+                "sampler": sampler,
+                "pruner": None,
+                "seed": seed,
+                "slots": arguments.slot_count(slots),
+                "plan": plan,
+            },
+            search={
+                "epochs": arguments.positive("--epochs", epochs),
+                "batch_size": arguments.positive("--batch-size", batch_size),
+                "n_trials": arguments.trial_count(trials),
+            },
+            timeout=None if timeout is None else arguments.timeout_seconds(timeout),
+            deadline=None if deadline is None else arguments.deadline(deadline, _now()),
+            as_json=as_json,
+            quiet=quiet,
+        )
+    )
+
+
+def resume(
+    study: str,
+    *,
+    trials: str | None,
+    epochs: int | None,
+    storage: str | None,
+    timeout: str | None,
+    deadline: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Go on with a study that ``paceline search`` began; raises as ``run`` does."""
+    changes: dict[str, Any] = {}
+    if trials is not None:
+        changes["n_trials"] = arguments.trial_count(trials)
+    if epochs is not None:
+        changes["epochs"] = arguments.positive("--epochs", epochs)
+    meta = stored.open_study(study, storage).meta
+    origin = meta.get("origin")
+    if not origin:
+        raise StudyError(
+            f"study {study!r} was not made by `paceline search`, so its model is not known here; "
+            "call search again in the notebook or script it came from, with the same study name"
+        )
+    path = Path(origin["file"])
+    if not path.exists():
+        raise UsageError(
+            f"study {study!r} came from {path}, which is gone; put the file back, or run "
+            f"`paceline search NEW_FILE.py --study {study}`"
+        )
+    run(
+        Job(
+            path=path,
+            function=origin["function"],
+            data=origin["data"],
+            study=study,
+            storage=storage,
+            tuner=_tuner_arguments(meta),
+            search={**_search_arguments(meta), **changes},
+            timeout=None if timeout is None else arguments.timeout_seconds(timeout),
+            deadline=None if deadline is None else arguments.deadline(deadline, _now()),
+            digest=origin["digest"],
+            as_json=as_json,
+            quiet=quiet,
+        )
+    )
+
+
+def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What a study's meta says of the arguments of ``Tuner``."""
+    stored_arguments = {
+        name: meta[name]
+        for name in ("sampler", "seed", "slots", "plan")
+        if meta.get(name) is not None
+    }
+    return {
+        "objective": meta["objective"],
+        "direction": meta["direction"],
+        "pruner": None,
+        **stored_arguments,
+    }
+
+
+def _search_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What a study's meta says of the arguments of ``Tuner.search``."""
+    return {name: value for name, value in meta["search"].items() if value is not None}
+
+
+def run(job: Job) -> None:
+    """Run a search and print its result.
+
+    Raises:
+        PacelineError: Wrong input or a study that cannot be used.
+        Interrupted: Ctrl-C; the message says how to go on.
+    """
+    os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
+    with live_view(job.study, quiet=job.quiet) as view:
+        tuner, call = _prepare(job, view)
+        try:
+            tuner.search(**call)
+        except KeyboardInterrupt:
+            raise outcome.Interrupted(_how_to_go_on(tuner, job)) from None
+    result = tuner.summary()
+    objective = "value" if view.latest is None else view.latest.objective
+    text = summary.search_summary(result, objective, _next_steps(job, result))
+    if job.as_json:
+        typer.echo(text, err=True)
+        outcome.print_json(result)
+    else:
+        outcome.print_result(text)
+
+
+def _prepare(job: Job, view: LiveView) -> tuple[Any, dict[str, Any]]:
+    """Load what the search needs; return the tuner and the arguments of its ``search``."""
+    view.status(f"loading {job.path.name}")
+    user = user_file.load(job.path, job.function)
+    if job.digest is not None and user.digest != job.digest:
+        view.note(
+            f"{job.path.name} has changed since study {job.study!r} began; it goes on as long as "
+            "build(hp) declares the same hyperparameters"
+        )
+    view.status("loading the data")
+    data = _load_data(job.data, user)
+    if data.note is not None:
+        view.note(data.note)
+    view.status("loading Keras")
+    from paceline.tuner import Tuner
+
+    tuner = Tuner(
+        user.build,
+        study=job.study,
+        storage=job.storage,
+        directory=str(stored.DIRECTORY),
+        progress=view.update,
+        notes=view.note,
+        origin={
+            "file": str(user.path),
+            "function": user.function,
+            "digest": user.digest,
+            "data": None if job.data is None else datasets.portable_spec(job.data),
+        },
+        **job.tuner,
+    )
+    return tuner, {
+        "x": data.x,
+        "y": data.y,
+        "validation_data": (data.x_val, data.y_val),
+        **job.search,
+        # Late, so that the time for loading counts towards a deadline.
+        "timeout": arguments.seconds_to_run(job.timeout, job.deadline, _now()),
+    }
+
+
+def _load_data(spec: str | None, user: user_file.UserFile) -> datasets.Dataset:
+    if spec is not None:
+        return datasets.load(spec)
+    if user.data is None:
+        raise UsageError(
+            f"{user.path.name} has no data(), and --data is not given; write `def data()` that "
+            f"returns (x, y), (x_val, y_val), or give --data {datasets.FORMS}"
+        )
+    try:
+        return datasets.from_function(user.data, user.path.name)
+    except PacelineError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"{user.path.name}: data() raised {user_file.describe(error, user.path)}"
+        ) from error
+
+
+def _how_to_go_on(tuner: Any, job: Job) -> str:
+    counts = tuner.summary().get("n_trials", {})
+    if not any(counts.values()):
+        return "interrupted before the first trial; nothing was written"
+    kept = _finished(counts)
+    resume = stored.command("resume", job.study, job.storage)
+    return f"interrupted; {kept} finished trials are kept. Go on with: {resume}"
+
+
+def _next_steps(job: Job, result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def command(name: str, *more: str) -> str:
+        return stored.command(name, job.study, job.storage, *more)
+
+    steps = []
+    if result["best"]:
+        steps = [
+            (command("best"), "this configuration again"),
+            (command("export", "-o", "best.keras"), "its trained model"),
+        ]
+    steps.append((command("trials"), "every trial"))
+    done = _finished(result["n_trials"])
+    total = job.search.get("n_trials")
+    if isinstance(total, int) and done < total:
+        steps.append((command("resume"), f"go on to {total:,} trials"))
+    else:
+        steps.append((command("resume", "--trials", "+32"), "32 more trials"))
+    return steps
+
+
+def _finished(counts: Mapping[str, int]) -> int:
+    return sum(count for state, count in counts.items() if state != "running")
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()

@@ -1,0 +1,217 @@
+"""Arrays to train on: checked once, kept on the device, cut into batches by index.
+
+Notation
+    N: examples. B: examples per trial and step. A data set is what Keras hands a step: ``(x,)``,
+    ``(x, y)`` or ``(x, y, sample_weight)``, each a nest of arrays whose first axis is N.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+
+from paceline.errors import DataError
+
+
+class NotArrays(Exception):
+    """The data is no nest of arrays (a dataset, a generator): only ``fit`` can read it."""
+
+
+@dataclass(frozen=True)
+class ArrayData:
+    """A data set in host memory.
+
+    Attributes:
+        inputs: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, NumPy arrays, floats in Keras' floatx.
+        n: Number of examples.
+    """
+
+    inputs: tuple[Any, ...]
+    n: int
+
+    def batch_shapes(self, size: int) -> Any:
+        """The shapes and dtypes of a batch of ``size`` examples, as a step sees them."""
+        return jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct((size, *a.shape[1:]), jax.dtypes.canonicalize_dtype(a.dtype)),
+            self.inputs,
+        )
+
+    def on_device(self) -> Any:
+        """The whole data set on the default device; uint8 images stay uint8."""
+        return jax.tree.map(jax.numpy.asarray, self.inputs)
+
+    def slice(self, start: int, stop: int) -> ArrayData:
+        """Examples ``start`` to ``stop``."""
+        return ArrayData(jax.tree.map(lambda a: a[start:stop], self.inputs), stop - start)
+
+
+def prepare(
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    class_weight: Mapping[int, float] | None = None,
+    *,
+    allow_nan: bool = False,
+    what: str = "training data",
+) -> ArrayData:
+    """Arrays as Keras' ``fit`` would read them.
+
+    Args:
+        x: An array, or a list, tuple or dict of arrays (pandas objects are taken by their values).
+        y: Targets, likewise; None when x is all there is.
+        sample_weight: One weight per example, or one array per output.
+        class_weight: Class index -> weight; for a single target of integer or one-hot classes.
+        allow_nan: Accept NaN and infinity in x and y (models that mask them).
+        what: How to call this data in errors.
+
+    Raises:
+        NotArrays: x is a dataset, a generator or the like.
+        DataError: Lengths differ, nothing is there, or numbers are not finite.
+    """
+    x = _arrays(x, "x", what)
+    y = None if y is None else _arrays(y, "y", what)
+    if class_weight is not None:
+        if sample_weight is not None:
+            raise DataError(
+                "class_weight and sample_weight were both given; Keras takes one of them: multiply the "
+                "class weights into sample_weight."
+            )
+        sample_weight = _class_weights(y, class_weight)
+    elif sample_weight is not None:
+        sample_weight = _arrays(sample_weight, "sample_weight", what)
+        if not isinstance(sample_weight, (list, tuple, dict)) and isinstance(y, (list, tuple, dict)):
+            shared = sample_weight
+            sample_weight = jax.tree.map(lambda _: shared, y)
+    inputs = _pack(x, y, sample_weight)
+    n = _common_length(inputs, what)
+    if not allow_nan:
+        for name, part in zip(("x", "y", "sample_weight"), inputs, strict=False):
+            _check_finite(name, part, what)
+    return ArrayData(inputs, n)
+
+
+def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
+    """The last ``fraction`` of the examples becomes validation data, as ``validation_split`` in Keras.
+
+    Raises:
+        DataError: The fraction is not inside (0, 1), or one part would be empty.
+    """
+    if not 0 < fraction < 1:
+        raise DataError(f"validation_split: {fraction!r} is not between 0 and 1.")
+    at = math.floor(data.n * (1.0 - fraction))
+    if at in (0, data.n):
+        raise DataError(
+            f"validation_split: {fraction} of {data.n} examples leaves one part empty; give more data or "
+            "another fraction."
+        )
+    return data.slice(0, at), data.slice(at, data.n)
+
+
+def shapes_to_json(batch: Any) -> Any:
+    """A batch's shapes and dtypes as JSON values; tuples and lists are told apart."""
+    if isinstance(batch, Mapping):
+        return {"dict": {key: shapes_to_json(value) for key, value in batch.items()}}
+    if isinstance(batch, (list, tuple)):
+        return {type(batch).__name__: [shapes_to_json(value) for value in batch]}
+    return {"shape": list(batch.shape), "dtype": str(batch.dtype)}
+
+
+def shapes_from_json(value: Any) -> Any:
+    """The inverse of ``shapes_to_json``."""
+    if "dict" in value:
+        return {key: shapes_from_json(part) for key, part in value["dict"].items()}
+    for name, kind in (("list", list), ("tuple", tuple)):
+        if name in value:
+            return kind(shapes_from_json(part) for part in value[name])
+    return jax.ShapeDtypeStruct(tuple(value["shape"]), np.dtype(value["dtype"]))
+
+
+def epoch_order(seed: int, epoch: int, n: int, shuffle: bool) -> np.ndarray:
+    """The order of one trial's examples in one epoch: i32[N], from the trial's seed alone."""
+    if not shuffle:
+        return np.arange(n, dtype=np.int32)
+    return np.random.default_rng([seed, epoch]).permutation(n).astype(np.int32)
+
+
+def _arrays(value: Any, name: str, what: str) -> Any:
+    if isinstance(value, (list, tuple)):
+        if value and all(isinstance(v, (int, float)) for v in value):
+            return _leaf(np.asarray(value), name, what)
+        return type(value)(_arrays(v, name, what) for v in value)
+    if isinstance(value, Mapping):
+        return {k: _arrays(v, name, what) for k, v in value.items()}
+    return _leaf(value, name, what)
+
+
+def _leaf(value: Any, name: str, what: str) -> np.ndarray:
+    if isinstance(value, (str, bytes)) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        if not hasattr(value, "to_numpy"):
+            raise NotArrays(f"{name} is a {type(value).__name__}")
+    array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
+    if array.dtype.kind in "OSU":
+        raise NotArrays(f"{name} holds {array.dtype} values")
+    if array.ndim == 0:
+        raise DataError(f"{what}: {name} is a single number; its first axis must be the examples.")
+    if array.dtype.kind == "f" and array.dtype != np.dtype(keras.config.floatx()):
+        array = array.astype(keras.config.floatx())
+    return array
+
+
+def _pack(x: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
+    if y is None:
+        return (x,)
+    if sample_weight is None:
+        return (x, y)
+    return (x, y, sample_weight)
+
+
+def _common_length(inputs: tuple[Any, ...], what: str) -> int:
+    lengths: dict[str, int] = {}
+    for name, part in zip(("x", "y", "sample_weight"), inputs, strict=False):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(part):
+            lengths[name + jax.tree_util.keystr(path)] = leaf.shape[0]
+    if not lengths:
+        raise DataError(f"{what}: there are no arrays in it.")
+    if len(set(lengths.values())) > 1:
+        text = ", ".join(f"{name} has {n}" for name, n in lengths.items())
+        raise DataError(f"{what}: all arrays must have the same number of examples, but {text}.")
+    n = next(iter(lengths.values()))
+    if n == 0:
+        raise DataError(f"{what}: it holds no examples.")
+    return n
+
+
+def _check_finite(name: str, part: Any, what: str) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(part):
+        if leaf.dtype.kind != "f":
+            continue
+        # A sum is not finite when an element is not, and costs no array of the data's size.
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(leaf.sum(dtype=np.float64)):
+                continue
+        bad = np.argwhere(~np.isfinite(leaf))
+        if len(bad):
+            where = name + jax.tree_util.keystr(path)
+            raise DataError(
+                f"{what}: {where} holds {len(bad)} values that are NaN or infinite, the first in example "
+                f"{int(bad[0][0])}; clean the data, or pass allow_nan=True when the model masks them."
+            )
+
+
+def _class_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
+    if not isinstance(y, np.ndarray):
+        raise DataError("class_weight needs a single target array; use sample_weight for several outputs.")
+    classes = y
+    if y.ndim > 1:
+        classes = y.argmax(-1) if y.shape[-1] != 1 else y[..., 0]
+    classes = np.round(classes).astype("int32")
+    weights = np.ones(len(y), dtype=keras.config.floatx())
+    for index, weight in class_weight.items():
+        weights[classes.reshape(len(y), -1)[:, 0] == int(index)] = weight
+    return weights

@@ -1,0 +1,43 @@
+"""Errors that users meet. Each message names the argument, the value found and the next step."""
+
+from __future__ import annotations
+
+
+class PacelineError(Exception):
+    """Base of all errors that Paceline raises on purpose; the command line exits with 2 on them."""
+
+
+class UsageError(PacelineError):
+    """An argument, or a combination of arguments, that cannot work."""
+
+
+class SpaceError(PacelineError):
+    """A hyperparameter declared with impossible or conflicting bounds, or given a value outside them."""
+
+
+class DataError(PacelineError):
+    """Data that cannot be trained on: lengths, shapes, labels, NaN."""
+
+
+class ObjectiveError(PacelineError):
+    """An objective that is no metric of the model, or whose direction is unknown."""
+
+
+class SamplerError(PacelineError):
+    """An unknown sampler, or one that cannot be used here."""
+
+
+class StudyError(PacelineError):
+    """A study that does not exist, has an impossible name, or conflicts with what is stored."""
+
+
+class StorageError(PacelineError):
+    """A storage that cannot be opened, read or written."""
+
+
+class BuildError(PacelineError):
+    """A ``build(hp)`` that raises, or returns something other than a compiled Keras model."""
+
+
+class MissingExtraError(PacelineError):
+    """An optional package is needed; the message holds the ``pip install`` line."""

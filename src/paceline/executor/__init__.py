@@ -1,0 +1,1 @@
+"""Where trials run: packs in one compiled program, or Keras' own ``fit``."""

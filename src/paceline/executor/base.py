@@ -1,0 +1,86 @@
+"""What the tuner hands to an executor, and what it hears back: plain records, no Optuna in sight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+#: Trainable and non-trainable variables, in Keras' order.
+Weights = tuple[list[np.ndarray], list[np.ndarray]]
+
+
+@dataclass
+class Job:
+    """A trial to train.
+
+    Attributes:
+        number: The trial's number.
+        seed: Weights, dropout and order of examples follow from it.
+        epochs: Epochs to train.
+        batch_size: Examples per step.
+        model: The compiled model, just built; dropped once its state is taken.
+        rebuild: Builds the same model again, from the seed on.
+    """
+
+    number: int
+    seed: int
+    epochs: int
+    batch_size: int
+    model: Any
+    rebuild: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """One epoch of one trial.
+
+    Attributes:
+        number: The trial's number.
+        epoch: From 1.
+        logs: Metric name -> value, names as Keras has them.
+        seconds: The trial's share of the time its pack took.
+        program: Short fingerprint of the compiled program, None in ``fit``.
+        plan: stacked, sequential or fit.
+        weights: Fetches the weights as they are now; only while the report is being handled.
+    """
+
+    number: int
+    epoch: int
+    logs: dict[str, float]
+    seconds: float
+    program: str | None
+    plan: str
+    weights: Callable[[], Weights]
+
+
+#: Handles a report; False takes the trial out.
+Report = Callable[[EpochReport], bool]
+
+
+class Executor(Protocol):
+    """Runs jobs, reports every epoch."""
+
+    def submit(self, job: Job) -> None:
+        """Takes a job on.
+
+        Raises:
+            Unpackable: It cannot run here; the message says why.
+        """
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether any job is waiting or running."""
+        ...
+
+    def advance(self, report: Report, meanwhile: Callable[[], bool]) -> None:
+        """Runs for about one epoch.
+
+        Args:
+            report: Told about each epoch of each trial; called in this thread.
+            meanwhile: Useful work for this thread while the device is busy; False when there is none.
+        """
+        ...

@@ -1,0 +1,85 @@
+"""Trials that cannot be packed: Keras' own ``fit``, one after another."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from paceline.executor.base import EpochReport, Job, Report, Weights
+
+
+class FitExecutor:
+    """Trains each trial with ``model.fit``: any Keras model, any data, any Keras backend.
+
+    Args:
+        arguments: What ``fit`` gets besides batch size, epochs and callbacks, as the user gave it.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self._arguments = dict(arguments)
+        self._queue: deque[Job] = deque()
+        self.seconds = 0.0
+        self.used = False
+
+    def submit(self, job: Job) -> None:
+        """Queues a trial; its model is built again when its turn comes, so that seeds are as alone."""
+        job.model = None
+        self._queue.append(job)
+
+    @property
+    def busy(self) -> bool:
+        """Whether any trial is waiting."""
+        return bool(self._queue)
+
+    @property
+    def next_number(self) -> int:
+        """The trial whose turn is next."""
+        return self._queue[0].number
+
+    def advance(self, report: Report, meanwhile: Callable[[], bool]) -> None:
+        """Trains one trial to its end, reporting every epoch."""
+        job = self._queue.popleft()
+        self.used = True
+        began = time.perf_counter()
+        model = job.rebuild()
+        arguments = dict(self._arguments)
+        callbacks = [*(arguments.pop("callbacks", None) or []), _Reporter(job, report)]
+        if arguments.pop("_batched", True):
+            arguments["batch_size"] = job.batch_size
+        model.fit(**arguments, epochs=job.epochs, callbacks=callbacks, verbose=0)
+        self.seconds += time.perf_counter() - began
+
+
+class _Reporter(keras.callbacks.Callback):
+    def __init__(self, job: Job, report: Report) -> None:
+        super().__init__()
+        self._job, self._report = job, report
+        self._last = time.perf_counter()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        now = time.perf_counter()
+        go_on = self._report(
+            EpochReport(
+                number=self._job.number,
+                epoch=epoch + 1,
+                logs={name: float(value) for name, value in (logs or {}).items()},
+                seconds=now - self._last,
+                program=None,
+                plan="fit",
+                weights=self._weights,
+            )
+        )
+        self._last = time.perf_counter()
+        if not go_on:
+            self.model.stop_training = True
+
+    def _weights(self) -> Weights:
+        def values(variables: list[Any]) -> list[np.ndarray]:
+            return [np.array(keras.ops.convert_to_numpy(v)) for v in variables]
+
+        return values(self.model.trainable_variables), values(self.model.non_trainable_variables)

@@ -1,0 +1,189 @@
+"""A journal file that Optuna's own reader opens, written a batch at a time.
+
+The format is Optuna's: one JSON object a line. Its own backend takes the lock, writes and syncs the
+file for every single record; this one does so once for a batch, and holds the lock meanwhile, so
+that several processes (a dashboard, another search) may write to one file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from optuna.storages.journal import BaseJournalBackend
+
+Record = dict[str, Any]
+
+
+class JournalFile(BaseJournalBackend):
+    """The records of a file, oldest first; the first write makes the file.
+
+    A process that was killed while writing leaves half a line at the end. It is no record: it is
+    not read, and it is cut off before the next write, which it would make unreadable.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Name the file.
+
+        Args:
+            path: The journal; its folder must exist when something is written.
+        """
+        self._path = path
+        self._lock = FileLock(path)
+        # So many records and bytes of the file have been read or written here.
+        self._count = 0
+        self._size = 0
+        # Lines of the open batch; None when there is none.
+        self._batch: list[bytes] | None = None
+        # Whether the file has been read since the batch was opened: nobody else can change it.
+        self._fresh = False
+
+    def read_logs(self, log_number_from: int) -> list[Record]:
+        """Return the records from number ``log_number_from`` on, an open batch's included.
+
+        Raises:
+            ValueError: A line is no JSON object.
+            OSError: The file cannot be read.
+        """
+        if log_number_from < self._count:
+            self._count = self._size = 0
+            self._fresh = False
+        lines: list[bytes] = []
+        if not self._fresh:
+            skip = log_number_from - self._count
+            lines = self._read_on()[skip:]
+            self._fresh = self._batch is not None
+        if self._batch:
+            lines = lines + self._batch[max(0, log_number_from - self._count) :]
+        return [self._parse(line) for line in lines]
+
+    def append_logs(self, logs: list[Record]) -> None:
+        """Append records: to the open batch, or else to the file at once.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        if self._batch is None:
+            with self.batch():
+                self.append_logs(logs)
+            return
+        for record in logs:
+            self._batch.append(json.dumps(record, separators=(",", ":")).encode() + b"\n")
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[None]:
+        """Hold the lock and write what is appended inside at once, when the block ends.
+
+        Raises:
+            OSError: The file cannot be written, or was cut or removed by someone else.
+        """
+        with self._lock.held():
+            self._mend()
+            self._batch, self._fresh = [], False
+            try:
+                yield
+            finally:
+                lines, self._batch = self._batch, None
+                fresh, self._fresh = self._fresh, False
+                if lines:
+                    self._write(lines)
+                    if fresh:
+                        self._count += len(lines)
+                        self._size += sum(len(line) for line in lines)
+
+    def _read_on(self) -> list[bytes]:
+        """Return the complete lines behind those known, and know them."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._size)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        data = data[: data.rfind(b"\n") + 1]
+        lines = data.splitlines(keepends=True)
+        self._size += len(data)
+        self._count += len(lines)
+        return lines
+
+    def _mend(self) -> None:
+        """Cut off half a line; the lock is ours, so nobody is about to complete it."""
+        size = self._path.stat().st_size if self._path.exists() else 0
+        if size < self._size:
+            raise OSError("the journal was cut or removed while it was in use")
+        if size == 0:
+            return
+        with self._path.open("r+b") as file:
+            file.seek(size - 1)
+            if file.read(1) == b"\n":
+                return
+            # Such a line is rare and was the last: reading the whole file once is good enough.
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+
+    def _write(self, lines: list[bytes]) -> None:
+        with self._path.open("ab") as file:
+            start = file.tell()
+            try:
+                file.write(b"".join(lines))
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:  # a full disk: leave no half batch behind
+                with contextlib.suppress(OSError):
+                    os.truncate(self._path, start)
+                raise
+
+    def _parse(self, line: bytes) -> Record:
+        try:
+            record = json.loads(line)
+            if not isinstance(record, dict):
+                raise ValueError
+        except ValueError:
+            shown = line[:60].decode(errors="replace").rstrip()
+            raise ValueError(f"the line {shown!r} is no record of a journal") from None
+        return record
+
+
+class FileLock:
+    """A lock between processes: whoever makes the file has it.
+
+    The file is the one that Optuna's own journal backend uses, so both wait for each other. It is
+    made plainly where Optuna makes a symbolic link, which not every mounted drive can hold.
+    """
+
+    # Seconds. A batch holds the lock for milliseconds: an older lock was left by a killed process.
+    STALE = 30.0
+
+    def __init__(self, path: Path) -> None:
+        """Name the lock by the file that it protects."""
+        self._path = Path(f"{path.absolute()}.lock")
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Wait for the lock and hold it.
+
+        Raises:
+            OSError: The lock file cannot be made.
+        """
+        wait = 0.001
+        while True:
+            try:
+                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+                break
+            except FileExistsError:
+                self._break_stale()
+                time.sleep(wait)
+                wait = min(2 * wait, 0.1)
+        try:
+            yield
+        finally:
+            self._path.unlink(missing_ok=True)
+
+    def _break_stale(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - self._path.lstat().st_mtime > self.STALE:
+                self._path.unlink()

@@ -1,0 +1,178 @@
+"""A pack: trials of one program that train together, one slot each.
+
+The number of slots is fixed when the program is compiled. Admitting and evicting change values, never a
+shape, so nothing is traced or compiled again. A slot without a trial computes and is not read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from paceline.data import epoch_order
+from paceline.plan import Arrays, Program
+from paceline.program.canonical import Constant
+from paceline.program.trace import State
+
+
+@dataclass
+class Rider:
+    """A trial on its way through a pack.
+
+    Attributes:
+        number: The trial's number.
+        seed: Decides its order of examples.
+        epochs: Epochs it is to train.
+        state: Its initial variables; dropped once it sits in a slot.
+        train, test: Its constants in the two steps; test is None without validation data.
+        epoch: Epochs trained so far.
+    """
+
+    number: int
+    seed: int
+    epochs: int
+    state: State | None
+    train: Sequence[Constant]
+    test: Sequence[Constant] | None
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
+class EpochTimes:
+    """Seconds that one epoch of a pack took, all slots together."""
+
+    train: float
+    validate: float
+
+
+class Pack:
+    """Slots, and what is in them."""
+
+    def __init__(
+        self,
+        program: Program,
+        data: Any,
+        n_examples: int,
+        validation: Any | None,
+        shuffle: bool,
+        log_names: tuple[str, ...],
+        val_log_names: tuple[str, ...],
+    ) -> None:
+        self.program = program
+        self.riders: list[Rider | None] = [None] * program.n_slots
+        self._data, self._n_examples = data, n_examples
+        self._validation = validation
+        self._shuffle = shuffle
+        self._names = [*log_names, *(f"val_{name}" for name in val_log_names)]
+        self._state: list[Arrays] | None = None
+        self._metrics: Arrays = []
+        self._constants: tuple[Arrays, Arrays] | None = None
+        self._waiting: dict[int, State] = {}
+
+    @property
+    def free(self) -> list[int]:
+        """Slots without a trial."""
+        return [slot for slot, rider in enumerate(self.riders) if rider is None]
+
+    @property
+    def live(self) -> list[Rider]:
+        """The trials that train now."""
+        return [rider for rider in self.riders if rider is not None]
+
+    def admit(self, rider: Rider) -> None:
+        """Puts a trial into a free slot; it trains from the next epoch on."""
+        slot = self.free[0]
+        assert rider.state is not None
+        self.riders[slot] = rider
+        self._waiting[slot] = rider.state
+        rider.state = None
+        self._constants = None
+
+    def exchange(self, program: Program) -> None:
+        """Goes on with another compile of the same group: more constants are inputs now."""
+        self.program = program
+        self._constants = None
+
+    def evict(self, number: int) -> None:
+        """Takes a trial out; its slot is free at once."""
+        for slot, rider in enumerate(self.riders):
+            if rider is not None and rider.number == number:
+                self.riders[slot] = None
+                return
+        raise KeyError(number)
+
+    def weights(self, number: int) -> Callable[[], tuple[list[np.ndarray], list[np.ndarray]]]:
+        """A way to fetch a trial's trainable and non-trainable variables as they are now.
+
+        It must be called before the pack trains on.
+        """
+        slot = next(
+            s for s, r in enumerate(self.riders) if r is not None and r.number == number
+        )
+        state = self._state
+        assert state is not None
+        return lambda: (self.program.row(state[0], slot), self.program.row(state[1], slot))
+
+    def run_epoch(self) -> tuple[dict[int, dict[str, float]], EpochTimes]:
+        """Trains and validates every live trial for one epoch.
+
+        Returns:
+            Trial number -> the epoch's logs, and the time it took.
+        """
+        began = time.perf_counter()
+        self._settle()
+        assert self._state is not None and self._constants is not None
+        order = np.stack([self._order(rider) for rider in self.riders])
+        state, logs = self.program.train(
+            [*self._state, self._metrics], self._constants[0], self._data, order
+        )
+        logs = [np.asarray(logs)]
+        trained = time.perf_counter()
+        if self._validation is not None:
+            # Validation moves state too: recurrent layers draw dropout seeds there, as in Keras.
+            state[1], val_logs = self.program.validate(
+                [*state, self._metrics], self._constants[1], self._validation
+            )
+            logs.append(np.asarray(val_logs))
+        jax.block_until_ready(state)
+        self._state = state
+        values = np.concatenate(logs, axis=1)
+        results: dict[int, dict[str, float]] = {}
+        for slot, rider in enumerate(self.riders):
+            if rider is not None:
+                rider.epoch += 1
+                results[rider.number] = dict(zip(self._names, values[slot].tolist(), strict=True))
+        return results, EpochTimes(trained - began, time.perf_counter() - trained)
+
+    def _order(self, rider: Rider | None) -> np.ndarray:
+        if rider is None:
+            return np.arange(self._n_examples, dtype=np.int32)
+        return epoch_order(rider.seed, rider.epoch, self._n_examples, self._shuffle)
+
+    def _settle(self) -> None:
+        """Moves newly admitted trials onto the device, and lays out the constants of all."""
+        if self._constants is None:
+            riders = self.live
+            rows = [rider or riders[0] for rider in self.riders]
+            train, test = self.program.lifted
+            self._constants = (
+                self.program.lay([[rider.train[i].value for i in train] for rider in rows]),
+                self.program.lay([[(rider.test or ())[i].value for i in test] for rider in rows]),
+            )
+        if not self._waiting:
+            return
+        some = next(iter(self._waiting.values()))
+        if self._state is None or len(self._waiting) == len(self.riders):
+            everyone = [self._waiting.get(slot, some) for slot in range(len(self.riders))]
+            *self._state, self._metrics = self.program.place(everyone)
+        else:
+            for slot, state in self._waiting.items():
+                *self._state, self._metrics = self.program.put(
+                    [*self._state, self._metrics], slot, state
+                )
+        self._waiting.clear()

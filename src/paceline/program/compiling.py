@@ -1,0 +1,103 @@
+"""Compiling with XLA: counted, timed, in the background, and remembered on disk.
+
+The persistent compilation cache is on by default. Its folder has a size limit, because only then does JAX
+lock it, and several searches may share it. ``PACELINE_CACHE_DIR`` moves it; a folder the user has set in
+JAX stays.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+_CACHE_BYTES = 2 * 2**30
+_HIT = "/jax/compilation_cache/cache_hits"
+
+_current = threading.local()
+_pool: ThreadPoolExecutor | None = None
+_lock = threading.Lock()
+_listening = False
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A compiled function.
+
+    Attributes:
+        call: Runs it; arguments as it was lowered with.
+        seconds: Time to lower and compile, in the threads that did it.
+        from_cache: It came from the persistent cache.
+    """
+
+    call: Callable[..., Any]
+    seconds: float
+    from_cache: bool
+
+
+def use_persistent_cache() -> None:
+    """Turns JAX's persistent compilation cache on, for every program however small.
+
+    Does nothing where the user has chosen a folder or switched the cache off.
+    """
+    global _listening
+    with _lock:
+        if not _listening:
+            jax.monitoring.register_event_listener(_on_event)
+            _listening = True
+    if jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache:
+        return
+    folder = os.environ.get("PACELINE_CACHE_DIR")
+    path = Path(folder) if folder else Path.home() / ".cache" / "paceline"
+    try:
+        path = path / "programs"
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # a read-only home: compile every time
+    jax.config.update("jax_compilation_cache_dir", str(path))
+    jax.config.update("jax_compilation_cache_max_size", _CACHE_BYTES)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    # JAX decides at its first compile whether there is a cache; models may have been built before.
+    from jax.experimental.compilation_cache import compilation_cache
+
+    compilation_cache.reset_cache()
+
+
+def compile_in_background(
+    function: Callable[..., Any], shapes: tuple[Any, ...], donate: tuple[int, ...] = ()
+) -> Future[Executable]:
+    """Lowers here (tracing hangs on the caller's context), compiles in another thread.
+
+    Args:
+        function: Pure function of arrays.
+        shapes: Its arguments, as shapes and dtypes.
+        donate: Positions of arguments whose memory may be reused.
+    """
+    global _pool
+    start = time.perf_counter()
+    lowered = jax.jit(function, donate_argnums=donate).lower(*shapes)
+    lowering = time.perf_counter() - start
+    with _lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(2, thread_name_prefix="paceline-compile")
+
+    def work() -> Executable:
+        began = time.perf_counter()
+        _current.hit = False
+        compiled = lowered.compile()
+        return Executable(compiled, lowering + time.perf_counter() - began, _current.hit)
+
+    return _pool.submit(work)
+
+
+def _on_event(event: str, **_: Any) -> None:
+    if event == _HIT and hasattr(_current, "hit"):
+        _current.hit = True

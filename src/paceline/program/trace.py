@@ -1,0 +1,170 @@
+"""A user's compiled model as traced steps: what Keras' own ``train_step`` and ``test_step`` compute.
+
+Notation
+    state: four lists of arrays, as Keras orders them: trainable, non-trainable, optimizer and metric
+        variables. Seeds of dropout live among the non-trainable ones.
+    logs: f32[L], one number per metric, in ``log_names`` order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+
+from paceline.program import keras_private
+from paceline.program.canonical import Canonical, Unpackable, canonicalise
+
+
+@dataclass(frozen=True)
+class State:
+    """The initial values of a trial's variables, four lists of arrays."""
+
+    trainable: list[Any]
+    non_trainable: list[Any]
+    optimizer: list[Any]
+    metrics: list[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one trial's variables."""
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.lists()))
+
+    def lists(self) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+        """The four lists, in Keras' order."""
+        return self.trainable, self.non_trainable, self.optimizer, self.metrics
+
+
+@dataclass(frozen=True)
+class Step:
+    """One traced step on one batch shape.
+
+    Attributes:
+        closed: The jaxpr: flat state and batch in, logs and flat state out.
+        canonical: Its fingerprint and constants.
+        log_names: Names of the logs, in the order the model reports them.
+    """
+
+    closed: Any
+    canonical: Canonical
+    log_names: tuple[str, ...]
+
+
+def check_packable(model: Any) -> None:
+    """Raises what keeps a model out of a pack before anything is traced.
+
+    Raises:
+        Unpackable: With the reason, to follow "trial 3 runs in fit: ".
+    """
+    if keras.backend.backend() != "jax":
+        raise Unpackable(f"Keras runs on {keras.backend.backend()}, and packs need KERAS_BACKEND=jax")
+    if model.run_eagerly:
+        raise Unpackable("it is compiled with run_eagerly=True")
+    if not model.jit_compile:
+        raise Unpackable("it is compiled with jit_compile=False")
+    if keras.distribution.distribution() is not None:
+        raise Unpackable("a keras.distribution is set, which spreads each model over the devices itself")
+    for name in ("fit", "evaluate", "make_train_function", "make_test_function", "reset_metrics"):
+        if getattr(type(model), name) is not getattr(keras.Model, name):
+            raise Unpackable(f"its class {type(model).__name__} has its own {name}()")
+
+
+def build_state(model: Any, batch: Any) -> State:
+    """Creates the variables of a model as ``fit`` would on this batch, and takes their values.
+
+    Args:
+        model: A compiled model.
+        batch: The first batch, as shapes: ``(x, y)`` or the like.
+    """
+    keras_private.symbolic_build(model, batch)
+    model.reset_metrics()
+    return State(*(_values(variables) for variables in _variables(model)))
+
+
+def trace_train(model: Any, state: State, batch: Any) -> Step:
+    """Traces ``model.train_step`` on one batch shape.
+
+    Raises:
+        Unpackable: The step has side effects or changes the shape of its state.
+    """
+    own = type(model).train_step is not keras.Model.train_step
+
+    def step(trainable: Any, non_trainable: Any, optimizer: Any, metrics: Any, data: Any) -> Any:
+        logs, new = model.train_step((trainable, non_trainable, optimizer, metrics), data)
+        return _results(model, logs, new[-1], own), new
+
+    return _trace(step, state.lists(), batch)
+
+
+def trace_test(model: Any, state: State, batch: Any) -> Step:
+    """Traces ``model.test_step`` on one batch shape; the optimizer's variables take no part.
+
+    Raises:
+        Unpackable: As for ``trace_train``.
+    """
+    own = type(model).test_step is not keras.Model.test_step
+
+    def step(trainable: Any, non_trainable: Any, metrics: Any, data: Any) -> Any:
+        logs, new = model.test_step((trainable, non_trainable, metrics), data)
+        return _results(model, logs, new[-1], own), new
+
+    return _trace(step, (state.trainable, state.non_trainable, state.metrics), batch)
+
+
+def shapes_only(state: State) -> State:
+    """The state's shapes and dtypes, without its arrays."""
+    return State(
+        *([jax.ShapeDtypeStruct(a.shape, a.dtype) for a in part] for part in state.lists())
+    )
+
+
+def _trace(step: Callable[..., Any], state: tuple[list[Any], ...], batch: Any) -> Step:
+    names: list[str] = []
+
+    def flat(*args: Any) -> Any:
+        logs, new = step(*args)
+        names[:] = [str(name) for name in logs]
+        for name, value in logs.items():
+            if np.shape(value) != ():
+                raise Unpackable(f"its step reports {name!r} with shape {np.shape(value)}, not a number")
+        dtype = jnp.result_type(float)
+        return jnp.stack([jnp.asarray(v, dtype) for v in logs.values()]), [list(part) for part in new]
+
+    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), list(state))
+    closed, out = jax.make_jaxpr(flat, return_shape=True)(*shapes, batch)
+    before, after = jax.tree.leaves(shapes), jax.tree.leaves(out[1])
+    if [(a.shape, a.dtype) for a in before] != [(a.shape, a.dtype) for a in after]:
+        raise Unpackable("its step changes the shape or dtype of its state")
+    return Step(closed, canonicalise(closed), tuple(names))
+
+
+def _results(model: Any, logs: Any, metrics: Any, own: bool) -> dict[str, Any]:
+    """What ``fit`` puts into the history: the metrics' results where they name the same things."""
+    if not isinstance(logs, dict) or not logs:
+        raise Unpackable(f"its step returns {type(logs).__name__} for logs, not a dict with entries")
+    if own:
+        with keras.StatelessScope(
+            state_mapping=list(zip(model.metrics_variables, metrics, strict=True))
+        ):
+            results = model.get_metrics_result()
+        if set(results) == set(logs):
+            return results
+    return logs
+
+
+def _variables(model: Any) -> tuple[list[Any], ...]:
+    return (
+        model.trainable_variables,
+        model.non_trainable_variables,
+        model.optimizer.variables,
+        model.metrics_variables,
+    )
+
+
+def _values(variables: list[Any]) -> list[Any]:
+    return [variable.value for variable in variables]

@@ -1,0 +1,85 @@
+"""Every difference between JAX versions, in one place (0.6.2 to the newest).
+
+Public names only: ``jax.extend.core`` is where JAX puts what jaxpr transformations may use.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core as jex_core
+
+Var = jex_core.Var
+Literal = jex_core.Literal
+Jaxpr = jex_core.Jaxpr
+ClosedJaxpr = jex_core.ClosedJaxpr
+jaxpr_as_fun = jex_core.jaxpr_as_fun
+
+#: Primitives that only call a function; their bodies are inlined. ``pjit`` became ``jit`` in 0.7.
+#: Custom derivatives may be inlined because a train step is traced after differentiation.
+CALLS = frozenset(
+    {
+        "jit",
+        "pjit",
+        "closed_call",
+        "core_call",
+        "core_closed_call",
+        "custom_jvp_call",
+        "custom_vjp_call",
+        "custom_vjp_call_jaxpr",
+    }
+)
+#: ``remat`` was called ``remat2`` and ``checkpoint``; its body is an open jaxpr.
+REMAT = frozenset({"remat", "remat2", "checkpoint"})
+
+_BODY_PARAMS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+
+def call_body(params: dict[str, Any]) -> tuple[Any, list[Any]]:
+    """The jaxpr a call primitive runs, and the values of its constants."""
+    for name in _BODY_PARAMS:
+        body = params.get(name)
+        if isinstance(body, ClosedJaxpr):
+            return body.jaxpr, list(body.consts)
+        if isinstance(body, Jaxpr):
+            return body, []
+    raise KeyError(f"a call primitive with none of {_BODY_PARAMS}: {sorted(params)}")
+
+
+def is_literal(atom: Any) -> bool:
+    """Whether an operand of an equation is a constant written in place."""
+    return isinstance(atom, Literal)
+
+
+def is_key(aval: Any) -> bool:
+    """Whether an abstract value is an array of typed PRNG keys."""
+    return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
+
+
+def constant_value(value: Any, aval: Any) -> np.ndarray:
+    """A constant as a NumPy array of its abstract value's dtype.
+
+    A literal holds a Python number, an ndarray or a typed ndarray, depending on the version.
+    """
+    if is_key(aval):
+        return np.asarray(jax.random.key_data(value))
+    return np.asarray(value, dtype=aval.dtype)
+
+
+def make_closed(jaxpr: Any, consts: list[Any]) -> Any:
+    """A closed jaxpr."""
+    return ClosedJaxpr(jaxpr, consts)
+
+
+def new_var(aval: Any) -> Any:
+    """A fresh variable; 0.6.2 and 0.10 agree on ``Var(aval)``."""
+    return Var(aval)
+
+
+def extend_linear(params: dict[str, Any], count: int) -> dict[str, Any]:
+    """``scan`` marked operands as linear until 0.7: the lifted ones are not."""
+    if "linear" in params:
+        return {**params, "linear": (False,) * count + tuple(params["linear"])}
+    return params

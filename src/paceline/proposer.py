@@ -1,0 +1,356 @@
+"""What to try next: drafts of trials, none of which repeats an earlier configuration."""
+
+from __future__ import annotations
+
+import collections
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from optuna.distributions import BaseDistribution
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from paceline.errors import SamplerError, SpaceError
+from paceline.mirror import Mirror
+from paceline.samplers import Chooser, Sampler, Tried, random_sampler, trial_seed
+from paceline.search_space import HyperParameters, Odometer, Parameter, Space
+
+T = TypeVar("T")
+
+# Attempts at a configuration not seen before: by the study's sampler, then at random (a sampler
+# that has found its optimum proposes it for ever); after that every configuration in turn.
+OWN_ATTEMPTS, RANDOM_ATTEMPTS = 10, 20
+
+
+class BuildFailed(Exception):
+    """A build raised. ``accept`` the draft and ``finish`` it as failed.
+
+    Attributes:
+        draft: The trial that was to be.
+        hp: What the build had met.
+        cause: What it raised.
+    """
+
+    def __init__(self, draft: Draft, hp: HyperParameters, cause: Exception) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}")
+        self.draft, self.hp, self.cause = draft, hp, cause
+
+
+@dataclass(eq=False)
+class Draft:
+    """A trial that is being proposed: no part of the study before ``Study.accept``.
+
+    Attributes:
+        number: The number that it will have.
+        seed: The seed that it will have: 31 bits, from the study's seed and the number.
+        attempt: How many proposals for this number were turned down before.
+        values: Values given by the user: plain name -> real value.
+        chooser: Returns the real value of a parameter.
+        mirror_number: Its number in the mirror.
+        chosen: Storage name -> parameter and real value chosen, in the order met.
+        failed: Whether the build raised.
+    """
+
+    number: int
+    seed: int
+    attempt: int
+    values: dict[str, Any]
+    chooser: Chooser
+    mirror_number: int
+    chosen: dict[str, tuple[Parameter, Any]] = field(default_factory=dict)
+    failed: bool = False
+
+    def choose(self, parameter: Parameter) -> Any:
+        """Return the real value of a parameter; the same one however often it is asked for."""
+        if parameter.storage_name not in self.chosen:
+            self.chosen[parameter.storage_name] = parameter, self.chooser(parameter)
+        return self.chosen[parameter.storage_name][1]
+
+
+class Proposer:
+    """Runs builds under a sampler until one shows a configuration that is new.
+
+    Attributes:
+        space: What is known of the search space.
+        exhausted: Whether the last ``propose`` found nothing new.
+        seconds: Time spent in samplers.
+        note: Called with a line of text that users may want to see.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        seed: int,
+        space: Space,
+        *,
+        next_number: int,
+        past: Sequence[FrozenTrial],
+        sign: int,
+    ) -> None:
+        """Begin, or go on.
+
+        Args:
+            sampler: Chooses values.
+            seed: The study's.
+            space: What is known of the search space.
+            next_number: The first number that is free.
+            past: Trials of earlier sessions, as the storage holds them.
+            sign: 1 where low values of ``past`` are good, -1 where high ones are.
+        """
+        self.space = space
+        self.exhausted = False
+        self.seconds = 0.0
+        self.note: Callable[[str], None] = logging.getLogger("paceline").info
+        self._sampler = sampler
+        self._seed = seed
+        self._next = next_number
+        self._past, self._sign = past, sign
+        self._lazy_mirror: Mirror | None = None
+        self._mirrored: dict[int, int] = {}  # number of an open trial -> the mirror's number
+        self._draft: Draft | None = None
+        self._tried = Tried()
+        self._odometer = Odometer(every=sampler.name != "grid")
+        # Configurations to try first, and whether the user asked for them.
+        self._queue: collections.deque[tuple[dict[str, Any], bool]] = collections.deque()
+        self._seen: set[str] = set()
+        if sampler.points is not None:
+            sampler.points.know(space.parameters)
+
+    # Proposing
+
+    def propose(
+        self, run: Callable[[HyperParameters, Draft], T]
+    ) -> tuple[Draft, HyperParameters, T] | None:
+        """Return the next configuration; see ``Study.propose``."""
+        self.exhausted = False
+        while self._queue:
+            values, users = self._queue.popleft()
+            found = self._propose_given(run, values, users)
+            if found is not None:
+                return found
+        if self._sampler.name == "grid":
+            return self._walk(run)
+        for attempt in range(OWN_ATTEMPTS + RANDOM_ATTEMPTS):
+            draft = self.ask(attempt)
+            if not self._tried.leads_to_known(draft.choose):
+                built = self._build(draft, run)
+                if built is not None:
+                    return draft, *built
+            self.reject(draft)
+        return self._walk(run)
+
+    def ask(
+        self,
+        attempt: int,
+        values: Mapping[str, Any] | None = None,
+        chooser: Chooser | None = None,
+    ) -> Draft:
+        """Begin a draft.
+
+        Args:
+            attempt: How many proposals for this number were turned down before.
+            values: Given values: plain name -> real value.
+            chooser: Chooses instead of the sampler.
+
+        Raises:
+            SamplerError: The sampler failed.
+        """
+        if self._draft is not None:  # a search was interrupted between propose and accept
+            self.reject(self._draft)
+        number, sampler = self._next, self._sampler
+        if chooser is None and sampler.points is not None and attempt == 0:
+            chooser = sampler.points.chooser(number)
+        own = chooser is None and attempt < OWN_ATTEMPTS
+        with self._timed():
+            asked = self._mirror().ask(
+                sampler.make(number, attempt)
+                if own
+                else random_sampler(self._seed, number, attempt)
+            )
+
+        def choose(parameter: Parameter) -> Any:
+            known = self.space.parameters.get(parameter.storage_name)
+            if known is not None and not known.same_values(parameter):
+                return parameter.values()[0]  # any: Space.learn refuses it after the build
+            with self._timed():
+                if chooser is not None:
+                    return chooser(parameter)
+                stored = self._mirror().suggest(
+                    asked, parameter.storage_name, parameter.distribution
+                )
+                return parameter.from_storage(stored)
+
+        seed = trial_seed(self._seed, number)
+        self._draft = Draft(number, seed, attempt, dict(values or {}), choose, asked.number)
+        return self._draft
+
+    def accept(self, draft: Draft, hp: HyperParameters) -> None:
+        """Make a draft a trial that runs; see ``Study.accept``."""
+        self._check(draft)
+        self.space.learn(hp)
+        distributions: dict[str, BaseDistribution] = {
+            name: parameter.distribution for name, parameter in hp.parameters.items()
+        }
+        with self._timed():
+            self._mirror().settle(draft.mirror_number, hp.to_storage(), distributions)
+        self._draft = None
+        self._next = draft.number + 1
+        self._mirrored[draft.number] = draft.mirror_number
+        self.have_seen(hp.hparams)
+        self._note_tried(draft)
+
+    def reject(self, draft: Draft) -> None:
+        """Drop a draft: it leaves no trace but in the mirror."""
+        self._check(draft)
+        self._draft = None
+        with self._timed():
+            self._mirror().tell(draft.mirror_number, OptunaState.FAIL)
+
+    def enqueue(self, values: Mapping[str, Any], *, users: bool) -> None:
+        """Have values tried next.
+
+        Args:
+            values: Plain name -> real value; the sampler chooses the others.
+            users: Whether a value or name that build does not know is an error; else it is
+                left out.
+        """
+        self._queue.append((dict(values), users))
+
+    def seen(self, hparams: Mapping[str, Any]) -> bool:
+        """Return whether some trial had exactly these values."""
+        return _key(hparams) in self._seen
+
+    def have_seen(self, hparams: Mapping[str, Any]) -> None:
+        """Note the values of a trial."""
+        self._seen.add(_key(hparams))
+
+    # Learning
+
+    def report(self, number: int, epoch: int, loss: float) -> None:
+        """Tell samplers the loss of an open trial after an epoch."""
+        if number in self._mirrored:
+            with self._timed():
+                self._mirror().report(self._mirrored[number], epoch, loss)
+
+    def tell(self, number: int, state: OptunaState, loss: float | None) -> None:
+        """Tell samplers how a trial ended; the loss for a complete one only.
+
+        Raises:
+            SamplerError: The sampler failed.
+        """
+        if number in self._mirrored:
+            with self._timed():
+                self._mirror().tell(self._mirrored.pop(number), state, loss)
+
+    # Inside
+
+    def _build(
+        self, draft: Draft, run: Callable[[HyperParameters, Draft], T]
+    ) -> tuple[HyperParameters, T] | None:
+        """Run build for a draft; None where the configuration has been tried before."""
+        hp = HyperParameters(draft.values, chooser=draft.choose)
+        try:
+            made = run(hp, draft)
+            self.space.learn(hp)
+        except (SpaceError, SamplerError):  # wrong for every configuration
+            self.reject(draft)
+            raise
+        except Exception as error:
+            if self.seen(hp.hparams):
+                return None
+            draft.failed = True
+            raise BuildFailed(draft, hp, error) from error
+        if self.seen(hp.hparams):
+            self._note_tried(draft)
+            return None
+        return hp, made
+
+    def _propose_given(
+        self, run: Callable[[HyperParameters, Draft], T], values: dict[str, Any], users: bool
+    ) -> tuple[Draft, HyperParameters, T] | None:
+        """Propose a configuration with given values; None, and a note, where it is skipped."""
+        if not users:
+            known = {parameter.name for parameter in self.space.parameters.values()}
+            values = {name: value for name, value in values.items() if name in known}
+        for attempt in range(OWN_ATTEMPTS + RANDOM_ATTEMPTS):
+            draft = self.ask(attempt, values)
+            try:
+                built = self._build(draft, run)
+            except SpaceError as error:
+                if users:
+                    raise
+                self.note(f"a trial that was interrupted is not tried again: {error}")
+                return None
+            if built is not None:
+                hp = built[0]
+                if users and hp.unused:
+                    self.reject(draft)
+                    names = ", ".join(repr(name) for name in hp.unused)
+                    raise SpaceError(
+                        f"enqueue: build knows no hyperparameter {names}; with these values it "
+                        f"has {', '.join(hp.hparams) or 'none'}."
+                    )
+                return draft, *built
+            self.reject(draft)
+            if not draft.chosen:
+                break  # nothing was left to the sampler
+        self.note(f"enqueued configuration {values} has been tried before: skipped.")
+        return None
+
+    def _walk(
+        self, run: Callable[[HyperParameters, Draft], T]
+    ) -> tuple[Draft, HyperParameters, T] | None:
+        """Propose the next configuration of all, in order, that has not been tried."""
+        while not self._odometer.done:
+            chooser = self._odometer.chooser()
+            if not self._tried.leads_to_known(chooser):
+                draft = self.ask(0, chooser=chooser)
+                try:
+                    built = self._build(draft, run)
+                except BuildFailed:
+                    self._odometer.advance()
+                    raise
+                if built is not None:
+                    return draft, *built
+                self.reject(draft)
+            self._odometer.advance()
+        self.exhausted = True
+        return None
+
+    def _note_tried(self, draft: Draft) -> None:
+        # With given values the choices asked for are not the whole path, and the path of a failed
+        # build ends where another build may go on.
+        if not draft.values and not draft.failed:
+            self._tried.add(draft.chosen.values())
+
+    def _mirror(self) -> Mirror:
+        """The mirror, made when it is first needed: whoever only reads a study has none."""
+        if self._lazy_mirror is None:
+            self._lazy_mirror = Mirror()
+            for frozen in self._past:
+                if frozen.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
+                    self._lazy_mirror.add(frozen, self._sign)
+            self._past = ()
+        return self._lazy_mirror
+
+    def _check(self, draft: Draft) -> None:
+        if draft is not self._draft:
+            raise RuntimeError(f"the draft of trial {draft.number} is not the last one asked for")
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - began
+
+
+def _key(hparams: Mapping[str, Any]) -> str:
+    """Return a text that is equal for equal values; 1, 1.0 and True are not equal."""
+    return json.dumps(dict(hparams), sort_keys=True)

@@ -1,0 +1,152 @@
+"""The live view: a panel in a terminal, a line in a notebook, a line a minute elsewhere.
+
+The training thread only hands records over, which costs it well under a microsecond; a thread of
+the view draws them. Nothing here ever raises into training: a terminal that went away or a broken
+notebook cannot end a search.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+
+from paceline.progress import Progress
+from paceline.report import panel
+from paceline.report.screens import (
+    LineScreen,
+    NotebookScreen,
+    PanelScreen,
+    QuietScreen,
+    Screen,
+)
+
+Clock = Callable[[], float]
+
+
+class LiveView:
+    """Shows a search while it runs.
+
+    Use it as a context manager, and give ``view.update`` and ``view.note`` to the tuner.
+
+    Args:
+        screen: Where to show it.
+        clock: Seconds that never go back.
+        last_line: Whether to leave one line behind at the end.
+    """
+
+    def __init__(
+        self, screen: Screen, *, clock: Clock = time.monotonic, last_line: bool = False
+    ) -> None:
+        self._screen = screen
+        self._clock = clock
+        self._last_line = last_line
+        self._latest: tuple[Progress, float] | None = None
+        self._said: set[str] = set()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> LiveView:
+        self._guarded(self._screen.open)
+        # The thread takes the caller's context along: a notebook finds the printing cell by it.
+        self._thread = threading.Thread(
+            target=contextvars.copy_context().run,
+            args=(self._run,),
+            name="paceline-live-view",
+            daemon=True,
+        )
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop drawing and give the screen back. Twice does no harm."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)  # a stuck terminal must not keep a finished search
+        latest = self.latest if self._last_line else None
+        last = None if latest is None else panel.last_line(latest)
+        self._guarded(lambda: self._screen.close(last))
+
+    @property
+    def latest(self) -> Progress | None:
+        """The newest record; None before the first."""
+        return None if self._latest is None else self._latest[0]
+
+    def status(self, text: str) -> None:
+        """Say what happens before there is a first record: ``loading examples/digits.py``."""
+        self._guarded(lambda: self._screen.status(text))
+
+    def update(self, progress: Progress) -> None:
+        """Take the newest record; it is drawn by and by."""
+        self._latest = (progress, self._clock())
+
+    def note(self, text: str) -> None:
+        """Show one sentence at once and keep it; the same sentence is shown once only."""
+        if text in self._said:
+            return
+        self._said.add(text)
+        self._guarded(lambda: self._screen.note(text))
+
+    def draw(self) -> None:
+        """Draw the newest record, with its clock moved on to now."""
+        latest = self._latest
+        if latest is not None:
+            progress, when = latest
+            moment = panel.later(progress, self._clock() - when)
+            self._guarded(lambda: self._screen.draw(moment))
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._screen.interval):
+            self.draw()
+
+    @staticmethod
+    def _guarded(action: Callable[[], None]) -> None:
+        with contextlib.suppress(Exception):
+            action()
+
+
+def live_view(title: str, *, quiet: bool = False, last_line: bool = False) -> LiveView:
+    """Return the view that suits where this process writes.
+
+    Args:
+        title: The study's name, shown until the first record.
+        quiet: Show notes only.
+        last_line: Leave one line behind at the end; for callers that print no summary themselves.
+
+    Returns:
+        A view, not started yet.
+    """
+    if quiet:
+        return LiveView(QuietScreen(sys.stderr))
+    display = notebook_display()
+    if display is not None:
+        return LiveView(NotebookScreen(display, sys.stdout), last_line=last_line)
+    console = Console(stderr=True)
+    if sys.stderr.isatty() and console.is_terminal and not console.is_dumb_terminal:
+        return LiveView(PanelScreen(console, title), last_line=last_line)
+    return LiveView(LineScreen(sys.stderr), last_line=last_line)
+
+
+def notebook_display() -> Callable[..., Any] | None:
+    """Return IPython's ``display`` inside a notebook, else None. IPython is not imported for it."""
+    ipython = sys.modules.get("IPython")
+    display = sys.modules.get("IPython.display")
+    try:
+        shell = ipython.get_ipython() if ipython is not None else None
+        # A notebook's shell has a kernel; IPython in a terminal has none.
+        if display is not None and getattr(shell, "kernel", None) is not None:
+            return display.display
+    except Exception:  # something else that is called IPython
+        pass
+    return None

@@ -1,0 +1,77 @@
+"""Numbers and durations as people read them, and JSON that every parser reads."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def metric(value: float | None) -> str:
+    """A metric with four decimals, or four digits where it is tiny or huge."""
+    if value is None:
+        return "-"
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.4f}"
+    return f"{value:.4g}"
+
+
+def hparam(value: Any) -> str:
+    """A hyperparameter's value in up to six digits."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def hparams(values: Mapping[str, Any]) -> str:
+    """Several hyperparameters on one line: ``dropout 0.2, lr 0.004``."""
+    return ", ".join(f"{name} {hparam(value)}" for name, value in values.items())
+
+
+def rate(value: float | None) -> str:
+    """Trial-epochs per second: three digits, no decimals above 100."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as ``0:12``, ``3:05`` or ``2:05:09``."""
+    if seconds is None or not math.isfinite(seconds):
+        return "-"
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def seconds(value: float | None) -> str:
+    """A measured time: ``0.38 s``, ``4.2 s``, then as ``duration`` from a minute on."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if value >= 60:
+        return duration(value)
+    return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
+
+
+def strict(value: Any) -> Any:
+    """Return ``value`` in JSON's own types: a number that is not finite becomes None.
+
+    NumPy scalars become Python's, tuples and sets lists, and anything unknown its text.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [strict(item) for item in value]
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:  # a NumPy scalar
+        return strict(value.item())
+    return str(value)
+
+
+def to_json(value: Any) -> str:
+    """Return one line of strict JSON."""
+    return json.dumps(strict(value), allow_nan=False, ensure_ascii=False)

@@ -1,0 +1,71 @@
+"""The short text that ends a command: what is best, how it went, what to run next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paceline.report import numbers
+
+
+def search_summary(
+    summary: Mapping[str, Any], objective: str, next_steps: Sequence[tuple[str, str]]
+) -> str:
+    """Return what ``paceline search`` leaves on stdout.
+
+    Args:
+        summary: What ``--json`` prints.
+        objective: Name of the objective.
+        next_steps: Command and what it does, in the order they are useful.
+
+    Returns:
+        Lines, the last one without a line end.
+    """
+    blocks = [_headline(summary)]
+    if summary.get("best"):
+        blocks.append(best_text(summary["best"], objective))
+    else:
+        blocks.append(f"No trial has a {objective} yet.")
+    blocks.append(_steps(next_steps))
+    return "\n\n".join(blocks)
+
+
+def best_text(best: Mapping[str, Any], objective: str) -> str:
+    """Return the best configuration as a few lines.
+
+    Args:
+        best: number, value, hparams, epochs.
+        objective: Name of the objective.
+    """
+    epochs = _plural(best["epochs"], "epoch")
+    lines = [f"Best: {objective} {numbers.metric(best['value'])}, trial {best['number']}, {epochs}"]
+    width = max(map(len, best["hparams"]), default=0)
+    lines += [f"  {name:<{width}}  {numbers.hparam(v)}" for name, v in best["hparams"].items()]
+    return "\n".join(lines)
+
+
+def _headline(summary: Mapping[str, Any]) -> str:
+    counts = {state: count for state, count in summary["n_trials"].items() if count}
+    total = sum(counts.values())
+    states = ", ".join(f"{count:,} {state}" for state, count in counts.items())
+    text = f"{summary['study']}: {_plural(total, 'trial')} ({states or 'none'})"
+    seconds = summary.get("seconds", {}).get("total")
+    if seconds:
+        text += f" in {numbers.seconds(seconds)}"
+    programs = summary.get("programs", {}).get("distinct")
+    if programs:
+        text += f", {_plural(programs, 'program')}"
+        compiled, cached = (summary["programs"].get(k) for k in ("compiled", "from_cache"))
+        if compiled is not None and cached is not None:
+            text += f" ({compiled} compiled, {cached} from the cache)"
+    return text
+
+
+def _steps(steps: Sequence[tuple[str, str]]) -> str:
+    width = max((len(command) for command, _ in steps), default=0)
+    lines = [f"  {command:<{width}}  {purpose}" for command, purpose in steps]
+    return "\n".join(["Next:", *lines])
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

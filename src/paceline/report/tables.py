@@ -1,0 +1,123 @@
+"""Trials as records, CSV and a table for the terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from paceline.report import numbers
+from paceline.trial import Trial
+
+FIXED_COLUMNS = ("number", "state", "value", "epochs", "seconds", "seed", "program", "plan")
+
+
+def trial_record(trial: Trial) -> dict[str, Any]:
+    """Return what ``trials --json`` prints of a trial."""
+    return {
+        "number": trial.number,
+        "state": trial.state,
+        "value": trial.value,
+        "hparams": trial.hparams,
+        "epochs": trial.epochs,
+        "seconds": trial.seconds,
+        "seed": trial.seed,
+        "program": trial.program,
+        "plan": trial.plan,
+    }
+
+
+def best_record(trial: Trial) -> dict[str, Any]:
+    """Return what ``best --json`` prints."""
+    return {
+        "number": trial.number,
+        "value": trial.value,
+        "hparams": trial.hparams,
+        "epochs": trial.epochs,
+    }
+
+
+def hparam_names(trials: Iterable[Trial]) -> list[str]:
+    """Return the hyperparameters' names in the order the trials first had them."""
+    return list(dict.fromkeys(name for trial in trials for name in trial.hparams))
+
+
+def column_name(hparam: str) -> str:
+    """Return a hyperparameter's column: ``hp.epochs`` where the plain name is a column already."""
+    return f"hp.{hparam}" if hparam in FIXED_COLUMNS else hparam
+
+
+def to_csv(trials: Sequence[Trial]) -> str:
+    """Return CSV with the columns of ``Tuner.results()``; what a trial lacks stays empty."""
+    names = hparam_names(trials)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*FIXED_COLUMNS, *map(column_name, names)])
+    for trial in trials:
+        record = trial_record(trial)
+        fixed = [record[column] for column in FIXED_COLUMNS]
+        writer.writerow([*fixed, *(trial.hparams.get(name) for name in names)])
+    return text.getvalue()
+
+
+def trials_table(trials: Sequence[Trial], *, best: int | None, width: int | None = None) -> str:
+    """Return a table for people, its lines never longer than ``width``.
+
+    Each hyperparameter has a column while there is room; else they share one.
+
+    Args:
+        trials: Which trials, in this order.
+        best: Number of the trial to mark.
+        width: Columns there are; None for as many as it takes.
+
+    Returns:
+        Lines without colours, the last one with a line end.
+    """
+    text = _render(_build(trials, best, hparam_names(trials)), None)
+    if width is not None and max(map(len, text.splitlines())) > width:
+        text = _render(_build(trials, best, None), width)
+    return text
+
+
+def _render(table: Table, width: int | None) -> str:
+    console = Console(file=io.StringIO(), width=width or 100_000, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def _build(trials: Sequence[Trial], best: int | None, names: list[str] | None) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("trial", justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for column in ("value", "epochs", "time"):
+        table.add_column(column, justify="right", no_wrap=True)
+    if names is None:
+        table.add_column("hparams", overflow="fold")
+    else:
+        for name in names:
+            table.add_column(Text(column_name(name)), justify="right", no_wrap=True)
+    for trial in trials:
+        cells = [
+            f"{'* ' if trial.number == best else ''}{trial.number}",
+            trial.state,
+            numbers.metric(trial.value),
+            str(trial.epochs),
+            numbers.seconds(trial.seconds),
+        ]
+        if names is None:
+            cells.append(numbers.hparams(trial.hparams))
+        else:
+            cells += [_cell(trial, name) for name in names]
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _cell(trial: Trial, name: str) -> str:
+    return numbers.hparam(trial.hparams[name]) if name in trial.hparams else "-"

@@ -1,0 +1,300 @@
+"""What a build declares: a hyperparameter and the conditions under which it is active.
+
+These are the objects in ``hp.space``. Their attributes and configs are KerasTuner's, so that code
+which reads them, and projects which stored them, go on working.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from paceline.errors import SpaceError
+from paceline.search_space.scalars import Scalar, find_choice, number, plain, whole
+
+Kind = Literal["Int", "Float", "Choice", "Boolean", "Fixed"]
+Sampling = Literal["linear", "log", "reverse_log"]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Active while the hyperparameter ``name`` has one of ``values``."""
+
+    name: str
+    values: tuple[Scalar, ...]
+
+    @classmethod
+    def of(cls, name: str, values: Any) -> Condition:
+        """Return a condition on a parent.
+
+        Args:
+            name: The parent's full name.
+            values: One value of the parent, or a list or tuple of them.
+
+        Raises:
+            SpaceError: There is no value, or one that no hyperparameter can have.
+        """
+        listed = list(values) if isinstance(values, list | tuple) else [values]
+        listed = [plain(value) for value in listed]
+        if not listed or not all(isinstance(value, bool | int | float | str) for value in listed):
+            raise SpaceError(
+                f"condition on {name!r}: parent_values is {values!r}; "
+                "pass a list of int, float, str or bool values of the parent."
+            )
+        return cls(name, tuple(listed))
+
+    def is_active(self, values: Mapping[str, Any]) -> bool:
+        """Return whether ``values`` (plain name -> value) hold a fitting value of the parent."""
+        return self.name in values and values[self.name] in self.values
+
+    def __str__(self) -> str:
+        return f"{_escape(self.name)}={'|'.join(_escape(str(value)) for value in self.values)}"
+
+
+def _escape(text: str) -> str:
+    """Percent-encode what separates parts of a storage name: no two conditions read alike."""
+    return re.sub(r"[%,=|\[\]]", lambda found: f"%{ord(found[0]):02X}", text)
+
+
+@dataclass(frozen=True)
+class HyperParameter:
+    """One hyperparameter as declared, unique by name and conditions.
+
+    Attributes:
+        kind: Name of the method of ``hp`` that declares it.
+        name: Full name, name scopes included.
+        default: Value where nobody chooses one; the value itself for Fixed.
+        conditions: All of them must hold for it to be active, outermost first.
+        min_value, max_value: Bounds of Int and Float, both included.
+        step: Distance between values; their ratio where sampling is not linear; None: no grid.
+        sampling: Scale on which Int and Float are spread.
+        choices: Values of Choice and Boolean, of one type.
+        ordered: Whether Choice's values have an order.
+    """
+
+    kind: Kind
+    name: str
+    default: Scalar
+    conditions: tuple[Condition, ...] = ()
+    min_value: int | float | None = None
+    max_value: int | float | None = None
+    step: int | float | None = None
+    sampling: Sampling | None = None
+    choices: tuple[Scalar, ...] | None = None
+    ordered: bool | None = None
+
+    @property
+    def value(self) -> Scalar:
+        """The value of a Fixed."""
+        return self.default
+
+    @property
+    def values(self) -> Sequence[Scalar]:
+        """The values a grid walks."""
+        from paceline.search_space.parameter import Parameter  # parameter.py imports this module
+
+        return (self.default,) if self.kind == "Fixed" else Parameter.of(self).values()
+
+    @property
+    def bounds(self) -> str:
+        """The declaration without its default: equal texts declare equal sets of values."""
+        if self.kind == "Fixed":
+            return f"Fixed({self.default!r})"
+        if self.choices is not None:
+            return f"{self.kind}({list(self.choices)!r})"
+        step = "" if self.step is None else f", step={self.step!r}"
+        sampling = "" if self.sampling == "linear" else f", sampling={self.sampling!r}"
+        return f"{self.kind}({self.min_value!r}, {self.max_value!r}{step}{sampling})"
+
+    @property
+    def storage_name(self) -> str:
+        """The name a storage knows it by: ``units``, or ``units[type=a]`` under a condition."""
+        under = ",".join(str(condition) for condition in self.conditions)
+        return f"{self.name}[{under}]" if under else self.name
+
+    def get_config(self) -> dict[str, Any]:
+        """Return KerasTuner's config of this hyperparameter."""
+        config: dict[str, Any] = {"name": self.name}
+        if self.kind == "Fixed":
+            config["value"] = self.default
+        else:
+            config["default"] = self.default
+        if self.kind in ("Int", "Float"):
+            for key in ("min_value", "max_value", "step", "sampling"):
+                config[key] = getattr(self, key)
+        elif self.kind == "Choice":
+            config |= {"values": list(self.choices or ()), "ordered": self.ordered}
+        config["conditions"] = [
+            {"class_name": "Parent", "config": {"name": c.name, "values": list(c.values)}}
+            for c in self.conditions
+        ]
+        return config
+
+    @classmethod
+    def from_config(cls, kind: str, config: Mapping[str, Any]) -> HyperParameter:
+        """Return the hyperparameter that a config of ``get_config``, ours or KerasTuner's,
+        describes.
+
+        Args:
+            kind: KerasTuner's class name: Int, Float, Choice, Boolean or Fixed.
+            config: As ``get_config`` returns it.
+
+        Raises:
+            SpaceError: An unknown kind, or arguments that its method would refuse.
+        """
+        declare = {
+            "Int": integer,
+            "Float": floating,
+            "Choice": choice,
+            "Boolean": boolean,
+            "Fixed": fixed,
+        }.get(kind)
+        if declare is None:
+            raise SpaceError(
+                f"from_config: class_name is {kind!r}; expected one of Int, Float, "
+                "Choice, Boolean, Fixed."
+            )
+        conditions = tuple(
+            Condition.of(entry["config"]["name"], entry["config"]["values"])
+            for entry in config.get("conditions") or ()
+        )
+        arguments = {key: value for key, value in config.items() if key != "conditions"}
+        return declare(**arguments, conditions=conditions)
+
+
+def integer(
+    name: str,
+    min_value: Any,
+    max_value: Any,
+    step: Any = None,
+    sampling: Any = "linear",
+    default: Any = None,
+    conditions: tuple[Condition, ...] = (),
+) -> HyperParameter:
+    """Return an Int; see ``HyperParameters.Int``."""
+    where = f'hp.Int("{name}")'
+    sampling = _sampling(where, sampling)
+    low, high = whole(where, "min_value", min_value), whole(where, "max_value", max_value)
+    if step is not None:
+        step = whole(where, "step", step)
+    elif sampling == "linear":
+        step = 1
+    _check_range(where, low, high, step, sampling)
+    # As in KerasTuner a default may lie off the grid: it is what build gets where nobody chooses.
+    start = low if default is None else whole(where, "default", default)
+    return HyperParameter("Int", name, start, conditions, low, high, step, sampling)
+
+
+def floating(
+    name: str,
+    min_value: Any,
+    max_value: Any,
+    step: Any = None,
+    sampling: Any = "linear",
+    default: Any = None,
+    conditions: tuple[Condition, ...] = (),
+) -> HyperParameter:
+    """Return a Float; see ``HyperParameters.Float``."""
+    where = f'hp.Float("{name}")'
+    sampling = _sampling(where, sampling)
+    low, high = number(where, "min_value", min_value), number(where, "max_value", max_value)
+    if step is not None:
+        step = number(where, "step", step)
+    _check_range(where, low, high, step, sampling)
+    start = low if default is None else number(where, "default", default)
+    return HyperParameter("Float", name, start, conditions, low, high, step, sampling)
+
+
+def choice(
+    name: str,
+    values: Iterable[Any],
+    ordered: bool | None = None,
+    default: Any = None,
+    conditions: tuple[Condition, ...] = (),
+) -> HyperParameter:
+    """Return a Choice; see ``HyperParameters.Choice``."""
+    where = f'hp.Choice("{name}")'
+    if isinstance(values, set | frozenset) or not isinstance(values, Iterable):
+        raise SpaceError(
+            f"{where}: values is {values!r}, which has no order; pass a list, so that every run "
+            "knows the choices alike."
+        )
+    choices = tuple(plain(value) for value in values)
+    if not choices:
+        raise SpaceError(f"{where}: values is empty; give at least one choice.")
+    kinds = sorted({type(value).__name__ for value in choices})
+    if not set(kinds) <= {"bool", "int", "float", "str"}:
+        raise SpaceError(
+            f"{where}: values {list(choices)!r} hold {', '.join(kinds)}; choose among int, float, "
+            "str or bool, for instance names, and look the object up in build."
+        )
+    if len(kinds) > 1:
+        raise SpaceError(
+            f"{where}: values {list(choices)!r} mix {' and '.join(kinds)}; write all of them in "
+            "one type."
+        )
+    if ordered and kinds == ["str"]:
+        raise SpaceError(
+            f"{where}: ordered is True for the strings {list(choices)!r}; leave ordered out."
+        )
+    start = choices[0] if default is None else find_choice(default, choices)
+    if start is None:
+        raise SpaceError(
+            f"{where}: default {default!r} is not among {list(choices)!r}; name one of them."
+        )
+    ordered = kinds != ["str"] if ordered is None else bool(ordered)
+    return HyperParameter("Choice", name, start, conditions, choices=choices, ordered=ordered)
+
+
+def boolean(
+    name: str, default: Any = False, conditions: tuple[Condition, ...] = ()
+) -> HyperParameter:
+    """Return a Boolean; see ``HyperParameters.Boolean``."""
+    default = plain(default)
+    # As in KerasTuner a default may be written 0 or 1; a value may not.
+    start = bool(default) if default in (0, 1) else None
+    if start is None:
+        raise SpaceError(f'hp.Boolean("{name}"): default is {default!r}; pass True or False.')
+    return HyperParameter("Boolean", name, start, conditions, choices=(False, True))
+
+
+def fixed(name: str, value: Any, conditions: tuple[Condition, ...] = ()) -> HyperParameter:
+    """Return a Fixed; see ``HyperParameters.Fixed``."""
+    value = plain(value)
+    if not isinstance(value, bool | int | float | str):
+        raise SpaceError(
+            f'hp.Fixed("{name}"): value is {value!r} of type {type(value).__name__}; '
+            "pass an int, float, str or bool."
+        )
+    return HyperParameter("Fixed", name, value, conditions)
+
+
+def _sampling(where: str, sampling: Any) -> Sampling:
+    """Return the scale meant; None is linear and case does not matter, as in KerasTuner."""
+    known: dict[Any, Sampling] = {"linear": "linear", "log": "log", "reverse_log": "reverse_log"}
+    found = known.get("linear" if sampling is None else str(sampling).lower())
+    if found is None:
+        raise SpaceError(
+            f"{where}: sampling is {sampling!r}; choose 'linear', 'log' or 'reverse_log'."
+        )
+    return found
+
+
+def _check_range(where: str, low: float, high: float, step: float | None, sampling: str) -> None:
+    """Refuse bounds, or a step, from which no value could be drawn."""
+    if low > high:
+        raise SpaceError(f"{where}: min_value {low!r} is above max_value {high!r}; swap them.")
+    if sampling != "linear" and low <= 0:
+        raise SpaceError(
+            f"{where}: min_value is {low!r} with sampling={sampling!r}; raise it above 0, or use "
+            "linear sampling."
+        )
+    if step is not None and sampling == "linear" and step <= 0:
+        raise SpaceError(f"{where}: step is {step!r}; give a step above 0, or leave it out.")
+    if step is not None and sampling != "linear" and step <= 1:
+        raise SpaceError(
+            f"{where}: step is {step!r} with sampling={sampling!r}, where values are multiplied by "
+            "it; give a step above 1, or leave it out."
+        )

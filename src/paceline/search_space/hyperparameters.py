@@ -1,0 +1,464 @@
+"""``hp``: the object passed to ``build``, with KerasTuner's methods.
+
+The same class serves a trial (a sampler chooses), a fixed configuration (``values`` are given) and
+a first look (defaults).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from paceline.errors import SpaceError
+from paceline.search_space import declaration
+from paceline.search_space.declaration import Condition, HyperParameter
+from paceline.search_space.parameter import Parameter
+from paceline.search_space.scalars import Scalar, plain, same
+
+
+class UnknownHyperParameterError(SpaceError, KeyError):
+    """``hp.get`` of a name that was never declared; a KeyError as in KerasTuner."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would show the repr
+
+
+class InactiveHyperParameterError(SpaceError, ValueError):
+    """``hp.get`` of an inactive hyperparameter; a ValueError as in KerasTuner."""
+
+
+class HyperParameters:
+    """The hyperparameters of one configuration: declared, chosen and looked up.
+
+    A hyperparameter is unique by name and conditions. Within one configuration a name has one
+    value: declared again, or under a second condition that also holds, it returns the value it has.
+
+    Attributes:
+        values: Plain name -> value of the active hyperparameters, and the given ones not declared
+            yet. A value written here before the declaration is used by it.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Any] | None = None,
+        *,
+        chooser: Callable[[Parameter], Any] | None = None,
+    ) -> None:
+        """Make an hp.
+
+        Args:
+            values: Plain name -> real value, used where the name is declared and active; names
+                that are never declared are listed in ``unused``.
+            chooser: Called once for each parameter that is active and not in ``values``, returns
+                its real value; without it the default is used.
+        """
+        self.values: dict[str, Any] = dict(values or {})
+        self._given = dict(self.values)
+        self._chooser = chooser
+        self._name_scopes: list[str] = []
+        self._conditions: list[Condition] = []
+        self._declared: dict[tuple[str, tuple[Condition, ...]], HyperParameter] = {}
+        # Plain name -> the declaration that gave the name its value; in the order met.
+        self._holders: dict[str, HyperParameter] = {}
+        self._parameters: dict[str, Parameter] = {}
+
+    # Declaring
+
+    def Int(  # noqa: N802 - KerasTuner's name
+        self,
+        name: str,
+        min_value: int,
+        max_value: int,
+        step: int | None = None,
+        sampling: str | None = "linear",
+        default: int | None = None,
+        parent_name: str | None = None,
+        parent_values: Any = None,
+    ) -> Any:
+        """Declare a whole number.
+
+        Args:
+            name: Name, unique within its conditions.
+            min_value: Lower bound, included.
+            max_value: Upper bound, included where the step reaches it.
+            step: Distance between values (1 by default); with log sampling the ratio of
+                neighbours, or None for every int.
+            sampling: linear, log or reverse_log (dense near the upper bound).
+            default: Value where nobody chooses; ``min_value`` when None.
+            parent_name: Name of a hyperparameter on which this one depends.
+            parent_values: Values of the parent under which this one is active.
+
+        Returns:
+            The value, an int; None while inactive.
+
+        Raises:
+            SpaceError: Impossible bounds or step, or bounds other than those of an earlier call.
+        """
+        with self._under(parent_name, parent_values) as conditions:
+            return self._declare(
+                declaration.integer(
+                    self._full(name), min_value, max_value, step, sampling, default, conditions
+                )
+            )
+
+    def Float(  # noqa: N802 - KerasTuner's name
+        self,
+        name: str,
+        min_value: float,
+        max_value: float,
+        step: float | None = None,
+        sampling: str | None = "linear",
+        default: float | None = None,
+        parent_name: str | None = None,
+        parent_values: Any = None,
+    ) -> Any:
+        """Declare a number.
+
+        Args:
+            name: Name, unique within its conditions.
+            min_value: Lower bound, included.
+            max_value: Upper bound, included where the step reaches it.
+            step: Distance between values; with log sampling the ratio of neighbours; None for any
+                value.
+            sampling: linear, log or reverse_log (dense near the upper bound).
+            default: Value where nobody chooses; ``min_value`` when None.
+            parent_name: Name of a hyperparameter on which this one depends.
+            parent_values: Values of the parent under which this one is active.
+
+        Returns:
+            The value, a float; None while inactive.
+
+        Raises:
+            SpaceError: Impossible bounds or step, or bounds other than those of an earlier call.
+        """
+        with self._under(parent_name, parent_values) as conditions:
+            return self._declare(
+                declaration.floating(
+                    self._full(name), min_value, max_value, step, sampling, default, conditions
+                )
+            )
+
+    def Choice(  # noqa: N802 - KerasTuner's name
+        self,
+        name: str,
+        values: Iterable[Scalar],
+        ordered: bool | None = None,
+        default: Scalar | None = None,
+        parent_name: str | None = None,
+        parent_values: Any = None,
+    ) -> Any:
+        """Declare a choice among values.
+
+        Args:
+            name: Name, unique within its conditions.
+            values: The choices, all int, all float, all str or all bool.
+            ordered: Whether they have an order; kept for KerasTuner's users, no sampler here uses
+                it.
+            default: Value where nobody chooses; the first choice when None.
+            parent_name: Name of a hyperparameter on which this one depends.
+            parent_values: Values of the parent under which this one is active.
+
+        Returns:
+            One of ``values``; None while inactive.
+
+        Raises:
+            SpaceError: No choices, mixed types, a default that is none of them, or choices other
+                than those of an earlier call.
+        """
+        with self._under(parent_name, parent_values) as conditions:
+            return self._declare(
+                declaration.choice(self._full(name), values, ordered, default, conditions)
+            )
+
+    def Boolean(  # noqa: N802 - KerasTuner's name
+        self,
+        name: str,
+        default: bool = False,
+        parent_name: str | None = None,
+        parent_values: Any = None,
+    ) -> Any:
+        """Declare a choice between False and True.
+
+        Args:
+            name: Name, unique within its conditions.
+            default: Value where nobody chooses.
+            parent_name: Name of a hyperparameter on which this one depends.
+            parent_values: Values of the parent under which this one is active.
+
+        Returns:
+            The value, a bool; None while inactive.
+
+        Raises:
+            SpaceError: A default that is no bool, or the name declared as something else before.
+        """
+        with self._under(parent_name, parent_values) as conditions:
+            return self._declare(declaration.boolean(self._full(name), default, conditions))
+
+    def Fixed(  # noqa: N802 - KerasTuner's name
+        self, name: str, value: Scalar, parent_name: str | None = None, parent_values: Any = None
+    ) -> Any:
+        """Declare a value that is recorded and not searched.
+
+        Args:
+            name: Name, unique within its conditions.
+            value: An int, float, str or bool.
+            parent_name: Name of a hyperparameter on which this one depends.
+            parent_values: Values of the parent under which this one is active.
+
+        Returns:
+            ``value``; None while inactive.
+
+        Raises:
+            SpaceError: A value of another type, or other than that of an earlier call.
+        """
+        with self._under(parent_name, parent_values) as conditions:
+            return self._declare(declaration.fixed(self._full(name), value, conditions))
+
+    @contextlib.contextmanager
+    def name_scope(self, name: str) -> Iterator[None]:
+        """Prefix the names declared and looked up inside with ``name/``."""
+        self._name_scopes.append(str(name))
+        try:
+            yield
+        finally:
+            self._name_scopes.pop()
+
+    @contextlib.contextmanager
+    def conditional_scope(self, parent_name: str, parent_values: Any) -> Iterator[None]:
+        """Make what is declared inside active only while a parent has one of some values.
+
+        The code inside runs in any case; an inactive hyperparameter is None there.
+
+        Args:
+            parent_name: Name of a hyperparameter declared before, under any condition.
+            parent_values: A value or a list of values of it.
+
+        Raises:
+            SpaceError: The parent is not declared, or ``parent_values`` holds nothing usable.
+        """
+        parent = self._full(parent_name)
+        if not any(name == parent for name, _ in self._declared):
+            raise SpaceError(
+                f'hp.conditional_scope("{parent}"): no such hyperparameter; declare it '
+                "before the scope."
+            )
+        self._conditions.append(Condition.of(parent, parent_values))
+        try:
+            yield
+        finally:
+            self._conditions.pop()
+
+    # Looking up
+
+    def get(self, name: str) -> Any:
+        """Return the value of an active hyperparameter; the current name scope applies.
+
+        Raises:
+            SpaceError: It was not declared (also a KeyError), or is inactive (also a ValueError).
+        """
+        full = self._full(name)
+        if full in self.values:
+            return self.values[full]
+        if any(declared == full for declared, _ in self._declared):
+            raise InactiveHyperParameterError(
+                f'hp.get("{full}"): inactive, its conditions do not hold; ask first whether '
+                f'"{name}" in hp.'
+            )
+        known = ", ".join(self.values) or "none"
+        raise UnknownHyperParameterError(
+            f'hp.get("{full}"): no such hyperparameter; active ones: {known}.'
+        )
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get(name)
+
+    def __contains__(self, name: object) -> bool:
+        return self._full(name) in self.values
+
+    def is_active(self, hyperparameter: str | HyperParameter) -> bool:
+        """Return whether the conditions of a hyperparameter hold.
+
+        Args:
+            hyperparameter: One of ``space``, or a full name: active when any of that name is.
+        """
+        if isinstance(hyperparameter, HyperParameter):
+            return self._holds(hyperparameter.conditions)
+        name = str(hyperparameter)
+        return any(self._holds(conditions) for known, conditions in self._declared if known == name)
+
+    @property
+    def space(self) -> list[HyperParameter]:
+        """What has been declared, inactive ones included, in order."""
+        return list(self._declared.values())
+
+    @property
+    def hparams(self) -> dict[str, Any]:
+        """Plain name -> real value of what is active, Fixed included, in the order met."""
+        return {name: self.values[name] for name in self._holders if name in self.values}
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """Storage name -> parameter of what is active, Fixed excluded, in the order met."""
+        return dict(self._parameters)
+
+    @property
+    def unused(self) -> list[str]:
+        """Names given in ``values`` that have not been declared."""
+        declared = {name for name, _ in self._declared}
+        return [name for name in self._given if name not in declared]
+
+    def to_storage(self) -> dict[str, Any]:
+        """Return storage name -> stored value of ``parameters``.
+
+        Raises:
+            SpaceError: A value was written to ``values`` that its parameter cannot have.
+        """
+        return {
+            stored_as: parameter.to_storage(self.values[parameter.name])
+            for stored_as, parameter in self._parameters.items()
+        }
+
+    # Copies and configs, as KerasTuner's users know them
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what was declared and the values, in KerasTuner's form."""
+        space = [{"class_name": hp.kind, "config": hp.get_config()} for hp in self.space]
+        return {"space": space, "values": dict(self.values)}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> HyperParameters:
+        """Return the hp that a config of ``get_config``, ours or KerasTuner's, describes.
+
+        Raises:
+            SpaceError: A declaration that cannot be, or a value outside it.
+        """
+        hps = cls(config["values"])
+        for entry in config["space"]:
+            hp = HyperParameter.from_config(entry["class_name"], entry["config"])
+            hps._declared[hp.name, hp.conditions] = hp
+            if hp.name in hps.values and hps._holds(hp.conditions):
+                hps._value(hp)
+        return hps
+
+    def copy(self) -> HyperParameters:
+        """Return an hp with the same declarations and values, of which nothing more is chosen."""
+        return HyperParameters.from_config(self.get_config())
+
+    def merge(
+        self, hps: HyperParameters | Iterable[HyperParameter], overwrite: bool = True
+    ) -> None:
+        """Take over declarations; active ones get their default where they have no value.
+
+        Args:
+            hps: Another hp, or hyperparameters of a ``space``.
+            overwrite: Whether one with the same name and conditions replaces ours, its default our
+                value.
+        """
+        for hp in hps.space if isinstance(hps, HyperParameters) else hps:
+            key = (hp.name, hp.conditions)
+            if overwrite:
+                self._declared.pop(key, None)
+                if self._holds(hp.conditions):
+                    self._given.pop(hp.name, None)
+                    self._release(hp.name)
+            if key not in self._declared:
+                self._declare(hp)
+
+    def ensure_active_values(self) -> None:
+        """Give every active hyperparameter a value and take it from every inactive one."""
+        for hp in sorted(self.space, key=self.is_active):  # first make room
+            self._declare(hp)
+
+    # Inside
+
+    def _full(self, name: Any) -> str:
+        return "/".join([*self._name_scopes, str(name)])
+
+    def _holds(self, conditions: Iterable[Condition]) -> bool:
+        return all(condition.is_active(self.values) for condition in conditions)
+
+    @contextlib.contextmanager
+    def _under(
+        self, parent_name: str | None, parent_values: Any
+    ) -> Iterator[tuple[Condition, ...]]:
+        with (
+            self.conditional_scope(parent_name, parent_values)
+            if parent_name
+            else contextlib.nullcontext()
+        ):
+            yield tuple(self._conditions)
+
+    def _declare(self, hp: HyperParameter) -> Any:
+        """Note a declaration and return its value, None while inactive."""
+        key = (hp.name, hp.conditions)
+        known = self._declared.get(key)
+        if known is None:
+            if any(condition.name == hp.name for condition in hp.conditions):
+                raise SpaceError(
+                    f'hp.{hp.kind}("{hp.name}"): has the name of its own parent; rename one '
+                    "of them."
+                )
+            known = self._declared[key] = hp
+        elif known.bounds != hp.bounds:
+            raise SpaceError(
+                f'hp.{hp.kind}("{hp.name}"): declared before under the same condition '
+                f"with other bounds, {known.bounds} then and {hp.bounds} now; give one of them "
+                "another name."
+            )
+        if self._holds(known.conditions):
+            return self._value(known)
+        holder = self._holders.get(hp.name)
+        if holder is None or not self._holds(holder.conditions):
+            self._release(hp.name)
+        return None
+
+    def _value(self, hp: HyperParameter) -> Any:
+        """Return the value of an active hyperparameter, choosing it where it has none."""
+        name, holder = hp.name, self._holders.get(hp.name)
+        if holder is hp and name in self.values:
+            return self.values[name]
+        parameter = None if hp.kind == "Fixed" else Parameter.of(hp)
+        if name in self.values:
+            value = self._accept(hp, parameter, self.values[name])
+        elif name in self._given:
+            value = self._accept(hp, parameter, self._given[name])
+        elif parameter is not None and self._chooser is not None:
+            value = parameter.check(self._chooser(parameter))
+        else:
+            value = hp.default
+        if holder is None or not self._holds(holder.conditions):
+            self._release(name)
+            self._holders[name] = hp
+            if parameter is not None:
+                self._parameters[parameter.storage_name] = parameter
+        self.values[name] = value
+        return value
+
+    def _accept(self, hp: HyperParameter, parameter: Parameter | None, value: Any) -> Any:
+        """Return a value that was not chosen for this hyperparameter, if it can have it."""
+        if same(plain(value), hp.default):
+            return hp.default  # which may lie off the grid, as in KerasTuner
+        try:
+            if parameter is not None:
+                return parameter.check(value)
+            raise SpaceError(
+                f'hp.Fixed("{hp.name}"): the value {value!r} was given and {hp.default!r} is '
+                "declared; leave it out, or change the Fixed in build."
+            )
+        except SpaceError as error:
+            holder = self._holders.get(hp.name)
+            if holder is None or holder is hp:
+                raise
+            raise SpaceError(
+                f'hp.{hp.kind}("{hp.name}"): already has the value {value!r} in this '
+                f"configuration, from {holder.storage_name}, and {hp.bounds} does not hold it; "
+                "give one of them another name."
+            ) from error
+
+    def _release(self, name: str) -> None:
+        """Forget the value of a name and what it was chosen for."""
+        self.values.pop(name, None)
+        self._holders.pop(name, None)
+        for stored_as in [key for key, p in self._parameters.items() if p.name == name]:
+            del self._parameters[stored_as]

@@ -1,0 +1,212 @@
+"""A parameter: one thing a sampler may choose, as Optuna sees it and as the user does.
+
+| declared | distribution | stored value |
+|---|---|---|
+| Int, linear, or log without step | int | the value |
+| Float, linear, or log without step | float | the value |
+| Int, Float: log or reverse_log with step | categorical | the value |
+| Int, Float: reverse_log without step | int, float on a log scale | ``low + high - value`` |
+| Choice, Boolean | categorical | the value |
+
+The last but one is called ``[reversed]``: Optuna has no scale that is dense near the upper bound.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from optuna.distributions import (
+    CategoricalDistribution,
+    IntDistribution,
+    distribution_to_json,
+    json_to_distribution,
+)
+
+from paceline.errors import SpaceError
+from paceline.search_space.declaration import HyperParameter
+from paceline.search_space.distribution import (
+    GRID_POINTS,
+    Distribution,
+    distribution_of,
+    grid_point,
+    spread,
+)
+from paceline.search_space.scalars import Scalar, find_choice, plain
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One thing a sampler may choose, under one condition.
+
+    Attributes:
+        name: Plain name, name scopes included: ``a/units``.
+        storage_name: Name in storage: ``units[type=a]``, ``lr[reversed]``.
+        distribution: What Optuna sees; its values are stored values.
+        default: Real value where nobody chooses.
+        mirrored: Whether a stored value is ``low + high`` minus the real one.
+    """
+
+    name: str
+    storage_name: str
+    distribution: Distribution
+    default: Scalar
+    mirrored: bool = False
+
+    @classmethod
+    def of(cls, hp: HyperParameter) -> Parameter:
+        """Return the parameter of a declared Int, Float, Choice or Boolean.
+
+        Raises:
+            SpaceError: A step so small that its values cannot be told apart or listed.
+        """
+        mirrored = hp.sampling == "reverse_log" and hp.step is None
+        name = f"{hp.storage_name}[reversed]" if mirrored else hp.storage_name
+        return cls(hp.name, name, distribution_of(hp), hp.default, mirrored)
+
+    @property
+    def is_finite(self) -> bool:
+        """False only for a continuous float."""
+        return self.cardinality is not None
+
+    @property
+    def cardinality(self) -> int | None:
+        """How many values there are; None for a continuous float."""
+        known = self.distribution
+        if isinstance(known, CategoricalDistribution):
+            return len(known.choices)
+        if isinstance(known, IntDistribution):
+            return (known.high - known.low) // known.step + 1
+        if known.step is not None:
+            return round((known.high - known.low) / known.step) + 1
+        return 1 if known.low == known.high else None
+
+    def check(self, value: Any) -> Scalar:
+        """Return ``value`` as this parameter writes it: of its type, on its grid.
+
+        Args:
+            value: A real value; NumPy scalars are accepted, and ``3.0`` for an int.
+
+        Raises:
+            SpaceError: The value is of another type, outside the bounds or between the steps.
+        """
+        found = self._find(plain(value))
+        if found is None:
+            raise SpaceError(
+                f'hyperparameter "{self.name}": the value {value!r} is not {self._described()}; '
+                "give one that is, or change the bounds in build."
+            )
+        return found
+
+    def to_storage(self, real: Any) -> Scalar:
+        """Return what Optuna stores for a real value.
+
+        Args:
+            real: A value of this parameter, as ``check`` accepts it.
+
+        Raises:
+            SpaceError: ``check`` refuses the value.
+        """
+        value = self.check(real)
+        return self._mirror(value) if self.mirrored else value
+
+    def from_storage(self, stored: Any) -> Scalar:
+        """Return the real value of a stored one.
+
+        The way to storage and back changes nothing in a value that came from here, in a bound, or
+        in anything that is not a mirrored float; another mirrored float comes back within a
+        rounding error of ``low + high``.
+
+        Args:
+            stored: A value of ``distribution``.
+
+        Raises:
+            SpaceError: It is no value of the distribution.
+        """
+        value = self.check(stored)  # a mirrored parameter has the same bounds on both sides
+        return self._mirror(value) if self.mirrored else value
+
+    def values(self, *, every: bool = False) -> Sequence[Scalar]:
+        """Return the real values that a grid walks, lowest or first choice first.
+
+        A float without step gives 10 values spread evenly on its scale, an int on a log scale
+        without step up to 10, both with both bounds.
+
+        Args:
+            every: All values of an int on a log scale, so that a finite space is walked completely.
+        """
+        known = self.distribution
+        if isinstance(known, CategoricalDistribution):
+            return cast(list[Scalar], list(known.choices))
+        if isinstance(known, IntDistribution):
+            if not known.log or every or known.high - known.low < GRID_POINTS:
+                return range(known.low, known.high + 1, known.step)
+            points = sorted({round(point) for point in spread(known.low, known.high, True)})
+        elif known.step is not None:
+            count = self.cardinality or 1
+            return [grid_point(known.low, known.step, index) for index in range(count)]
+        else:
+            points = spread(known.low, known.high, known.log)
+        return [self._mirror(point) for point in reversed(points)] if self.mirrored else points
+
+    def to_json(self) -> dict[str, Any]:
+        """Return this parameter as JSON values; ``from_json`` is the way back."""
+        return {
+            "name": self.name,
+            "storage_name": self.storage_name,
+            "distribution": json.loads(distribution_to_json(self.distribution)),
+            "default": self.default,
+            "mirrored": self.mirrored,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Parameter:
+        """Return the parameter that ``to_json`` described."""
+        distribution = cast(Distribution, json_to_distribution(json.dumps(data["distribution"])))
+        return cls(
+            data["name"], data["storage_name"], distribution, data["default"], data["mirrored"]
+        )
+
+    def same_values(self, other: Parameter) -> bool:
+        """Return whether the distributions are equal, types included: 0, 1 is not False, True."""
+        mine, theirs = self.distribution, other.distribution
+        return distribution_to_json(mine) == distribution_to_json(theirs)
+
+    def _find(self, value: Any) -> Scalar | None:
+        """Return the value of the distribution that is meant, None when there is none."""
+        known = self.distribution
+        if isinstance(known, CategoricalDistribution):
+            return find_choice(value, cast(tuple[Scalar, ...], known.choices))
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        if not known.low <= value <= known.high:  # false for NaN
+            return None
+        if isinstance(known, IntDistribution):
+            return int(value) if (value - known.low) % known.step == 0 else None
+        if known.step is None:
+            return float(value)
+        # A sampler returns low + k * step with its rounding error: the grid point is meant.
+        point = grid_point(known.low, known.step, round((value - known.low) / known.step))
+        return point if abs(value - point) <= 1e-8 * known.step else None  # Optuna's tolerance
+
+    def _mirror(self, value: Any) -> Scalar:
+        known = self.distribution
+        if isinstance(known, CategoricalDistribution):
+            raise TypeError(f"{self.storage_name}: choices have no mirror image")
+        # The bounds map onto each other exactly, whatever low + high rounds to.
+        if value == known.low:
+            return known.high
+        if value == known.high:
+            return known.low
+        return min(max(known.low + known.high - value, known.low), known.high)
+
+    def _described(self) -> str:
+        known = self.distribution
+        if isinstance(known, CategoricalDistribution):
+            shown = ", ".join(repr(choice) for choice in known.choices[:20])
+            return f"one of {shown}{', ...' if len(known.choices) > 20 else ''}"
+        kind = "a whole number" if isinstance(known, IntDistribution) else "a number"
+        steps = "" if known.step in (None, 1) else f" in steps of {known.step}"
+        return f"{kind} from {known.low} to {known.high}{steps}"

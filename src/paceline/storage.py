@@ -1,0 +1,256 @@
+"""Where a study is kept: a journal file by default, or any storage of Optuna."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.exceptions import DuplicatedStudyError
+from optuna.storages import BaseStorage
+from optuna.storages.journal import JournalStorage
+from optuna.study import StudyDirection
+
+from paceline.errors import PacelineError, StorageError, StudyError
+from paceline.journal import JournalFile
+from paceline.objective import Direction
+from paceline.study_record import META, StoredStudy
+
+
+class Store:
+    """One storage, opened when something is to be read, made when something is to be written."""
+
+    def __init__(
+        self,
+        label: str,
+        opener: Callable[[], BaseStorage],
+        *,
+        is_there: Callable[[], bool] = lambda: True,
+        check: Callable[[], None] = lambda: None,
+        prepare: Callable[[], None] = lambda: None,
+        batch: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        """Describe a storage; use ``Store.of``.
+
+        Args:
+            label: Its name in messages; holds no password.
+            opener: Opens it; may make it.
+            is_there: Whether it exists, so that it can be opened without making anything.
+            check: Raises StorageError where it does not exist and could not be made.
+            prepare: Makes the folders that it needs.
+            batch: A block inside which writes go out together, when it ends.
+        """
+        self.label = label
+        self.batch = batch
+        self._opener = opener
+        self._is_there = is_there
+        self._check = check
+        self._prepare = prepare
+        self._storage: BaseStorage | None = None
+
+    @classmethod
+    def of(cls, storage: str | BaseStorage | None, study: str, directory: Path) -> Store:
+        """Return the storage meant.
+
+        Args:
+            storage: ``journal:PATH``, an Optuna URL, a storage object, or None for
+                ``<directory>/<study>/journal.log``.
+            study: Name of the study.
+            directory: Folder of the studies.
+
+        Raises:
+            StorageError: It names no storage.
+        """
+        if storage is None:
+            return _journal(directory / study / "journal.log")
+        if isinstance(storage, BaseStorage):
+            return cls(type(storage).__name__, lambda: storage)
+        if not isinstance(storage, str):
+            raise StorageError(
+                f"storage is {storage!r}; pass journal:PATH, an Optuna URL such as "
+                "sqlite:///study.db, or an optuna.storages object."
+            )
+        if storage.startswith("journal:"):
+            path = storage.removeprefix("journal:").strip()
+            if not path:
+                raise StorageError("storage is 'journal:'; name the file, as in journal:study.log.")
+            return _journal(Path(path).expanduser())
+        return _database(storage)
+
+    @property
+    def storage(self) -> BaseStorage:
+        """The storage, opened.
+
+        Raises:
+            StorageError: It cannot be opened.
+        """
+        if self._storage is None:
+            with self.errors("opened"), quiet():
+                self._storage = self._opener()
+        return self._storage
+
+    def load(self, name: str) -> StoredStudy | None:
+        """Return what is stored of a study; None when there is no such study. Writes nothing.
+
+        Raises:
+            StorageError: The storage cannot be read; or it does not exist and could not be made.
+            StudyError: The study has several objectives.
+        """
+        with self.errors("opened"):
+            if not self._is_there():
+                self._check()
+                return None
+        storage = self.storage
+        with self.errors("read"):
+            try:
+                study = storage.get_study_id_from_name(name)
+            except KeyError:
+                return None
+            directions = storage.get_study_directions(study)
+            meta = storage.get_study_user_attrs(study).get(META, {})
+            trials = storage.get_all_trials(study, deepcopy=False)
+        if len(directions) != 1:
+            raise StudyError(
+                f'study "{name}" in {self.label} has {len(directions)} objectives, Paceline '
+                "searches one; choose another study name."
+            )
+        maximize = directions[0] == StudyDirection.MAXIMIZE
+        return StoredStudy("maximize" if maximize else "minimize", dict(meta), trials)
+
+    def create(self, name: str, direction: Direction, meta: dict[str, Any]) -> None:
+        """Make a study, with the folder and the storage that it needs.
+
+        Raises:
+            StorageError: They cannot be made.
+            StudyError: Somebody else has just made a study of this name.
+        """
+        with self.errors("written"), quiet():
+            self._prepare()
+            storage = self.storage
+            wanted = StudyDirection.MAXIMIZE if direction == "maximize" else StudyDirection.MINIMIZE
+            try:
+                study = storage.create_new_study([wanted], name)
+            except DuplicatedStudyError:
+                raise StudyError(
+                    f'study "{name}" in {self.label} was made by another process a moment ago; '
+                    "start again to continue it."
+                ) from None
+            storage.set_study_user_attr(study, META, meta)
+
+    def study_id(self, name: str) -> int:
+        """Return the storage's id of a study.
+
+        Raises:
+            StorageError: There is no such study any more, or it cannot be read.
+        """
+        with self.errors("read"):
+            return self.storage.get_study_id_from_name(name)
+
+    @contextlib.contextmanager
+    def errors(self, done: str) -> Iterator[None]:
+        """Turn what goes wrong inside into a StorageError that shows no password.
+
+        Args:
+            done: opened, read or written.
+        """
+        try:
+            yield
+        except PacelineError:
+            raise
+        except Exception as error:  # what a database driver raises has no common base
+            text = hide_password(str(error).strip().split("\n")[0]) or type(error).__name__
+            # The chain is cut: a driver's message may hold the URL with its password.
+            raise StorageError(
+                f"storage {self.label} cannot be {done}: {text}. Check the path or the URL, and "
+                "that it may be written."
+            ) from None
+
+
+def hide_password(text: str) -> str:
+    """Return ``text`` with the password of any URL in it shown as stars."""
+    text = re.sub(r"(://[^:/@\s]*):\S*@", r"\1:***@", text)
+    return re.sub(r"(?i)\b(password|passwd|pwd)=[^&\s;]+", r"\1=***", text)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep Optuna's log lines off the screen inside; the user's verbosity is as before after it."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(max(before, optuna.logging.ERROR))
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+def _journal(path: Path) -> Store:
+    file = JournalFile(path)
+
+    def check() -> None:
+        if path.is_dir():
+            raise StorageError(f"storage journal:{path} is a folder; name a file in it.")
+        _check_folder(path.parent, f"journal:{path}")
+
+    return Store(
+        f"journal:{path}",
+        lambda: JournalStorage(file),
+        is_there=path.is_file,
+        check=check,
+        prepare=lambda: path.parent.mkdir(parents=True, exist_ok=True),
+        batch=file.batch,
+    )
+
+
+def _database(url: str) -> Store:
+    label = hide_password(url)
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise StorageError(
+            f"storage {label!r} is no URL; write journal:{label} or sqlite:///{label}."
+        )
+    if scheme.startswith("redis"):
+        raise StorageError(
+            f"storage {label}: pass the object optuna.storages.JournalStorage("
+            "optuna.storages.journal.JournalRedisBackend(url)) instead of the URL."
+        )
+
+    def opener() -> BaseStorage:
+        from optuna.storages import RDBStorage  # SQLAlchemy loads here
+
+        return RDBStorage(url)
+
+    if scheme.partition("+")[0] != "sqlite" or "uri=true" in rest:
+        return Store(label, opener)
+    name = rest.partition("?")[0].removeprefix("/")
+    if name in ("", ":memory:"):
+        raise StorageError(
+            f"storage {label} is lost when the program ends; name a file, as in sqlite:///study.db."
+        )
+    path = Path(name)
+    # SQLite makes the file when it is opened, which would be too soon.
+    return Store(
+        label,
+        opener,
+        is_there=path.is_file,
+        check=lambda: _check_folder(path.parent, label),
+        prepare=lambda: path.parent.mkdir(parents=True, exist_ok=True),
+    )
+
+
+def _check_folder(folder: Path, label: str) -> None:
+    """Refuse a folder that is no folder, or that could not be made or written."""
+    there = folder.absolute()
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise StorageError(f"storage {label} cannot be opened: {there} is no folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise StorageError(
+            f"storage {label} cannot be opened: the folder {there} may not be written; choose "
+            "another."
+        )

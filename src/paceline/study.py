@@ -1,0 +1,503 @@
+"""A study: its trials, what to try next, and where all of it is kept.
+
+A trial is kept three times, each for one purpose: as the ``Trial`` that users see, in the mirror
+that samplers learn from (``proposer.py``), and in the storage, which a thread writes behind
+(``writer.py``). Calls here never wait for a storage; ``open``, ``persist``, ``flush`` and ``close``
+do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from optuna.samplers import BaseSampler
+from optuna.storages import BaseStorage
+
+from paceline import trial_record
+from paceline.errors import PacelineError, SpaceError, StudyError
+from paceline.objective import Direction, is_better
+from paceline.proposer import BuildFailed, Draft, Proposer
+from paceline.samplers import check_seed, resolve_sampler
+from paceline.search_space import HyperParameters, Space
+from paceline.storage import Store
+from paceline.study_record import FORMAT, StoredStudy, check_name, stored_space
+from paceline.trial import Trial, TrialState
+from paceline.writer import Annotated, Created, Described, Finished, Record, Reported, Writer
+
+__all__ = ["INTERRUPTED", "BuildFailed", "Draft", "Study"]
+
+T = TypeVar("T")
+
+# The error of a trial that was running when its process ended.
+INTERRUPTED = "interrupted"
+
+
+class Study:
+    """Trials by number, and the next one.
+
+    Attributes:
+        name: Its name.
+        exists: Whether it was in the storage when opened.
+        meta: What only Paceline knows of it, JSON values; see ``persist``.
+        n_trials: Trials wanted in all; None when only time bounds the search.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        stored: StoredStudy | None,
+        *,
+        direction: Direction | None,
+        sampler: str | BaseSampler,
+        seed: int,
+        n_trials: int | None,
+    ) -> None:
+        """Make a study of what a storage holds; use ``Study.open``."""
+        self.name = name
+        self.exists = stored is not None
+        self.meta = stored.meta if stored is not None else {}
+        self.n_trials = n_trials
+        past = stored.trials if stored is not None else []
+        self._direction: Direction | None = stored.direction if stored is not None else None
+        if direction is not None:
+            self.set_direction(direction)
+        seed = check_seed(seed)
+        chosen = resolve_sampler(sampler, seed)
+        self._adaptive = chosen.adaptive
+        self._proposer = Proposer(
+            chosen,
+            seed,
+            stored_space(name, self.meta),
+            # A storage may hold trials of other programs that wait to be run: they have numbers.
+            next_number=len(past),
+            past=past,
+            sign=-1 if self._direction == "maximize" else 1,
+        )
+        self._known_parameters = len(self.space.parameters)
+        self._store = store
+        self._writer = Writer(store)
+        self._storage_seconds = 0.0
+        self._trials: dict[int, Trial] = {}
+        self._left_running: list[int] = []
+        for stored_trial in past:
+            trial = trial_record.read(stored_trial)
+            if trial is not None:
+                self._take_over(trial)
+        weakref.finalize(self, _close_quietly, self._writer)
+
+    @classmethod
+    def open(
+        cls,
+        name: str,
+        *,
+        storage: str | BaseStorage | None = None,
+        directory: Path = Path("runs"),
+        direction: Direction | None = None,
+        sampler: str | BaseSampler = "random",
+        seed: int = 0,
+        n_trials: int | None = None,
+    ) -> Study:
+        """Return a study with what is stored of it; writes nothing.
+
+        Args:
+            name: Its name, also that of its folder.
+            storage: ``journal:PATH``, an Optuna URL, a storage object, or None for the journal
+                file ``<directory>/<name>/journal.log``.
+            directory: Folder of the studies.
+            direction: maximize or minimize; None takes the stored one, or waits for
+                ``set_direction``.
+            sampler: random, qmc, tpe, gp, grid or an object of ``optuna.samplers``.
+            seed: Of all that is drawn at random; 0 or above.
+            n_trials: Trials wanted in all; None when only time bounds the search.
+
+        Raises:
+            StudyError: An impossible name, another direction than the stored one, or a study that
+                this version cannot read.
+            StorageError: The storage cannot be opened or read.
+            SamplerError: An unknown sampler.
+            MissingExtraError: A sampler whose package is not installed.
+            UsageError: A seed that is no whole number from 0.
+        """
+        check_name(name)
+        began = time.perf_counter()
+        store = Store.of(storage, name, Path(directory))
+        stored = store.load(name)
+        study = cls(
+            name,
+            store,
+            stored,
+            direction=direction,
+            sampler=sampler,
+            seed=seed,
+            n_trials=n_trials,
+        )
+        study._storage_seconds += time.perf_counter() - began
+        return study
+
+    # Reading
+
+    @property
+    def direction(self) -> Direction | None:
+        """Whether the objective is to maximize or minimize; None while it is not known."""
+        return self._direction
+
+    @property
+    def space(self) -> Space:
+        """What is known of the search space, earlier sessions included."""
+        return self._proposer.space
+
+    @property
+    def trials(self) -> list[Trial]:
+        """All trials by number, those still running included. Not to be changed."""
+        return [self._trials[number] for number in sorted(self._trials)]
+
+    def trial(self, number: int) -> Trial:
+        """Return one trial.
+
+        Raises:
+            StudyError: There is none of this number.
+        """
+        if number not in self._trials:
+            last = f"the last is {max(self._trials)}" if self._trials else "it has none yet"
+            raise StudyError(f'study "{self.name}" has no trial {number!r}: {last}.')
+        return self._trials[number]
+
+    @property
+    def best(self) -> Trial | None:
+        """The complete trial with the best value, the first of equals; None when there is none."""
+        best: Trial | None = None
+        for trial in self.trials:
+            if trial.state == "complete" and self._better(trial.value, best and best.value):
+                best = trial
+        return best
+
+    @property
+    def max_open(self) -> int | None:
+        """How many trials may be open at once; None where the sampler does not mind.
+
+        An adaptive sampler that is asked ahead knows less: in waves of 64, TPE is random search.
+        """
+        return max(4, (self.n_trials or 0) // 8) if self._adaptive else None
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the last ``propose`` found nothing that had not been tried."""
+        return self._proposer.exhausted
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Time of the calling thread: ``sampler`` and ``storage``."""
+        return {"sampler": self._proposer.seconds, "storage": self._storage_seconds}
+
+    @property
+    def writer_seconds(self) -> float:
+        """Processor time that the writer's thread has taken."""
+        return self._writer.cpu_seconds
+
+    def seen(self, hparams: Mapping[str, Any]) -> bool:
+        """Return whether some trial had exactly these values, failed ones included.
+
+        Those that were interrupted do not count: they are tried again.
+        """
+        return self._proposer.seen(hparams)
+
+    # What to try next
+
+    def on_note(self, note: Callable[[str], None]) -> None:
+        """Have ``note`` called with each line of text that users may want to see."""
+        self._proposer.note = note
+
+    def propose(
+        self, run: Callable[[HyperParameters, Draft], T]
+    ) -> tuple[Draft, HyperParameters, T] | None:
+        """Return the next configuration, one not tried before, and what ``run`` made of it.
+
+        First come the trials that an earlier process left unfinished and those enqueued, then the
+        sampler's. ``accept`` the draft before the next call, or it is dropped.
+
+        Args:
+            run: Calls the user's build with hp and returns what it made; called again for each
+                attempt.
+
+        Returns:
+            Draft, hp and the result of ``run``; None when nothing is left to try: then
+            ``exhausted`` is true.
+
+        Raises:
+            BuildFailed: ``run`` raised, for a configuration that has not failed before.
+            SpaceError: A hyperparameter declared with impossible or conflicting bounds, or an
+                enqueued value or name that build does not know.
+            SamplerError: The sampler failed.
+        """
+        return self._proposer.propose(run)
+
+    def ask(self, *, attempt: int = 0) -> Draft:
+        """Return a draft of the next trial, whose values are chosen while build runs.
+
+        Args:
+            attempt: How many proposals for this trial were turned down before.
+
+        Raises:
+            SamplerError: The sampler failed.
+        """
+        return self._proposer.ask(attempt)
+
+    def accept(self, draft: Draft, hp: HyperParameters) -> int:
+        """Make a draft a running trial.
+
+        Args:
+            draft: The last one proposed or asked for.
+            hp: After build.
+
+        Returns:
+            The trial's number.
+
+        Raises:
+            SpaceError: A parameter is known with other bounds.
+            StorageError: An earlier record could not be written.
+        """
+        self._proposer.accept(draft, hp)
+        trial = Trial(draft.number, hparams=hp.hparams, seed=draft.seed)
+        self._trials[trial.number] = trial
+        distributions = {name: known.distribution for name, known in hp.parameters.items()}
+        self._put(Created(trial.number, trial_record.begun(trial, hp.to_storage(), distributions)))
+        if len(self.space.parameters) > self._known_parameters and self._writer.started:
+            self._describe(self.meta)
+        return trial.number
+
+    def reject(self, draft: Draft, reason: str = "") -> None:
+        """Drop a draft: only samplers know that it was proposed.
+
+        Args:
+            draft: The last one proposed or asked for.
+            reason: Why; kept nowhere.
+        """
+        self._proposer.reject(draft)
+
+    def enqueue(self, hparams: Mapping[str, Any]) -> None:
+        """Have a configuration tried next; the sampler chooses what it does not name.
+
+        Args:
+            hparams: Plain name -> real value. A name or value that build does not know is an
+                error of the next ``propose``.
+
+        Raises:
+            SpaceError: No names, or values that no hyperparameter can have.
+        """
+        values = {name: trial_record.plain(value) for name, value in dict(hparams).items()}
+        for name, value in values.items():
+            if not isinstance(name, str) or not isinstance(value, bool | int | float | str):
+                raise SpaceError(
+                    f"enqueue: {name!r} is {value!r}; give names of hyperparameters with int, "
+                    "float, str or bool values."
+                )
+        if not values:
+            raise SpaceError("enqueue: no hyperparameter is named; give at least one value.")
+        self._proposer.enqueue(values, users=True)
+
+    # What became of it
+
+    def report(
+        self, number: int, epoch: int, logs: Mapping[str, float], value: float | None
+    ) -> None:
+        """Note an epoch of a running trial.
+
+        Args:
+            number: The trial's.
+            epoch: Counted from 1; one reported again, after a restart, replaces what was.
+            logs: Metric name -> value.
+            value: The objective; None when there is none this time.
+
+        Raises:
+            StorageError: An earlier record could not be written.
+        """
+        trial = self._running(number)
+        trial.epochs = epoch
+        for name in dict.fromkeys([*trial.history, *logs]):
+            column = trial.history.setdefault(name, [])
+            del column[epoch - 1 :]
+            # A metric that is missing for some epochs keeps its place in the others.
+            column.extend([math.nan] * (epoch - 1 - len(column)))
+            column.append(float(logs.get(name, math.nan)))
+        if value is None:
+            return
+        value = float(value)
+        if self._better(value, trial.value):
+            trial.value, trial.best_epoch = value, epoch
+        self._proposer.report(number, epoch, self._loss(value))
+        self._put(Reported(number, epoch, value))
+
+    def finish(
+        self,
+        number: int,
+        state: TrialState,
+        *,
+        value: float | None = None,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """End a trial.
+
+        Args:
+            number: The trial's.
+            state: complete, pruned or failed. Complete without a number for a value is failed.
+            value: The objective at its best epoch; None takes the best one reported.
+            attrs: Fields of ``Trial`` (seconds, program, plan, error, history, ...) and anything
+                else worth storing, JSON values.
+
+        Raises:
+            SamplerError: The sampler failed at learning of it.
+            StorageError: An earlier record could not be written.
+        """
+        trial = self._running(number)
+        if state not in ("complete", "pruned", "failed"):
+            raise ValueError(f"state is {state!r}; a trial ends complete, pruned or failed")
+        if value is not None:
+            trial.value = float(value)
+        other = trial_record.set_fields(trial, attrs or {})
+        loss = None
+        if state == "complete":
+            if trial.value is None or math.isnan(trial.value):
+                state, trial.value = "failed", None
+                trial.error = trial.error or "the objective was not a number in any epoch"
+            else:
+                loss = self._loss(trial.value)
+        trial.state = state
+        self._put(Finished(number, state, *trial_record.ended(trial, other)))
+        self._proposer.tell(number, trial_record.OPTUNA_STATES[state], loss)
+
+    def annotate(self, number: int, **attrs: Any) -> None:
+        """Store attributes of a running trial; storages accept none once it has ended.
+
+        Args:
+            number: The trial's.
+            **attrs: As those of ``finish``.
+
+        Raises:
+            StorageError: An earlier record could not be written.
+        """
+        trial_record.set_fields(self._running(number), attrs)
+        self._put(Annotated(number, trial_record.plain(attrs)))
+
+    def set_direction(self, direction: Direction) -> None:
+        """Say whether high or low values are good, where ``open`` could not.
+
+        Raises:
+            StudyError: The study is searched in the other direction.
+        """
+        if self._direction not in (None, direction):
+            raise StudyError(
+                f'study "{self.name}" is stored with direction {self._direction}, not {direction}; '
+                "give the objective that it was begun with, or choose another study name."
+            )
+        self._direction = direction
+
+    # Storage
+
+    def persist(self, meta: Mapping[str, Any]) -> None:
+        """Make the study's folder and storage, at the first call, and describe the study there.
+
+        What was accepted before is written as well. Trials that a dead process left running become
+        failed, with the error "interrupted".
+
+        Args:
+            meta: Replaces ``meta``, JSON values: objective, direction, sampler, seed, origin,
+                search arguments. The format's version and the space are added here.
+
+        Raises:
+            StorageError: It cannot be written.
+            StudyError: Another process has just made a study of this name.
+        """
+        if self._writer.started:
+            self._describe(meta)
+            return
+        if self._direction is None:
+            raise RuntimeError("persist before set_direction")
+        if self.exists:
+            self._describe(meta)
+        else:
+            self._set_meta(meta)
+            with self._timed():
+                self._store.create(self.name, self._direction, self.meta)
+        for number in self._left_running:
+            trial = self._trials[number]
+            trial.state, trial.error = "failed", INTERRUPTED
+            self._put(Finished(number, "failed", None, {"error": INTERRUPTED}))
+        self._left_running = []
+        with self._timed():
+            self._writer.start(self.name)
+
+    def flush(self) -> None:
+        """Wait until everything is in the storage.
+
+        Raises:
+            StorageError: It could not be written.
+        """
+        with self._timed():
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Write what is left and end the writer; safe to call again. Reading goes on working.
+
+        Raises:
+            StorageError: Something could not be written.
+        """
+        with self._timed():
+            self._writer.close()
+
+    # Inside
+
+    def _take_over(self, trial: Trial) -> None:
+        """Know a trial of an earlier session."""
+        self._trials[trial.number] = trial
+        if trial.state == "running":
+            self._left_running.append(trial.number)
+            self._proposer.enqueue(trial.hparams, users=False)
+        elif trial.error != INTERRUPTED:
+            self._proposer.have_seen(trial.hparams)
+
+    def _running(self, number: int) -> Trial:
+        trial = self.trial(number)
+        if trial.state != "running" or number in self._left_running:
+            raise RuntimeError(f"trial {number} is not running here")
+        return trial
+
+    def _loss(self, value: float) -> float:
+        return -value if self._direction == "maximize" else value
+
+    def _better(self, value: float | None, than: float | None) -> bool:
+        if self._direction is None:
+            raise RuntimeError("a value before set_direction")
+        return is_better(value, than, self._direction)
+
+    def _set_meta(self, meta: Mapping[str, Any]) -> None:
+        space = self.space.to_json()
+        self._known_parameters = len(space)
+        self.meta = trial_record.plain({**meta, "format": FORMAT, "space": space})
+
+    def _describe(self, meta: Mapping[str, Any]) -> None:
+        self._set_meta(meta)
+        self._put(Described(self.meta))
+
+    def _put(self, *records: Record) -> None:
+        with self._timed():
+            self._writer.put(records)
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._storage_seconds += time.perf_counter() - began
+
+
+def _close_quietly(writer: Writer) -> None:
+    with contextlib.suppress(PacelineError):
+        writer.close()

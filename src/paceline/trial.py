@@ -1,0 +1,41 @@
+"""A trial as users see it: a plain record, the same before and after a restart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+TrialState = Literal["complete", "pruned", "failed", "running", "paused"]
+
+
+@dataclass
+class Trial:
+    """One configuration and what came of it.
+
+    Attributes:
+        number: Position in the study, from 0; the same as the Optuna trial's number.
+        state: complete, pruned, failed, running or paused.
+        value: The objective at the trial's best epoch; None until an epoch was reported.
+        hparams: Plain name -> real value, only those that were active.
+        epochs: Epochs trained.
+        seed: The trial's own seed: weights, dropout and data order follow from it.
+        seconds: Its share of the time its pack trained and validated.
+        program: Short fingerprint of the compiled program it ran in; None when it ran in ``fit``.
+        plan: stacked, sequential or fit.
+        history: Metric name -> one float per epoch, names as Keras has them.
+        error: Why it failed; None otherwise.
+        best_epoch: The epoch of ``value``, from 1; None until an epoch was reported.
+    """
+
+    number: int
+    state: TrialState = "running"
+    value: float | None = None
+    hparams: dict[str, Any] = field(default_factory=dict)
+    epochs: int = 0
+    seed: int = 0
+    seconds: float = 0.0
+    program: str | None = None
+    plan: str | None = None
+    history: dict[str, list[float]] = field(default_factory=dict)
+    error: str | None = None
+    best_epoch: int | None = None

@@ -1,0 +1,186 @@
+"""The user's FILE.py: its ``build``, its ``data()`` and a digest that tells whether it changed."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from paceline.errors import UsageError
+
+DEFAULT_FUNCTION = "build"
+
+
+@dataclass(frozen=True)
+class UserFile:
+    """A Python file that describes a model and, perhaps, its data.
+
+    Attributes:
+        path: Absolute path.
+        function: Name of what builds the model.
+        digest: ``sha256:`` and the hex digest of the file's bytes.
+        build: A function of ``hp``, or an object with a ``build(hp)`` method (a HyperModel).
+        data: The file's ``data`` function; None where there is none.
+    """
+
+    path: Path
+    function: str
+    digest: str
+    build: Callable[..., Any]
+    data: Callable[[], Any] | None
+
+
+def split_target(target: str) -> tuple[Path, str]:
+    """Split ``FILE.py`` or ``FILE.py:NAME``.
+
+    A colon belongs to the path unless a plain Python name follows it, as on Windows.
+
+    Args:
+        target: What the user typed.
+
+    Returns:
+        The path as typed, and the name (``build`` where none was given).
+    """
+    path, colon, name = target.rpartition(":")
+    if colon and name.isidentifier():
+        return Path(path), name
+    return Path(target), DEFAULT_FUNCTION
+
+
+def find(path: Path) -> Path:
+    """Return the absolute path of an existing Python file.
+
+    Raises:
+        UsageError: It is missing, a folder, or not a ``.py`` file.
+    """
+    if not path.exists():
+        raise UsageError(f"{path}: no such file; give the Python file that holds build(hp)")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; give the Python file in it that holds build(hp)")
+    if path.suffix != ".py":
+        raise UsageError(
+            f"{path}: the model's file must end in .py; found {path.suffix or 'no ending'}"
+        )
+    return path.resolve()
+
+
+def file_digest(path: Path) -> str:
+    """Return ``sha256:`` and the hex digest of a file's bytes."""
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def load(path: Path, function: str = DEFAULT_FUNCTION) -> UserFile:
+    """Import a user's file and pick what builds the model.
+
+    The file's folder goes in front of ``sys.path``, as for ``python FILE.py``, so that it may
+    import its neighbours.
+
+    Args:
+        path: The file.
+        function: Name in it of a function of ``hp``, of a HyperModel, or of a HyperModel class.
+
+    Returns:
+        The file with its functions.
+
+    Raises:
+        UsageError: The file is missing, cannot be imported, or has no such function.
+    """
+    path = find(path)
+    digest = file_digest(path)
+    module = _import(path)
+    return UserFile(
+        path=path,
+        function=function,
+        digest=digest,
+        build=_pick_build(module, path, function),
+        data=_pick_data(module, path),
+    )
+
+
+def _import(path: Path) -> ModuleType:
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    name = _module_name(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None  # a .py file always has a spec
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and Keras' registry look their module up by name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise UsageError(
+            f"{path.name} could not be imported: {describe(error, path)}; run `python {path.name}` "
+            "to see the whole traceback"
+        ) from error
+    except SystemExit as error:
+        del sys.modules[name]
+        raise UsageError(
+            f"{path.name} calls sys.exit({error.code!r}) when imported; put what should only run "
+            'as a script under `if __name__ == "__main__":`'
+        ) from error
+    return module
+
+
+def _module_name(path: Path) -> str:
+    # The stem, because a saved model names the module of its custom layers: with the stem it can be
+    # loaded again by anyone who imports this file. Not over a module that is there already.
+    stem = path.stem
+    taken = sys.modules.get(stem)
+    mine = taken is not None and getattr(taken, "__file__", None) == str(path)
+    if stem.isidentifier() and (taken is None or mine):
+        return stem
+    return "paceline_user_" + "".join(c if c.isalnum() else "_" for c in stem)
+
+
+def _pick_build(module: ModuleType, path: Path, function: str) -> Any:
+    found = getattr(module, function, None)
+    if found is None:
+        there = [name for name, value in vars(module).items() if _defined_here(value, module)]
+        hint = f"; it defines {', '.join(there)}" if there else ""
+        ways = f"write `def {function}(hp)` that returns a compiled keras.Model"
+        if there:
+            ways += f", or name another: {path.name}:{there[0]}"
+        raise UsageError(f"{path.name} has no {function!r}{hint}; {ways}")
+    if inspect.isclass(found) and callable(getattr(found, "build", None)):
+        return found()
+    if callable(found) or callable(getattr(found, "build", None)):
+        return found
+    raise UsageError(
+        f"{path.name}: {function!r} is {type(found).__name__} {found!r}, not a function of hp; "
+        f"write `def {function}(hp)` that returns a compiled keras.Model"
+    )
+
+
+def _defined_here(value: object, module: ModuleType) -> bool:
+    return inspect.isfunction(value) and value.__module__ == module.__name__
+
+
+def _pick_data(module: ModuleType, path: Path) -> Callable[[], Any] | None:
+    data = getattr(module, "data", None)
+    if data is None or callable(data):
+        return data
+    raise UsageError(
+        f"{path.name}: 'data' is {type(data).__name__}, not a function; write `def data()` that "
+        "returns (x, y), (x_val, y_val)"
+    )
+
+
+def describe(error: BaseException, path: Path) -> str:
+    """Say what was raised and, where it is known, on which line of the user's file."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        lines.append(error.lineno)
+    where = f" (line {lines[-1]})" if lines else ""
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {message}{where}"

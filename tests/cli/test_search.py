@@ -1,0 +1,274 @@
+"""``paceline search``: what reaches the tuner, what comes out, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paceline.errors import ObjectiveError
+from paceline.user_file import file_digest
+
+
+def test_a_file_alone_is_enough(paceline, tuner, model):
+    done = paceline("search", "model.py")
+    assert done.code == 0
+    (made,) = tuner.made
+    assert made.build("hp") == "hp"
+    progress, notes = made.arguments.pop("progress"), made.arguments.pop("notes")
+    assert callable(progress)
+    assert callable(notes)
+    assert made.arguments == {
+        "study": "model",
+        "storage": None,
+        "directory": "runs",
+        "objective": None,
+        "sampler": "tpe",
+        "pruner": None,
+        "seed": 0,
+        "slots": "auto",
+        "plan": "auto",
+        "origin": {
+            "file": str(model.resolve()),
+            "function": "build",
+            "digest": file_digest(model),
+            "data": None,
+        },
+    }
+    assert made.call == {
+        "x": [1, 2],
+        "y": [0, 1],
+        "validation_data": ([3], [1]),
+        "epochs": 10,
+        "batch_size": 32,
+        "n_trials": 32,
+        "timeout": None,
+    }
+
+
+def test_every_option_reaches_the_tuner(paceline, tuner, model):
+    np.savez("d.npz", x_train=[[1.0]], y_train=[1], x_val=[[2.0]], y_val=[0])
+    words = (
+        "search model.py:build --data d.npz --trials +8 --epochs 3 --batch-size 64 "
+        "--objective max:val_auc --sampler grid --pruner none --seed 7 --timeout 30m --study s "
+        "--storage journal:j.log --slots 4 --plan stacked --quiet"
+    )
+    assert paceline(*words.split()).code == 0
+    (made,) = tuner.made
+    expected = {
+        "study": "s",
+        "storage": "journal:j.log",
+        "objective": "max:val_auc",
+        "sampler": "grid",
+        "pruner": None,
+        "seed": 7,
+        "slots": 4,
+        "plan": "stacked",
+    }
+    assert expected.items() <= made.arguments.items()
+    assert made.arguments["origin"]["data"] == str(Path("d.npz").resolve())
+    assert made.call["x"].shape == (1, 1)
+    rest = {name: made.call[name] for name in ("epochs", "batch_size", "n_trials", "timeout")}
+    assert rest == {"epochs": 3, "batch_size": 64, "n_trials": "+8", "timeout": 1800}
+
+
+def test_a_deadline_becomes_a_timeout(paceline, tuner, model):
+    assert paceline("search", "model.py", "--deadline", "2999-01-01 00:00").code == 0
+    assert tuner.made[0].call["timeout"] > 1e9
+
+
+def test_the_result_is_on_stdout_and_the_rest_is_not(paceline, tuner, model):
+    done = paceline("search", "model.py")
+    assert done.out == (
+        "model: 32 trials (31 complete, 1 failed) in 4.2 s, 1 program (2 compiled, 0 from the "
+        "cache)\n"
+        "\n"
+        "Best: val_accuracy 0.9750, trial 17, 10 epochs\n"
+        "  lr  0.01\n"
+        "  x   nan\n"
+        "\n"
+        "Next:\n"
+        "  paceline best model                    this configuration again\n"
+        "  paceline export model -o best.keras    its trained model\n"
+        "  paceline trials model                  every trial\n"
+        "  paceline resume model --trials +32     32 more trials\n"
+    )
+    assert "paceline: a note of the tuner" in done.err
+
+
+def test_json_is_the_last_line_and_strict(paceline, tuner, model):
+    done = paceline("search", "model.py", "--json")
+    assert done.out.count("\n") == 1
+    assert done.json["best"] == {
+        "number": 17,
+        "value": 0.975,
+        "hparams": {"lr": 0.01, "x": None},
+        "epochs": 10,
+    }
+    assert done.json["seconds"]["build"] is None
+    assert "Best: val_accuracy 0.9750" in done.err
+
+
+def test_an_unfinished_study_is_gone_on_with(paceline, tuner, model):
+    tuner.result["n_trials"] = {"complete": 3, "running": 1}
+    done = paceline("search", "model.py", "--storage", "sqlite:///my db.sqlite")
+    assert "paceline resume model --storage 'sqlite:///my db.sqlite'" in done.out
+    assert "go on to 32 trials" in done.out
+
+
+def test_a_password_is_not_repeated(paceline, tuner, model):
+    done = paceline("search", "model.py", "--storage", "mysql://me:secret@host/db")
+    assert "secret" not in done.out + done.err
+    assert "paceline best model --storage URL" in done.out
+
+
+def test_a_search_without_a_best_exports_nothing(paceline, tuner, model):
+    tuner.result.update(best=None)
+    done = paceline("search", "model.py")
+    assert done.code == 0
+    assert "No trial has a val_accuracy yet." in done.out
+    assert "paceline export" not in done.out
+
+
+def test_data_that_steer_by_a_test_part_are_noted_even_when_quiet(paceline, tuner, model):
+    np.savez("d.npz", x_train=[[1.0]], y_train=[1], x_test=[[2.0]], y_test=[0])
+    done = paceline("search", "model.py", "--data", "d.npz", "--quiet")
+    assert "paceline: d.npz has no validation part: its test part steers the search" in done.err
+
+
+def test_digits_are_built_in(paceline, tuner, model):
+    assert paceline("search", "model.py", "--data", "digits").code == 0
+    assert tuner.made[0].call["x"].shape == (1437, 64)
+    assert tuner.made[0].arguments["origin"]["data"] == "digits"
+
+
+def test_keras_runs_on_jax_unless_the_user_says_otherwise(paceline, tuner, model, monkeypatch):
+    monkeypatch.delenv("KERAS_BACKEND")
+    Path("model.py").write_text(
+        "import os\nBACKEND = os.environ['KERAS_BACKEND']\n" + model.read_text(), encoding="utf-8"
+    )
+    paceline("search", "model.py")
+    assert os.environ["KERAS_BACKEND"] == "jax"
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    paceline("search", "model.py")
+    assert os.environ["KERAS_BACKEND"] == "torch"
+
+
+WRONG = [
+    ("model.py --trials 0", "--trials '0'"),
+    ("model.py --epochs 0", "--epochs 0"),
+    ("model.py --batch-size -1", "--batch-size -1"),
+    ("model.py --slots many", "--slots 'many'"),
+    ("model.py --timeout soon", "--timeout 'soon'"),
+    ("model.py --deadline never", "--deadline 'never'"),
+    ("model.py --pruner median", "--pruner 'median'"),
+    ("model.py --data nowhere.npz", "nowhere.npz: no such file"),
+    ("model.py --data mnist", "--data 'mnist' is not known"),
+    ("model.py:other", "has no 'other'"),
+    ("nowhere.py", "nowhere.py: no such file"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG)
+def test_wrong_input_is_told_before_anything_is_made(paceline, tuner, model, words, message):
+    done = paceline("search", *words.split())
+    assert done.code == 2
+    assert done.out == ""
+    assert "paceline: error: " in done.err
+    assert message in done.err
+    assert not tuner.made
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "words", ["search", "search model.py --no-such-option", "search model.py --epochs x", "nothing"]
+)
+def test_wrong_usage_is_2_as_well(paceline, tuner, model, words):
+    done = paceline(*words.split())
+    assert done.code == 2
+    assert "Usage: paceline" in done.err
+
+
+def test_without_data_the_ways_to_give_it_are_named(paceline, tuner):
+    Path("bare.py").write_text("def build(hp): ...\n", encoding="utf-8")
+    done = paceline("search", "bare.py")
+    assert done.code == 2
+    assert "bare.py has no data(), and --data is not given" in done.err
+    assert "FILE.npz, digits or keras:NAME" in done.err
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("raise OSError('disk gone')", r"model\.py: data() raised OSError: disk gone (line 2)"),
+        ("return 1", r"model.py: data() returned one int; it must return (x, y), (x_val, y_val)"),
+    ],
+)
+def test_a_data_function_that_fails_is_wrong_input(paceline, tuner, body, message):
+    text = f"def data():\n    {body}\n\ndef build(hp): ...\n"
+    Path("model.py").write_text(text, encoding="utf-8")
+    done = paceline("search", "model.py")
+    assert done.code == 2
+    assert message.replace("\\", "") in done.err
+
+
+def test_an_error_of_the_tuner_is_wrong_input(paceline, tuner, model):
+    tuner.raises = ObjectiveError("objective [val_auc] is not among accuracy, loss")
+    done = paceline("search", "model.py")
+    assert done.code == 2
+    assert "paceline: error: objective [val_auc] is not among accuracy, loss" in done.err
+    assert done.out == ""
+
+
+def test_anything_else_is_a_failure_with_its_traceback(paceline, tuner, model):
+    tuner.raises = RuntimeError("odd")
+    done = paceline("search", "model.py")
+    assert done.code == 1
+    assert "Traceback" in done.err
+    assert done.err.endswith("paceline: failed: RuntimeError: odd\n")
+
+
+def test_ctrl_c_says_how_to_go_on(paceline, tuner, model):
+    tuner.raises = KeyboardInterrupt()
+    tuner.result["n_trials"] = {"complete": 12, "pruned": 0, "failed": 1, "running": 3}
+    done = paceline("search", "model.py", "--study", "my study")
+    assert done.code == 130
+    assert done.out == ""
+    assert "interrupted; 13 finished trials are kept. Go on with: paceline resume 'my study'" in (
+        done.err
+    )
+
+
+def test_ctrl_c_before_the_first_trial_says_that_nothing_was_written(paceline, tuner, model):
+    tuner.raises = KeyboardInterrupt()
+    tuner.result.clear()
+    done = paceline("search", "model.py")
+    assert done.code == 130
+    assert "nothing was written" in done.err
+
+
+def test_ctrl_c_while_loading_is_130_too(paceline, tuner):
+    Path("model.py").write_text("raise KeyboardInterrupt\n", encoding="utf-8")
+    assert paceline("search", "model.py").code == 130
+
+
+def test_help_loads_nothing_heavy_and_names_every_command():
+    code = (
+        "import sys\n"
+        "from paceline.cli import main\n"
+        "try:\n"
+        "    main(['--help'])\n"
+        "finally:\n"
+        "    heavy = {'jax', 'keras', 'optuna', 'pandas', 'sklearn'} & set(sys.modules)\n"
+        "    assert not heavy, heavy\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    for command in ("search", "resume", "best", "trials", "export", "devices"):
+        assert command in done.stdout

@@ -1,0 +1,115 @@
+"""The strict session: eight devices, no warnings, no file or random state shared with anything.
+
+What a process reads only once (backend, devices, caches) is set here, before JAX or Keras is
+imported, as environment variables: the tests of the search side need not wait for JAX to load.
+Warnings are errors: pyproject.toml. Nothing may import this file, for it would run, and set all
+this, a second time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+
+_SESSION = Path(tempfile.mkdtemp(prefix="paceline-tests-"))
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["JAX_NUM_CPU_DEVICES"] = "8"  # sharding is tested on every machine
+os.environ["KERAS_BACKEND"] = "jax"
+# The user's Keras settings and compilation caches are neither read nor written.
+os.environ["KERAS_HOME"] = str(_SESSION / "keras")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_SESSION / "cache" / "jax")
+os.environ["PACELINE_CACHE_DIR"] = str(_SESSION / "cache" / "paceline")
+
+# The same examples on every run; no deadline, since the first example of many compiles.
+hypothesis.settings.register_profile("paceline", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("paceline")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_SESSION, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run every test in an empty folder of its own; its ``runs`` goes there."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def same_random_state() -> Iterator[None]:
+    """Start every test from one state of ``random`` and NumPy, whatever ran before it."""
+    outside = random.getstate(), np.random.get_state()
+    random.seed(0)
+    np.random.seed(0)
+    yield
+    random.setstate(outside[0])
+    np.random.set_state(outside[1])
+
+
+@pytest.fixture
+def random_state() -> Callable[[], tuple[object, ...]]:
+    """A function that returns the state of ``random`` and ``np.random`` in a form that compares."""
+
+    def state() -> tuple[object, ...]:
+        kind, keys, *rest = np.random.get_state()
+        return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
+
+    return state
+
+
+@pytest.fixture
+def random_state_kept(
+    same_random_state: None, random_state: Callable[[], tuple[object, ...]]
+) -> Iterator[None]:
+    """Fail a test that leaves the user's ``random`` or NumPy random state other than it was."""
+    before = random_state()
+    yield
+    assert random_state() == before, "the user's random state was moved"
+
+
+@pytest.fixture
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache for a test that counts what is compiled and what is found."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("PACELINE_CACHE_DIR", str(folder / "paceline"))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(folder / "jax"))
+    return folder
+
+
+@pytest.fixture
+def child_environment() -> dict[str, str]:
+    """Environment of a process as a user would start it: one CPU device, this session's caches."""
+    environment = dict(os.environ)
+    del environment["JAX_NUM_CPU_DEVICES"]
+    return environment
+
+
+@pytest.fixture(scope="session")
+def data_file() -> Callable[[str], Path]:
+    """Find a real data set by its file name.
+
+    Looks in the folder that PACELINE_DATA names, else in ``shared/data`` beside the checkout. A
+    test whose file is missing is skipped, and says which file that was.
+    """
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("PACELINE_DATA") or beside)
+
+    def find(name: str) -> Path:
+        path = folder / name
+        if not path.is_file():
+            pytest.skip(f"no {name} in {folder}; PACELINE_DATA names the folder that holds it")
+        return path
+
+    return find

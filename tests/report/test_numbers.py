@@ -1,0 +1,96 @@
+"""Numbers as people read them, and strict JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.report import numbers
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.97222, "0.9722"),
+        (1.0, "1.0000"),
+        (0.0, "0.0000"),
+        (-0.5, "-0.5000"),
+        (3.14159e-6, "3.142e-06"),
+        (123456.789, "1.235e+05"),
+        (math.nan, "nan"),
+        (math.inf, "inf"),
+        (None, "-"),
+    ],
+)
+def test_a_metric_shows_what_matters(value, text):
+    assert numbers.metric(value) == text
+
+
+def test_hparams_show_six_digits_and_keep_other_values():
+    values = {"lr": 0.004123456789, "units": 64, "activation": "relu", "bias": True}
+    assert numbers.hparams(values) == "lr 0.00412346, units 64, activation relu, bias True"
+    assert numbers.hparams({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (12.4, "0:12"), (59.6, "1:00"), (185, "3:05"), (7509, "2:05:09"), (-3, "0:00")],
+)
+def test_a_duration_is_a_clock(seconds, text):
+    assert numbers.duration(seconds) == text
+
+
+@pytest.mark.parametrize("nothing", [None, math.nan, math.inf])
+def test_an_unknown_time_is_a_dash(nothing):
+    assert numbers.duration(nothing) == numbers.seconds(nothing) == numbers.rate(nothing) == "-"
+
+
+def test_measured_seconds_have_decimals_up_to_a_minute():
+    assert [numbers.seconds(s) for s in (0.378, 4.21, 75)] == ["0.38 s", "4.2 s", "1:15"]
+
+
+def test_a_rate_has_three_digits():
+    assert [numbers.rate(r) for r in (0.1234, 12.34, 412.3, 13200.0)] == [
+        "0.123",
+        "12.3",
+        "412",
+        "13,200",
+    ]
+
+
+def test_json_is_strict():
+    value = {
+        "nan": math.nan,
+        "inf": -math.inf,
+        "nested": [{"a": (1, math.nan)}],
+        "numpy": [np.float32(0.5), np.int64(3), np.bool_(True), np.float64("nan"), np.str_("s")],
+        "path": Path("a"),
+        3: None,
+    }
+    text = numbers.to_json(value)
+    assert "\n" not in text
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "nan": None,
+        "inf": None,
+        "nested": [{"a": [1, None]}],
+        "numpy": [0.5, 3, True, None, "s"],
+        "path": "a",
+        "3": None,
+    }
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_any_json_value_comes_back(value):
+    back = json.loads(numbers.to_json(value), parse_constant=pytest.fail)
+    assert back == numbers.strict(value)

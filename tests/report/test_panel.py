@@ -1,0 +1,114 @@
+"""One moment of a search, drawn at several widths."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from paceline.progress import Progress
+from paceline.report import panel
+
+PROGRESS = Progress(
+    study="digits",
+    phase="training",
+    n_trials=32,
+    n_complete=18,
+    n_pruned=1,
+    n_failed=1,
+    n_running=8,
+    trial_epochs=1200,
+    seconds=12.0,
+    rate=412.3,
+    seconds_left=7.0,
+    objective="val_accuracy",
+    best_number=17,
+    best_value=0.97222,
+    best_hparams={"dropout": 0.2131231, "units[type=a]": 64, "lr": 0.00412345},
+)
+NOTHING_YET = Progress("digits", "building", 32, 0, 0, 0, 0, 0, 0.4, None, None, "val_accuracy")
+
+
+def drawn(progress: Progress | None, width: int, *, encoding: str = "utf-8") -> str:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(file=stream, width=width, force_terminal=True, color_system=None)
+    shown = panel.LivePanel("digits")
+    shown.progress = progress
+    console.print(shown)
+    stream.flush()
+    return stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("progress", [PROGRESS, NOTHING_YET, None])
+def test_the_panel_keeps_to_its_width_and_to_its_lines(width, progress):
+    lines = drawn(progress, width).splitlines()
+    assert {cell_len(line) for line in lines} == {min(width, panel.WIDEST)}
+    assert len(lines) <= 8
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_panel_says_all_that_is_known(width):
+    text = drawn(PROGRESS, width)
+    for part in (
+        "paceline digits, training",
+        "20 of 32",
+        "8 running, 1 pruned, 1 failed",
+        "412 trial-epochs/s, 1,200 so far",
+        "0:12, about 0:07 left",
+        "0.9722 val_accuracy, trial 17",
+        "dropout 0.213123, units[type=a] 64, lr 0.00412345",
+    ):
+        assert part in text
+
+
+def test_a_name_and_its_value_stay_on_one_line():
+    names = {f"a_rather_long_name_{i}": i for i in range(9)}
+    lines = drawn(replace(PROGRESS, best_hparams=names), 80).splitlines()
+    shown = [line for line in lines if "rather_long" in line]
+    assert len(shown) == panel.HPARAM_LINES
+    assert "a_rather_long_name_0 0, a_rather_long_name_1 1" in shown[0]
+    assert shown[-1].rstrip(" │").endswith("...")
+
+
+def test_names_are_never_markup():
+    text = drawn(replace(PROGRESS, study="[red]x[/]", best_hparams={"[bold]": "[/]"}), 80)
+    assert "[red]x[/]" in text
+    assert "[bold] [/]" in text
+
+
+def test_a_terminal_without_unicode_gets_a_panel_too():
+    assert "20 of 32" in drawn(PROGRESS, 80, encoding="ascii")
+
+
+def test_without_a_total_there_is_no_bar():
+    text = drawn(replace(PROGRESS, n_trials=None, seconds_left=None), 80)
+    assert "━" not in text
+    assert "trials  20  8 running" in text
+
+
+def test_a_fault_in_drawing_becomes_a_line():
+    broken = replace(PROGRESS, n_complete=None)  # type: ignore[arg-type]
+    assert "the live view failed" in drawn(broken, 200)
+
+
+def test_the_line_says_the_same():
+    assert panel.line(PROGRESS) == (
+        "digits: 20 of 32 trials (8 running, 1 pruned, 1 failed), 412 trial-epochs/s, "
+        "best val_accuracy 0.9722 (trial 17), 0:12, about 0:07 left"
+    )
+    assert panel.line(NOTHING_YET) == "digits: 0 of 32 trials, 0:00"
+
+
+def test_the_last_line_has_no_estimates():
+    assert panel.last_line(PROGRESS).endswith("best val_accuracy 0.9722 (trial 17), 0:12")
+
+
+def test_time_goes_on_between_records():
+    moment = panel.later(PROGRESS, 5.0)
+    assert (moment.seconds, moment.seconds_left) == (17.0, 2.0)
+    assert panel.later(PROGRESS, 60.0).seconds_left == 0
+    assert panel.later(NOTHING_YET, 1.0).seconds_left is None

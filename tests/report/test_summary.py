@@ -1,0 +1,47 @@
+"""The text that ends a search."""
+
+from __future__ import annotations
+
+from paceline.report import summary
+
+RESULT = {
+    "study": "digits",
+    "n_trials": {"complete": 31, "pruned": 0, "failed": 1, "running": 0},
+    "best": {
+        "number": 17,
+        "value": 0.97222,
+        "hparams": {"dropout": 0.2131231, "lr": 0.004},
+        "epochs": 10,
+    },
+    "seconds": {"total": 4.21},
+    "programs": {"distinct": 1, "compiled": 2, "from_cache": 0},
+    "plans": ["stacked"],
+}
+
+
+def test_a_summary_says_how_it_went_what_is_best_and_what_is_next():
+    steps = [("paceline best digits", "this again"), ("paceline trials digits", "every trial")]
+    assert summary.search_summary(RESULT, "val_accuracy", steps) == (
+        "digits: 32 trials (31 complete, 1 failed) in 4.2 s, 1 program (2 compiled, 0 from the "
+        "cache)\n"
+        "\n"
+        "Best: val_accuracy 0.9722, trial 17, 10 epochs\n"
+        "  dropout  0.213123\n"
+        "  lr       0.004\n"
+        "\n"
+        "Next:\n"
+        "  paceline best digits    this again\n"
+        "  paceline trials digits  every trial"
+    )
+
+
+def test_a_search_without_a_value_says_so():
+    result = {**RESULT, "best": None, "n_trials": {"complete": 0, "running": 0}}
+    text = summary.search_summary(result, "val_loss", [("paceline trials d", "every trial")])
+    assert text.startswith("digits: 0 trials (none) in 4.2 s")
+    assert "No trial has a val_loss yet." in text
+
+
+def test_a_model_without_hyperparameters_has_a_best_too():
+    best = {"number": 0, "value": 0.5, "hparams": {}, "epochs": 1}
+    assert summary.best_text(best, "val_loss") == "Best: val_loss 0.5000, trial 0, 1 epoch"

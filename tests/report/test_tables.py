@@ -1,0 +1,82 @@
+"""Trials as records, CSV and tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+
+import pytest
+
+from paceline.report import tables
+from paceline.trial import Trial
+
+TRIALS = [
+    Trial(0, "complete", 0.91, {"lr": 0.01, "units": 64}, 10, 11, 0.3, "a1b2", "stacked"),
+    Trial(1, "failed", None, {"lr": 0.5}, 2, 12, 0.1, "a1b2", "stacked", error="loss is nan"),
+    Trial(2, "running", 0.95, {"lr": 0.0012345678, "epochs": 7}, 4, 13, 0.2),
+]
+
+
+def test_a_record_has_what_json_promises():
+    assert tables.trial_record(TRIALS[0]) == {
+        "number": 0,
+        "state": "complete",
+        "value": 0.91,
+        "hparams": {"lr": 0.01, "units": 64},
+        "epochs": 10,
+        "seconds": 0.3,
+        "seed": 11,
+        "program": "a1b2",
+        "plan": "stacked",
+    }
+    assert list(tables.best_record(TRIALS[2])) == ["number", "value", "hparams", "epochs"]
+
+
+def test_csv_has_the_columns_of_results_and_exact_numbers():
+    rows = list(csv.DictReader(io.StringIO(tables.to_csv(TRIALS))))
+    assert list(rows[0]) == [*tables.FIXED_COLUMNS, "lr", "units", "hp.epochs"]
+    assert float(rows[2]["lr"]) == 0.0012345678
+    assert rows[1]["value"] == rows[1]["units"] == ""
+    assert rows[2]["epochs"] == "4"
+    assert rows[2]["hp.epochs"] == "7"
+
+
+def test_csv_quotes_what_needs_it():
+    trial = Trial(0, hparams={'a,"b"': "x\ny"})
+    rows = list(csv.DictReader(io.StringIO(tables.to_csv([trial]))))
+    assert rows[0]['a,"b"'] == "x\ny"
+
+
+def test_a_table_marks_the_best_and_shows_what_is_missing():
+    text = tables.trials_table(TRIALS, best=2)
+    head, _, first, second, third = text.splitlines()
+    assert head.split() == ["trial", "state", "value", "epochs", "time", "lr", "units", "hp.epochs"]
+    assert first.split() == ["0", "complete", "0.9100", "10", "0.30", "s", "0.01", "64", "-"]
+    assert second.split()[:3] == ["1", "failed", "-"]
+    assert third.split()[:3] == ["*", "2", "running"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_table_fits_its_width(width):
+    names = {f"hyperparameter_{i}": i for i in range(9)}
+    text = tables.trials_table([Trial(0, "complete", 0.5, names)], best=None, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    for name, value in names.items():
+        assert name in "".join(text.split())
+        assert f"{value}" in text
+
+
+def test_names_are_never_markup():
+    text = tables.trials_table([Trial(0, hparams={"units[type=a]": "[red]"})], best=None)
+    assert "units[type=a]" in text
+    assert "[red]" in text
+
+
+def test_no_trials_are_an_empty_table():
+    assert tables.trials_table([], best=None).startswith("trial")
+    assert tables.to_csv([]) == ",".join(tables.FIXED_COLUMNS) + "\n"
+
+
+def test_a_value_that_is_not_finite_is_shown():
+    assert "nan" in tables.trials_table([Trial(0, value=math.nan)], best=None)

@@ -1,0 +1,331 @@
+"""hp as a build meets it: values given and chosen, names in storage, errors that say what to do."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.errors import SpaceError
+from paceline.search_space import HyperParameters, Parameter
+
+
+def test_hparams_and_storage_names() -> None:
+    hp = HyperParameters()
+    hp.Choice("type", ["a", "b"], default="b")
+    hp.Fixed("note", "hello")
+    with hp.conditional_scope("type", ["a"]):
+        hp.Int("units", 1, 4)
+    with hp.conditional_scope("type", ["b", "c"]):
+        hp.Int("units", 16, 64, step=16)
+        hp.Boolean("deep", default=True)
+        with hp.name_scope("net"):
+            hp.Float("lr", 1e-4, 1e-2, sampling="reverse_log", parent_name=None)
+    with hp.conditional_scope("type", "b"), hp.conditional_scope("deep", True):
+        hp.Float("rate", 0, 1)
+    assert hp.hparams == {
+        "type": "b",
+        "note": "hello",
+        "units": 16,
+        "deep": True,
+        "net/lr": 1e-4,
+        "rate": 0.0,
+    }
+    assert hp.to_storage() == {
+        "type": "b",
+        "units[type=b|c]": 16,
+        "deep[type=b|c]": True,
+        "net/lr[type=b|c][reversed]": 1e-2,
+        "rate[type=b,deep=True]": 0.0,
+    }
+    assert [p.name for p in hp.parameters.values()] == ["type", "units", "deep", "net/lr", "rate"]
+
+
+def test_storage_names_of_different_conditions_never_read_alike() -> None:
+    hp = HyperParameters()
+    hp.Choice("p", ["a|b", "a", "b,q=c"])
+    hp.Choice("q", ["c"])
+    names = []
+    for conditions in (
+        [("p", ["a|b"])],
+        [("p", ["a", "b"])],
+        [("p", ["b,q=c"])],
+        [("p", ["b"]), ("q", ["c"])],
+    ):
+        with hp.conditional_scope(*conditions[0]):
+            if len(conditions) == 1:
+                hp.Int("n", 1, 2)
+            else:
+                with hp.conditional_scope(*conditions[1]):
+                    hp.Int("n", 1, 2)
+        names.append(hp.space[-1].storage_name)
+    assert len(set(names)) == 4
+    assert names[1] == "n[p=a|b]"
+
+
+def test_the_chooser_is_asked_once_for_each_active_parameter() -> None:
+    asked: list[str] = []
+
+    def chooser(parameter: Parameter) -> Any:
+        asked.append(parameter.storage_name)
+        return parameter.values()[-1]
+
+    hp = HyperParameters(values={"given": 2}, chooser=chooser)
+    assert hp.Choice("type", ["a", "b"]) == "b"
+    assert hp.Int("given", 1, 3) == 2
+    for _ in range(2):
+        assert hp.Int("n", 1, 5) == 5
+        assert hp.Int("of_a", 1, 5, parent_name="type", parent_values=["a"]) is None
+        assert hp.Int("of_b", 1, 5, parent_name="type", parent_values=["b"]) == 5
+    hp.Fixed("k", 1)
+    assert asked == ["type", "n", "of_b[type=b]"]
+    assert list(hp.parameters) == ["type", "given", "n", "of_b[type=b]"]
+
+
+def test_a_chooser_that_leaves_the_bounds_is_caught() -> None:
+    hp = HyperParameters(chooser=lambda parameter: 6)
+    with pytest.raises(SpaceError, match=r'hyperparameter "n": the value 6 is not .* from 1 to 5'):
+        hp.Int("n", 1, 5)
+
+
+def test_given_values_take_the_type_of_their_declaration() -> None:
+    hp = HyperParameters(
+        values={"n": 3.0, "lr": 1, "c": np.int64(2), "b": np.True_, "s": np.str_("x")}
+    )
+    hp.Int("n", 1, 5)
+    hp.Float("lr", 0, 1)
+    hp.Choice("c", [1, 2])
+    hp.Boolean("b")
+    hp.Choice("s", ["x", "y"])
+    assert [type(value) for value in hp.hparams.values()] == [int, float, int, bool, str]
+    assert hp.hparams == {"n": 3, "lr": 1.0, "c": 2, "b": True, "s": "x"}
+    assert hp.values == hp.hparams
+
+
+def test_a_given_value_is_readable_before_its_declaration() -> None:
+    hp = HyperParameters(values={"n": 3})
+    assert hp.get("n") == hp["n"] == 3
+    assert "n" in hp
+    assert hp.hparams == {}
+    assert hp.unused == ["n"]
+
+
+def test_unused_lists_what_no_build_declared() -> None:
+    hp = HyperParameters(values={"type": "a", "of_b": 2, "typo": 1})
+    hp.Choice("type", ["a", "b"])
+    assert hp.Int("of_b", 1, 5, parent_name="type", parent_values=["b"]) is None
+    assert hp.unused == ["typo"]  # of_b is known, it has no say here
+    assert "of_b" not in hp
+    assert hp.hparams == {"type": "a"}
+
+
+def test_a_given_value_waits_for_the_condition_that_holds() -> None:
+    hp = HyperParameters(values={"type": "b", "units": 32})
+    hp.Choice("type", ["a", "b"])
+    assert hp.Int("units", 1, 4, parent_name="type", parent_values=["a"]) is None
+    assert hp.Int("units", 16, 64, parent_name="type", parent_values=["b"]) == 32
+    assert list(hp.parameters) == ["type", "units[type=b]"]
+
+
+def test_a_default_off_the_grid_is_used_and_cannot_be_stored() -> None:
+    hp = HyperParameters()
+    assert hp.Int("n", 32, 512, step=32, default=100) == 100  # as in KerasTuner
+    assert HyperParameters(values=hp.hparams).Int("n", 32, 512, step=32, default=100) == 100
+    with pytest.raises(SpaceError, match=r'"n": the value 100 is not .* in steps of 32'):
+        hp.to_storage()
+
+
+def test_values_written_by_hand_are_used() -> None:
+    hp = HyperParameters()
+    hp.values["n"] = 4
+    assert hp.Int("n", 1, 5) == 4
+    hp.values["n"] = 2
+    assert hp.Int("n", 1, 5) == 2
+    assert hp.to_storage() == {"n": 2}
+    hp.values["n"] = 9
+    with pytest.raises(SpaceError, match=r'"n": the value 9 is not'):
+        hp.to_storage()
+
+
+def test_one_name_under_two_conditions_that_hold_has_one_value() -> None:
+    hp = HyperParameters(chooser=lambda parameter: parameter.values()[-1])
+    hp.Choice("type", ["a", "b"])
+    assert hp.Int("n", 1, 5) == 5
+    assert hp.Int("n", 1, 9, parent_name="type", parent_values=["b"]) == 5
+    assert list(hp.to_storage()) == ["type", "n"]
+    with pytest.raises(SpaceError, match=r'hp.Int\("n"\): already has the value 5 .* another name'):
+        hp.Int("n", 7, 9, parent_name="type", parent_values=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("declare", "said"),
+    [
+        (
+            lambda hp: hp.Float("lr", 0.1, 0.01),
+            'hp.Float("lr"): min_value 0.1 is above max_value 0.01; swap',
+        ),
+        (lambda hp: hp.Int("n", 5, 1), 'hp.Int("n"): min_value 5 is above max_value 1; swap them'),
+        (
+            lambda hp: hp.Float("lr", 0, 1, sampling="log"),
+            "min_value is 0.0 with sampling='log'; raise it",
+        ),
+        (lambda hp: hp.Float("x", 0, 1, step=0), "step is 0.0; give a step above 0"),
+        (lambda hp: hp.Int("x", 0, 4, step=-1), "step is -1; give a step above 0"),
+        (lambda hp: hp.Int("x", 1, 4, step=1, sampling="log"), "step is 1 with sampling='log'"),
+        (lambda hp: hp.Int("n", True, 5), "min_value is True, expected a whole number"),
+        (lambda hp: hp.Int("n", 1, "5"), "max_value is '5', expected a whole number"),
+        (lambda hp: hp.Int("n", 1, float("inf")), "max_value is inf, expected a whole number"),
+        (lambda hp: hp.Float("x", 0, float("inf")), "max_value is inf, expected a finite number"),
+        (lambda hp: hp.Float("x", float("nan"), 1), "min_value is nan, expected a finite number"),
+        (lambda hp: hp.Float("x", None, 1), "min_value is None, expected a finite number"),
+        (lambda hp: hp.Float("x", 0, 1, sampling="cubic"), "sampling is 'cubic'; choose 'linear'"),
+        (lambda hp: hp.Choice("c", []), "values is empty; give at least one"),
+        (lambda hp: hp.Choice("c", [1, "a"]), "values [1, 'a'] mix int and str"),
+        (lambda hp: hp.Choice("c", [True, 1]), "mix bool and int"),
+        (lambda hp: hp.Choice("c", [None, None]), "hold NoneType; choose among int"),
+        (lambda hp: hp.Choice("c", {"a", "b"}), "has no order; pass a list"),
+        (lambda hp: hp.Choice("c", 3), "pass a list"),
+        (lambda hp: hp.Choice("c", ["a"], default="b"), "default 'b' is not among ['a']"),
+        (lambda hp: hp.Choice("c", [1, 2], default=True), "default True is not among"),
+        (lambda hp: hp.Boolean("b", default="yes"), "default is 'yes'; pass True or False"),
+        (lambda hp: hp.Fixed("k", [1, 2]), "value is [1, 2] of type list; pass an int"),
+        (lambda hp: under(hp, "p", [1]), 'hp.conditional_scope("p"): no such hyperparameter'),
+        (lambda hp: under(hp, "type", []), "condition on 'type': parent_values is []"),
+        (lambda hp: under(hp, "type", None), "condition on 'type': parent_values is None"),
+        (lambda hp: under(hp, "type", ["a"], name="type"), "the name of its own parent"),
+        (
+            lambda hp: hp.Choice("type", ["a", "c"]),
+            "with other bounds, Choice(['a', 'b']) then and",
+        ),
+        (
+            lambda hp: hp.Fixed("type", "a"),
+            "declared before under the same condition with other bounds",
+        ),
+        (
+            lambda hp: hp.get("nothing"),
+            'hp.get("nothing"): no such hyperparameter; active ones: type',
+        ),
+    ],
+)
+def test_errors_name_the_argument_the_value_and_the_next_step(declare: Any, said: str) -> None:
+    hp = HyperParameters()
+    hp.Choice("type", ["a", "b"])
+    with pytest.raises(SpaceError, match=re.escape(said)):
+        declare(hp)
+    assert hp.hparams == {"type": "a"}
+
+
+def under(hp: HyperParameters, parent: str, values: Any, name: str = "n") -> Any:
+    return hp.Int(name, 1, 2, parent_name=parent, parent_values=values)
+
+
+def test_errors_of_given_values() -> None:
+    with pytest.raises(
+        SpaceError, match=r'hyperparameter "lr": the value 1.0 is not a number from'
+    ):
+        HyperParameters(values={"lr": 1.0}).Float("lr", 1e-4, 1e-2)
+    with pytest.raises(SpaceError, match=r'"act": the value .gelu. is not one of .relu., .elu.'):
+        HyperParameters(values={"act": "gelu"}).Choice("act", ["relu", "elu"])
+    with pytest.raises(
+        SpaceError, match=r'hp.Fixed\("k"\): the value 2 was given and 1 is declared'
+    ):
+        HyperParameters(values={"k": 2}).Fixed("k", 1)
+    assert HyperParameters(values={"k": 1}).Fixed("k", 1) == 1
+
+
+def test_get_of_what_is_inactive() -> None:
+    hp = HyperParameters()
+    hp.Choice("type", ["a", "b"])
+    hp.Int("n", 1, 2, parent_name="type", parent_values=["b"])
+    with pytest.raises(SpaceError, match=r'hp.get\("n"\): inactive') as caught:
+        hp.get("n")
+    assert isinstance(caught.value, ValueError)
+    with pytest.raises(SpaceError, match="no such hyperparameter") as caught:
+        hp.get("m")
+    assert isinstance(caught.value, KeyError)
+    assert not str(caught.value).startswith(("'", '"'))  # a KeyError's own text is a repr
+    assert hp.is_active("n") is False
+    assert hp.is_active("m") is False
+    assert hp.is_active("type") is True
+
+
+def test_a_parent_declared_under_another_condition_can_be_named() -> None:
+    # KerasTuner finds a parent only under the very conditions of the scope; ours is not so strict.
+    hp = HyperParameters()
+    hp.Choice("type", ["a", "b"])
+    hp.Boolean("deep", default=True)
+    with hp.conditional_scope("type", ["a"]):
+        assert hp.Int("n", 1, 3, parent_name="deep", parent_values=[True]) == 1
+
+
+def test_scopes_close_when_the_build_raises() -> None:
+    hp = HyperParameters()
+    hp.Boolean("flag")
+    with pytest.raises(ZeroDivisionError, match="division"), hp.name_scope("s"):
+        _ = 1 / 0
+    with pytest.raises(ZeroDivisionError, match="division"), hp.conditional_scope("flag", [True]):
+        _ = 1 / 0
+    assert hp.Int("n", 1, 2) == 1
+    assert hp.space[-1].storage_name == "n"
+
+
+def test_numpy_bounds_and_choices() -> None:
+    hp = HyperParameters()
+    low, high, step, half = np.int32(1), np.int64(9), np.uint8(2), np.float32(0.5)
+    numpy_hp: Any = hp  # the annotations say int and float
+    numpy_hp.Int("n", low, high, step=step)
+    numpy_hp.Float("x", half, np.float64(1), default=np.float64(0.75))
+    hp.Choice("c", np.array([1, 2, 3]))
+    hp.Choice("d", np.linspace(0, 1, 3))
+    hp.Fixed("k", np.float64(2))
+    assert [type(value) for value in hp.hparams.values()] == [int, float, int, float, float]
+    hp.Int("n", 1, 9, step=2)  # the same bounds
+
+
+def test_equal_choices_count_once() -> None:
+    hp = HyperParameters()
+    hp.Choice("c", [1, 1, 2])
+    assert hp.parameters["c"].values() == [1, 2]
+
+
+def test_a_copy_stands_alone() -> None:
+    hp = HyperParameters(values={"n": 2})
+    hp.Int("n", 1, 5)
+    copy = hp.copy()
+    assert (copy.hparams, copy.parameters, copy.values) == (hp.hparams, hp.parameters, hp.values)
+    copy.Int("m", 1, 5)
+    copy.values["n"] = 3
+    assert hp.hparams == {"n": 2}
+    assert copy.Int("n", 1, 5) == 3
+
+
+def test_from_config_says_what_it_cannot_read() -> None:
+    with pytest.raises(SpaceError, match="class_name is 'Real'; expected one of Int, Float"):
+        HyperParameters.from_config({"space": [{"class_name": "Real", "config": {}}], "values": {}})
+
+
+def test_space_shows_what_keras_tuner_users_read() -> None:
+    hp = HyperParameters()
+    hp.Choice("type", ["a", "b"])
+    hp.Int("n", 1, 9, step=4, parent_name="type", parent_values=["b"])
+    hp.Fixed("k", 3)
+    parent, child, fixed = hp.space
+    assert (parent.kind, parent.choices, parent.ordered) == ("Choice", ("a", "b"), False)
+    assert (child.min_value, child.max_value, child.step, child.sampling) == (1, 9, 4, "linear")
+    assert [(c.name, c.values) for c in child.conditions] == [("type", ("b",))]
+    assert list(child.values) == [1, 5, 9]
+    assert (fixed.value, fixed.values) == (3, (3,))
+    assert not hp.is_active(child)
+
+
+def test_the_search_space_loads_neither_jax_nor_keras() -> None:
+    code = (
+        "import sys, paceline.search_space; "
+        "print({'jax', 'jaxlib', 'keras', 'tensorflow', 'torch', 'ray'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,89 @@
+"""Models that no pack can hold: they train through Keras' own ``fit``, with a word of why."""
+
+from __future__ import annotations
+
+import jax
+import keras
+from keras import layers, metrics, ops
+
+from zoo.base import case, vary
+from zoo.layers import LRS, RATES, adam, softmax
+from zoo.samples import vectors, vectors_one_hot
+
+
+def _network(hp, *extra: layers.Layer) -> keras.Model:
+    return keras.Sequential(
+        [
+            layers.Dense(8, activation="relu"),
+            layers.Dropout(hp.Float("dropout", 0.05, 0.5)),
+            *extra,
+            softmax(),
+        ]
+    )
+
+
+def _compiled(model: keras.Model, hp, **arguments) -> keras.Model:
+    model.compile(
+        adam(hp), loss="sparse_categorical_crossentropy", metrics=["accuracy"], **arguments
+    )
+    return model
+
+
+@case(vectors, hparams=vary(lr=LRS, dropout=RATES), packable=False)
+def run_eagerly(hp):
+    return _compiled(_network(hp), hp, run_eagerly=True)
+
+
+@case(vectors, hparams=vary(lr=LRS, dropout=RATES), packable=False)
+def without_jit(hp):
+    return _compiled(_network(hp), hp, jit_compile=False)
+
+
+class Callback(layers.Layer):
+    """Leaves the program for Python on every step."""
+
+    def call(self, inputs):
+        shape = jax.ShapeDtypeStruct(inputs.shape, inputs.dtype)
+        return inputs + jax.pure_callback(lambda x: 0 * x, shape, jax.lax.stop_gradient(inputs))
+
+
+@case(vectors, hparams=vary(lr=LRS, dropout=RATES), packable=False)
+def python_callback(hp):
+    return _compiled(_network(hp, Callback()), hp)
+
+
+class Printing(layers.Layer):
+    """Has an effect: a debug callback on the mean activation."""
+
+    def call(self, inputs):
+        jax.debug.callback(lambda _: None, ops.mean(inputs))
+        return inputs
+
+
+@case(vectors, hparams=vary(lr=LRS, dropout=RATES), packable=False)
+def side_effect(hp):
+    return _compiled(_network(hp, Printing()), hp)
+
+
+class OwnFit(keras.Sequential):
+    """Overrides ``fit``, so that only the user knows what training means."""
+
+    def fit(self, *args, **kwargs):
+        return super().fit(*args, **kwargs)
+
+
+@case(vectors, hparams=vary(lr=LRS, dropout=RATES), packable=False)
+def own_fit(hp):
+    return _compiled(OwnFit(_network(hp).layers), hp)
+
+
+@case(vectors_one_hot, hparams=vary(lr=LRS, dropout=RATES), packable=False)
+def vector_metric(hp):
+    """F1Score's own default is one number per class: an epoch's value is an array."""
+    model = _network(hp)
+    model.compile(
+        adam(hp),
+        loss="categorical_crossentropy",
+        metrics=["accuracy", metrics.F1Score(), metrics.Recall(thresholds=[0.2, 0.4])],
+    )
+    return model
