@@ -70,9 +70,7 @@ def test_another_function_can_be_named():
 
 
 def test_a_hypermodel_may_be_a_class_or_an_object():
-    path = write(
-        "class Model:\n    def build(self, hp):\n        return hp\n\nready = Model()\n"
-    )
+    path = write("class Model:\n    def build(self, hp):\n        return hp\n\nready = Model()\n")
     for function in ("Model", "ready"):
         assert user_file.load(path, function).build.build(7) == 7
 

@@ -126,15 +126,16 @@ class JournalFile(BaseJournalBackend):
             file.truncate(file.read().rfind(b"\n") + 1)
 
     def _write(self, lines: list[bytes]) -> None:
-        with self._path.open("ab") as file:
+        left = memoryview(b"".join(lines))
+        with self._path.open("ab", buffering=0) as file:  # no buffer that closing would write again
             start = file.tell()
             try:
-                file.write(b"".join(lines))
-                file.flush()
+                while left:
+                    left = left[file.write(left) :]
                 os.fsync(file.fileno())
             except OSError:  # a full disk: leave no half batch behind
                 with contextlib.suppress(OSError):
-                    os.truncate(self._path, start)
+                    file.truncate(start)
                 raise
 
     def _parse(self, line: bytes) -> Record:
@@ -155,7 +156,7 @@ class FileLock:
     made plainly where Optuna makes a symbolic link, which not every mounted drive can hold.
     """
 
-    # Seconds. A batch holds the lock for milliseconds: an older lock was left by a killed process.
+    # Seconds. A batch holds the lock far shorter: an older lock was left by a killed process.
     STALE = 30.0
 
     def __init__(self, path: Path) -> None:

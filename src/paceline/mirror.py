@@ -32,7 +32,14 @@ from paceline.storage import quiet
 class Mirror:
     """An Optuna study in memory, asked and told."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, learns: bool = False) -> None:
+        """Make an empty one.
+
+        Args:
+            learns: Whether the sampler wants to be told of ended trials; those that are made
+                afresh for every trial do not, which saves Optuna's copying.
+        """
+        self._learns = learns
         self._storage = optuna.storages.InMemoryStorage()
         with quiet():
             # Seeded, because an unseeded sampler would draw from the system before ours is set.
@@ -91,24 +98,28 @@ class Mirror:
                     return trial.suggest_categorical(name, choices)
         raise TypeError(f"{name}: unknown distribution {distribution!r}")
 
+    def params(self, number: int) -> dict[str, Any]:
+        """Return name -> stored value of what the sampler has chosen for a trial."""
+        return self._storage.get_trial(self._trial_id(number)).params
+
     def settle(
         self,
         number: int,
         values: Mapping[str, Any],
         distributions: Mapping[str, BaseDistribution],
     ) -> None:
-        """Note the values of a trial that were not chosen by its sampler.
+        """Note the values of a trial, by whomever they were chosen.
 
         Args:
             number: The mirror's number of the trial.
-            values: Name -> stored value; those known already are left.
+            values: Name -> stored value.
             distributions: Name -> distribution, for each of ``values``.
         """
-        trial = self._trial_id(number)
-        known = self._storage.get_trial(trial).params
+        known = self.params(number)
         for name, value in values.items():
-            if name not in known:
+            if name not in known or known[name] != value:
                 stored = distributions[name].to_internal_repr(value)
+                trial = self._trial_id(number)
                 self._storage.set_trial_param(trial, name, stored, distributions[name])
 
     def report(self, number: int, epoch: int, loss: float) -> None:
@@ -127,8 +138,12 @@ class Mirror:
         Raises:
             SamplerError: The sampler failed at learning of it.
         """
-        with _blaming(self._study.sampler):
-            self._study.tell(number, loss, state=state)
+        if self._learns:
+            with _blaming(self._study.sampler):
+                self._study.tell(number, loss, state=state)
+        else:
+            values = None if loss is None else [loss]
+            self._storage.set_trial_state_values(self._trial_id(number), state, values)
 
     def _trial_id(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)

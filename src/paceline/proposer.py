@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
@@ -189,20 +188,33 @@ class Proposer:
         self._draft = Draft(number, seed, attempt, dict(values or {}), choose, asked.number)
         return self._draft
 
-    def accept(self, draft: Draft, hp: HyperParameters) -> None:
-        """Make a draft a trial that runs; see ``Study.accept``."""
+    def accept(self, draft: Draft, hp: HyperParameters) -> dict[str, Any]:
+        """Make a draft a trial that runs; see ``Study.accept``.
+
+        Returns:
+            Storage name -> stored value.
+        """
         self._check(draft)
         self.space.learn(hp)
-        distributions: dict[str, BaseDistribution] = {
-            name: parameter.distribution for name, parameter in hp.parameters.items()
-        }
+        hparams, values, parameters = hp.hparams, hp.to_storage(), hp.parameters
         with self._timed():
-            self._mirror().settle(draft.mirror_number, hp.to_storage(), distributions)
+            for name, stored in self._mirror().params(draft.mirror_number).items():
+                parameter = parameters.get(name)
+                # A mirrored value does not come back to the last digit: store what was chosen, so
+                # that a sampler sees the same after a restart.
+                if parameter and parameter.from_storage(stored) == hparams[parameter.name]:
+                    values[name] = stored
+            self._mirror().settle(
+                draft.mirror_number,
+                values,
+                {name: parameter.distribution for name, parameter in parameters.items()},
+            )
         self._draft = None
         self._next = draft.number + 1
         self._mirrored[draft.number] = draft.mirror_number
-        self.have_seen(hp.hparams)
+        self.have_seen(hparams)
         self._note_tried(draft)
+        return values
 
     def reject(self, draft: Draft) -> None:
         """Drop a draft: it leaves no trace but in the mirror."""
@@ -331,7 +343,7 @@ class Proposer:
     def _mirror(self) -> Mirror:
         """The mirror, made when it is first needed: whoever only reads a study has none."""
         if self._lazy_mirror is None:
-            self._lazy_mirror = Mirror()
+            self._lazy_mirror = Mirror(learns=self._sampler.users)
             for frozen in self._past:
                 if frozen.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
                     self._lazy_mirror.add(frozen, self._sign)

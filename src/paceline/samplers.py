@@ -25,6 +25,8 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.samplers import BaseSampler, RandomSampler
+from optuna.search_space import IntersectionSearchSpace
+from optuna.trial import FrozenTrial
 
 from paceline.errors import MissingExtraError, SamplerError, UsageError
 from paceline.search_space import Parameter
@@ -62,7 +64,8 @@ class Sampler:
 
     Attributes:
         name: One of ``NAMES``, or the class of an Optuna sampler.
-        adaptive: Whether it learns from values: few trials may then be open at once.
+        adaptive: Whether it goes by values: few trials may then be open at once.
+        users: Whether it is an object of the user's, which wants to be told of ended trials.
         make: Trial number and attempt -> the Optuna sampler that chooses.
         points: Chooses instead of ``make``'s sampler where it is given.
     """
@@ -70,6 +73,7 @@ class Sampler:
     name: str
     adaptive: bool
     make: Callable[[int, int], BaseSampler]
+    users: bool = False
     points: Sobol | None = None
 
 
@@ -95,11 +99,10 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
         raise MissingExtraError(
             'sampler "gp" needs torch, which is not installed: pip install "paceline[gp]"'
         )
-    makers = {"tpe": _tpe, "gp": _gp}
-    new = makers.get(sampler, _random)
+    new = {"tpe": Tpe().seeded, "gp": _gp}.get(sampler, _random)
     return Sampler(
         sampler,
-        adaptive=sampler in makers,
+        adaptive=sampler in ("tpe", "gp"),
         make=lambda number, attempt: new(_draw(seed, _SAMPLER, number, attempt)),
         points=Sobol(seed) if sampler == "qmc" else None,
     )
@@ -108,6 +111,50 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
 def random_sampler(seed: int, number: int, attempt: int) -> BaseSampler:
     """Return a sampler that chooses at random, for one attempt at one trial."""
     return _random(_draw(seed, _SAMPLER, number, attempt))
+
+
+class Tpe(BaseSampler):
+    """Optuna's TPE with a seed for every trial.
+
+    A new TPE sampler would go through all trials to find the parameters that they share; this one
+    remembers them. (At 1,000 trials that is a third of the time of a proposal.)
+    """
+
+    def __init__(self) -> None:
+        self._shared = IntersectionSearchSpace(include_pruned=True)
+        self._tpe = optuna.samplers.TPESampler(seed=0)
+
+    def seeded(self, seed: int) -> Tpe:
+        """Return this sampler, about to choose from ``seed``."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            # Both are the defaults from Optuna 5 on. The liar keeps trials that are open at once
+            # apart.
+            self._tpe = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
+        return self
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Return the parameters that all trials share, to be chosen together."""
+        shared = self._shared.calculate(study)
+        return {name: known for name, known in shared.items() if not known.single()}
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Return the stored values of shared parameters."""
+        return self._tpe.sample_relative(study, trial, search_space)
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Return the stored value of a parameter that not all trials have."""
+        return self._tpe.sample_independent(study, trial, param_name, param_distribution)
 
 
 class Sobol:
@@ -230,13 +277,6 @@ def _random(seed: int) -> BaseSampler:
     return RandomSampler(seed=seed)
 
 
-def _tpe(seed: int) -> BaseSampler:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        # Both are the defaults from Optuna 5 on. The liar keeps trials that are open at once apart.
-        return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
-
-
 def _gp(seed: int) -> BaseSampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -252,4 +292,5 @@ def _given(sampler: BaseSampler) -> Sampler:
             'sampler="grid".'
         )
     even = (RandomSampler, optuna.samplers.QMCSampler)
-    return Sampler(name, not isinstance(sampler, even), make=lambda number, attempt: sampler)
+    adaptive = not isinstance(sampler, even)
+    return Sampler(name, adaptive, make=lambda number, attempt: sampler, users=True)

@@ -34,6 +34,7 @@ class Store:
         check: Callable[[], None] = lambda: None,
         prepare: Callable[[], None] = lambda: None,
         batch: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        linger: float = 5.0,
     ) -> None:
         """Describe a storage; use ``Store.of``.
 
@@ -44,9 +45,12 @@ class Store:
             check: Raises StorageError where it does not exist and could not be made.
             prepare: Makes the folders that it needs.
             batch: A block inside which writes go out together, when it ends.
+            linger: Seconds that a record may wait for others. A call of a database takes
+                milliseconds of processor, and a trial that begins and ends meanwhile is one call.
         """
         self.label = label
         self.batch = batch
+        self.linger = linger
         self._opener = opener
         self._is_there = is_there
         self._check = check
@@ -203,6 +207,7 @@ def _journal(path: Path) -> Store:
         check=check,
         prepare=lambda: path.parent.mkdir(parents=True, exist_ok=True),
         batch=file.batch,
+        linger=0.1,
     )
 
 

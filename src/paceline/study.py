@@ -263,11 +263,11 @@ class Study:
             SpaceError: A parameter is known with other bounds.
             StorageError: An earlier record could not be written.
         """
-        self._proposer.accept(draft, hp)
+        values = self._proposer.accept(draft, hp)
         trial = Trial(draft.number, hparams=hp.hparams, seed=draft.seed)
         self._trials[trial.number] = trial
         distributions = {name: known.distribution for name, known in hp.parameters.items()}
-        self._put(Created(trial.number, trial_record.begun(trial, hp.to_storage(), distributions)))
+        self._put(Created(trial.number, trial_record.begun(trial, values, distributions)))
         if len(self.space.parameters) > self._known_parameters and self._writer.started:
             self._describe(self.meta)
         return trial.number

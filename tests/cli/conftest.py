@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -70,9 +70,9 @@ def user_modules(monkeypatch: pytest.MonkeyPatch):
 class FakeTuner:
     """Takes what ``Tuner`` takes and finds at once what ``result`` holds."""
 
-    made: list[FakeTuner]
-    result: dict[str, Any]
-    raises: BaseException | None
+    made: ClassVar[list[FakeTuner]]
+    result: ClassVar[dict[str, Any]]
+    raises: ClassVar[BaseException | None]
 
     def __init__(self, build: Any, **arguments: Any) -> None:
         self.build, self.arguments, self.call = build, arguments, {}
@@ -95,10 +95,10 @@ class FakeTuner:
 def tuner(monkeypatch: pytest.MonkeyPatch, user_modules: None) -> type[FakeTuner]:
     """The tuner that ``search`` and ``resume`` find; ``made`` lists those they made."""
 
-    class Tuner(FakeTuner):
-        made = []
-        raises = None
-        result = {  # noqa: RUF012 - a fresh class for every test
+    class Tuner(FakeTuner):  # a fresh class for every test
+        made: ClassVar = []
+        raises: ClassVar = None
+        result: ClassVar = {
             "study": "model",
             "n_trials": {"complete": 31, "pruned": 0, "failed": 1, "running": 0},
             "best": {
@@ -107,7 +107,7 @@ def tuner(monkeypatch: pytest.MonkeyPatch, user_modules: None) -> type[FakeTuner
                 "hparams": {"lr": 0.01, "x": float("nan")},
                 "epochs": 10,
             },
-            "seconds": {"total": 4.2, "build": float("inf")},
+            "seconds": {"total": 4.2, "train": 3.0, "build": float("inf")},
             "programs": {"distinct": 1, "compiled": 2, "from_cache": 0},
             "plans": [],
         }

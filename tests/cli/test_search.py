@@ -92,10 +92,10 @@ def test_the_result_is_on_stdout_and_the_rest_is_not(paceline, tuner, model):
         "  x   nan\n"
         "\n"
         "Next:\n"
-        "  paceline best model                    this configuration again\n"
-        "  paceline export model -o best.keras    its trained model\n"
-        "  paceline trials model                  every trial\n"
-        "  paceline resume model --trials +32     32 more trials\n"
+        "  paceline best model                  this configuration again\n"
+        "  paceline export model -o best.keras  its trained model\n"
+        "  paceline trials model                every trial\n"
+        "  paceline resume model --trials +32   32 more trials\n"
     )
     assert "paceline: a note of the tuner" in done.err
 
@@ -120,6 +120,34 @@ def test_an_unfinished_study_is_gone_on_with(paceline, tuner, model):
     assert "go on to 32 trials" in done.out
 
 
+@pytest.mark.parametrize(
+    ("words", "counts", "offered"),
+    [
+        ("--sampler grid", {"complete": 8}, None),  # the grid's end
+        ("--sampler grid --trials 8", {"complete": 8}, None),
+        ("--sampler grid", {"complete": 7, "running": 1}, "go on to 32 trials"),
+        ("--sampler random", {"complete": 8}, None),  # every configuration was tried
+        ("--timeout 5s", {"complete": 8}, "go on to 32 trials"),
+        ("--trials 8", {"complete": 8}, "32 more trials"),
+        ("--trials +8", {"complete": 16}, "32 more trials"),
+    ],
+)
+def test_going_on_is_offered_where_there_is_more(paceline, tuner, model, words, counts, offered):
+    tuner.result["n_trials"] = counts
+    out = paceline("search", "model.py", *words.split()).out
+    assert (offered in out) if offered else ("paceline resume" not in out)
+
+
+def test_a_search_whose_trials_all_failed_has_failed(paceline, tuner, model):
+    tuner.result.update(best=None, n_trials={"complete": 0, "failed": 3, "running": 0})
+    done = paceline("search", "model.py", "--json")
+    assert done.code == 1
+    assert done.json["best"] is None
+    assert done.err.endswith(
+        "paceline: failed: no trial completed; why is said above and by `paceline trials`\n"
+    )
+
+
 def test_a_password_is_not_repeated(paceline, tuner, model):
     done = paceline("search", "model.py", "--storage", "mysql://me:secret@host/db")
     assert "secret" not in done.out + done.err
@@ -127,7 +155,7 @@ def test_a_password_is_not_repeated(paceline, tuner, model):
 
 
 def test_a_search_without_a_best_exports_nothing(paceline, tuner, model):
-    tuner.result.update(best=None)
+    tuner.result.update(best=None, n_trials={"complete": 0, "failed": 0, "running": 3})
     done = paceline("search", "model.py")
     assert done.code == 0
     assert "No trial has a val_accuracy yet." in done.out
@@ -238,9 +266,8 @@ def test_ctrl_c_says_how_to_go_on(paceline, tuner, model):
     done = paceline("search", "model.py", "--study", "my study")
     assert done.code == 130
     assert done.out == ""
-    assert "interrupted; 13 finished trials are kept. Go on with: paceline resume 'my study'" in (
-        done.err
-    )
+    assert "interrupted; 13 finished trials are kept. Go on with:\n" in done.err
+    assert done.err.endswith("\n  paceline resume 'my study'\n")
 
 
 def test_ctrl_c_before_the_first_trial_says_that_nothing_was_written(paceline, tuner, model):

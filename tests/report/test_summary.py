@@ -13,7 +13,7 @@ RESULT = {
         "hparams": {"dropout": 0.2131231, "lr": 0.004},
         "epochs": 10,
     },
-    "seconds": {"total": 4.21},
+    "seconds": {"total": 4.21, "train": 2.5},
     "programs": {"distinct": 1, "compiled": 2, "from_cache": 0},
     "plans": ["stacked"],
 }
@@ -40,6 +40,12 @@ def test_a_search_without_a_value_says_so():
     text = summary.search_summary(result, "val_loss", [("paceline trials d", "every trial")])
     assert text.startswith("digits: 0 trials (none) in 4.2 s")
     assert "No trial has a val_loss yet." in text
+
+
+def test_a_finished_study_shown_again_took_no_time():
+    result = {**RESULT, "seconds": {"total": 0.7, "train": 0.0}, "programs": {"distinct": 0}}
+    text = summary.search_summary(result, "val_accuracy", [])
+    assert text.startswith("digits: 32 trials (31 complete, 1 failed)\n")
 
 
 def test_a_model_without_hyperparameters_has_a_best_too():

@@ -129,6 +129,12 @@ def test_a_given_value_waits_for_the_condition_that_holds() -> None:
     assert hp.Int("units", 1, 4, parent_name="type", parent_values=["a"]) is None
     assert hp.Int("units", 16, 64, parent_name="type", parent_values=["b"]) == 32
     assert list(hp.parameters) == ["type", "units[type=b]"]
+    by_hand = HyperParameters()
+    by_hand.values |= {"type": "b", "units": 32}
+    by_hand.Choice("type", ["a", "b"])
+    assert by_hand.Int("units", 1, 4, parent_name="type", parent_values=["a"]) is None
+    assert "units" not in by_hand
+    assert by_hand.Int("units", 16, 64, parent_name="type", parent_values=["b"]) == 32
 
 
 def test_a_default_off_the_grid_is_used_and_cannot_be_stored() -> None:
@@ -234,6 +240,9 @@ def test_errors_of_given_values() -> None:
         SpaceError, match=r'hp.Fixed\("k"\): the value 2 was given and 1 is declared'
     ):
         HyperParameters(values={"k": 2}).Fixed("k", 1)
+    for value in (np.zeros(2), [1], None):
+        with pytest.raises(SpaceError, match=r'"c": the value .* is not one of 1, 2'):
+            HyperParameters(values={"c": value}).Choice("c", [1, 2])
     assert HyperParameters(values={"k": 1}).Fixed("k", 1) == 1
 
 

@@ -114,7 +114,8 @@ def test_from_storage_and_to_storage_are_exact(parameter: Parameter, data: Any) 
 def test_the_values_of_a_grid_are_in_order_and_survive_storage(parameter: Parameter) -> None:
     values = list(parameter.values())
     assert len(values) == len(set(values))
-    assert all(parameter.from_storage(parameter.to_storage(value)) == value for value in values)
+    for value in [*values[:50], *values[-50:]]:
+        assert parameter.from_storage(parameter.to_storage(value)) == value
     if not isinstance(parameter.distribution, CategoricalDistribution) or parameter.name != "c":
         assert values == sorted(values)  # type: ignore[type-var]
     if parameter.is_finite:

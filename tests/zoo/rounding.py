@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+from jax.extend import core
 
 # Their bodies are entered with the taint of each operand.
 CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
-def rounds(closed: jax.extend.core.ClosedJaxpr) -> bool:
+def rounds(closed: core.ClosedJaxpr) -> bool:
     """Whether some floating-point result hangs on a value that was rounded below float64."""
     tainted = _walk(closed.jaxpr, [False] * len(closed.jaxpr.invars))
     return any(tainted)
@@ -30,7 +30,7 @@ def _walk(jaxpr: Any, inputs: Sequence[bool]) -> list[bool]:
     taint: dict[Any, bool] = dict(zip(jaxpr.invars, inputs, strict=True))
 
     def read(atom: Any) -> bool:
-        return not isinstance(atom, jax.extend.core.Literal) and taint.get(atom, False)
+        return not isinstance(atom, core.Literal) and taint.get(atom, False)
 
     for eqn in jaxpr.eqns:
         operands = [read(atom) for atom in eqn.invars]

@@ -47,7 +47,8 @@ def device_facts() -> dict[str, Any]:
         "kind": first.device_kind,
         "count": len(devices),
         "memory_bytes": _memory(first),
-        "would_use": [f"{device.platform}:{device.id}" for device in devices],
+        # A pack lives on one device: JAX's default one, the first.
+        "would_use": [f"{first.platform}:{first.id}"],
     }
 
 

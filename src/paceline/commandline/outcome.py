@@ -22,6 +22,10 @@ class Interrupted(Exception):
     """Ctrl-C, after everything worth keeping was kept; the message says how to go on."""
 
 
+class Failed(Exception):
+    """The command ran to its end, and what it was to do did not succeed."""
+
+
 @contextlib.contextmanager
 def exit_codes() -> Iterator[None]:
     """Turn what a command raises into a message and an exit code.
@@ -34,6 +38,9 @@ def exit_codes() -> Iterator[None]:
     except PacelineError as error:
         say(f"error: {error}")
         raise SystemExit(WRONG_INPUT) from None
+    except Failed as failure:
+        say(f"failed: {failure}")
+        raise SystemExit(FAILED) from None
     except Interrupted as stop:
         say(str(stop))
         raise SystemExit(INTERRUPTED) from None

@@ -174,6 +174,7 @@ def run(job: Job) -> None:
     Raises:
         PacelineError: Wrong input or a study that cannot be used.
         Interrupted: Ctrl-C; the message says how to go on.
+        Failed: There were trials and all of them failed; the result is printed before.
     """
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
     with live_view(job.study, quiet=job.quiet) as view:
@@ -190,6 +191,8 @@ def run(job: Job) -> None:
         outcome.print_json(result)
     else:
         outcome.print_result(text)
+    if result["best"] is None and result["n_trials"].get("failed", 0) > 0:
+        raise outcome.Failed("no trial completed; why is said above and by `paceline trials`")
 
 
 def _prepare(job: Job, view: LiveView) -> tuple[Any, dict[str, Any]]:
@@ -257,7 +260,8 @@ def _how_to_go_on(tuner: Any, job: Job) -> str:
         return "interrupted before the first trial; nothing was written"
     kept = _finished(counts)
     resume = stored.command("resume", job.study, job.storage)
-    return f"interrupted; {kept} finished trials are kept. Go on with: {resume}"
+    # On a line of its own, so that it can be copied from a narrow terminal as well.
+    return f"interrupted; {kept:,} finished trials are kept. Go on with:\n  {resume}"
 
 
 def _next_steps(job: Job, result: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -271,11 +275,15 @@ def _next_steps(job: Job, result: Mapping[str, Any]) -> list[tuple[str, str]]:
             (command("export", "-o", "best.keras"), "its trained model"),
         ]
     steps.append((command("trials"), "every trial"))
-    done = _finished(result["n_trials"])
+    counts = result["n_trials"]
     total = job.search.get("n_trials")
-    if isinstance(total, int) and done < total:
+    short = isinstance(total, int) and _finished(counts) < total
+    # A search that ends short of its trials although it had the time has tried every configuration,
+    # and a grid has an end: most often this was it.
+    cut_off = counts.get("running", 0) > 0 or job.timeout is not None or job.deadline is not None
+    if short and cut_off:
         steps.append((command("resume"), f"go on to {total:,} trials"))
-    else:
+    elif cut_off or not (short or job.tuner.get("sampler") == "grid"):
         steps.append((command("resume", "--trials", "+32"), "32 more trials"))
     return steps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +16,9 @@ from paceline.executor.base import EpochReport, Job, Report
 from paceline.pack import EpochTimes, Pack, Rider
 from paceline.plan import Program, SequentialProgram, StackedProgram, Workload
 from paceline.program import trace
-from paceline.program.canonical import Canonical
+from paceline.program.canonical import Canonical, Constant
 from paceline.program.group import Role
+from paceline.program.recipe import Learned, Recipe, recipe_of
 from paceline.program.trace import State, Step
 
 #: Slots of a stacked pack when the user says "auto". Throughput flattens between 6 and 25 trials.
@@ -45,6 +46,7 @@ class _Group:
     train: Role
     test: Role | None
     state: State  # shapes of the variables
+    metrics: list[Any]  # the metric variables at the start of an epoch
     rng_differs: bool
     convolves: bool
     n_seen: int = 0
@@ -89,6 +91,7 @@ class LocalExecutor:
         self._on_device: tuple[Any, Any] | None = None
         self._groups: dict[tuple[Any, ...], _Group] = {}
         self._device = ThreadPoolExecutor(1, thread_name_prefix="paceline-device")
+        self._learned: dict[tuple[str, int], Learned] = {}
         self._all_programs: list[Program] = []
         self.seconds = Seconds()
         self.expected = 1  # trials still to come, those waiting included; the tuner keeps it
@@ -103,12 +106,37 @@ class LocalExecutor:
             Unpackable: The step cannot be traced, or not be shared; the message says why.
         """
         began = time.perf_counter()
-        model = job.model
-        work = self._workload(job.batch_size)
-        trace.check_packable(model)
-        state = trace.build_state(model, work.train.batch_shapes(work.batch_size))
-        train = trace.trace_train(model, state, work.train.batch_shapes(work.batch_size))
-        test = None
+        trace.check_packable(job.model)
+        recipe = recipe_of(job.model)
+        taken = recipe is not None and self._take_known(job, recipe)
+        if not taken:
+            self._take_traced(job, recipe)
+        self.seconds.trace += time.perf_counter() - began
+        (group, *others) = self._groups.values()
+        if group.program is None and group.n_seen == _SURE and not others:
+            self._compile(group, min(self.max_slots, max(self.expected, len(group.queue))))
+
+    def _take_known(self, job: Job, recipe: Recipe) -> bool:
+        """Queues a trial whose constants follow from its configuration; False when it must be traced."""
+        learned = self._learned.get((recipe.structure, job.batch_size))
+        steps = learned.predict(recipe.numbers) if learned else None
+        if learned is None or steps is None:
+            return False
+        group = self._groups[learned.group]
+        state = None
+        if job.model.built:
+            state = trace.quick_state(job.model, group.state, group.metrics)
+        if state is None:
+            work = group.work
+            state = trace.build_state(job.model, work.train.batch_shapes(work.batch_size))
+        self._queue(group, job, state, *steps)
+        return True
+
+    def _take_traced(self, job: Job, recipe: Recipe | None) -> None:
+        model, work = job.model, self._workload(job.batch_size)
+        batch = work.train.batch_shapes(work.batch_size)
+        state = trace.build_state(model, batch)
+        train, test = trace.trace_train(model, state, batch), None
         if work.validation is not None:
             test = trace.trace_test(
                 model, state, work.validation.batch_shapes(work.validation_batch_size)
@@ -125,23 +153,28 @@ class LocalExecutor:
             self._groups[key] = group
         elif group.n_seen == 1:
             self._check_tails(group, model, state, train, test)
-        for role, step in ((group.train, train), (group.test, test)):
-            if role is not None and step is not None:
-                role.admit(step)
-        group.n_seen += 1
-        group.queue.append(
-            Rider(
-                number=job.number,
-                seed=job.seed,
-                epochs=job.epochs,
-                state=state,
-                train=train.canonical.constants,
-                test=test.canonical.constants if test else None,
+        steps = [step.canonical.constants for step in (train, test) if step is not None]
+        self._queue(group, job, state, *steps)
+        if recipe is not None:
+            learned = self._learned.setdefault(
+                (recipe.structure, job.batch_size), Learned(group=key)
             )
-        )
-        self.seconds.trace += time.perf_counter() - began
-        if group.program is None and group.n_seen == _SURE and len(self._groups) == 1:
-            self._compile(group, min(self.max_slots, max(self.expected, len(group.queue))))
+            if learned.group == key:
+                learned.add(recipe.numbers, steps)
+
+    def _queue(
+        self,
+        group: _Group,
+        job: Job,
+        state: State,
+        train: Sequence[Constant],
+        test: Sequence[Constant] | None = None,
+    ) -> None:
+        group.train.admit(train)
+        if group.test is not None and test is not None:
+            group.test.admit(test)
+        group.n_seen += 1
+        group.queue.append(Rider(job.number, job.seed, job.epochs, state, train, test))
 
     def _new_group(
         self,
@@ -160,6 +193,7 @@ class LocalExecutor:
             train=Role(train, train_tail),
             test=None if test is None else Role(test, test_tail),
             state=trace.shapes_only(state),
+            metrics=state.metrics,
             rng_differs=any(c.batched_rng_differs for c in flags),
             convolves=train.canonical.convolves,
         )
@@ -185,7 +219,7 @@ class LocalExecutor:
         tails = self._tails(model, state, group.work, test is not None)
         for role, step, tail in zip((group.train, group.test), (train, test), tails, strict=True):
             if role is not None and step is not None and tail is not None:
-                role.verify_tail(step, tail)
+                role.verify_tail(step.canonical.constants, tail)
 
     def _workload(self, batch_size: int) -> Workload:
         validation = self._validation

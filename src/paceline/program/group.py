@@ -7,6 +7,7 @@ elsewhere widens the set once, to every floating-point constant, so that a progr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,17 +41,20 @@ class Role:
     lifted: tuple[int, ...] = ()
     widened: bool = False
 
-    def admit(self, step: Step) -> None:
+    def admit(self, constants: Sequence[Constant]) -> None:
         """Notes in which constants a trial's step differs from the template.
+
+        Args:
+            constants: Those of the trial's step on a full batch.
 
         Raises:
             Unpackable: A number differs both between trials and between batch sizes.
         """
-        ours, theirs = self.full.canonical.constants, step.canonical.constants
+        ours = self.full.canonical.constants
         differ = {
             index
-            for index, (a, b) in enumerate(zip(ours, theirs, strict=True))
-            if not same(a.value, b.value)
+            for index, (a, b) in enumerate(zip(ours, constants, strict=True))
+            if a is not b and not same(a.value, b.value)
         }
         if self.tail is not None:
             tail = self.tail.canonical.constants
@@ -58,7 +62,7 @@ class Role:
                 raise Unpackable(_MIXED)
         self.observed |= differ
 
-    def verify_tail(self, step: Step, tail: Step) -> None:
+    def verify_tail(self, constants: Sequence[Constant], tail: Step) -> None:
         """Checks on a second trial that the smaller batch's constants follow from the full batch's.
 
         Raises:
@@ -69,8 +73,8 @@ class Role:
         if tail.canonical.fingerprint != self.tail.canonical.fingerprint or len(full) != len(small):
             raise Unpackable(_MIXED)
         for i, constant in enumerate(tail.canonical.constants):
-            differs = not same(step.canonical.constants[i].value, full[i].value)
-            expected = step.canonical.constants[i] if differs else small[i]
+            differs = not same(constants[i].value, full[i].value)
+            expected = constants[i] if differs else small[i]
             if not same(constant.value, expected.value):
                 raise Unpackable(_MIXED)
 
@@ -94,10 +98,6 @@ class Role:
         else:
             chosen = set(self.observed)
         self.lifted = tuple(sorted(chosen | self.observed))
-
-    def values(self, step: Step) -> list[np.ndarray]:
-        """A trial's values for the lifted constants, in ``lifted`` order."""
-        return [step.canonical.constants[i].value for i in self.lifted]
 
     @property
     def tail_lifted(self) -> tuple[int, ...]:

@@ -86,6 +86,27 @@ def build_state(model: Any, batch: Any) -> State:
     return State(*(_values(variables) for variables in _variables(model)))
 
 
+def quick_state(model: Any, like: State, metrics: list[Any]) -> State | None:
+    """The state of a stock model whose structure is known, without tracing its forward pass.
+
+    Args:
+        model: A compiled, built model of stock classes.
+        like: Shapes of a model of the same structure.
+        metrics: That model's metric variables as they were at first.
+
+    Returns:
+        None where the model is not as expected after all.
+    """
+    model.optimizer.build(model.trainable_variables)
+    trainable, non_trainable, optimizer, _ = _variables(model)
+    state = State(_values(trainable), _values(non_trainable), _values(optimizer), metrics)
+
+    def shapes(one: State) -> list[Any]:
+        return [(a.shape, a.dtype) for part in one.lists() for a in part]
+
+    return state if shapes(state) == shapes(like) else None
+
+
 def trace_train(model: Any, state: State, batch: Any) -> Step:
     """Traces ``model.train_step`` on one batch shape.
 

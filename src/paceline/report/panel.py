@@ -69,7 +69,9 @@ class LivePanel:
         self.progress: Progress | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = min(options.max_width, WIDEST)
+        # Two columns stay free: a terminal echoes ^C behind the last line, and where that wraps,
+        # the panel can no longer be erased.
+        width = max(1, min(options.max_width - 2, WIDEST))
         try:
             yield self._draw(width)
         except Exception as error:  # a drawing fault must not reach the training

@@ -49,9 +49,9 @@ def _headline(summary: Mapping[str, Any]) -> str:
     total = sum(counts.values())
     states = ", ".join(f"{count:,} {state}" for state, count in counts.items())
     text = f"{summary['study']}: {_plural(total, 'trial')} ({states or 'none'})"
-    seconds = summary.get("seconds", {}).get("total")
-    if seconds:
-        text += f" in {numbers.seconds(seconds)}"
+    seconds = summary.get("seconds", {})
+    if seconds.get("train"):  # not where a finished study is shown again
+        text += f" in {numbers.seconds(seconds.get('total'))}"
     programs = summary.get("programs", {}).get("distinct")
     if programs:
         text += f", {_plural(programs, 'program')}"

@@ -409,7 +409,10 @@ class HyperParameters:
         if self._holds(known.conditions):
             return self._value(known)
         holder = self._holders.get(hp.name)
-        if holder is None or not self._holds(holder.conditions):
+        if holder is None and hp.name in self.values:
+            # Not for this condition, perhaps for another one of that name.
+            self._given[hp.name] = self.values.pop(hp.name)
+        elif holder is not None and not self._holds(holder.conditions):
             self._release(hp.name)
         return None
 

@@ -61,6 +61,8 @@ def number(where: str, argument: str, value: Any) -> float:
 
 def same(value: Any, other: Scalar) -> bool:
     """Return whether two scalars are equal; a bool equals only a bool."""
+    if not isinstance(value, Scalar):
+        return False
     return isinstance(value, bool) == isinstance(other, bool) and value == other
 
 
@@ -74,9 +76,11 @@ def find_choice(value: Any, choices: Sequence[Scalar]) -> Scalar | None:
         choices: Scalars of one type.
     """
     value = plain(value)
-    for choice in choices:
-        if same(value, choice):
-            return choice
+    if not isinstance(value, Scalar):
+        return None
+    if value in choices:
+        choice = choices[choices.index(value)]
+        return choice if same(value, choice) else None
     if isinstance(value, float):
         for choice in choices:
             if isinstance(choice, float) and math.isclose(value, choice, rel_tol=SAME_FLOAT):

@@ -1,0 +1,76 @@
+"""Facts that stand beside every figure: machine, versions, commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("paceline", "keras", "jax", "jaxlib", "optuna", "keras-tuner", "numpy")
+
+
+def facts() -> dict[str, object]:
+    """CPU model and cores, operating system, Python, versions of packages, commit."""
+    return {
+        "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "memory_bytes": _memory(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+        "commit": commit(),
+    }
+
+
+def cpu_model() -> str:
+    """The processor's name."""
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def commit() -> str:
+    """The checkout's commit, with ``+`` where files differ from it; "unknown" outside of git."""
+    head = _git("rev-parse", "--short", "HEAD")
+    if not head:
+        return "unknown"
+    return head + ("+" if _git("status", "--porcelain") else "")
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def describe(found: dict) -> str:
+    """Two lines for the top of a report."""
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    return (
+        f"{found['cpu']}, {found['cores']} cores, {found['system']}, Python {found['python']}, "
+        f"commit {found['commit']}\n{versions}"
+    )

@@ -1,0 +1,224 @@
+"""Whole searches: Paceline against KerasTuner and against Optuna, both with Keras on JAX.
+
+    python benchmarks/search_speed.py                      the table
+    python benchmarks/search_speed.py --floors             the same; exit 1 where a claim is missed
+    python benchmarks/search_speed.py --works digits16 --sides paceline --rounds 1
+
+Every run is a fresh process with its own folders; imports and loading of data are not counted.
+Cold: no compiled program anywhere. Warm: the same search once more, with the compiled programs that
+the cold run left on disk (every side has JAX's persistent compilation cache, every program kept).
+Sides take turns, so that a busy machine hits all of them; the median of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import machine
+from works import WORKS, MissingDataError, Work
+
+HERE = Path(__file__).resolve().parent
+SIDES = ("paceline", "keras_tuner", "optuna")
+STATES = ("cold", "warm")
+PARTS = ("build", "trace", "compile", "train", "validate", "storage", "sampler")
+TIME_LIMIT = 1800.0  # s, for one run of one side
+
+
+def main() -> int:
+    """Run the benchmark; return the exit code."""
+    arguments = parse()
+    found = machine.facts()
+    print(machine.describe(found), flush=True)
+    report: dict[str, Any] = {"machine": found, "works": {}, "skipped": {}, "failed": []}
+    for work in (WORKS[name] for name in arguments.works):
+        try:
+            work.data()
+        except MissingDataError as reason:
+            report["skipped"][work.name] = str(reason)
+            print(f"\n{work.title}\n  skipped: {reason}", flush=True)
+            continue
+        print(f"\n{work.title}", flush=True)
+        runs = measure(work, arguments.sides, arguments.rounds or work.rounds, report["failed"])
+        report["works"][work.name] = {"title": work.title, "runs": runs, **compare(work, runs)}
+        print(parts_of(runs), end="", flush=True)
+    print("\n" + table(report, arguments.works), flush=True)
+    path = HERE / "results" / f"{arguments.name}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(f"written: {os.path.relpath(path)}")
+    missed = missed_floors(report)
+    if arguments.floors:
+        for line in missed:
+            print(f"floor missed: {line}", file=sys.stderr)
+    return 1 if report["failed"] or (arguments.floors and missed) else 0
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS), metavar="WORK")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES), metavar="SIDE")
+    parser.add_argument("--rounds", type=int, help="runs of each side (default: the work's own)")
+    parser.add_argument("--name", default="search_speed", help="of the file in results/")
+    parser.add_argument("--floors", action="store_true", help="exit 1 where a floor is missed")
+    return parser.parse_args()
+
+
+def measure(
+    work: Work, sides: list[str], rounds: int, failed: list[str]
+) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """All runs of a work: side, then cold or warm, then one outcome a round."""
+    runs: dict[str, dict[str, list]] = {side: {state: [] for state in STATES} for side in sides}
+    for number in range(rounds):
+        # Each round starts with another side.
+        for side in sides[number % len(sides) :] + sides[: number % len(sides)]:
+            with tempfile.TemporaryDirectory(prefix="paceline-bench-cache-") as cache:
+                for state in STATES:
+                    outcome = run(side, work, Path(cache))
+                    where = f"{work.name}, {side}, {state}"
+                    if "error" not in outcome and outcome["complete"] != work.n_trials:
+                        outcome["error"] = (
+                            f"{outcome['complete']} of {work.n_trials} trials complete"
+                        )
+                    if "error" in outcome:
+                        failed.append(f"{where}: {outcome['error']}")
+                        print(f"  FAILED {where}: {outcome['error']}", flush=True)
+                        break
+                    runs[side][state].append(outcome)
+                    print(
+                        f"  {side:12s} {state}  {outcome['seconds']:7.2f} s  best "
+                        f"{outcome['best']:.4f}  cpu {outcome['cpu_seconds']:.1f} s  "
+                        f"{outcome['peak_bytes'] / 2**20:.0f} MiB  "
+                        f"programs compiled {outcome['cache_misses']}, "
+                        f"from disk {outcome['cache_hits']}  "
+                        f"{outcome['device']}  load {outcome['load']:.1f}",
+                        flush=True,
+                    )
+    return runs
+
+
+def run(side: str, work: Work, cache: Path) -> dict[str, Any]:
+    """One side on one work in a fresh process; ``{"error": ...}`` where it fails."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMPILATION_CACHE")}
+    environment |= {
+        "KERAS_BACKEND": "jax",
+        "KERAS_HOME": str(cache / "keras"),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "PACELINE_CACHE_DIR": str(cache / "paceline"),
+    }
+    if side != "paceline":  # which keeps its programs without being told
+        environment |= {
+            "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
+    result = cache / "result.json"
+    result.unlink(missing_ok=True)
+    command = [sys.executable, str(HERE / "sides.py"), side, work.name, str(result)]
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            cwd=cache,
+            capture_output=True,
+            text=True,
+            timeout=TIME_LIMIT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"not done after {TIME_LIMIT:.0f} s"}
+    if done.returncode != 0 or not result.is_file():
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        return {"error": f"exit code {done.returncode}: {last}"}
+    return json.loads(result.read_text(encoding="utf-8"))
+
+
+def compare(work: Work, runs: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, Any]:
+    """Medians, trial-epochs per second and ratios of one work."""
+    seconds = {
+        side: {s: statistics.median(r["seconds"] for r in states[s]) for s in STATES if states[s]}
+        for side, states in runs.items()
+    }
+    ours = seconds.get("paceline", {})
+    return {
+        "seconds": seconds,
+        "trial_epochs_per_second": {
+            side: {s: work.n_trials * work.epochs / t for s, t in states.items()}
+            for side, states in seconds.items()
+        },
+        "ratios": {
+            side: {s: t / ours[s] for s, t in states.items() if s in ours}
+            for side, states in seconds.items()
+            if side != "paceline" and ours
+        },
+        "floor": dict(zip(STATES, work.floor, strict=True)),
+        "goal": dict(zip(STATES, work.goal, strict=True)) if work.goal else None,
+    }
+
+
+def parts_of(runs: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
+    """Where Paceline's time goes, one line each for cold and warm."""
+    lines = []
+    for state, outcomes in runs.get("paceline", {}).items():
+        if outcomes:
+            parts = {
+                p: statistics.median(o["summary"]["seconds"].get(p, 0.0) for o in outcomes)
+                for p in PARTS
+            }
+            shown = "  ".join(f"{part} {value:.2f}" for part, value in parts.items())
+            programs = outcomes[-1]["summary"].get("programs", {})
+            counts = ", ".join(f"{n} {what}" for what, n in programs.items())
+            plans = outcomes[-1]["summary"].get("plans", "")
+            lines.append(f"  paceline, {state}: {shown} s  (programs: {counts}; plans: {plans})\n")
+    return "".join(lines)
+
+
+def table(report: dict[str, Any], names: list[str]) -> str:
+    """The ratios as a Markdown table: how many times faster than each peer, and the claims."""
+    head = (
+        "| work | | Paceline | KerasTuner | Optuna + Keras | trial-epochs/s | KerasTuner / Paceline"
+    )
+    lines = [head + " | Optuna / Paceline | floor | goal |", "|" + " --- |" * 10]
+    for name in names:
+        entry = report["works"].get(name)
+        if entry is None:
+            lines.append(f"| {WORKS[name].title} | skipped |" + " |" * 8)
+            continue
+        for state in STATES:
+            cells = [entry["title"] if state == "cold" else "", state]
+            cells += [_cell(entry["seconds"], side, state, "{:.1f} s") for side in SIDES]
+            cells.append(_cell(entry["trial_epochs_per_second"], "paceline", state, "{:.0f}"))
+            cells += [_cell(entry["ratios"], side, state, "{:.1f}") for side in SIDES[1:]]
+            cells.append(f"{entry['floor'][state]:g}")
+            cells.append(f"{entry['goal'][state]:g}" if entry["goal"] else "")
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(values: dict[str, dict[str, float]], side: str, state: str, form: str) -> str:
+    value = values.get(side, {}).get(state)
+    return "" if value is None else form.format(value)
+
+
+def missed_floors(report: dict[str, Any]) -> list[str]:
+    """Where KerasTuner's time divided by ours is below what is promised."""
+    lines = []
+    for name, entry in report["works"].items():
+        for state, ratio in entry["ratios"].get("keras_tuner", {}).items():
+            if ratio < entry["floor"][state]:
+                lines.append(
+                    f"{name}, {state}: {ratio:.1f} times, promised {entry['floor'][state]}"
+                )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""The sides of the comparison: one search each, in a process of its own, timed without imports.
+
+    python benchmarks/sides.py SIDE WORK RESULT.json
+
+Run by ``search_speed.py``, which sets the environment (Keras' backend, where caches are). The clock
+starts when everything is imported, the device is up and the data are in memory, and stops when the
+search has its best trial.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from works import WORKS, Pairs, Work
+
+
+def paceline_side(work: Work, data: Pairs, directory: str) -> Callable[[], dict[str, Any]]:
+    """Paceline as a user calls it."""
+    import paceline
+
+    build, tuner_class = work.build(), paceline.Tuner
+    (x, y), validation = data
+
+    def search() -> dict[str, Any]:
+        tuner = tuner_class(
+            build,
+            objective="val_accuracy",
+            study=work.name,
+            sampler="random",
+            seed=0,
+            directory=directory,
+        )
+        for hparams in work.given() if work.given else ():
+            tuner.enqueue(hparams)
+        tuner.search(
+            x,
+            y,
+            validation_data=validation,
+            epochs=work.epochs,
+            batch_size=work.batch_size,
+            n_trials=work.n_trials,
+        )
+        summary = tuner.summary()
+        complete = summary["n_trials"]["complete"]
+        return {"best": tuner.best_trial.value, "complete": complete, "summary": summary}
+
+    return search
+
+
+def keras_tuner_side(work: Work, data: Pairs, directory: str) -> Callable[[], dict[str, Any]]:
+    """KerasTuner's RandomSearch, Keras on JAX."""
+    import keras_tuner
+
+    class GivenOracle(keras_tuner.oracles.RandomSearchOracle):
+        """Proposes the work's own trials, one after the other."""
+
+        given = iter(work.given() if work.given else ())
+
+        def populate_space(self, trial_id: str) -> dict[str, Any]:
+            return {"status": "RUNNING", "values": next(self.given)}
+
+    build = work.build()
+    (x, y), validation = data
+
+    def search() -> dict[str, Any]:
+        oracle_class = GivenOracle if work.given else keras_tuner.oracles.RandomSearchOracle
+        oracle = oracle_class(objective="val_accuracy", max_trials=work.n_trials, seed=0)
+        tuner = keras_tuner.Tuner(
+            oracle, hypermodel=build, directory=directory, project_name=work.name
+        )
+        tuner.search(
+            x,
+            y,
+            validation_data=validation,
+            epochs=work.epochs,
+            batch_size=work.batch_size,
+            verbose=0,
+        )
+        done = [trial for trial in oracle.trials.values() if trial.status == "COMPLETED"]
+        return {"best": oracle.get_best_trials()[0].score, "complete": len(done)}
+
+    return search
+
+
+def optuna_side(work: Work, data: Pairs, directory: str) -> Callable[[], dict[str, Any]]:
+    """Optuna around ``model.fit``, Keras on JAX, the study in memory: the least it can cost."""
+    import keras
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    build = work.build()
+    (x, y), validation = data
+
+    class Suggest:
+        """The methods of hp that the works use, on an Optuna trial."""
+
+        def __init__(self, trial: optuna.Trial) -> None:
+            self.trial = trial
+
+        def Float(self, name: str, low: float, high: float, sampling: str = "linear") -> float:  # noqa: N802
+            return self.trial.suggest_float(name, low, high, log=sampling == "log")
+
+        def Choice(self, name: str, values: list[Any]) -> Any:  # noqa: N802
+            return self.trial.suggest_categorical(name, values)
+
+    def objective(trial: optuna.Trial) -> float:
+        keras.backend.clear_session()
+        model = build(Suggest(trial))
+        history = model.fit(
+            x,
+            y,
+            validation_data=validation,
+            epochs=work.epochs,
+            batch_size=work.batch_size,
+            verbose=0,
+        ).history
+        return max(history["val_accuracy"])
+
+    def search() -> dict[str, Any]:
+        sampler = optuna.samplers.RandomSampler(seed=0)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        for hparams in work.given() if work.given else ():
+            study.enqueue_trial(hparams)
+        study.optimize(objective, n_trials=work.n_trials)
+        return {"best": study.best_value, "complete": len(study.trials)}
+
+    return search
+
+
+SIDES = {"paceline": paceline_side, "keras_tuner": keras_tuner_side, "optuna": optuna_side}
+
+
+def main() -> None:
+    """Run one side on one work and write what it took to a file."""
+    side, name, result = sys.argv[1:]
+    work = WORKS[name]
+    import jax
+    import keras
+
+    devices = jax.devices()
+    keras.ops.zeros(1)
+    counts = {"cache_hits": 0, "cache_misses": 0}
+
+    def count(event: str, **_: Any) -> None:
+        name = event.rpartition("/")[2]
+        if name in counts:
+            counts[name] += 1
+
+    jax.monitoring.register_event_listener(count)
+    data = work.data()
+    with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
+        search = SIDES[side](work, data, directory)
+        start = time.perf_counter()
+        outcome = search()
+        outcome["seconds"] = time.perf_counter() - start
+    outcome.update(counts)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    outcome["cpu_seconds"] = usage.ru_utime + usage.ru_stime
+    outcome["peak_bytes"] = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    outcome["device"] = f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform})"
+    outcome["load"] = os.getloadavg()[0]
+    Path(result).write_text(json.dumps(outcome), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

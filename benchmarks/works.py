@@ -1,0 +1,269 @@
+"""What the benchmarks search: model, data, size, and the ratios that are promised for it.
+
+The data sets come from the folder that PACELINE_DATA names, else from ``shared/data`` beside the
+checkout; the digits ship inside scikit-learn. ``build`` functions use KerasTuner's methods of hp
+only, so that every side runs the same function.
+
+N: training examples. V: validation examples.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import random
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
+
+Pairs = tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+class MissingDataError(Exception):
+    """A data set that is not on this machine; the work is skipped."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One row of the table.
+
+    Attributes:
+        name: as given to ``--works``.
+        title: as printed.
+        build: ``() -> build(hp)``; a function, because building needs Keras and this file does not.
+        data: ``() -> (x, y), (x_val, y_val)``.
+        n_trials, epochs, batch_size: size of the search.
+        floor: KerasTuner's time divided by Paceline's, (cold, warm), below which a claim is false.
+        goal: the same, where we want to be; None where another issue sets it.
+        rounds: how often each side runs by default; the median counts.
+        given: the trials' values where a random draw would decide how much work there is (numbers
+            of units), so that all sides do the same; None: each side's random sampler draws.
+    """
+
+    name: str
+    title: str
+    build: Callable[[], Callable[[Any], Any]]
+    data: Callable[[], Pairs]
+    n_trials: int
+    epochs: int
+    batch_size: int
+    floor: tuple[float, float]
+    goal: tuple[float, float] | None
+    rounds: int = 3
+    given: Callable[[], list[dict[str, Any]]] | None = None
+
+
+def data_file(name: str) -> Path:
+    """Path of a data file.
+
+    Raises:
+        MissingDataError: It is not there.
+    """
+    folder = Path(os.environ.get("PACELINE_DATA") or ROOT.parent / "shared" / "data")
+    path = folder / name
+    if not path.is_file():
+        raise MissingDataError(f"no {name} in {folder}; PACELINE_DATA names the folder that has it")
+    return path
+
+
+# -- digits ----------------------------------------------------------------------------------------
+
+
+def digits_build(hp: Any) -> Any:
+    """Dense 64-64-10 with dropout; learning rate and dropout are searched."""
+    import keras
+
+    model = keras.Sequential(
+        [
+            keras.layers.Input((64,)),
+            keras.layers.Dense(64, activation="relu"),
+            keras.layers.Dropout(hp.Float("dropout", 0.05, 0.5)),
+            keras.layers.Dense(10, activation="softmax"),
+        ]
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-4, 1e-2, sampling="log")),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def digits() -> Pairs:
+    """Features f32[1437, 64] in 0..1, labels int64[1437]; validation 360, stratified."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    x, y = load_digits(return_X_y=True)
+    x = (x / 16.0).astype("float32")
+    x, x_val, y, y_val = train_test_split(x, y, test_size=360, stratify=y, random_state=0)
+    return (x, y), (x_val, y_val)
+
+
+# -- images ----------------------------------------------------------------------------------------
+
+
+def example_build(file: str) -> Callable[[Any], Any]:
+    """``build`` of a file in ``examples``."""
+    path = EXAMPLES / file
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"cannot load {path}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.build
+
+
+def mnist() -> Pairs:
+    """Images uint8[60000, 28, 28], labels uint8[60000]; validation: the 10,000 test images."""
+    with np.load(data_file("mnist.npz")) as file:
+        return (file["x_train"], file["y_train"]), (file["x_test"], file["y_test"])
+
+
+def fashion() -> Pairs:
+    """Images uint8[2048, 28, 28], the first for training; validation: the first 512 for testing."""
+    with np.load(data_file("fashion_mnist.npz")) as file:
+        return (
+            (file["x_train"][:2048], file["y_train"][:2048]),
+            (file["x_test"][:512], file["y_test"][:512]),
+        )
+
+
+def fashion_trials() -> list[dict[str, Any]]:
+    """Four of the grid's eight configurations, drawn once for all sides."""
+    grid = itertools.product(["relu", "elu"], [0.25, 0.4], [256, 512])
+    drawn = random.Random(0).sample(list(grid), 4)
+    return [
+        dict(zip(("activation", "conv_dropout", "dense1_neuron"), t, strict=True)) for t in drawn
+    ]
+
+
+# -- sentences -------------------------------------------------------------------------------------
+
+LENGTH = 40
+N_SENTENCES = 8000
+LETTERS = "abcdefghijklmnopqrstuvwxyzàâçèéêëîïôùûœ'-,.!?0 "
+
+
+def sentences() -> Pairs:
+    """French (1) or English (0)? Letters int32[6400, 40], 0 behind the end; 1,600 validate.
+
+    Half of the sentences are of each language, drawn from those of at most 40 letters; every digit
+    becomes 0 and every other sign a blank.
+    """
+    rng = np.random.default_rng(0)
+    lines = data_file("fra_eng.tsv").read_text(encoding="utf-8").splitlines()
+    columns = zip(*(line.split("\t")[:2] for line in lines), strict=True)
+    number = {letter: i + 1 for i, letter in enumerate(LETTERS)}
+    x = np.zeros((N_SENTENCES, LENGTH), dtype="int32")
+    y = np.zeros((N_SENTENCES,), dtype="int32")
+    row = 0
+    for label, column in enumerate(columns):
+        short = sorted({clean for text in column if len(clean := _clean(text)) <= LENGTH})
+        for i in rng.permutation(len(short))[: N_SENTENCES // 2]:
+            x[row, : len(short[i])] = [number[letter] for letter in short[i]]
+            y[row] = label
+            row += 1
+    order = rng.permutation(N_SENTENCES)
+    x, y = x[order], y[order]
+    n_train = N_SENTENCES * 4 // 5
+    return (x[:n_train], y[:n_train]), (x[n_train:], y[n_train:])
+
+
+def _clean(text: str) -> str:
+    text = unicodedata.normalize("NFC", text.strip().lower())
+    return "".join(c if c in LETTERS else "0" if c.isdigit() else " " for c in text)
+
+
+def gru_build(hp: Any) -> Any:
+    """Letters to a GRU of 32; learning rate and dropout are searched."""
+    import keras
+
+    model = keras.Sequential(
+        [
+            keras.layers.Input((LENGTH,), dtype="int32"),
+            keras.layers.Embedding(len(LETTERS) + 1, 16, mask_zero=True),
+            keras.layers.GRU(32),
+            keras.layers.Dropout(hp.Float("dropout", 0.05, 0.5)),
+            keras.layers.Dense(1, activation="sigmoid"),
+        ]
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(hp.Float("lr", 3e-4, 1e-2, sampling="log")),
+        loss="binary_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+WORKS = {
+    work.name: work
+    for work in (
+        Work(
+            "digits16",
+            "digits dense 64-64-10, batch 32, 16 trials x 10 epochs",
+            lambda: digits_build,
+            digits,
+            16,
+            10,
+            32,
+            floor=(8.0, 15.0),
+            goal=(15.0, 30.0),
+        ),
+        Work(
+            "digits64",
+            "digits dense 64-64-10, batch 32, 64 trials x 20 epochs",
+            lambda: digits_build,
+            digits,
+            64,
+            20,
+            32,
+            floor=(20.0, 35.0),
+            goal=(40.0, 60.0),
+            rounds=1,
+        ),
+        Work(
+            "mnist",
+            "MNIST dense 784-128-10, batch 128, 8 trials x 3 epochs",
+            lambda: example_build("mnist_dense.py"),
+            mnist,
+            8,
+            3,
+            128,
+            floor=(2.5, 3.0),
+            goal=(5.0, 6.0),
+        ),
+        Work(
+            "gru",
+            "GRU, language of 8,000 sentences of 40 letters, batch 32, 8 trials x 3 epochs",
+            lambda: gru_build,
+            sentences,
+            8,
+            3,
+            32,
+            floor=(2.5, 3.0),
+            goal=(5.0, 6.0),
+        ),
+        Work(
+            "fashion",
+            "Fashion CNN 64/128/256 5x5, 2,048 images, batch 32, 4 trials x 2 epochs",
+            lambda: example_build("fashion_mnist_cnn.py"),
+            fashion,
+            4,
+            2,
+            32,
+            floor=(1.0, 1.0),
+            goal=None,
+            rounds=1,
+            given=fashion_trials,
+        ),
+    )
+}

@@ -1,0 +1,133 @@
+"""``paceline resume``: the study says what to run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paceline.study import Study
+from paceline.user_file import file_digest
+
+
+def store(name: str, origin: dict | None, *, storage: str | None = None, **search: object) -> None:
+    study = Study.open(name, storage=storage, direction="maximize")
+    study.persist(
+        {
+            "objective": "val_auc",
+            "direction": "maximize",
+            "sampler": "random",
+            "seed": 5,
+            "search": {"epochs": 3, "batch_size": 64, "n_trials": 16, "shuffle": True, **search},
+            **({"origin": origin} if origin else {}),
+        }
+    )
+    study.close()
+
+
+def origin_of(path: Path, **more: object) -> dict:
+    return {
+        "file": str(path.resolve()),
+        "function": "build",
+        "digest": file_digest(path),
+        "data": None,
+        **more,
+    }
+
+
+def test_a_study_goes_on_as_it_began(paceline, tuner, model):
+    store("s", origin_of(model))
+    done = paceline("resume", "s")
+    assert done.code == 0, done.err
+    (made,) = tuner.made
+    expected = {
+        "study": "s",
+        "storage": None,
+        "objective": "val_auc",
+        "direction": "maximize",
+        "sampler": "random",
+        "seed": 5,
+        "origin": origin_of(model),
+    }
+    assert expected.items() <= made.arguments.items()
+    rest = {name: made.call[name] for name in ("epochs", "batch_size", "n_trials", "timeout")}
+    assert rest == {"epochs": 3, "batch_size": 64, "n_trials": 16, "timeout": None}
+    assert made.call["x"] == [1, 2]
+    assert "has changed" not in done.err
+
+
+def test_trials_epochs_and_time_can_be_changed(paceline, tuner, model):
+    store("s", origin_of(model), storage="journal:j.log")
+    words = "resume s --trials +4 --epochs 9 --timeout 1m --storage journal:j.log --json"
+    done = paceline(*words.split())
+    assert done.code == 0, done.err
+    call = tuner.made[0].call
+    assert (call["n_trials"], call["epochs"], call["timeout"]) == ("+4", 9, 60)
+    assert done.json["study"] == "model"
+
+
+def test_data_and_function_are_those_of_the_search(paceline, tuner, model):
+    np.savez("d.npz", x_train=[[1.0]], y_train=[1], x_val=[[2.0]], y_val=[0])
+    model.write_text(model.read_text() + "\ndef wide(hp):\n    return 'wide'\n", encoding="utf-8")
+    store("s", origin_of(model, function="wide", data=str(Path("d.npz").resolve())))
+    assert paceline("resume", "s").code == 0
+    assert tuner.made[0].build("hp") == "wide"
+    assert tuner.made[0].call["x"].shape == (1, 1)
+
+
+def test_a_changed_file_is_told_and_tried(paceline, tuner, model):
+    store("s", origin_of(model))
+    model.write_text(model.read_text() + "\nMORE = 1\n", encoding="utf-8")
+    done = paceline("resume", "s", "--quiet")
+    assert done.code == 0
+    assert "model.py has changed since study 's' began" in done.err
+    assert tuner.made[0].arguments["origin"]["digest"] == file_digest(model)
+
+
+def test_a_file_that_is_gone_says_what_to_do(paceline, tuner, model):
+    store("s", origin_of(model))
+    model.unlink()
+    done = paceline("resume", "s")
+    assert done.code == 2
+    assert "model.py, which is gone; put the file back, or run" in done.err
+    assert "--study s" in done.err
+
+
+def test_a_study_of_a_notebook_goes_on_in_the_notebook(paceline, tuner):
+    store("s", None)
+    done = paceline("resume", "s")
+    assert done.code == 2
+    assert "call search again in the notebook or script" in done.err
+
+
+def test_a_study_of_another_program_is_no_study_to_resume(paceline, tuner):
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    optuna.create_study(storage="sqlite:///o.db", study_name="other")
+    done = paceline("resume", "other", "--storage", "sqlite:///o.db")
+    assert done.code == 2
+    assert "call search again" in done.err
+
+
+@pytest.mark.parametrize("command", ["resume", "best", "trials", "export"])
+def test_a_study_that_is_not_there_is_named_with_those_that_are(paceline, tuner, model, command):
+    store("there", origin_of(model))
+    done = paceline(command, "missing")
+    assert done.code == 2
+    assert "there is no study 'missing' in runs; runs has there" in done.err
+    assert not Path("runs/missing").exists()
+
+
+@pytest.mark.parametrize("command", ["resume", "best", "trials", "export"])
+def test_a_study_name_is_no_path(paceline, command):
+    done = paceline(command, "../else")
+    assert done.code == 2
+    assert "path" in done.err
+
+
+def test_a_wrong_number_is_told_before_the_study_is_read(paceline, tuner):
+    done = paceline("resume", "missing", "--trials", "none")
+    assert done.code == 2
+    assert "--trials 'none'" in done.err

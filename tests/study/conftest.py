@@ -1,0 +1,58 @@
+"""Studies with a few trials in them, told as a tuner would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import optuna
+import pytest
+
+from paceline.study import Study
+from study.builds import build, value_of
+
+
+@pytest.fixture
+def run_trials() -> Callable[..., list[dict[str, Any]]]:
+    """A function that runs trials of a study one by one and returns their hparams."""
+
+    def run(
+        study: Study, n: int, build: Callable[..., Any] = build, epochs: int = 2, open_: int = 1
+    ) -> list[dict[str, Any]]:
+        study.set_direction("maximize")
+        running: list[int] = []
+        seen = []
+        for _ in range(n):
+            proposal = study.propose(build)
+            if proposal is None:
+                break
+            draft, hp, hparams = proposal
+            study.persist({"objective": "val_accuracy"})
+            running.append(study.accept(draft, hp))
+            seen.append(hparams)
+            if len(running) == open_:
+                end(study, running.pop(0), epochs)
+        for number in running:
+            end(study, number, epochs)
+        study.flush()
+        return seen
+
+    def end(study: Study, number: int, epochs: int) -> None:
+        value = value_of(study.trial(number).hparams)
+        for epoch in range(1, epochs + 1):
+            at = value - 1 / epoch
+            study.report(number, epoch, {"loss": 1 / epoch, "val_accuracy": at}, at)
+        study.finish(number, "complete", attrs={"seconds": 0.5, "plan": "stacked"})
+
+    return run
+
+
+@pytest.fixture
+def optuna_study() -> Callable[[str], optuna.Study]:
+    """A function that loads a study of the default storage as another program would."""
+
+    def load(name: str) -> optuna.Study:
+        backend = optuna.storages.journal.JournalFileBackend(f"runs/{name}/journal.log")
+        return optuna.load_study(study_name=name, storage=optuna.storages.JournalStorage(backend))
+
+    return load

@@ -1,0 +1,128 @@
+import os
+import traceback
+from pathlib import Path
+
+import optuna
+import pytest
+
+from paceline.errors import StorageError, StudyError
+from paceline.storage import Store, hide_password, quiet
+
+RUNS = Path("runs")
+
+
+def stored_in(storage) -> Store:
+    return Store.of(storage, "s", RUNS)
+
+
+@pytest.mark.parametrize("storage", [None, "journal:deep/er/s.log", "sqlite:///deep/s.db"])
+def test_a_study_is_there_once_it_is_made_and_nothing_is_before(storage):
+    store = stored_in(storage)
+    assert store.load("s") is None
+    assert list(Path().iterdir()) == []
+
+    store.create("s", "maximize", {"objective": "val_accuracy"})
+    found = stored_in(storage).load("s")
+    assert found is not None
+    assert (found.direction, found.meta) == ("maximize", {"objective": "val_accuracy"})
+    assert found.trials == []
+    assert stored_in(storage).load("another") is None
+
+
+def test_the_default_is_a_journal_in_the_studys_folder():
+    stored_in(None).create("s", "minimize", {})
+    assert (RUNS / "s" / "journal.log").is_file()
+
+
+def test_a_storage_object_is_taken_as_it_is():
+    memory = optuna.storages.InMemoryStorage()
+    stored_in(memory).create("s", "minimize", {})
+    found = stored_in(memory).load("s")
+    assert found is not None and found.direction == "minimize"
+
+
+@pytest.mark.parametrize(
+    ("storage", "match"),
+    [
+        ("study.db", "no URL; write journal:study.db or sqlite:///study.db"),
+        ("", "no URL"),
+        ("journal:", "name the file"),
+        ("journal:.", "is a folder"),
+        ("sqlite://", "lost when the program ends"),
+        ("sqlite:///:memory:", "lost when the program ends"),
+        ("redis://host/0", "JournalRedisBackend"),
+        ("carrier-pigeon://coop/s", "cannot be opened"),
+        (Path("study.db"), "pass journal:PATH"),
+        (7, "pass journal:PATH"),
+        ("journal:file/s.log", "file is no folder"),
+        ("sqlite:///file/s.db", "file is no folder"),
+        ("sqlite:///file", "cannot be opened.*not a database"),
+        ("journal:file", "cannot be opened: the line 'not a study' is no record"),
+    ],
+)
+def test_what_cannot_be_opened_says_why(storage, match):
+    Path("file").write_text("not a study\n" * 100)
+    with pytest.raises(StorageError, match=match):
+        stored_in(storage).load("s")
+    assert [path.name for path in Path().iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.parametrize("storage", [None, "journal:shut/s.log", "sqlite:///shut/s.db"])
+def test_a_folder_that_may_not_be_written_is_refused(storage, monkeypatch):
+    Path("shut").mkdir(mode=0o500)
+    monkeypatch.chdir("shut") if storage is None else None
+    with pytest.raises(StorageError, match="may not be written"):
+        stored_in(storage).load("s")
+
+
+def test_a_folder_that_may_not_be_written_is_refused_for_root_too(monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(StorageError, match="may not be written; choose another"):
+        stored_in(None).load("s")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nosuchdriver://user:SECRET@host/db",
+        "postgresql+nosuchdriver://user:SECRET@host:5432/db",
+        "postgresql://user:SECRET@127.0.0.1:9/db",
+        "mysql://user:SE@SECRET/x@host/db?password=SECRET",
+    ],
+)
+def test_no_message_shows_a_password(url):
+    with pytest.raises(StorageError, match="storage") as caught:
+        stored_in(url).load("s")
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "SECRET" not in shown
+
+
+def test_passwords_are_stars():
+    assert hide_password("postgresql://me:pw@host/db") == "postgresql://me:***@host/db"
+    assert hide_password("could not reach x://me:p@w/d@host") == "could not reach x://me:***@host"
+    assert hide_password("x://host/db?user=me&password=pw&a=1").endswith("password=***&a=1")
+    assert hide_password("sqlite:///a.db") == "sqlite:///a.db"
+
+
+def test_a_study_of_several_objectives_is_refused():
+    memory = optuna.storages.InMemoryStorage()
+    with quiet():
+        optuna.create_study(storage=memory, study_name="s", directions=["minimize", "maximize"])
+    with pytest.raises(StudyError, match="2 objectives"):
+        stored_in(memory).load("s")
+
+
+def test_a_study_made_meanwhile_is_said():
+    first, second = stored_in(None), stored_in(None)
+    assert first.load("s") is None and second.load("s") is None
+    first.create("s", "minimize", {})
+    with pytest.raises(StudyError, match="made by another process"):
+        second.create("s", "minimize", {})
+
+
+def test_optunas_verbosity_is_left_as_it_was(capfd):
+    before = optuna.logging.get_verbosity()
+    stored_in(None).create("s", "minimize", {})
+    assert optuna.logging.get_verbosity() == before
+    assert capfd.readouterr() == ("", "")

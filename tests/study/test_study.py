@@ -1,0 +1,450 @@
+import math
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from paceline.errors import StorageError, StudyError
+from paceline.search_space import HyperParameters
+from paceline.study import INTERRUPTED, Study
+from study.builds import build
+
+
+def new(name="s", **arguments) -> Study:
+    return Study.open(name, **({"direction": "maximize"} | arguments))
+
+
+def begin(study, build=build) -> int:
+    draft, hp, _ = study.propose(build)
+    study.persist({})
+    return study.accept(draft, hp)
+
+
+# Names, directions, arguments
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "a/b",
+        "/a",
+        "..",
+        "a..b",
+        "a\\b",
+        ".hidden",
+        "a\nb",
+        "a\x00",
+        " a",
+        "a" * 129,
+        7,
+        None,
+    ],
+)
+def test_a_study_name_is_a_plain_name(name):
+    with pytest.raises(StudyError, match="study name is"):
+        new(name)
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["digits", "my study 3", "étude", "a.b-c_d", "a" * 128])
+def test_plain_names_are_taken(name):
+    study = new(name)
+    study.persist({})
+    study.close()
+    assert (Path("runs") / name / "journal.log").is_file()
+
+
+def test_another_direction_than_the_stored_one_is_refused():
+    study = new()
+    study.persist({})
+    with pytest.raises(StudyError, match="stored with direction maximize, not minimize"):
+        new(direction="minimize")
+    assert new(direction=None).direction == "maximize"
+
+
+def test_the_direction_may_come_after_the_first_build():
+    study = new(direction=None)
+    draft, hp, _ = study.propose(build)
+    assert study.direction is None
+    study.set_direction("minimize")
+    study.persist({})
+    number = study.accept(draft, hp)
+    study.report(number, 1, {"loss": 2.0}, 2.0)
+    study.report(number, 2, {"loss": 3.0}, 3.0)
+    study.finish(number, "complete")
+    assert (study.best.value, study.best.best_epoch) == (2.0, 1)
+    with pytest.raises(StudyError, match="not maximize"):
+        study.set_direction("maximize")
+
+
+def test_a_format_of_a_newer_version_is_refused():
+    study = new()
+    study.persist({})
+    study.close()
+    log = Path("runs/s/journal.log")
+    log.write_text(log.read_text().replace('"format":1', '"format":2'))
+    with pytest.raises(StudyError, match="in format 2 by a newer Paceline"):
+        new()
+    log.write_text(
+        log.read_text().replace('"format":2', '"format":1').replace('"space":[]', '"space":[1]')
+    )
+    with pytest.raises(StudyError, match="stored space cannot be read"):
+        new()
+
+
+# What is written, and when
+
+
+def test_nothing_is_written_before_persist():
+    study = new()
+    draft, hp, _ = study.propose(build)
+    study.accept(draft, hp)
+    study.finish(0, "failed", attrs={"error": "first build"})
+    study.flush()
+    assert list(Path().iterdir()) == []
+    assert not study.exists
+
+    study.persist({"objective": "val_accuracy"})
+    study.close()
+    again = new()
+    assert again.exists
+    assert again.trial(0).error == "first build"
+
+
+@pytest.mark.parametrize("storage", [None, "journal:elsewhere/s.log", "sqlite:///s.db"])
+def test_all_that_a_trial_is_comes_back(storage, run_trials):
+    study = new(storage=storage)
+    run_trials(study, 3, epochs=3)
+    running = begin(study)
+    study.annotate(running, plan="sequential", program="f00d", why="no dropout")
+    study.report(running, 1, {"loss": 1.0}, 0.5)
+    pruned = begin(study)
+    study.report(pruned, 1, {"loss": 1.0}, 0.25)
+    study.finish(pruned, "pruned")
+    failed = begin(study)
+    study.report(failed, 1, {"loss": 1.0}, 0.125)
+    study.finish(failed, "failed", attrs={"error": "loss is not finite in epoch 2"})
+    study.close()
+
+    again = Study.open("s", storage=storage)
+    assert again.exists and again.direction == "maximize"
+    for before, after in zip(study.trials, again.trials, strict=True):
+        if before.number == running:
+            assert after.state == "running"
+            assert (after.plan, after.program, after.seed) == ("sequential", "f00d", before.seed)
+            assert (after.hparams, after.epochs) == (before.hparams, 1)
+        else:
+            assert after == before
+    assert again.best == study.best
+    assert again.space.to_json() == study.space.to_json()
+    assert [list(trial.hparams) for trial in again.trials] == [
+        list(trial.hparams) for trial in study.trials
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")  # Optuna 4
+def test_optuna_sees_ordinary_trials(run_trials, optuna_study):
+    study = new()
+    found = run_trials(study, 12, epochs=3)
+    loaded = optuna_study("s")
+    assert loaded.direction.name == "MAXIMIZE"
+    assert loaded.user_attrs["paceline"]["objective"] == "val_accuracy"
+    for number, (trial, hparams) in enumerate(zip(loaded.trials, found, strict=True)):
+        ours = study.trial(number)
+        assert trial.state == TrialState.COMPLETE
+        assert trial.value == ours.value == max(trial.intermediate_values.values())
+        assert list(trial.intermediate_values) == [1, 2, 3]
+        assert trial.user_attrs["hparams"] == hparams
+        assert trial.user_attrs["history"]["val_accuracy"] == list(
+            trial.intermediate_values.values()
+        )
+        assert trial.user_attrs["seed"] == ours.seed
+        assert set(trial.distributions) == set(trial.params)
+    assert loaded.best_trial.number == study.best.number
+    assert optuna.importance.get_param_importances(
+        loaded, evaluator=optuna.importance.PedAnovaImportanceEvaluator()
+    )
+
+
+def test_optuna_may_go_on_with_a_study_and_paceline_after_it(run_trials, optuna_study):
+    run_trials(new(), 2)
+    loaded = optuna_study("s")
+    loaded.sampler = optuna.samplers.RandomSampler(seed=0)
+    loaded.enqueue_trial({"units": 8})  # waits, and has number 2
+    trial = loaded.ask(
+        {
+            "units": optuna.distributions.IntDistribution(8, 64, step=8),
+            "other": optuna.distributions.FloatDistribution(0, 1),
+        }
+    )
+    loaded.tell(trial, 0.75)
+    loaded.enqueue_trial({"units": 16})
+
+    study = new()
+    assert [trial.number for trial in study.trials] == [0, 1, 2]
+    assert study.trial(2).hparams["units"] == 8
+    assert study.best.number == 2
+    run_trials(study, 1)
+    assert [trial.number for trial in study.trials] == [0, 1, 2, 4]
+    assert [t.state.name for t in optuna_study("s").trials][3:] == ["WAITING", "COMPLETE"]
+
+
+def test_the_space_is_stored_as_it_grows():
+    def growing(hp, draft):
+        hp.Choice(f"name{draft.number}", [1, 2])
+
+    study = new()
+    for _ in range(3):
+        begin(study, growing)
+    study.flush()
+    assert list(new().space.parameters) == ["name0", "name1", "name2"]
+    assert new().meta["format"] == 1
+
+
+def test_meta_is_replaced_by_later_calls():
+    study = new()
+    study.persist({"objective": "val_loss", "search": {"epochs": 3, "path": Path("a.py")}})
+    study.persist({"objective": "val_loss", "search": {"epochs": np.int64(5)}})
+    study.flush()
+    meta = new().meta
+    assert meta["search"] == {"epochs": 5}
+    assert (meta["format"], meta["space"]) == (1, [])
+
+
+# Reports and ends
+
+
+def test_histories_keep_their_epochs():
+    study = new()
+    number = begin(study)
+    study.report(number, 1, {"loss": 1.0, "accuracy": np.float32(0.5)}, 0.5)
+    study.report(number, 2, {"loss": 2.0}, None)
+    study.report(number, 3, {"loss": math.inf, "late": 7}, 0.25)
+    history = study.trial(number).history
+    assert history["loss"] == [1.0, 2.0, math.inf]
+    assert history["accuracy"][0] == 0.5 and all(map(math.isnan, history["accuracy"][1:]))
+    assert all(map(math.isnan, history["late"][:2])) and history["late"][2] == 7.0
+
+    # An epoch that is trained again, after a restart from a checkpoint, replaces what was.
+    study.report(number, 2, {"loss": 2.5, "accuracy": 0.75, "late": 1}, 0.75)
+    assert history == {"loss": [1.0, 2.5], "accuracy": [0.5, 0.75], "late": [history["late"][0], 1]}
+    study.finish(number, "complete")
+    study.close()
+    trial = Study.open("s").trial(number)
+    assert trial.history["loss"] == [1.0, 2.5]
+    assert math.isnan(trial.history["late"][0])
+    assert (trial.value, trial.best_epoch, trial.epochs) == (0.75, 2, 2)
+
+
+@pytest.mark.parametrize("value", [None, math.nan])
+def test_a_trial_without_a_number_for_a_value_has_failed(value):
+    study = new()
+    number = begin(study)
+    study.report(number, 1, {"loss": math.nan}, value)
+    study.finish(number, "complete")
+    trial = study.trial(number)
+    assert (trial.state, trial.value) == ("failed", None)
+    assert trial.error == "the objective was not a number in any epoch"
+    assert study.best is None
+    study.close()
+    again = Study.open("s").trial(number)
+    assert again.state == "failed" and math.isnan(again.history["loss"][0])
+
+
+def test_the_best_is_the_first_of_the_complete():
+    study = new()
+    for value, state in [(1.0, "complete"), (2.0, "complete"), (2.0, "complete"), (9.0, "pruned")]:
+        study.finish(begin(study), state, value=value)
+    begin(study)
+    assert study.best.number == 1
+
+
+def test_what_is_over_cannot_be_told_again():
+    study = new()
+    number = begin(study)
+    with pytest.raises(ValueError, match="state is 'paused'"):
+        study.finish(number, "paused")
+    study.finish(number, "complete", value=1.0)
+    for call in (
+        lambda: study.finish(number, "complete"),
+        lambda: study.report(number, 1, {}, 1.0),
+        lambda: study.annotate(number, plan="fit"),
+    ):
+        with pytest.raises(RuntimeError, match="trial 0 is not running here"):
+            call()
+    with pytest.raises(StudyError, match='study "s" has no trial 5: the last is 0'):
+        study.trial(5)
+    with pytest.raises(StudyError, match="it has none yet"):
+        new("t").trial(0)
+
+
+def test_a_draft_is_accepted_once():
+    study = new()
+    draft = study.ask()
+    hp = HyperParameters(chooser=draft.choose)
+    build(hp)
+    assert (draft.number, study.accept(draft, hp)) == (0, 0)
+    with pytest.raises(RuntimeError, match="not the last one asked for"):
+        study.accept(draft, hp)
+    assert study.ask().number == 1
+
+
+# Interruptions
+
+
+def killed(run_trials) -> Study:
+    """A study whose process died with trials 2 and 3 running."""
+    study = new()
+    run_trials(study, 2)
+    begin(study)
+    begin(study)
+    study.report(3, 1, {"loss": 1.0}, 0.5)
+    study.flush()
+    return study
+
+
+def test_interrupted_trials_are_failed_and_tried_again_first(run_trials, optuna_study):
+    dead = killed(run_trials)
+    study = new(seed=1)
+    assert [trial.state for trial in study.trials][2:] == ["running", "running"]
+    assert [t.state.name for t in optuna_study("s").trials][2:] == ["RUNNING", "RUNNING"]
+
+    found = run_trials(study, 3)
+    assert found[:2] == [dead.trial(2).hparams, dead.trial(3).hparams]
+    assert [(trial.state, trial.error) for trial in study.trials][2:] == [
+        ("failed", INTERRUPTED),
+        ("failed", INTERRUPTED),
+        ("complete", None),
+        ("complete", None),
+        ("complete", None),
+    ]
+    assert [t.state.name for t in optuna_study("s").trials][2:4] == ["FAIL", "FAIL"]
+    again = new()
+    assert [trial.error for trial in again.trials] == [None, None, INTERRUPTED, INTERRUPTED] + [
+        None
+    ] * 3
+    assert run_trials(again, 1)[0] not in found
+
+
+def test_reading_a_study_that_another_process_searches_changes_nothing(run_trials, optuna_study):
+    killed(run_trials)
+    before = Path("runs/s/journal.log").read_bytes()
+    reader = new()
+    assert len(reader.trials) == 4 and reader.best is not None
+    reader.close()
+    assert Path("runs/s/journal.log").read_bytes() == before
+
+
+def test_an_interrupted_trial_that_build_no_longer_knows_is_passed_over(run_trials):
+    killed(run_trials)
+    notes = []
+    study = new()
+    study.on_note(notes.append)
+    found = run_trials(study, 6, small_build_with_other_units)
+    assert len(found) == 6 and len(notes) == 2
+    assert all("not tried again" in note for note in notes)
+
+
+def small_build_with_other_units(hp, draft):
+    hp.Choice("width", ["1", "2", "3", "4", "5", "6", "7", "8"])
+    hp.Choice("kind", ["dense", "conv"])
+    if draft.values:
+        hp.Int("units", 100, 200)
+    return dict(hp.hparams)
+
+
+# Storage that fails
+
+
+def test_an_error_of_the_storage_reaches_the_search(run_trials):
+    study = new()
+    run_trials(study, 1)
+    Path("runs/s/journal.log").unlink()
+    number = begin(study)
+    with pytest.raises(StorageError, match=r"journal:runs/s/journal.log cannot be written: .* cut"):
+        study.flush()
+    with pytest.raises(StorageError, match="cut or removed"):
+        study.report(number, 1, {"loss": 1.0}, 1.0)
+    with pytest.raises(StorageError, match="cut or removed"):
+        study.close()
+    assert study.trial(number).epochs == 1  # what was trained is still to be read
+
+
+def test_a_folder_that_is_in_the_way_is_said_before_anything_is_trained():
+    Path("runs").write_text("a file")
+    with pytest.raises(StorageError, match="runs is no folder"):
+        new()
+
+
+def test_close_may_be_called_at_any_time(run_trials):
+    new().close()
+    study = new()
+    run_trials(study, 1)
+    number = begin(study)
+    study.close()
+    study.close()
+    assert len(study.trials) == 2
+    with pytest.raises(RuntimeError, match="the study is closed; open it again"):
+        study.report(number, 1, {"loss": 1.0}, 1.0)
+
+
+def test_a_study_that_nobody_closes_is_written_all_the_same():
+    study = new()
+    begin(study)
+    threads = threading.active_count()
+    del study
+    assert threading.active_count() < threads
+    assert len(new().trials) == 1
+
+
+PROGRAM = """
+import os, signal
+from paceline.study import Study
+
+study = Study.open("s", direction="maximize")
+for _ in range(20):
+    draft, hp, _ = study.propose(lambda hp, draft: hp.Float("rate", 0.0, 1.0))
+    study.persist({})
+    number = study.accept(draft, hp)
+    for epoch in range(1, 4):
+        study.report(number, epoch, {"loss": 1.0}, 0.5)
+    study.finish(number, "complete")
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "least"),
+    [
+        ("", 20),
+        ("raise SystemExit(3)", 20),
+        ("study.flush(); os.kill(os.getpid(), signal.SIGKILL)", 20),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 0),
+    ],
+)
+def test_however_a_program_ends_its_study_can_be_read(end, least, run_trials, child_environment):
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM + end],
+        env=child_environment,
+        check=False,
+        timeout=120,
+        stderr=subprocess.DEVNULL,
+    )
+    study = new()
+    assert least <= len(study.trials) <= 20
+    assert all(trial.state == "complete" for trial in study.trials[:least])
+    assert len(run_trials(study, 2, lambda hp, draft: {"rate": hp.Float("rate", 0.0, 1.0)})) == 2
+
+
+def test_time_of_samplers_and_storage_is_counted_apart(run_trials):
+    study = new(sampler="tpe")
+    run_trials(study, 15)
+    study.close()
+    assert study.seconds["sampler"] > 0 and study.seconds["storage"] > 0
+    assert study.writer_seconds > 0

@@ -1,0 +1,155 @@
+import contextlib
+import threading
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.distributions import IntDistribution
+from optuna.trial import TrialState, create_trial
+
+from paceline.errors import StorageError
+from paceline.storage import Store
+from paceline.writer import Annotated, Created, Described, Finished, Reported, Writer
+
+
+class Counting(optuna.storages.InMemoryStorage):
+    """Counts calls, and fails or waits where it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.failure: Exception | None = None
+
+    def _note(self, name: str) -> None:
+        self.gate.wait(30)
+        if self.failure is not None:
+            raise self.failure
+        self.calls.append(name)
+
+    def create_new_trial(self, study_id, template_trial=None):
+        self._note("create")
+        return super().create_new_trial(study_id, template_trial)
+
+    def set_trial_intermediate_value(self, trial_id, step, intermediate_value):
+        self._note("report")
+        super().set_trial_intermediate_value(trial_id, step, intermediate_value)
+
+    def set_trial_user_attr(self, trial_id, key, value):
+        self._note("attr")
+        super().set_trial_user_attr(trial_id, key, value)
+
+    def set_trial_state_values(self, trial_id, state, values=None):
+        self._note("state")
+        return super().set_trial_state_values(trial_id, state, values)
+
+
+def begun(number: int) -> Created:
+    template = create_trial(
+        state=TrialState.RUNNING,
+        params={"units": number},
+        distributions={"units": IntDistribution(0, 100)},
+        user_attrs={"hparams": {"units": number}},
+    )
+    return Created(number, template)
+
+
+@pytest.fixture
+def storage():
+    return Counting()
+
+
+@pytest.fixture
+def writer(storage):
+    store = Store.of(storage, "s", Path("runs"))
+    store.create("s", "maximize", {})
+    writer = Writer(store)
+    yield writer
+    storage.gate.set()
+    storage.failure = None
+    with contextlib.suppress(StorageError):
+        writer.close()
+
+
+def trials(storage):
+    return storage.get_all_trials(storage.get_study_id_from_name("s"))
+
+
+def test_records_wait_for_the_start_and_then_arrive_in_order(storage, writer):
+    writer.put([begun(0), Reported(0, 1, 0.5), begun(1)])
+    writer.flush()
+    assert trials(storage) == []
+
+    writer.start("s")
+    writer.flush()
+    writer.put([Reported(0, 2, 0.7), Annotated(1, {"plan": "stacked"})])
+    writer.put([Finished(0, "complete", 0.7, {"epochs": 2}), Described({"n": 1})])
+    writer.flush()
+    first, second = trials(storage)
+    assert (first.state, first.value) == (TrialState.COMPLETE, 0.7)
+    assert first.intermediate_values == {1: 0.5, 2: 0.7}
+    assert first.user_attrs == {"hparams": {"units": 0}, "epochs": 2}
+    assert (second.state, second.user_attrs["plan"]) == (TrialState.RUNNING, "stacked")
+    assert storage.get_study_user_attrs(storage.get_study_id_from_name("s")) == {
+        "paceline": {"n": 1}
+    }
+
+
+def test_a_trial_that_begins_and_ends_in_one_batch_is_one_call(storage, writer):
+    writer.put([begun(0), begun(1), Reported(0, 1, 0.5), Annotated(0, {"plan": "stacked"})])
+    writer.put([Finished(0, "failed", None, {"error": "boom"}), Finished(1, "pruned", 0.25)])
+    writer.start("s")
+    writer.flush()
+    assert storage.calls == ["create", "create"]
+    first, second = trials(storage)
+    assert (first.state, first.value, first.params) == (TrialState.FAIL, None, {"units": 0})
+    assert first.user_attrs == {"hparams": {"units": 0}, "plan": "stacked", "error": "boom"}
+    assert first.intermediate_values == {1: 0.5}
+    assert first.datetime_start <= first.datetime_complete
+    assert (second.state, second.value) == (TrialState.PRUNED, 0.25)
+
+
+def test_putting_does_not_wait_for_a_storage_that_hangs(storage, writer):
+    writer.start("s")
+    storage.gate.clear()
+    for number in range(100):
+        writer.put([begun(number)])
+    assert storage.calls == []
+    storage.gate.set()
+    writer.close()
+    assert len(trials(storage)) == 100
+    assert writer.cpu_seconds > 0
+
+
+def test_an_error_of_the_storage_comes_out_of_the_next_calls(storage, writer):
+    writer.start("s")
+    storage.failure = RuntimeError("disk on fire")
+    writer.put([begun(0)])
+    match = "storage Counting cannot be written: disk on fire"
+    with pytest.raises(StorageError, match=match):
+        writer.flush()
+    with pytest.raises(StorageError, match=match):
+        writer.put([begun(1)])
+    with pytest.raises(StorageError, match=match):
+        writer.close()
+
+
+def test_a_trial_that_another_process_ended_is_left_as_it_is(storage, writer):
+    writer.start("s")
+    writer.put([begun(0)])
+    writer.flush()
+    storage.set_trial_state_values(0, TrialState.FAIL)
+    writer.put([Reported(0, 1, 0.5), begun(1), Finished(0, "complete", 0.5, {"epochs": 1})])
+    writer.flush()
+    first, second = trials(storage)
+    assert (first.state, first.intermediate_values) == (TrialState.FAIL, {})
+    assert second.state == TrialState.RUNNING
+
+
+def test_closing_writes_what_is_left_and_may_be_done_twice(storage, writer):
+    writer.start("s")
+    writer.put([begun(0)])
+    writer.close()
+    writer.close()
+    assert len(trials(storage)) == 1
