@@ -27,6 +27,9 @@ os.environ["KERAS_BACKEND"] = "jax"
 # The user's Keras settings and compilation caches are neither read nor written.
 os.environ["KERAS_HOME"] = str(_SESSION / "keras")
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_SESSION / "cache" / "jax")
+# Every program is cached, however small: Keras compiles the same step anew in every ``fit``.
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 os.environ["PACELINE_CACHE_DIR"] = str(_SESSION / "cache" / "paceline")
 
 # The same examples on every run; no deadline, since the first example of many compiles.

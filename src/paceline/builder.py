@@ -77,11 +77,20 @@ def check_labels(model: Any, data: ArrayData, what: str) -> None:
     Raises:
         DataError: A label is negative or not below the size of the model's last axis.
     """
-    if len(data.inputs) < 2 or not isinstance(data.inputs[1], np.ndarray) or not _is_sparse(model.loss):
+    if (
+        len(data.inputs) < 2
+        or not isinstance(data.inputs[1], np.ndarray)
+        or not _is_sparse(model.loss)
+    ):
         return
     shape = getattr(model, "output_shape", None)
     y = data.inputs[1]
-    if not isinstance(shape, tuple) or not shape or not isinstance(shape[-1], int) or y.dtype.kind not in "iu":
+    if (
+        not isinstance(shape, tuple)
+        or not shape
+        or not isinstance(shape[-1], int)
+        or y.dtype.kind not in "iu"
+    ):
         return
     low, high, classes = int(y.min()), int(y.max()), shape[-1]
     if low < 0 or high >= classes:

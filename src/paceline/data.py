@@ -38,7 +38,9 @@ class ArrayData:
     def batch_shapes(self, size: int) -> Any:
         """The shapes and dtypes of a batch of ``size`` examples, as a step sees them."""
         return jax.tree.map(
-            lambda a: jax.ShapeDtypeStruct((size, *a.shape[1:]), jax.dtypes.canonicalize_dtype(a.dtype)),
+            lambda a: jax.ShapeDtypeStruct(
+                (size, *a.shape[1:]), jax.dtypes.canonicalize_dtype(a.dtype)
+            ),
             self.inputs,
         )
 
@@ -85,7 +87,9 @@ def prepare(
         sample_weight = _class_weights(y, class_weight)
     elif sample_weight is not None:
         sample_weight = _arrays(sample_weight, "sample_weight", what)
-        if not isinstance(sample_weight, (list, tuple, dict)) and isinstance(y, (list, tuple, dict)):
+        if not isinstance(sample_weight, (list, tuple, dict)) and isinstance(
+            y, (list, tuple, dict)
+        ):
             shared = sample_weight
             sample_weight = jax.tree.map(lambda _: shared, y)
     inputs = _pack(x, y, sample_weight)
@@ -150,7 +154,11 @@ def _arrays(value: Any, name: str, what: str) -> Any:
 
 
 def _leaf(value: Any, name: str, what: str) -> np.ndarray:
-    if isinstance(value, (str, bytes)) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
+    if (
+        isinstance(value, (str, bytes))
+        or not hasattr(value, "shape")
+        or not hasattr(value, "dtype")
+    ):
         if not hasattr(value, "to_numpy"):
             raise NotArrays(f"{name} is a {type(value).__name__}")
     array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
@@ -206,7 +214,9 @@ def _check_finite(name: str, part: Any, what: str) -> None:
 
 def _class_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
     if not isinstance(y, np.ndarray):
-        raise DataError("class_weight needs a single target array; use sample_weight for several outputs.")
+        raise DataError(
+            "class_weight needs a single target array; use sample_weight for several outputs."
+        )
     classes = y
     if y.ndim > 1:
         classes = y.argmax(-1) if y.shape[-1] != 1 else y[..., 0]

@@ -111,9 +111,7 @@ class Pack:
 
         It must be called before the pack trains on.
         """
-        slot = next(
-            s for s, r in enumerate(self.riders) if r is not None and r.number == number
-        )
+        slot = next(s for s, r in enumerate(self.riders) if r is not None and r.number == number)
         state = self._state
         assert state is not None
         return lambda: (self.program.row(state[0], slot), self.program.row(state[1], slot))

@@ -57,7 +57,9 @@ class Program(Protocol):
 
     plan: str
     n_slots: int
-    lifted: tuple[tuple[int, ...], tuple[int, ...]]  # constants that are inputs: train step, test step
+    lifted: tuple[
+        tuple[int, ...], tuple[int, ...]
+    ]  # constants that are inputs: train step, test step
 
     def place(self, states: Sequence[State]) -> list[Arrays]:
         """Device arrays for the variables of ``n_slots`` trials."""
@@ -89,9 +91,7 @@ class Program(Protocol):
         """One epoch; returns the new trainable, non-trainable and optimizer variables, and logs."""
         ...
 
-    def validate(
-        self, state: Sequence[Arrays], lifted: Arrays, data: Any
-    ) -> tuple[Arrays, Any]:
+    def validate(self, state: Sequence[Arrays], lifted: Arrays, data: Any) -> tuple[Arrays, Any]:
         """All validation batches; returns the new non-trainable variables, and logs."""
         ...
 
@@ -135,7 +135,10 @@ class StackedProgram:
     def place(self, states: Sequence[State]) -> list[Arrays]:
         """Stacks the variables of S trials on the device."""
         return [
-            [jnp.asarray(np.stack([np.asarray(a) for a in leaves])) for leaves in zip(*parts, strict=True)]
+            [
+                jnp.asarray(np.stack([np.asarray(a) for a in leaves]))
+                for leaves in zip(*parts, strict=True)
+            ]
             for parts in zip(*(state.lists() for state in states), strict=True)
         ]
 
@@ -163,9 +166,7 @@ class StackedProgram:
         self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray
     ) -> tuple[list[Arrays], Any]:
         """One epoch of every slot; donates all but the metrics."""
-        *new, logs = self._train.result().call(
-            *state, lifted, data, order, np.int32(self._steps)
-        )
+        *new, logs = self._train.result().call(*state, lifted, data, order, np.int32(self._steps))
         return new, logs
 
     def validate(self, state: Sequence[Arrays], lifted: Arrays, data: Any) -> tuple[Arrays, Any]:
@@ -304,7 +305,9 @@ def _train_epoch(role: Role, state: State, work: Workload) -> Callable[..., Any]
     size = work.batch_size
     counts = [len(part) for part in state.lists()]
 
-    def slot(step: Any, positions: Sequence[int], lifted: Arrays, parts: Any, data: Any, index: Any) -> Any:
+    def slot(
+        step: Any, positions: Sequence[int], lifted: Arrays, parts: Any, data: Any, index: Any
+    ) -> Any:
         batch = jax.tree.map(lambda a: a.at[index].get(mode="promise_in_bounds"), data)
         return _run(step, [lifted[p] for p in positions], parts, batch, counts)
 
@@ -381,7 +384,9 @@ def _validation_pass(role: Role, state: State, data: ArrayData, size: int) -> Ca
     return validate
 
 
-def _train_step(step: Any, positions: Sequence[int], role: Role, state: State) -> Callable[..., Any]:
+def _train_step(
+    step: Any, positions: Sequence[int], role: Role, state: State
+) -> Callable[..., Any]:
     counts = [len(part) for part in state.lists()]
 
     def run(
@@ -433,7 +438,9 @@ def _test_step(
     return run
 
 
-def _run(step: Any, lifted: Arrays, parts: Sequence[Arrays], batch: Any, counts: Sequence[int]) -> Any:
+def _run(
+    step: Any, lifted: Arrays, parts: Sequence[Arrays], batch: Any, counts: Sequence[int]
+) -> Any:
     """One step; the new state has the old dtypes exactly, so that it can be carried by a loop."""
     flat = [leaf for part in parts for leaf in part]
     logs, *new = step(lifted, *flat, *jax.tree.leaves(batch))
@@ -464,7 +471,8 @@ def _shapes(state: State) -> list[Arrays]:
 
 def _stacked_shapes(state: State, n_slots: int) -> list[Arrays]:
     return [
-        [jax.ShapeDtypeStruct((n_slots, *a.shape), a.dtype) for a in part] for part in _shapes(state)
+        [jax.ShapeDtypeStruct((n_slots, *a.shape), a.dtype) for a in part]
+        for part in _shapes(state)
     ]
 
 
@@ -479,5 +487,3 @@ def _lifted_shapes(role: Role, n_slots: int | None) -> Arrays:
 
 def _data_shapes(data: ArrayData) -> Any:
     return data.batch_shapes(data.n)
-
-

@@ -148,8 +148,10 @@ class Search:
 
     def _ahead(self) -> bool:
         """While the device works: get one more trial ready."""
-        self._show("training")
-        return self._packs is not None and self._packs.room and self._ask()
+        packs = self._packs
+        assert packs is not None
+        self._show("compiling" if packs.compiling else "training")
+        return packs.room and self._ask()
 
     def _may_ask(self) -> bool:
         study, limit = self._study, self._arguments.n_trials
@@ -165,7 +167,8 @@ class Search:
         """Asks for one trial, builds it and hands it to an executor; False when there is none to ask."""
         if not self._may_ask():
             return False
-        self._show("building" if self._trial_epochs == 0 else "training")
+        if self._trial_epochs == 0 and not (self._packs and self._packs.compiling):
+            self._show("building")
         try:
             proposal = self._study.propose(self._build)
         except BuildFailed as failed:
@@ -291,7 +294,11 @@ class Search:
         self._finish(number, "complete")
 
     def _trial_failed(self, number: int, error: BaseException) -> None:
-        text = f"{type(error).__name__}: {error}" if not isinstance(error, PacelineError) else str(error)
+        text = (
+            f"{type(error).__name__}: {error}"
+            if not isinstance(error, PacelineError)
+            else str(error)
+        )
         self._note(f"trial {number} failed: {text}")
         self._best.drop(number)
         self._finish(number, "failed", error=text)
@@ -366,7 +373,6 @@ class Search:
         left = sum(r.epochs - r.epoch for r in self._running.values())
         left += usual * max(0, limit - self.n_counted)
         return left / rate
-
 
     def summary(self, seconds: float) -> dict[str, Any]:
         """What ``--json`` prints.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from paceline.objective import Objective, resolve_objective
 from paceline.program import keras_private
 from paceline.program.compiling import use_persistent_cache
 from paceline.progress import Progress
+from paceline.report.live import live_view
 from paceline.report.results import results_frame
 from paceline.search import FAILURES_IN_A_ROW, Arguments, Search, number_of
 from paceline.search_space import HyperParameters
@@ -57,7 +59,8 @@ class Tuner:
         directory: Where study folders go.
         keep_best: How many of the best models are saved.
         progress: Called with a ``Progress`` a few times a second.
-        notes: Called with sentences worth telling the user; None: written to stderr.
+        notes: Called with sentences worth telling the user. Without ``progress`` and ``notes``, a search shows
+            itself: a panel on stderr in a terminal, a line in a notebook, a line a minute elsewhere.
         origin: Where the study comes from, for ``paceline resume``.
 
     Raises:
@@ -103,7 +106,8 @@ class Tuner:
         self._executor, self._slots, self._plan = executor, slots, plan
         self._directory, self._keep_best = Path(directory), int(keep_best)
         self._progress = progress
-        self._notes = notes or _to_stderr
+        self._notes_given = notes
+        self._notes: Callable[[str], None] = notes or _to_stderr
         self._origin = dict(origin) if origin else None
         self._study: Study | None = None
         self._best: BestModels | None = None
@@ -129,6 +133,7 @@ class Tuner:
         sample_weight: Any = None,
         validation_batch_size: int | None = None,
         allow_nan: bool = False,
+        verbose: int | str = "auto",
         **fit_arguments: Any,
     ) -> None:
         """Searches until the study has ``n_trials`` trials; goes on where an existing study stopped.
@@ -147,6 +152,7 @@ class Tuner:
             class_weight, sample_weight: As in Keras.
             validation_batch_size: Examples per validation step; the batch size by default.
             allow_nan: Accept NaN and infinity in the data, for models that mask them.
+            verbose: 0 shows notes only.
             **fit_arguments: Other arguments of ``model.fit``; trials then run in Keras' own ``fit``.
 
         Raises:
@@ -194,7 +200,7 @@ class Tuner:
             **fit_arguments,
         }
         has_validation = validation_data is not None or bool(validation_split)
-        with random_state_kept():
+        with self._view(verbose), random_state_kept():
             self._open(arguments, has_validation)
             study = self._require_study()
             arguments.n_trials = study.n_trials = self._total(total, study)
@@ -205,6 +211,19 @@ class Tuner:
                 "shuffle": shuffle,
             }
             self._run(arguments, fit_data, why_fit, validation_batch_size, search_meta, began)
+
+    @contextmanager
+    def _view(self, verbose: int | str) -> Iterator[None]:
+        """Shows the search, unless the caller gave functions of his own to tell."""
+        if self._progress is not None or self._notes_given is not None:
+            yield
+            return
+        with live_view(self.name, quiet=verbose == 0, last_line=True) as view:
+            self._progress, self._notes = view.update, view.note
+            try:
+                yield
+            finally:
+                self._progress, self._notes = None, _to_stderr
 
     def _run(
         self,
@@ -231,13 +250,19 @@ class Tuner:
         limit = arguments.n_trials
         done = _n_done(study)
         if limit is not None and done >= limit:
-            self._notes(f"study {study.name!r} is complete with {done} trials; n_trials='+N' adds to it")
+            self._notes(
+                f"study {study.name!r} already has its {limit} trials; n_trials='+N' (--trials +N) adds N"
+            )
         study.persist(
             {
                 "objective": objective.name,
                 "direction": objective.direction,
-                "sampler": self._sampler if isinstance(self._sampler, str) else type(self._sampler).__name__,
+                "sampler": self._sampler
+                if isinstance(self._sampler, str)
+                else type(self._sampler).__name__,
                 "seed": self._seed,
+                "slots": self._slots,
+                "plan": self._plan,
                 "search": search_meta,
                 "batch": None
                 if arguments.data is None
@@ -283,7 +308,9 @@ class Tuner:
             return n_trials
         if n_trials is None:
             if timeout is None and self._sampler != "grid":
-                raise UsageError("n_trials: say how many trials the study shall have, or give a timeout.")
+                raise UsageError(
+                    "n_trials: say how many trials the study shall have, or give a timeout."
+                )
             return None
         return number_of(n_trials, hp, "n_trials")
 
@@ -333,9 +360,7 @@ class Tuner:
         error: BaseException | None = None
         for attempt in range(FAILURES_IN_A_ROW):
             hp = HyperParameters(
-                chooser=None
-                if attempt == 0
-                else lambda parameter: _any_of(parameter.values(), rng)
+                chooser=None if attempt == 0 else lambda parameter: _any_of(parameter.values(), rng)
             )
             try:
                 model = self._builder(hp, self._seed)
@@ -364,7 +389,9 @@ class Tuner:
         """
         best = self._require_study().best
         if best is None:
-            raise StudyError(f"study: {self.name!r} has no finished trial with a value yet; run search first.")
+            raise StudyError(
+                f"study: {self.name!r} has no finished trial with a value yet; run search first."
+            )
         return best
 
     @property
@@ -458,7 +485,6 @@ def _why_fit(
     """Why trials must run in Keras' ``fit``, or None; and the first argument that ``fit`` does not know."""
     known = {
         "callbacks",
-        "verbose",
         "initial_epoch",
         "steps_per_epoch",
         "validation_steps",
@@ -467,7 +493,7 @@ def _why_fit(
     for name in arguments:
         if name not in known:
             return None, name
-    given = [name for name, value in arguments.items() if value is not None and name != "verbose"]
+    given = [name for name, value in arguments.items() if value is not None]
     if executor == "fit":
         return "executor='fit'", None
     if keras.backend.backend() != "jax":
@@ -485,7 +511,7 @@ def _unpack(validation: Any) -> tuple[Any, Any, Any]:
     raise NotArrays("validation_data is no (x, y) tuple")
 
 
-def _any_of(values: list[Any], rng: Any) -> Any:
+def _any_of(values: Sequence[Any], rng: Any) -> Any:
     return values[int(rng.integers(len(values)))]
 
 

@@ -30,7 +30,17 @@ SIX_KINDS = [
     "attention",
     "separable_conv",
 ]
-COUNTING = ("accuracy", "precision", "recall", "auc", "f1", "iou", "top_k", "positives", "negatives")
+COUNTING = (
+    "accuracy",
+    "precision",
+    "recall",
+    "auc",
+    "f1",
+    "iou",
+    "top_k",
+    "positives",
+    "negatives",
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Explicitly requested dtype int64"),
@@ -51,9 +61,7 @@ def slack(case: zoo.Case, name: str) -> float:
 def assert_equal(case: zoo.Case, packed, number: int, tolerance: float, *, count: bool) -> None:
     """Compares one packed trial with Keras' fit of the same values and seed."""
     weights = zoo.EpochWeights()
-    alone, _ = zoo.reference(
-        case, case.hparams[number], SEEDS[number], callbacks=[weights]
-    )
+    alone, _ = zoo.reference(case, case.hparams[number], SEEDS[number], callbacks=[weights])
     ours = packed.history[number]
     assert set(ours) == set(alone)
     for name, values in alone.items():
@@ -76,10 +84,7 @@ def test_float64(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in SIX_KINDS else pytest.param(name, marks=pytest.mark.slow)
-        for name in PACKED
-    ],
+    [name if name in SIX_KINDS else pytest.param(name, marks=pytest.mark.slow) for name in PACKED],
 )
 def test_float32(name: str) -> None:
     """No further from Keras than Keras is from itself when its input moves in the last places."""
@@ -114,9 +119,7 @@ def test_number_of_slots_and_plan_do_not_matter(name: str, slots: int) -> None:
                 np.testing.assert_allclose(
                     one.history[number][metric], values, rtol=0, atol=tolerance, err_msg=metric
                 )
-            for a, b in zip(
-                one.weights[number][-1], all_at_once.weights[number][-1], strict=True
-            ):
+            for a, b in zip(one.weights[number][-1], all_at_once.weights[number][-1], strict=True):
                 np.testing.assert_allclose(
                     a.astype("float64"), b.astype("float64"), rtol=0, atol=10 * tolerance
                 )

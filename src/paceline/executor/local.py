@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,8 @@ from paceline.program.trace import State, Step
 AUTO_SLOTS = {"cpu": 16, "gpu": 32, "tpu": 32}
 #: After this many trials of one program, with no other in sight, it is compiled in the background.
 _SURE = 3
+#: Seconds between looks at the device when there is nothing else to do.
+_PAUSE = 0.02
 
 
 @dataclass
@@ -96,6 +98,7 @@ class LocalExecutor:
         self.seconds = Seconds()
         self.expected = 1  # trials still to come, those waiting included; the tuner keeps it
         self.plans: set[str] = set()
+        self.compiling = False  # nothing can train until a program is compiled
 
     # -- taking trials in ------------------------------------------------------------------------------
 
@@ -264,8 +267,11 @@ class LocalExecutor:
         ready = [g for g in active if g.program is not None and g.program.ready()]
         if not ready:
             ready = active[:1]
-            while not _program(ready[0]).ready() and meanwhile():
-                pass
+            self.compiling = True
+            while not _program(ready[0]).ready():
+                if not meanwhile():
+                    time.sleep(_PAUSE)
+            self.compiling = False
         for group in ready:
             self._run(group, report, meanwhile)
 
@@ -273,7 +279,9 @@ class LocalExecutor:
         """Compiles a group that has no program, or one that lacks an input."""
         roles = [role for role in (group.train, group.test) if role is not None]
         if group.program is None or any(role.stale for role in roles):
-            slots = group.program.n_slots if group.program else min(self.max_slots, len(group.queue))
+            slots = (
+                group.program.n_slots if group.program else min(self.max_slots, len(group.queue))
+            )
             self._compile(group, slots)
 
     def _compile(self, group: _Group, n_slots: int) -> None:
@@ -310,8 +318,9 @@ class LocalExecutor:
         future: Future[tuple[dict[int, dict[str, float]], EpochTimes]] = self._device.submit(
             pack.run_epoch
         )
-        while not future.done() and meanwhile():
-            pass
+        while not future.done():
+            if not meanwhile():
+                wait([future], timeout=_PAUSE)
         results, times = future.result()
         self.seconds.train += times.train
         self.seconds.validate += times.validate
@@ -380,4 +389,3 @@ def _program(group: _Group) -> Program:
 def _power_of_two(n: int) -> int:
     """The smallest power of two that is at least n."""
     return 1 << max(0, n - 1).bit_length()
-

@@ -163,7 +163,11 @@ class _Walk:
         return [self.read(atom, env, scope) for atom in jaxpr.outvars]
 
     def _equation(
-        self, eqn: Any, env: dict[Any, tuple[str, Any]], scope: _Scope | None, emit: list[Any] | None
+        self,
+        eqn: Any,
+        env: dict[Any, tuple[str, Any]],
+        scope: _Scope | None,
+        emit: list[Any] | None,
     ) -> None:
         name = eqn.primitive.name
         operands = [self.read(atom, env, scope) for atom in eqn.invars]

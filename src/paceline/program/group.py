@@ -58,7 +58,9 @@ class Role:
         }
         if self.tail is not None:
             tail = self.tail.canonical.constants
-            if len(tail) != len(ours) or any(not same(ours[i].value, tail[i].value) for i in differ):
+            if len(tail) != len(ours) or any(
+                not same(ours[i].value, tail[i].value) for i in differ
+            ):
                 raise Unpackable(_MIXED)
         self.observed |= differ
 
@@ -118,6 +120,8 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _special(constant: Constant) -> bool:
-    return constant.value.ndim > 0 or float(constant.value) in _SPECIAL or bool(
-        np.isnan(constant.value.astype(np.float64))
+    return (
+        constant.value.ndim > 0
+        or float(constant.value) in _SPECIAL
+        or bool(np.isnan(constant.value.astype(np.float64)))
     )

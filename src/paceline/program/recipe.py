@@ -113,7 +113,7 @@ def recipe_of(model: Any) -> Recipe | None:
         numbers: list[float] = []
         plain = _plain(config, (), numbers)
         text = json.dumps(plain, sort_keys=True)
-    except (TypeError, ValueError, NotImplementedError, _NotStock):
+    except (TypeError, ValueError, RuntimeError, _NotStock):  # a get_config that gives up
         return None
     context = (
         keras.config.floatx(),
@@ -249,7 +249,9 @@ def _plain(value: Any, path: tuple[str, ...], numbers: list[float]) -> Any:
     """The configuration with its numbers taken out, in one fixed order."""
     if isinstance(value, dict):
         _check_stock(value)
-        return {key: _plain(value[key], (*path, str(key)), numbers) for key in sorted(value, key=str)}
+        return {
+            key: _plain(value[key], (*path, str(key)), numbers) for key in sorted(value, key=str)
+        }
     if isinstance(value, (list, tuple)):
         return [_plain(part, path, numbers) for part in value]
     if isinstance(value, float):
@@ -268,5 +270,3 @@ def _check_stock(config: dict[str, Any]) -> None:
         raise _NotStock(config["class_name"])
     if config["class_name"] in _OPAQUE:
         raise _NotStock(config["class_name"])
-
-

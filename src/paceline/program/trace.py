@@ -62,13 +62,17 @@ def check_packable(model: Any) -> None:
         Unpackable: With the reason, to follow "trial 3 runs in fit: ".
     """
     if keras.backend.backend() != "jax":
-        raise Unpackable(f"Keras runs on {keras.backend.backend()}, and packs need KERAS_BACKEND=jax")
+        raise Unpackable(
+            f"Keras runs on {keras.backend.backend()}, and packs need KERAS_BACKEND=jax"
+        )
     if model.run_eagerly:
         raise Unpackable("it is compiled with run_eagerly=True")
     if not model.jit_compile:
         raise Unpackable("it is compiled with jit_compile=False")
     if keras.distribution.distribution() is not None:
-        raise Unpackable("a keras.distribution is set, which spreads each model over the devices itself")
+        raise Unpackable(
+            "a keras.distribution is set, which spreads each model over the devices itself"
+        )
     for name in ("fit", "evaluate", "make_train_function", "make_test_function", "reset_metrics"):
         if getattr(type(model), name) is not getattr(keras.Model, name):
             raise Unpackable(f"its class {type(model).__name__} has its own {name}()")
@@ -152,9 +156,13 @@ def _trace(step: Callable[..., Any], state: tuple[list[Any], ...], batch: Any) -
         names[:] = [str(name) for name in logs]
         for name, value in logs.items():
             if np.shape(value) != ():
-                raise Unpackable(f"its step reports {name!r} with shape {np.shape(value)}, not a number")
+                raise Unpackable(
+                    f"its step reports {name!r} with shape {np.shape(value)}, not a number"
+                )
         dtype = jnp.result_type(float)
-        return jnp.stack([jnp.asarray(v, dtype) for v in logs.values()]), [list(part) for part in new]
+        return jnp.stack([jnp.asarray(v, dtype) for v in logs.values()]), [
+            list(part) for part in new
+        ]
 
     shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), list(state))
     closed, out = jax.make_jaxpr(flat, return_shape=True)(*shapes, batch)
@@ -167,7 +175,9 @@ def _trace(step: Callable[..., Any], state: tuple[list[Any], ...], batch: Any) -
 def _results(model: Any, logs: Any, metrics: Any, own: bool) -> dict[str, Any]:
     """What ``fit`` puts into the history: the metrics' results where they name the same things."""
     if not isinstance(logs, dict) or not logs:
-        raise Unpackable(f"its step returns {type(logs).__name__} for logs, not a dict with entries")
+        raise Unpackable(
+            f"its step returns {type(logs).__name__} for logs, not a dict with entries"
+        )
     if own:
         with keras.StatelessScope(
             state_mapping=list(zip(model.metrics_variables, metrics, strict=True))
