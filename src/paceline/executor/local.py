@@ -17,6 +17,7 @@ from paceline.pack import EpochTimes, Pack, Rider
 from paceline.plan import Program, SequentialProgram, StackedProgram, Workload
 from paceline.program import trace
 from paceline.program.canonical import Canonical, Constant
+from paceline.program.compiling import Executable
 from paceline.program.group import Role
 from paceline.program.recipe import Learned, Recipe, recipe_of
 from paceline.program.trace import State, Step
@@ -288,11 +289,23 @@ class LocalExecutor:
         for role in (group.train, group.test):
             if role is not None and (group.program is None or role.stale):
                 role.settle(group.n_seen)
+        before = group.program
         if self._choose(group) == "sequential":
-            group.program = SequentialProgram(group.train, group.test, group.state, group.work)
+            group.program = SequentialProgram(
+                group.train,
+                group.test,
+                group.state,
+                group.work,
+                before if isinstance(before, SequentialProgram) else None,
+            )
         else:
             group.program = StackedProgram(
-                group.train, group.test, group.state, group.work, _power_of_two(n_slots)
+                group.train,
+                group.test,
+                group.state,
+                group.work,
+                _power_of_two(n_slots),
+                before if isinstance(before, StackedProgram) else None,
             )
         self._all_programs.append(group.program)
         self.plans.add(group.program.plan)
@@ -360,17 +373,25 @@ class LocalExecutor:
     # -- accounts -----------------------------------------------------------------------------------------------
 
     def program_counts(self) -> dict[str, int]:
-        """distinct: groups; compiled: XLA compiles; from_cache: those read from the persistent cache."""
-        done = [e for p in self._all_programs if p.ready() for e in p.executables()]
+        """distinct: groups; compiled, from_cache: train and validate roles, by where they came from."""
+        roles = self._compiled_roles()
+        cached = sum(all(e.from_cache for e in role) for role in roles)
         return {
             "distinct": len(self._groups),
-            "compiled": sum(not e.from_cache for e in done),
-            "from_cache": sum(e.from_cache for e in done),
+            "compiled": len(roles) - cached,
+            "from_cache": cached,
         }
 
     def compile_seconds(self) -> float:
         """Time spent lowering and compiling, in whatever thread."""
-        return sum(e.seconds for p in self._all_programs if p.ready() for e in p.executables())
+        return sum(e.seconds for role in self._compiled_roles() for e in role)
+
+    def _compiled_roles(self) -> list[list[Executable]]:
+        """What was compiled, a train or validate role each; one that was taken over counts once."""
+        unique = {
+            id(role[0]): role for p in self._all_programs if p.ready() for role in p.roles()
+        }
+        return list(unique.values())
 
     def close(self) -> None:
         """Stops the device thread; packs and data are dropped."""

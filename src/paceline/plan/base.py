@@ -1,0 +1,173 @@
+"""What all plans share.
+
+Notation, here and in the plans
+    S: slots. N: examples. B: examples per trial and step. L: logs.
+    state: four lists of arrays (trainable, non-trainable, optimizer, metrics), each with a leading S
+        where the plan stacks trials.
+    lifted: the constants that differ between trials, likewise.
+    order: i32[S, N], each slot's order of the examples in this epoch.
+    logs: float[S, L], the metrics after the epoch's last step, as Keras' ``fit`` reports them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from jax import lax
+
+from paceline.data import ArrayData
+from paceline.program.canonical import lift
+from paceline.program.compiling import Executable
+from paceline.program.group import Role
+from paceline.program.trace import State
+
+Arrays = list[Any]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What one epoch of a pack goes over.
+
+    Attributes:
+        train: Training data; only its shapes are used here.
+        validation: Validation data, or None.
+        batch_size: B, at most the number of training examples.
+        validation_batch_size: Examples per validation step, at most the number of validation
+            examples.
+    """
+
+    train: ArrayData
+    validation: ArrayData | None
+    batch_size: int
+    validation_batch_size: int
+
+    @property
+    def steps(self) -> int:
+        """Full training steps per epoch."""
+        return self.train.n // self.batch_size
+
+
+class Program(Protocol):
+    """A compiled group: trains and validates ``n_slots`` trials for an epoch.
+
+    Attributes:
+        plan: Its name.
+        n_slots: S.
+        lifted: Numbers of the constants that are inputs, of the train step and of the test step.
+    """
+
+    plan: str
+    n_slots: int
+    lifted: tuple[tuple[int, ...], tuple[int, ...]]
+
+    def place(self, states: Sequence[State]) -> list[Arrays]:
+        """Device arrays for the variables of ``n_slots`` trials."""
+        ...
+
+    def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
+        """Device arrays for one list of constants per slot."""
+        ...
+
+    def put(self, state: Sequence[Arrays], slot: int, one: State) -> list[Arrays]:
+        """The state with one slot replaced; the old one may be donated."""
+        ...
+
+    def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
+        """One slot's arrays, on the host."""
+        ...
+
+    def roles(self) -> list[list[Executable]]:
+        """What was compiled for training and for validation; waits for it."""
+        ...
+
+    def ready(self) -> bool:
+        """Whether everything is compiled."""
+        ...
+
+    def train(
+        self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray
+    ) -> tuple[list[Arrays], Any]:
+        """One epoch; returns the new trainable, non-trainable and optimizer variables, and logs."""
+        ...
+
+    def validate(self, state: Sequence[Arrays], lifted: Arrays, data: Any) -> tuple[Arrays, Any]:
+        """All validation batches; returns the new non-trainable variables, and logs."""
+        ...
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A step on one batch size, its differing constants lifted.
+
+    Attributes:
+        step: ``step(lifted, *state, *batch) -> [logs, *state]``.
+        positions: Where its constants stand in the role's ``lifted``.
+        size: Examples per trial.
+    """
+
+    step: Any
+    positions: tuple[int, ...]
+    size: int
+
+    def run(
+        self, lifted: Arrays, parts: Sequence[Arrays], batch: Any
+    ) -> tuple[list[Arrays], Any]:
+        """One step; the new state has the old dtypes exactly, so that a loop can carry it."""
+        flat = [leaf for part in parts for leaf in part]
+        constants = [lifted[position] for position in self.positions]
+        logs, *new = self.step(constants, *flat, *jax.tree.leaves(batch))
+        new = [lax.convert_element_type(b, a.dtype) for a, b in zip(flat, new, strict=True)]
+        out, at = [], 0
+        for part in parts:
+            out.append(new[at : at + len(part)])
+            at += len(part)
+        return out, logs
+
+
+def batches(role: Role, n: int, size: int) -> list[Batch]:
+    """The full batch, and the last smaller one where N is no multiple of B."""
+    found = [Batch(lift(role.full.closed, role.lifted), tuple(range(len(role.lifted))), size)]
+    if role.tail is not None:
+        indices = role.tail_lifted
+        positions = tuple(role.lifted.index(i) for i in indices)
+        found.append(Batch(lift(role.tail.closed, indices), positions, n % size))
+    return found
+
+
+def take(data: Any, index: Any) -> Any:
+    """Examples by number; the order never leaves the data."""
+    return jax.tree.map(lambda a: a.at[index].get(mode="promise_in_bounds"), data)
+
+
+def cut(data: Any, start: Any, size: int) -> Any:
+    """``size`` examples in a row."""
+    return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, start, size), data)
+
+
+def shapes(state: State, n_slots: int | None = None) -> list[Arrays]:
+    """The state's shapes; with a leading S where trials are stacked."""
+    lead = () if n_slots is None else (n_slots,)
+    return [
+        [jax.ShapeDtypeStruct((*lead, *a.shape), a.dtype) for a in part] for part in state.lists()
+    ]
+
+
+def lifted_shapes(role: Role, n_slots: int | None = None) -> Arrays:
+    """Shapes of the lifted constants."""
+    lead = () if n_slots is None else (n_slots,)
+    constants = [role.full.canonical.constants[i].value for i in role.lifted]
+    return [jax.ShapeDtypeStruct((*lead, *value.shape), value.dtype) for value in constants]
+
+
+def data_shapes(data: ArrayData) -> Any:
+    """Shapes of a whole data set on the device."""
+    return data.batch_shapes(data.n)
+
+
+def index_shape(*shape: int) -> Any:
+    """Shape of example numbers."""
+    return jax.ShapeDtypeStruct(shape, np.int32)
