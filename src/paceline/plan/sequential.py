@@ -37,6 +37,7 @@ class SequentialProgram:
         train, test: The group's steps; test is None without validation data.
         state: Shapes of one trial's variables.
         work: What an epoch goes over.
+        quick: Compile for a short run.
         before: An earlier compile; what has not changed since is taken from it.
     """
 
@@ -49,6 +50,7 @@ class SequentialProgram:
         test: Role | None,
         state: State,
         work: Workload,
+        quick: bool = False,
         before: SequentialProgram | None = None,
     ) -> None:
         self.lifted = (train.lifted, test.lifted if test else ())
@@ -62,7 +64,9 @@ class SequentialProgram:
             arguments = (*one, lifted_shapes(train), data_shapes(work.train))
             for batch in batches(train, work.train.n, work.batch_size):
                 function, index = _train_step(batch), index_shape(batch.size)
-                future = compile_in_background(function, (*arguments, index), donate=(0, 1, 2))
+                future = compile_in_background(
+                    function, (*arguments, index), donate=(0, 1, 2), quick=quick
+                )
                 self._train.append((future, batch.size))
         if test is not None and work.validation is not None:
             if before is not None and before.lifted[1] == self.lifted[1]:
@@ -71,7 +75,8 @@ class SequentialProgram:
             data = data_shapes(work.validation)
             arguments = (one[0], one[1], one[3], lifted_shapes(test), data, index_shape())
             for batch in batches(test, work.validation.n, work.validation_batch_size):
-                self._test.append((compile_in_background(_test_step(batch), arguments), batch.size))
+                future = compile_in_background(_test_step(batch), arguments, quick=quick)
+                self._test.append((future, batch.size))
 
     def roles(self) -> list[list[Executable]]:
         """What was compiled for training and for validation; waits for it."""

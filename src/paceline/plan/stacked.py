@@ -37,6 +37,7 @@ class StackedProgram:
         state: Shapes of one trial's variables.
         work: What an epoch goes over.
         n_slots: S.
+        quick: Compile for a short run.
         before: An earlier compile for as many slots; what has not changed since is taken from it.
     """
 
@@ -49,6 +50,7 @@ class StackedProgram:
         state: State,
         work: Workload,
         n_slots: int,
+        quick: bool = False,
         before: StackedProgram | None = None,
     ) -> None:
         self.n_slots = n_slots
@@ -69,7 +71,9 @@ class StackedProgram:
             extra = [(order, index_shape()), *((order,) for _ in tail)]
             for function, arguments in zip(functions, extra, strict=True):
                 self._train.append(
-                    compile_in_background(function, (*many, *fixed, *arguments), donate=(0, 1, 2))
+                    compile_in_background(
+                        function, (*many, *fixed, *arguments), donate=(0, 1, 2), quick=quick
+                    )
                 )
         if test is not None and work.validation is not None:
             if before is not None and before.lifted[1] == self.lifted[1]:
@@ -79,7 +83,9 @@ class StackedProgram:
                 function = _validation_pass(parts, work.validation.n, len(test.full.log_names))
                 arguments = (many[0], many[1], many[3], lifted_shapes(test, n_slots))
                 self._test.append(
-                    compile_in_background(function, (*arguments, data_shapes(work.validation)))
+                    compile_in_background(
+                        function, (*arguments, data_shapes(work.validation)), quick=quick
+                    )
                 )
 
     def roles(self) -> list[list[Executable]]:

@@ -1,0 +1,200 @@
+"""Taking trials in: each is traced, or recognised, and joins the group of those that share its program."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.data import ArrayData
+from paceline.executor.base import Job
+from paceline.pack import Pack, Rider
+from paceline.plan import Program, Workload
+from paceline.program import trace
+from paceline.program.canonical import Canonical, Constant
+from paceline.program.group import Role
+from paceline.program.recipe import Learned, Recipe, recipe_of
+from paceline.program.trace import State, Step
+
+
+@dataclass
+class Group:
+    """Trials of one program: those waiting, and the packs that train them.
+
+    Attributes:
+        name: Short fingerprint, for people.
+        work: What an epoch goes over.
+        train, test: The steps; test is None without validation data.
+        state: Shapes of a trial's variables.
+        metrics: The metric variables at the start of an epoch.
+        rng_differs: Its random numbers would be others under ``vmap``.
+        convolves: Its training step holds a convolution.
+        n_seen: Trials taken in so far.
+        queue: Trials without a slot.
+        program: Compiled for its packs; None before the first.
+        packs: One per lane, while there are trials.
+    """
+
+    name: str
+    work: Workload
+    train: Role
+    test: Role | None
+    state: State
+    metrics: list[Any]
+    rng_differs: bool
+    convolves: bool
+    n_seen: int = 0
+    queue: deque[Rider] = field(default_factory=deque)
+    program: Program | None = None
+    packs: list[Pack] = field(default_factory=list)
+
+    @property
+    def roles(self) -> list[Role]:
+        """The steps there are."""
+        return [role for role in (self.train, self.test) if role is not None]
+
+    @property
+    def live(self) -> int:
+        """Trials in slots."""
+        return sum(len(pack.live) for pack in self.packs)
+
+    @property
+    def active(self) -> bool:
+        """Whether any trial waits or trains."""
+        return bool(self.queue) or self.live > 0
+
+
+class Intake:
+    """Sorts trials into groups.
+
+    Args:
+        data: Training data.
+        validation: Validation data, or None.
+        validation_batch_size: None: as the trial's batch size, like Keras.
+    """
+
+    def __init__(
+        self, data: ArrayData, validation: ArrayData | None, validation_batch_size: int | None
+    ) -> None:
+        self._data, self._validation = data, validation
+        self._validation_batch_size = validation_batch_size
+        self._by_key: dict[tuple[Any, ...], Group] = {}
+        self._learned: dict[tuple[str, int], Learned] = {}
+
+    @property
+    def groups(self) -> list[Group]:
+        """All groups, in the order they were met."""
+        return list(self._by_key.values())
+
+    def take(self, job: Job) -> Group:
+        """Queues a trial in its group.
+
+        Raises:
+            Unpackable: The step cannot be traced, or not be shared; the message says why.
+        """
+        trace.check_packable(job.model)
+        recipe = recipe_of(job.model)
+        group = None if recipe is None else self._recognise(job, recipe)
+        return group or self._trace(job, recipe)
+
+    def _recognise(self, job: Job, recipe: Recipe) -> Group | None:
+        """Queues a trial whose constants follow from its configuration; None: it must be traced."""
+        learned = self._learned.get((recipe.structure, job.batch_size))
+        steps = learned.predict(recipe.numbers) if learned else None
+        if learned is None or steps is None:
+            return None
+        group = self._by_key[learned.group]
+        state = None
+        if job.model.built:
+            state = trace.quick_state(job.model, group.state, group.metrics)
+        if state is None:
+            shapes = group.work.train.batch_shapes(group.work.batch_size)
+            state = trace.build_state(job.model, shapes)
+        _queue(group, job, state, *steps)
+        return group
+
+    def _trace(self, job: Job, recipe: Recipe | None) -> Group:
+        model, work = job.model, self._workload(job.batch_size)
+        batch = work.train.batch_shapes(work.batch_size)
+        state = trace.build_state(model, batch)
+        train, test = trace.trace_train(model, state, batch), None
+        if work.validation is not None:
+            shapes = work.validation.batch_shapes(work.validation_batch_size)
+            test = trace.trace_test(model, state, shapes)
+        key = (
+            train.canonical.fingerprint,
+            test.canonical.fingerprint if test else None,
+            work.batch_size,
+            work.validation_batch_size,
+        )
+        group = self._by_key.get(key)
+        if group is None:
+            group = self._by_key[key] = _new_group(key, model, state, work, train, test)
+        elif group.n_seen == 1:
+            # The second trial's smaller batch is traced too: its constants must follow the full one's.
+            tails = _tails(model, state, work)
+            for role, step, tail in zip(
+                (group.train, group.test), (train, test), tails, strict=True
+            ):
+                if role is not None and step is not None and tail is not None:
+                    role.verify_tail(step.canonical.constants, tail)
+        steps = [step.canonical.constants for step in (train, test) if step is not None]
+        _queue(group, job, state, *steps)
+        if recipe is not None:
+            known = (recipe.structure, job.batch_size)
+            learned = self._learned.setdefault(known, Learned(group=key))
+            if learned.group == key:
+                learned.add(recipe.numbers, steps)
+        return group
+
+    def _workload(self, batch_size: int) -> Workload:
+        validation = self._validation
+        size = self._validation_batch_size or batch_size
+        return Workload(
+            self._data, validation, batch_size, min(size, validation.n) if validation else size
+        )
+
+
+def _new_group(
+    key: tuple[Any, ...], model: Any, state: State, work: Workload, train: Step, test: Step | None
+) -> Group:
+    train_tail, test_tail = _tails(model, state, work)
+    flags: list[Canonical] = [s.canonical for s in (train, test) if s is not None]
+    return Group(
+        name=f"{key[0][:6]}{(key[1] or '')[:4]}",
+        work=work,
+        train=Role(train, train_tail),
+        test=None if test is None else Role(test, test_tail),
+        state=trace.shapes_only(state),
+        metrics=state.metrics,
+        rng_differs=any(c.batched_rng_differs for c in flags),
+        convolves=train.canonical.convolves,
+    )
+
+
+def _tails(model: Any, state: State, work: Workload) -> tuple[Step | None, Step | None]:
+    """The train and test step on the last, smaller batch, where there is one."""
+    train = test = None
+    rest = work.train.n % work.batch_size
+    if rest:
+        train = trace.trace_train(model, state, work.train.batch_shapes(rest))
+    if work.validation is not None:
+        rest = work.validation.n % work.validation_batch_size
+        if rest:
+            test = trace.trace_test(model, state, work.validation.batch_shapes(rest))
+    return train, test
+
+
+def _queue(
+    group: Group,
+    job: Job,
+    state: State,
+    train: Sequence[Constant],
+    test: Sequence[Constant] | None = None,
+) -> None:
+    group.train.admit(train)
+    if group.test is not None and test is not None:
+        group.test.admit(test)
+    group.n_seen += 1
+    group.queue.append(Rider(job.number, job.seed, job.epochs, state, train, test))
