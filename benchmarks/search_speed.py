@@ -5,9 +5,13 @@
     python benchmarks/search_speed.py --works digits16 --sides paceline --rounds 1
 
 Every run is a fresh process with its own folders; imports and loading of data are not counted.
-Cold: no compiled program anywhere. Warm: the same search once more, with the compiled programs that
-the cold run left on disk (every side has JAX's persistent compilation cache, every program kept).
 Sides take turns, so that a busy machine hits all of them; the median of the rounds counts.
+
+cold   no compiled program anywhere
+warm   the same search once more, with the compiled programs that the cold run left on disk: every
+       side has JAX's persistent compilation cache and keeps every program, which is kind to the
+       peers, who meet exactly the values (dropout rates) that they compiled for
+other  with --other: like warm, but other values are drawn, as when a search is really run again
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ from works import WORKS, MissingDataError, Work
 
 HERE = Path(__file__).resolve().parent
 SIDES = ("paceline", "keras_tuner", "optuna")
-STATES = ("cold", "warm")
+# State of the caches, and the seed of the sampler (KerasTuner takes 0 for "none").
+STATES = {"cold": 1, "warm": 1, "other": 2}
 PARTS = ("build", "trace", "compile", "train", "validate", "storage", "sampler")
 TIME_LIMIT = 1800.0  # s, for one run of one side
 
@@ -46,7 +51,9 @@ def main() -> int:
             print(f"\n{work.title}\n  skipped: {reason}", flush=True)
             continue
         print(f"\n{work.title}", flush=True)
-        runs = measure(work, arguments.sides, arguments.rounds or work.rounds, report["failed"])
+        states = [s for s in STATES if s != "other" or (arguments.other and not work.given)]
+        rounds = arguments.rounds or work.rounds
+        runs = measure(work, arguments.sides, states, rounds, report["failed"])
         report["works"][work.name] = {"title": work.title, "runs": runs, **compare(work, runs)}
         print(parts_of(runs), end="", flush=True)
     print("\n" + table(report, arguments.works), flush=True)
@@ -67,22 +74,23 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS), metavar="WORK")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES), metavar="SIDE")
     parser.add_argument("--rounds", type=int, help="runs of each side (default: the work's own)")
+    parser.add_argument("--other", action="store_true", help="also warm runs with other values")
     parser.add_argument("--name", default="search_speed", help="of the file in results/")
     parser.add_argument("--floors", action="store_true", help="exit 1 where a floor is missed")
     return parser.parse_args()
 
 
 def measure(
-    work: Work, sides: list[str], rounds: int, failed: list[str]
+    work: Work, sides: list[str], states: list[str], rounds: int, failed: list[str]
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """All runs of a work: side, then cold or warm, then one outcome a round."""
-    runs: dict[str, dict[str, list]] = {side: {state: [] for state in STATES} for side in sides}
+    """All runs of a work: side, then state of the caches, then one outcome a round."""
+    runs: dict[str, dict[str, list]] = {side: {state: [] for state in states} for side in sides}
     for number in range(rounds):
         # Each round starts with another side.
         for side in sides[number % len(sides) :] + sides[: number % len(sides)]:
             with tempfile.TemporaryDirectory(prefix="paceline-bench-cache-") as cache:
-                for state in STATES:
-                    outcome = run(side, work, Path(cache))
+                for state in states:
+                    outcome = run(side, work, STATES[state], Path(cache))
                     where = f"{work.name}, {side}, {state}"
                     if "error" not in outcome and outcome["complete"] != work.n_trials:
                         outcome["error"] = (
@@ -94,7 +102,7 @@ def measure(
                         break
                     runs[side][state].append(outcome)
                     print(
-                        f"  {side:12s} {state}  {outcome['seconds']:7.2f} s  best "
+                        f"  {side:12s} {state:5s} {outcome['seconds']:7.2f} s  best "
                         f"{outcome['best']:.4f}  cpu {outcome['cpu_seconds']:.1f} s  "
                         f"{outcome['peak_bytes'] / 2**20:.0f} MiB  "
                         f"programs compiled {outcome['cache_misses']}, "
@@ -105,7 +113,7 @@ def measure(
     return runs
 
 
-def run(side: str, work: Work, cache: Path) -> dict[str, Any]:
+def run(side: str, work: Work, seed: int, cache: Path) -> dict[str, Any]:
     """One side on one work in a fresh process; ``{"error": ...}`` where it fails."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMPILATION_CACHE")}
     environment |= {
@@ -122,7 +130,7 @@ def run(side: str, work: Work, cache: Path) -> dict[str, Any]:
         }
     result = cache / "result.json"
     result.unlink(missing_ok=True)
-    command = [sys.executable, str(HERE / "sides.py"), side, work.name, str(result)]
+    command = [sys.executable, str(HERE / "sides.py"), side, work.name, str(seed), str(result)]
     try:
         done = subprocess.run(
             command,
@@ -144,7 +152,7 @@ def run(side: str, work: Work, cache: Path) -> dict[str, Any]:
 def compare(work: Work, runs: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, Any]:
     """Medians, trial-epochs per second and ratios of one work."""
     seconds = {
-        side: {s: statistics.median(r["seconds"] for r in states[s]) for s in STATES if states[s]}
+        side: {s: statistics.median(r["seconds"] for r in rs) for s, rs in states.items() if rs}
         for side, states in runs.items()
     }
     ours = seconds.get("paceline", {})
@@ -159,8 +167,8 @@ def compare(work: Work, runs: dict[str, dict[str, list[dict[str, Any]]]]) -> dic
             for side, states in seconds.items()
             if side != "paceline" and ours
         },
-        "floor": dict(zip(STATES, work.floor, strict=True)),
-        "goal": dict(zip(STATES, work.goal, strict=True)) if work.goal else None,
+        "floor": dict(zip(("cold", "warm"), work.floor, strict=True)),
+        "goal": dict(zip(("cold", "warm"), work.goal, strict=True)) if work.goal else {},
     }
 
 
@@ -192,13 +200,13 @@ def table(report: dict[str, Any], names: list[str]) -> str:
         if entry is None:
             lines.append(f"| {WORKS[name].title} | skipped |" + " |" * 8)
             continue
-        for state in STATES:
+        for state in next(iter(entry["runs"].values())):
             cells = [entry["title"] if state == "cold" else "", state]
             cells += [_cell(entry["seconds"], side, state, "{:.1f} s") for side in SIDES]
             cells.append(_cell(entry["trial_epochs_per_second"], "paceline", state, "{:.0f}"))
             cells += [_cell(entry["ratios"], side, state, "{:.1f}") for side in SIDES[1:]]
-            cells.append(f"{entry['floor'][state]:g}")
-            cells.append(f"{entry['goal'][state]:g}" if entry["goal"] else "")
+            for claim in (entry["floor"], entry["goal"]):
+                cells.append(f"{claim[state]:g}" if state in claim else "")
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -213,7 +221,7 @@ def missed_floors(report: dict[str, Any]) -> list[str]:
     lines = []
     for name, entry in report["works"].items():
         for state, ratio in entry["ratios"].get("keras_tuner", {}).items():
-            if ratio < entry["floor"][state]:
+            if ratio < entry["floor"].get(state, 0.0):
                 lines.append(
                     f"{name}, {state}: {ratio:.1f} times, promised {entry['floor'][state]}"
                 )

@@ -1,6 +1,6 @@
 """The sides of the comparison: one search each, in a process of its own, timed without imports.
 
-    python benchmarks/sides.py SIDE WORK RESULT.json
+    python benchmarks/sides.py SIDE WORK SEED RESULT.json
 
 Run by ``search_speed.py``, which sets the environment (Keras' backend, where caches are). The clock
 starts when everything is imported, the device is up and the data are in memory, and stops when the
@@ -21,8 +21,10 @@ from typing import Any
 
 from works import WORKS, Pairs, Work
 
+Search = Callable[[], dict[str, Any]]
 
-def paceline_side(work: Work, data: Pairs, directory: str) -> Callable[[], dict[str, Any]]:
+
+def paceline_side(work: Work, data: Pairs, directory: str, seed: int) -> Search:
     """Paceline as a user calls it."""
     import paceline
 
@@ -35,7 +37,7 @@ def paceline_side(work: Work, data: Pairs, directory: str) -> Callable[[], dict[
             objective="val_accuracy",
             study=work.name,
             sampler="random",
-            seed=0,
+            seed=seed,
             directory=directory,
         )
         for hparams in work.given() if work.given else ():
@@ -55,7 +57,7 @@ def paceline_side(work: Work, data: Pairs, directory: str) -> Callable[[], dict[
     return search
 
 
-def keras_tuner_side(work: Work, data: Pairs, directory: str) -> Callable[[], dict[str, Any]]:
+def keras_tuner_side(work: Work, data: Pairs, directory: str, seed: int) -> Search:
     """KerasTuner's RandomSearch, Keras on JAX."""
     import keras_tuner
 
@@ -72,8 +74,7 @@ def keras_tuner_side(work: Work, data: Pairs, directory: str) -> Callable[[], di
 
     def search() -> dict[str, Any]:
         oracle_class = GivenOracle if work.given else keras_tuner.oracles.RandomSearchOracle
-        # Not seed 0, which KerasTuner takes for "none": warm runs must meet the same values.
-        oracle = oracle_class(objective="val_accuracy", max_trials=work.n_trials, seed=1)
+        oracle = oracle_class(objective="val_accuracy", max_trials=work.n_trials, seed=seed)
         tuner = keras_tuner.Tuner(
             oracle, hypermodel=build, directory=directory, project_name=work.name
         )
@@ -91,7 +92,7 @@ def keras_tuner_side(work: Work, data: Pairs, directory: str) -> Callable[[], di
     return search
 
 
-def optuna_side(work: Work, data: Pairs, directory: str) -> Callable[[], dict[str, Any]]:
+def optuna_side(work: Work, data: Pairs, directory: str, seed: int) -> Search:
     """Optuna around ``model.fit``, Keras on JAX, the study in memory: the least it can cost."""
     import keras
     import optuna
@@ -126,7 +127,7 @@ def optuna_side(work: Work, data: Pairs, directory: str) -> Callable[[], dict[st
         return max(history["val_accuracy"])
 
     def search() -> dict[str, Any]:
-        sampler = optuna.samplers.RandomSampler(seed=0)
+        sampler = optuna.samplers.RandomSampler(seed=seed)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         for hparams in work.given() if work.given else ():
             study.enqueue_trial(hparams)
@@ -141,7 +142,7 @@ SIDES = {"paceline": paceline_side, "keras_tuner": keras_tuner_side, "optuna": o
 
 def main() -> None:
     """Run one side on one work and write what it took to a file."""
-    side, name, result = sys.argv[1:]
+    side, name, seed, result = sys.argv[1:]
     work = WORKS[name]
     import jax
     import keras
@@ -158,7 +159,7 @@ def main() -> None:
     jax.monitoring.register_event_listener(count)
     data = work.data()
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
-        search = SIDES[side](work, data, directory)
+        search = SIDES[side](work, data, directory, int(seed))
         start = time.perf_counter()
         outcome = search()
         outcome["seconds"] = time.perf_counter() - start
