@@ -19,7 +19,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-oldest lint format bench lock
+.PHONY: help env demo test test-numerics test-oldest lint format bench lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,11 +29,14 @@ env: $(VENV)/.installed ## make the environment in .venv (PYTHON, VENV)
 demo: env ## search a small model on the embedded digits
 	$(BIN)/paceline search examples/digits.py $(ARGS)
 
-test: env ## run the tests (ARGS go to pytest)
-	$(BIN)/python -m pytest $(ARGS)
+test: env ## run the tests, on all cores (ARGS go to pytest)
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+test-numerics: env ## compare every kind of model with Keras' fit in float32 too; takes long
+	$(BIN)/python -m pytest -n auto -m "slow or not slow" tests/numerics $(ARGS)
 
 test-oldest: $(VENV_OLDEST)/.installed ## run the tests on the oldest releases supported
-	$(VENV_OLDEST)/bin/python -m pytest $(ARGS)
+	$(VENV_OLDEST)/bin/python -m pytest -n auto $(ARGS)
 
 lint: env ## ruff, pyright, and the directions of imports
 	$(BIN)/ruff check .

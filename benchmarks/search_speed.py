@@ -203,7 +203,7 @@ def table(report: dict[str, Any], names: list[str]) -> str:
         for state in next(iter(entry["runs"].values())):
             cells = [entry["title"] if state == "cold" else "", state]
             cells += [_cell(entry["seconds"], side, state, "{:.1f} s") for side in SIDES]
-            cells.append(_cell(entry["trial_epochs_per_second"], "paceline", state, "{:.0f}"))
+            cells.append(_cell(entry["trial_epochs_per_second"], "paceline", state, "{:.3g}"))
             cells += [_cell(entry["ratios"], side, state, "{:.1f}") for side in SIDES[1:]]
             for claim in (entry["floor"], entry["goal"]):
                 cells.append(f"{claim[state]:g}" if state in claim else "")

@@ -42,7 +42,7 @@ def classifier(hp: Any, *body: Any) -> keras.Model:
     """The layers, a softmax over ten classes, Adam."""
     model = keras.Sequential([*body, layers.Dense(10, activation="softmax")])
     lr = hp.Float("lr", 1e-4, 1e-2, sampling="log")
-    model.compile(keras.optimizers.Adam(lr), "sparse_categorical_crossentropy", ["accuracy"])
+    model.compile(keras.optimizers.Adam(lr), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 
 
@@ -72,7 +72,7 @@ def attention(hp: Any) -> keras.Model:
     x = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x + inputs))
     model = keras.Model(inputs, layers.Dense(10, activation="softmax")(x))
     lr = hp.Float("lr", 1e-4, 1e-2, sampling="log")
-    model.compile(keras.optimizers.Adam(lr), "sparse_categorical_crossentropy", ["accuracy"])
+    model.compile(keras.optimizers.Adam(lr), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 
 

@@ -138,9 +138,12 @@ def fashion() -> Pairs:
 
 
 def fashion_trials() -> list[dict[str, Any]]:
-    """Four of the grid's eight configurations, drawn once for all sides."""
+    """Four of the grid's eight configurations, drawn once for all sides.
+
+    Three programs among the four trials, as most draws have (two or four are rarer).
+    """
     grid = itertools.product(["relu", "elu"], [0.25, 0.4], [256, 512])
-    drawn = random.Random(0).sample(list(grid), 4)
+    drawn = random.Random(1).sample(list(grid), 4)
     return [
         dict(zip(("activation", "conv_dropout", "dense1_neuron"), t, strict=True)) for t in drawn
     ]

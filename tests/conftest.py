@@ -19,7 +19,12 @@ import hypothesis
 import numpy as np
 import pytest
 
-_SESSION = Path(tempfile.mkdtemp(prefix="paceline-tests-"))
+# pytest-xdist's workers are children of the process that made the folder, and share it.
+_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+_SESSION = Path(
+    os.environ["PACELINE_TEST_SESSION"] if _WORKER else tempfile.mkdtemp(prefix="paceline-tests-")
+)
+os.environ["PACELINE_TEST_SESSION"] = str(_SESSION)
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAX_NUM_CPU_DEVICES"] = "8"  # sharding is tested on every machine
@@ -29,6 +34,7 @@ os.environ["KERAS_HOME"] = str(_SESSION / "keras")
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_SESSION / "cache" / "jax")
 # Every program is cached, however small: Keras compiles the same step anew in every ``fit``.
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(2**31)  # with a size it is locked: workers share
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 os.environ["PACELINE_CACHE_DIR"] = str(_SESSION / "cache" / "paceline")
 
@@ -38,6 +44,8 @@ hypothesis.settings.load_profile("paceline")
 
 
 def pytest_unconfigure() -> None:
+    if _WORKER:
+        return
     shutil.rmtree(_SESSION, ignore_errors=True)
 
 

@@ -22,8 +22,10 @@ BETWEEN = {
     "commandline",
     "datasets",
     "executor",
+    "probe",
     "report",
     "search",
+    "search_arguments",
     "tuner",
     "user_file",
 }

@@ -69,11 +69,23 @@ def _batch_of(array: np.ndarray, batch_size: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((batch_size, *array.shape[1:]), dtype)
 
 
+@pytest.fixture(scope="module")
+def keras_keeps_float32() -> bool:
+    """Whether this Keras computes in float32 under float64 at all: 3.10 does not, 3.15 does."""
+    with zoo.float64():
+        vector = jax.ShapeDtypeStruct((3,), "float64")
+        return rounds(jax.make_jaxpr(keras.ops.mean)(vector))
+
+
 @every_case
 @pytest.mark.filterwarnings("ignore")
-def test_float64_exact_is_what_the_traced_step_says(case: zoo.Case) -> None:
+def test_float64_exact_is_what_the_traced_step_says(
+    case: zoo.Case, keras_keeps_float32: bool
+) -> None:
     if not case.packable:
         pytest.skip("never traced")
+    if not case.float64_exact and not keras_keeps_float32:
+        pytest.skip("exact with this Keras; the flag is for later ones")
     with zoo.float64():
         assert rounds(_trace(case)) is not case.float64_exact
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from paceline.executor.base import Weights
-from paceline.objective import is_better
 
 MANIFEST = "manifest.json"
+_MODEL, _WEIGHTS = ".keras", ".weights.h5"
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,10 @@ class _Held:
 
 
 class BestModels:
-    """Keeps the weights of the k best trials, each at its best epoch.
+    """Keeps the weights of the k best complete trials, each at its best epoch.
+
+    A trial that still trains may fail or be stopped, so its weights are held beside those of the
+    complete ones, not in their place.
 
     Args:
         folder: Where files go; made at the first save.
@@ -36,13 +38,14 @@ class BestModels:
 
     def __init__(self, folder: Path, keep: int, direction: Any) -> None:
         self._folder, self._keep, self._direction = folder, keep, direction
-        self._held: dict[int, _Held] = {}
+        self._open: dict[int, _Held] = {}
+        self._complete: dict[int, _Held] = {}
         self._saved: dict[int, dict[str, Any]] = _read_manifest(folder)
         for number, entry in self._saved.items():
-            self._held[number] = _Held(entry["value"], entry["epoch"], None)
+            self._complete[number] = _Held(entry["value"], entry["epoch"], None)
 
     def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Weights]) -> None:
-        """Takes a trial's weights when its new best value is among the k best.
+        """Takes a running trial's weights when its new best value is among the k best.
 
         Args:
             number: The trial.
@@ -50,28 +53,34 @@ class BestModels:
             value: The objective; the trial's best so far.
             fetch: Copies the weights from the device; called only when they are kept.
         """
-        mine = self._held.get(number)
-        if mine is not None and not is_better(value, mine.value, self._direction):
-            return
-        others = {n: held for n, held in self._held.items() if n != number}
-        if len(others) >= self._keep:
-            worst = self._ranked(others)[-1]
-            if not is_better(value, others[worst].value, self._direction):
-                return
-            others.pop(worst)
-        self._held = {**others, number: _Held(value, epoch, fetch())}
+        better = sum(self._rank(n, held) < self._rank(number, value) for n, held in self._values())
+        if better < self._keep:
+            self._open[number] = _Held(value, epoch, fetch())
+
+    def complete(self, number: int) -> None:
+        """Counts a trial among the complete ones; the worst beyond k are forgotten."""
+        held = self._open.pop(number, None)
+        if held is not None:
+            self._complete[number] = held
+            ranked = sorted(self._values(), key=lambda pair: self._rank(*pair))
+            self._complete = {n: self._complete[n] for n, _ in ranked[: self._keep]}
 
     def drop(self, number: int) -> None:
         """Forgets a trial, because it failed."""
-        self._held.pop(number, None)
+        self._open.pop(number, None)
 
     def weights(self, number: int) -> Weights | None:
-        """A trial's weights, where this process holds them."""
-        held = self._held.get(number)
+        """A complete trial's weights, where this process holds them."""
+        held = self._complete.get(number)
         return held.weights if held else None
 
     def path(self, number: int) -> Path | None:
         """A trial's saved model, its digest checked; None when there is none or it is damaged."""
+        path = self.weights_path(number)
+        return path if path is not None and path.suffix == _MODEL else None
+
+    def weights_path(self, number: int) -> Path | None:
+        """A file to load a trial's weights from: its model, or weights alone."""
         entry = self._saved.get(number)
         if entry is None:
             return None
@@ -80,22 +89,33 @@ class BestModels:
             return None
         return path
 
-    def save(self, rebuild: Callable[[int, Weights], Any]) -> None:
-        """Writes every held model that is not on disk yet, then removes those no longer among the best.
+    def save(
+        self, rebuild: Callable[[int, Weights], Any], note: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Writes every held model that is not on disk yet; removes those no longer among the best.
 
         Args:
             rebuild: ``(number, weights) -> keras.Model`` to save.
+            note: Told of a model that Keras cannot save whole: its weights are saved alone.
         """
-        if not self._held:
+        if not self._complete:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         entries: dict[int, dict[str, Any]] = {}
-        for number, held in self._held.items():
+        for number, held in self._complete.items():
             old = self._saved.get(number)
             if old is not None and old["epoch"] == held.epoch and old["value"] == held.value:
                 entries[number] = old
             elif held.weights is not None:
-                entries[number] = self._write(number, held, rebuild(number, held.weights))
+                try:
+                    model = rebuild(number, held.weights)
+                except Exception as error:  # the user's build, which worked for the trial
+                    note(
+                        f"the model of trial {number} cannot be saved: build(hp) failed this time: "
+                        f"{type(error).__name__}: {error}"
+                    )
+                    continue
+                entries[number] = self._write(number, held, model, note)
         stale = {e["file"] for e in self._saved.values()} - {e["file"] for e in entries.values()}
         self._saved = entries
         text = json.dumps({str(n): entry for n, entry in entries.items()}, indent=1)
@@ -103,14 +123,21 @@ class BestModels:
         for name in stale:
             (self._folder / name).unlink(missing_ok=True)
 
-    def _write(self, number: int, held: _Held, model: Any) -> dict[str, Any]:
-        name = f"trial-{number}-epoch-{held.epoch}.keras"
-        temporary = self._folder / f".{os.getpid()}-{name}"
+    def _write(
+        self, number: int, held: _Held, model: Any, note: Callable[[str], None]
+    ) -> dict[str, Any]:
+        stem = f"trial-{number}-epoch-{held.epoch}"
         try:
-            model.save(temporary)
-            os.replace(temporary, self._folder / name)
-        finally:
-            temporary.unlink(missing_ok=True)
+            name = self._put(stem + _MODEL, model.save)
+        except OSError:
+            raise
+        except Exception as error:  # the user's class has no get_config, or a wrong one
+            why = " ".join(str(error).split()).partition(". ")[0]
+            note(
+                f"the model of trial {number} cannot be saved whole, so its weights are saved "
+                f"alone ({type(error).__name__}: {why})"
+            )
+            name = self._put(stem + _WEIGHTS, model.save_weights)
         return {
             "file": name,
             "epoch": held.epoch,
@@ -118,10 +145,21 @@ class BestModels:
             "sha256": _digest(self._folder / name),
         }
 
-    def _ranked(self, held: dict[int, _Held]) -> list[int]:
-        """Trial numbers, best first; of equals the earlier trial."""
-        sign = -1 if self._direction == "maximize" else 1
-        return sorted(held, key=lambda n: (sign * held[n].value, n))
+    def _put(self, name: str, write: Callable[[Path], None]) -> str:
+        temporary = self._folder / f".{os.getpid()}-{name}"
+        try:
+            write(temporary)
+            os.replace(temporary, self._folder / name)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return name
+
+    def _values(self) -> list[tuple[int, float]]:
+        return [(number, held.value) for number, held in self._complete.items()]
+
+    def _rank(self, number: int, value: float) -> tuple[float, int]:
+        """Sorts the best first; of equals the earlier trial, as the study does."""
+        return (-value if self._direction == "maximize" else value, number)
 
 
 def apply_weights(model: Any, weights: Weights) -> None:
@@ -138,15 +176,20 @@ def apply_weights(model: Any, weights: Weights) -> None:
 def _read_manifest(folder: Path) -> dict[int, dict[str, Any]]:
     try:
         data = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError):
+        return {int(number): entry for number, entry in data.items() if _is_ours(entry)}
+    except (OSError, ValueError, AttributeError):  # none, or a damaged one
         return {}
-    entries: dict[int, dict[str, Any]] = {}
-    for number, entry in data.items():
-        # Only names we could have written: a manifest from elsewhere must not point out of the folder.
-        name = str(entry.get("file", ""))
-        if name == Path(name).name and name.endswith(".keras") and np.isfinite(entry["value"]):
-            entries[int(number)] = entry
-    return entries
+
+
+def _is_ours(entry: Any) -> bool:
+    """Whether an entry has all we write, and a name that does not point out of the folder."""
+    try:
+        name, value = str(entry["file"]), float(entry["value"])
+        complete = int(entry["epoch"]) > 0 and isinstance(entry["sha256"], str)
+    except (KeyError, TypeError, ValueError):
+        return False
+    plain = name == Path(name).name and not name.startswith(".")
+    return complete and plain and name.endswith((_MODEL, _WEIGHTS)) and math.isfinite(value)
 
 
 def _digest(path: Path) -> str:

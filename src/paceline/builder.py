@@ -1,4 +1,4 @@
-"""Building a trial's model: the user's ``build(hp)`` under the trial's seed, and what must be true of it."""
+"""Building a trial's model: the user's ``build(hp)`` under the trial's seed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from paceline.data import ArrayData
-from paceline.errors import BuildError, DataError, UsageError
+from paceline.errors import BuildError, UsageError
 from paceline.program import keras_private
 from paceline.search_space import HyperParameters
 
@@ -20,7 +19,8 @@ class Builder:
     """Calls the user's build function.
 
     Args:
-        build: ``build(hp) -> compiled keras.Model``, or an object with such a method (``HyperModel``).
+        build: ``build(hp) -> compiled keras.Model``, or an object with such a method
+            (``HyperModel``).
 
     Raises:
         UsageError: It is neither, or a ``HyperModel`` that also trains by itself.
@@ -30,19 +30,24 @@ class Builder:
         method = getattr(build, "build", None)
         if isinstance(build, keras.Model):
             raise UsageError(
-                "build: a keras.Model was given; pass a function build(hp) that makes and compiles one."
+                "build: a keras.Model was given; pass a function build(hp) that makes and compiles "
+                "one."
             )
+        if isinstance(build, type) and callable(method):
+            raise UsageError(f"build: {build.__name__} is a class; pass an object of it.")
         if callable(method):
             if _overrides_fit(build):
                 raise UsageError(
-                    f"build: {type(build).__name__} has its own fit(); only HyperModel.build is used here. "
-                    "Move what fit() does into build(hp), or train with keras_tuner."
+                    f"build: {type(build).__name__} has its own fit(); only its build(hp) is used "
+                    "here. Move what fit() does into build(hp), or train with keras_tuner."
                 )
             self._call: Callable[[Any], Any] = method
         elif callable(build):
             self._call = build
         else:
-            raise UsageError(f"build: {build!r} is not a function build(hp) that returns a model.")
+            raise UsageError(
+                f"build: {build!r} is not a function; pass build(hp) that returns a compiled model."
+            )
 
     def __call__(self, hp: HyperParameters, seed: int) -> Any:
         """The compiled model for ``hp``, its weights drawn from ``seed``.
@@ -55,49 +60,15 @@ class Builder:
             model = self._call(hp)
         if not isinstance(model, keras.Model):
             raise BuildError(
-                f"build(hp) returned {type(model).__name__}, not a keras.Model; end it with 'return model'."
+                f"build(hp) returned {type(model).__name__}, not a keras.Model; end it with "
+                "'return model'."
             )
         if not model.compiled:
             raise BuildError(
-                "build(hp) returned a model that is not compiled; call model.compile(optimizer=..., "
-                "loss=..., metrics=[...]) before returning it."
+                "build(hp) returned a model that is not compiled; call model.compile(optimizer=, "
+                "loss=, metrics=) before returning it."
             )
         return model
-
-
-def metric_names(model: Any, data: ArrayData, batch_size: int) -> list[str]:
-    """The names of the logs of an epoch of training, in the order the model was compiled with."""
-    keras_private.symbolic_build(model, data.batch_shapes(min(batch_size, data.n)))
-    return [str(name) for name in model.get_metrics_result()]
-
-
-def check_labels(model: Any, data: ArrayData, what: str) -> None:
-    """Checks integer labels against the number of classes: JAX would train on silently.
-
-    Raises:
-        DataError: A label is negative or not below the size of the model's last axis.
-    """
-    if (
-        len(data.inputs) < 2
-        or not isinstance(data.inputs[1], np.ndarray)
-        or not _is_sparse(model.loss)
-    ):
-        return
-    shape = getattr(model, "output_shape", None)
-    y = data.inputs[1]
-    if (
-        not isinstance(shape, tuple)
-        or not shape
-        or not isinstance(shape[-1], int)
-        or y.dtype.kind not in "iu"
-    ):
-        return
-    low, high, classes = int(y.min()), int(y.max()), shape[-1]
-    if low < 0 or high >= classes:
-        raise DataError(
-            f"{what}: labels go from {low} to {high}, but the model has {classes} outputs, for labels 0 to "
-            f"{classes - 1}; give the last layer {max(high + 1, classes)} units or renumber the labels."
-        )
 
 
 @contextmanager
@@ -110,11 +81,6 @@ def random_state_kept() -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy_state)
-
-
-def _is_sparse(loss: Any) -> bool:
-    name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
-    return str(name).lower().replace("_", "") == "sparsecategoricalcrossentropy"
 
 
 def _overrides_fit(hypermodel: Any) -> bool:

@@ -28,7 +28,8 @@ class ArrayData:
     """A data set in host memory.
 
     Attributes:
-        inputs: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, NumPy arrays, floats in Keras' floatx.
+        inputs: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, NumPy arrays, floats in Keras'
+            floatx.
         n: Number of examples.
     """
 
@@ -81,8 +82,8 @@ def prepare(
     if class_weight is not None:
         if sample_weight is not None:
             raise DataError(
-                "class_weight and sample_weight were both given; Keras takes one of them: multiply the "
-                "class weights into sample_weight."
+                "class_weight and sample_weight were both given; Keras takes one of them: multiply "
+                "the class weights into sample_weight."
             )
         sample_weight = _class_weights(y, class_weight)
     elif sample_weight is not None:
@@ -101,7 +102,7 @@ def prepare(
 
 
 def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
-    """The last ``fraction`` of the examples becomes validation data, as ``validation_split`` in Keras.
+    """The last ``fraction`` of the examples becomes validation data, as Keras splits.
 
     Raises:
         DataError: The fraction is not inside (0, 1), or one part would be empty.
@@ -111,8 +112,8 @@ def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
     at = math.floor(data.n * (1.0 - fraction))
     if at in (0, data.n):
         raise DataError(
-            f"validation_split: {fraction} of {data.n} examples leaves one part empty; give more data or "
-            "another fraction."
+            f"validation_split: {fraction} of {data.n} examples leaves one part empty; give more "
+            "data or another fraction."
         )
     return data.slice(0, at), data.slice(at, data.n)
 
@@ -144,23 +145,34 @@ def epoch_order(seed: int, epoch: int, n: int, shuffle: bool) -> np.ndarray:
 
 
 def _arrays(value: Any, name: str, what: str) -> Any:
+    if isinstance(value, (list, tuple)) and not any(map(_is_array, jax.tree.leaves(value))):
+        numbers = _table(value)
+        if numbers is not None:
+            return _leaf(numbers, name, what)
     if isinstance(value, (list, tuple)):
-        if value and all(isinstance(v, (int, float)) for v in value):
-            return _leaf(np.asarray(value), name, what)
-        return type(value)(_arrays(v, name, what) for v in value)
+        parts = [_arrays(v, name, what) for v in value]
+        return parts if isinstance(value, list) else tuple(parts)
     if isinstance(value, Mapping):
         return {k: _arrays(v, name, what) for k, v in value.items()}
     return _leaf(value, name, what)
 
 
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "to_numpy") or (hasattr(value, "shape") and hasattr(value, "dtype"))
+
+
+def _table(value: Any) -> np.ndarray | None:
+    """Python numbers, nested or not, as one array; None when they are something else."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
 def _leaf(value: Any, name: str, what: str) -> np.ndarray:
-    if (
-        isinstance(value, (str, bytes))
-        or not hasattr(value, "shape")
-        or not hasattr(value, "dtype")
-    ):
-        if not hasattr(value, "to_numpy"):
-            raise NotArrays(f"{name} is a {type(value).__name__}")
+    if not _is_array(value):
+        raise NotArrays(f"{name} is a {type(value).__name__}")
     array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
     if array.dtype.kind in "OSU":
         raise NotArrays(f"{name} holds {array.dtype} values")
@@ -207,8 +219,9 @@ def _check_finite(name: str, part: Any, what: str) -> None:
         if len(bad):
             where = name + jax.tree_util.keystr(path)
             raise DataError(
-                f"{what}: {where} holds {len(bad)} values that are NaN or infinite, the first in example "
-                f"{int(bad[0][0])}; clean the data, or pass allow_nan=True when the model masks them."
+                f"{what}: {where} holds {len(bad)} values that are NaN or infinite, the first in "
+                f"example {int(bad[0][0])}; clean the data, or pass allow_nan=True when the model "
+                "masks them."
             )
 
 

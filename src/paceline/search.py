@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.best import BestModels
-from paceline.builder import Builder, check_labels
-from paceline.data import ArrayData
-from paceline.errors import BuildError, PacelineError, UsageError
+from paceline.builder import Builder
+from paceline.errors import BuildError, ObjectiveError, PacelineError
 from paceline.executor.base import EpochReport, Job
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor, Seconds
 from paceline.objective import Objective
+from paceline.probe import check_labels
 from paceline.program.canonical import Unpackable
 from paceline.progress import Progress
+from paceline.search_arguments import Arguments
 from paceline.search_space import HyperParameters
 from paceline.study import INTERRUPTED, BuildFailed, Draft, Study
 from paceline.trial import TrialState
@@ -36,6 +37,7 @@ class Running:
         epoch: Epochs trained.
         seconds: Its share of the time.
         plan, program: Where it trains.
+        not_packed: Why it trains in ``fit``; None in a pack.
     """
 
     epochs: int
@@ -43,25 +45,7 @@ class Running:
     seconds: float = 0.0
     plan: str | None = None
     program: str | None = None
-
-
-@dataclass
-class Arguments:
-    """What ``search`` was called with, checked.
-
-    Attributes:
-        data, validation: Arrays; data is None when only ``fit`` can read it.
-        epochs, batch_size: A number, or a function of hp.
-        n_trials: The study's total; None when only a timeout bounds the search.
-        timeout: Seconds, or None.
-    """
-
-    data: ArrayData | None
-    validation: ArrayData | None
-    epochs: int | Callable[[Any], int]
-    batch_size: int | None | Callable[[Any], int]
-    n_trials: int | None
-    timeout: float | None
+    not_packed: str | None = None
 
 
 class Search:
@@ -79,20 +63,22 @@ class Search:
         fit: FitExecutor,
         progress: Callable[[Progress], None] | None,
         notes: Callable[[str], None],
-        why_fit: str | None,
     ) -> None:
         self._builder, self._study, self._objective = builder, study, objective
         self._best, self._arguments = best, arguments
         self._packs, self._fit = packs, fit
         self._progress, self._note = progress, notes
-        self._why_fit = why_fit
         self._running: dict[int, Running] = {}
         # Trials that a dead process left under way do not count: they are tried again.
         counted = [t for t in study.trials if t.error != INTERRUPTED and t.state != "running"]
         self._counts = Counter(trial.state for trial in counted)
-        self._failures = 0
+        # In a row: builds (and traces) that failed, by the order of asking; and trials that failed
+        # in training, by the order of ending.
+        self._builds_failed = self._trainings_failed = 0
+        self._completed = 0
         self._cause: BaseException | None = None
-        self._over = False
+        self._failure: BaseException | None = None
+        self._over = self._stopped = False
         self._noted: set[str] = set()
         self._began = time.perf_counter()
         self._trial_epochs = 0
@@ -100,7 +86,7 @@ class Search:
         self._shown = 0.0
         self.build_seconds = 0.0
 
-    # -- the loop ------------------------------------------------------------------------------------------
+    # -- the loop ----------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Searches until the study has its trials, the space is exhausted or the time is up.
@@ -108,40 +94,61 @@ class Search:
         Raises:
             BuildError: Trials failed several times in a row; the message holds the cause.
         """
-        while True:
-            while self._hungry() and self._ask():
+        try:
+            while self._go_on():
                 pass
-            if self._cause is not None:
-                raise BuildError(
-                    f"{FAILURES_IN_A_ROW} trials failed in a row; the last one: {self._cause}"
-                ) from self._cause
-            if self._timed_out():
-                self._say_stopped()
-                return
-            if self._packs is not None and self._packs.busy:
-                self._packs.advance(self._report, self._ahead)
-            elif self._fit.busy:
-                self._advance_fit()
-            else:
-                return
+        except KeyboardInterrupt:
+            self._say_stopped("interrupted")
+            raise
+
+    def _go_on(self) -> bool:
+        """One round: asks for trials, trains for an epoch; False at the end of the search."""
+        while self._hungry() and self._ask():
+            pass
+        if self._timed_out():
+            self._say_stopped("stopped by the timeout")
+            return False
+        if self._packs is not None and self._packs.busy:
+            self._packs.advance(self._report, self._ahead)
+        elif self._fit.busy:
+            self._advance_fit()
+        else:
+            self._raise_cause()
+            return False
+        if self._trainings_failed >= FAILURES_IN_A_ROW and not self._healthy():
+            self._cause = self._failure
+            self._raise_cause()
+        return True
+
+    def _healthy(self) -> bool:
+        """Whether some trial trains well: then others may fail as they like."""
+        return any(running.epoch > 0 for running in self._running.values())
+
+    def _raise_cause(self) -> None:
+        cause, text = self._cause, f"{FAILURES_IN_A_ROW} trials failed in a row; the last one"
+        if cause is None and self._over and not self._completed:
+            cause, text = self._failure, "every trial of this search failed; the last one"
+        if cause is not None:
+            raise BuildError(f"{text}: {_describe(cause)}") from cause
 
     @property
     def n_counted(self) -> int:
         """Trials that count for ``n_trials``: ended, failed ones included, or under way."""
         return self._counts.total() + len(self._running)
 
-    def _say_stopped(self) -> None:
+    def _say_stopped(self, how: str) -> None:
         if self._running:
-            self._note(
-                f"stopped by the timeout with {len(self._running)} trials under way; the next search of this "
-                "study tries them again"
+            how += (
+                f" with {len(self._running)} trials under way; the next search of this study tries "
+                "them again"
             )
+        self._note(how)
 
     def _timed_out(self) -> bool:
         limit = self._arguments.timeout
         return limit is not None and time.perf_counter() - self._began > limit
 
-    # -- asking -----------------------------------------------------------------------------------------------
+    # -- asking ------------------------------------------------------------------------------------
 
     def _hungry(self) -> bool:
         return self._packs is None or self._packs.hungry or not self._packs.busy
@@ -159,12 +166,13 @@ class Search:
             return False
         if limit is not None and self.n_counted >= limit:
             return False
-        if self._packs is None and self._fit.busy:
+        # Those for fit are trained one by one: no more of them than may wait.
+        if self._fit.waiting >= (self._packs.max_slots if self._packs and self._packs.busy else 1):
             return False
         return study.max_open is None or len(self._running) < study.max_open
 
     def _ask(self) -> bool:
-        """Asks for one trial, builds it and hands it to an executor; False when there is none to ask."""
+        """Asks for one trial, builds it and hands it to an executor; False when there is none."""
         if not self._may_ask():
             return False
         if self._trial_epochs == 0 and not (self._packs and self._packs.compiling):
@@ -172,7 +180,9 @@ class Search:
         try:
             proposal = self._study.propose(self._build)
         except BuildFailed as failed:
-            self._build_failed(failed)
+            number = self._study.accept(failed.draft, failed.hp)
+            self._running[number] = Running(0)
+            self._build_failed(number, failed.cause)
             return True
         if proposal is None:
             self._over = True
@@ -196,15 +206,10 @@ class Search:
         began = time.perf_counter()
         try:
             model = self._builder(hp, draft.seed)
-            epochs = number_of(self._arguments.epochs, hp, "epochs")
-            batch_size = number_of(self._arguments.batch_size or 32, hp, "batch_size")
-            data = self._arguments.data
-            if data is not None:
-                if batch_size > data.n:
-                    raise UsageError(
-                        f"batch_size: {batch_size} is above the {data.n} training examples."
-                    )
-                check_labels(model, data, "training data")
+            epochs = self._arguments.epochs_for(hp)
+            batch_size = self._arguments.batch_size_for(hp)
+            if self._arguments.data is not None:
+                check_labels(model, self._arguments.data, "training data")
         finally:
             self.build_seconds += time.perf_counter() - began
         return model, epochs, batch_size
@@ -214,8 +219,9 @@ class Search:
 
     def _submit(self, job: Job) -> None:
         if self._packs is None:
-            self._say_once(f"trials run in keras' own fit, one at a time: {self._why_fit}")
-            self._fit.submit(job)
+            why = self._arguments.why_fit or "they are no arrays"
+            self._say_once(f"trials run in Keras' own fit, one at a time: {why}")
+            self._submit_to_fit(job, why)
             return
         packs = self._packs
         limit = self._arguments.n_trials
@@ -228,42 +234,45 @@ class Search:
         try:
             packs.submit(job)
         except Unpackable as why:
-            self._note(f"trial {job.number} runs in keras' own fit: {why}")
-            self._fit.submit(job)
+            self._say_once(
+                f"trial {job.number} and its like run in Keras' own fit, one at a time: {why}",
+                str(why),
+            )
+            self._submit_to_fit(job, str(why))
         except Exception as error:  # the user's train_step may raise anything while it is traced
-            self._trial_failed(job.number, error)
+            self._build_failed(job.number, error)
+            return
+        self._builds_failed = 0
 
-    def _build_failed(self, failed: BuildFailed) -> None:
-        if isinstance(failed.cause, KeyboardInterrupt):
-            raise failed.cause
-        number = self._study.accept(failed.draft, failed.hp)
-        self._running[number] = Running(0)
-        self._trial_failed(number, failed.cause)
+    def _submit_to_fit(self, job: Job, why: str) -> None:
+        self._running[job.number].not_packed = why
+        self._fit.submit(job)
 
-    # -- what comes back --------------------------------------------------------------------------------------
+    # -- what comes back ---------------------------------------------------------------------------
 
     def _advance_fit(self) -> None:
         number = self._fit.next_number
         try:
             self._fit.advance(self._report, lambda: False)
-        except KeyboardInterrupt:
+        except ObjectiveError:
             raise
         except Exception as error:  # whatever the user's model raises ends this trial only
-            self._trial_failed(number, error)
+            if number in self._running:
+                self._training_failed(number, error)
             return
-        if number in self._running:
+        if number in self._running and not self._stopped:
             if self._running[number].epoch:  # a callback of the user's stopped it early
                 self._complete(number)
             else:
-                self._trial_failed(number, RuntimeError("fit ended without an epoch"))
+                self._training_failed(number, RuntimeError("fit ended without an epoch"))
 
     def _report(self, report: EpochReport) -> bool:
-        running = self._running[report.number]
-        value = report.logs.get(self._objective.name)
-        if value is None:
-            raise PacelineError(
-                f"objective: {self._objective.name!r} is not among this epoch's logs: "
-                f"{', '.join(report.logs)}."
+        running, logs = self._running[report.number], report.logs
+        value = logs.get(self._objective.name)
+        if value is None and not self._arguments.fit.get("validation_freq"):
+            raise ObjectiveError(
+                f'objective "{self._objective.name}" is no metric of this model; an epoch has: '
+                f"{', '.join(logs)}."
             )
         self._trial_epochs += 1
         running.seconds += report.seconds
@@ -271,40 +280,44 @@ class Search:
         running.plan, running.program = report.plan, report.program
         trial = self._study.trial(report.number)
         before = trial.value
-        self._study.report(report.number, report.epoch, report.logs, value)
-        loss = report.logs.get("loss", 0.0)
-        if not (math.isfinite(value) and math.isfinite(loss)):
-            name = "loss" if not math.isfinite(loss) else self._objective.name
-            self._trial_failed(
-                report.number,
-                FloatingPointError(
-                    f"{name} is {report.logs[name]} at epoch {report.epoch} with {trial.hparams}"
-                ),
-            )
-            return False
-        if self._objective.better(value, before):
+        self._study.report(report.number, report.epoch, logs, value)
+        for name, number in (("loss", logs.get("loss")), (self._objective.name, value)):
+            if number is not None and not math.isfinite(number):
+                text = f"{name} is {number} in epoch {report.epoch}, with {trial.hparams}"
+                self._training_failed(report.number, FloatingPointError(text))
+                return False
+        if value is not None and self._objective.better(value, before):
             self._best.offer(report.number, report.epoch, value, report.weights)
         self._show("training")
         if report.epoch >= running.epochs:
             self._complete(report.number)
+        elif self._timed_out():
+            self._stopped = True
+            return False
         return report.number in self._running
 
     def _complete(self, number: int) -> None:
-        self._failures = 0
+        self._trainings_failed = 0
+        self._completed += 1
+        self._best.complete(number)
         self._finish(number, "complete")
 
+    def _build_failed(self, number: int, error: BaseException) -> None:
+        self._builds_failed += 1
+        self._trial_failed(number, error)
+        if self._builds_failed >= FAILURES_IN_A_ROW:
+            self._cause = error
+
+    def _training_failed(self, number: int, error: BaseException) -> None:
+        self._trainings_failed += 1
+        self._trial_failed(number, error)
+
     def _trial_failed(self, number: int, error: BaseException) -> None:
-        text = (
-            f"{type(error).__name__}: {error}"
-            if not isinstance(error, PacelineError)
-            else str(error)
-        )
+        text = _describe(error)
+        self._failure = error
         self._note(f"trial {number} failed: {text}")
         self._best.drop(number)
         self._finish(number, "failed", error=text)
-        self._failures += 1
-        if self._failures >= FAILURES_IN_A_ROW:
-            self._cause = error
 
     def _finish(self, number: int, state: TrialState, **attrs: Any) -> None:
         running = self._running.pop(number)
@@ -316,15 +329,16 @@ class Search:
                 "seconds": round(running.seconds, 6),
                 "program": running.program,
                 "plan": running.plan,
+                **({"not_packed": running.not_packed} if running.not_packed else {}),
                 **attrs,
             },
         )
 
-    # -- what people see -----------------------------------------------------------------------------------------
+    # -- what people see ---------------------------------------------------------------------------
 
-    def _say_once(self, text: str) -> None:
-        if text not in self._noted:
-            self._noted.add(text)
+    def _say_once(self, text: str, key: str | None = None) -> None:
+        if (key or text) not in self._noted:
+            self._noted.add(key or text)
             self._note(text)
 
     def _show(self, phase: str, *, force: bool = False) -> None:
@@ -415,13 +429,8 @@ class Search:
         }
 
 
-def number_of(value: Any, hp: HyperParameters, name: str) -> int:
-    """A number given to ``search``, or the function of hp that was given instead.
-
-    Raises:
-        UsageError: It is not a positive whole number.
-    """
-    number = value(hp) if callable(value) else value
-    if isinstance(number, bool) or not float(number).is_integer() or number < 1:
-        raise UsageError(f"{name}: {number!r} is not a positive whole number.")
-    return int(number)
+def _describe(error: BaseException) -> str:
+    """An error as one sentence; ours say all themselves."""
+    if isinstance(error, (PacelineError, FloatingPointError)):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""What the tuner hands to an executor, and what it hears back: plain records, no Optuna in sight."""
+"""What the tuner hands to an executor, and what it hears back: plain records, no Optuna."""
 
 from __future__ import annotations
 
@@ -81,6 +81,7 @@ class Executor(Protocol):
 
         Args:
             report: Told about each epoch of each trial; called in this thread.
-            meanwhile: Useful work for this thread while the device is busy; False when there is none.
+            meanwhile: Useful work for this thread while the device is busy; False when there is
+                none.
         """
         ...

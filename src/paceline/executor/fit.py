@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -17,17 +18,21 @@ class FitExecutor:
     """Trains each trial with ``model.fit``: any Keras model, any data, any Keras backend.
 
     Args:
-        arguments: What ``fit`` gets besides batch size, epochs and callbacks, as the user gave it.
+        arguments: What ``fit`` gets besides batch size and epochs. Every trial has copies of its
+            own of the callbacks, which keep state.
+        batched: Whether ``fit`` is told the batch size; a data set has its own.
     """
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, arguments: Mapping[str, Any], *, batched: bool = True) -> None:
         self._arguments = dict(arguments)
+        self._callbacks = self._arguments.pop("callbacks", None) or []
+        self._batched = batched
         self._queue: deque[Job] = deque()
         self.seconds = 0.0
         self.used = False
 
     def submit(self, job: Job) -> None:
-        """Queues a trial; its model is built again when its turn comes, so that seeds are as alone."""
+        """Queues a trial; its model is built again in its turn, so that seeds are as alone."""
         job.model = None
         self._queue.append(job)
 
@@ -35,6 +40,11 @@ class FitExecutor:
     def busy(self) -> bool:
         """Whether any trial is waiting."""
         return bool(self._queue)
+
+    @property
+    def waiting(self) -> int:
+        """Trials whose turn has not come."""
+        return len(self._queue)
 
     @property
     def next_number(self) -> int:
@@ -46,27 +56,32 @@ class FitExecutor:
         job = self._queue.popleft()
         self.used = True
         began = time.perf_counter()
-        model = job.rebuild()
-        arguments = dict(self._arguments)
-        callbacks = [*(arguments.pop("callbacks", None) or []), _Reporter(job, report)]
-        if arguments.pop("_batched", True):
-            arguments["batch_size"] = job.batch_size
-        model.fit(**arguments, epochs=job.epochs, callbacks=callbacks, verbose=0)
-        self.seconds += time.perf_counter() - began
+        try:
+            model = job.rebuild()
+            arguments = dict(self._arguments)
+            if self._batched:
+                arguments["batch_size"] = job.batch_size
+            # Ours is last: it reports what the user's have made of the logs and of the weights.
+            callbacks = [*copy.deepcopy(self._callbacks), _Reporter(job, report)]
+            model.fit(**arguments, epochs=job.epochs, callbacks=callbacks, verbose=0)
+        finally:
+            self.seconds += time.perf_counter() - began
 
 
 class _Reporter(keras.callbacks.Callback):
     def __init__(self, job: Job, report: Report) -> None:
         super().__init__()
         self._job, self._report = job, report
+        self._epochs = 0  # those of this call: ``initial_epoch`` may be above 0
         self._last = time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         now = time.perf_counter()
+        self._epochs += 1
         go_on = self._report(
             EpochReport(
                 number=self._job.number,
-                epoch=epoch + 1,
+                epoch=self._epochs,
                 logs={name: float(value) for name, value in (logs or {}).items()},
                 seconds=now - self._last,
                 program=None,
@@ -75,11 +90,12 @@ class _Reporter(keras.callbacks.Callback):
             )
         )
         self._last = time.perf_counter()
-        if not go_on:
+        if not go_on and self.model is not None:
             self.model.stop_training = True
 
     def _weights(self) -> Weights:
         def values(variables: list[Any]) -> list[np.ndarray]:
             return [np.array(keras.ops.convert_to_numpy(v)) for v in variables]
 
+        assert self.model is not None
         return values(self.model.trainable_variables), values(self.model.non_trainable_variables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from paceline.plan import Program, Workload
 from paceline.program import trace
 from paceline.program.canonical import Canonical, Constant
 from paceline.program.group import Role
-from paceline.program.recipe import Learned, Recipe, recipe_of
+from paceline.program.learned import Library
+from paceline.program.recipe import Recipe, recipe_of
 from paceline.program.trace import State, Step
 
 
@@ -30,7 +32,8 @@ class Group:
         metrics: The metric variables at the start of an epoch.
         rng_differs: Its random numbers would be others under ``vmap``.
         convolves: Its training step holds a convolution.
-        n_seen: Trials taken in so far.
+        n_seen: Models whose constants are known, trials or not.
+        n_trials: Trials taken in so far.
         queue: Trials without a slot.
         program: Compiled for its packs; None before the first.
         packs: One per lane, while there are trials.
@@ -45,6 +48,7 @@ class Group:
     rng_differs: bool
     convolves: bool
     n_seen: int = 0
+    n_trials: int = 0
     queue: deque[Rider] = field(default_factory=deque)
     program: Program | None = None
     packs: list[Pack] = field(default_factory=list)
@@ -58,6 +62,24 @@ class Group:
     def live(self) -> int:
         """Trials in slots."""
         return sum(len(pack.live) for pack in self.packs)
+
+    def note(self, train: Sequence[Constant], test: Sequence[Constant] | None = None) -> None:
+        """Notes the constants of a model.
+
+        Raises:
+            Unpackable: A number differs both between models and between batch sizes.
+        """
+        self.train.admit(train)
+        if self.test is not None and test is not None:
+            self.test.admit(test)
+        self.n_seen += 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one trial's variables."""
+        return sum(
+            math.prod(a.shape) * a.dtype.itemsize for part in self.state.lists() for a in part
+        )
 
     @property
     def active(self) -> bool:
@@ -80,12 +102,12 @@ class Intake:
         self._data, self._validation = data, validation
         self._validation_batch_size = validation_batch_size
         self._by_key: dict[tuple[Any, ...], Group] = {}
-        self._learned: dict[tuple[str, int], Learned] = {}
+        self._library = Library()
 
     @property
     def groups(self) -> list[Group]:
-        """All groups, in the order they were met."""
-        return list(self._by_key.values())
+        """All groups that trials have joined, in the order they were met."""
+        return [group for group in self._by_key.values() if group.n_trials]
 
     def take(self, job: Job) -> Group:
         """Queues a trial in its group.
@@ -98,13 +120,26 @@ class Intake:
         group = None if recipe is None else self._recognise(job, recipe)
         return group or self._trace(job, recipe)
 
+    def study(self, model: Any, batch_size: int) -> None:
+        """Learns from a model that is not to be trained how the constants of its kind follow.
+
+        Raises:
+            Unpackable: It cannot be packed.
+        """
+        trace.check_packable(model)
+        recipe = recipe_of(model)
+        if recipe is not None:
+            key, _, steps = self._steps(model, batch_size, recipe)
+            self._library.add((recipe.structure, batch_size), key, recipe.numbers, steps)
+            self._by_key[key].note(*steps)
+
     def _recognise(self, job: Job, recipe: Recipe) -> Group | None:
         """Queues a trial whose constants follow from its configuration; None: it must be traced."""
-        learned = self._learned.get((recipe.structure, job.batch_size))
-        steps = learned.predict(recipe.numbers) if learned else None
-        if learned is None or steps is None:
+        found = self._library.predict((recipe.structure, job.batch_size), recipe.numbers)
+        if found is None:
             return None
-        group = self._by_key[learned.group]
+        key, steps = found
+        group = self._by_key[key]
         state = None
         if job.model.built:
             state = trace.quick_state(job.model, group.state, group.metrics)
@@ -115,7 +150,18 @@ class Intake:
         return group
 
     def _trace(self, job: Job, recipe: Recipe | None) -> Group:
-        model, work = job.model, self._workload(job.batch_size)
+        key, state, steps = self._steps(job.model, job.batch_size, recipe)
+        group = self._by_key[key]
+        _queue(group, job, state, *steps)
+        if recipe is not None:
+            self._library.add((recipe.structure, job.batch_size), key, recipe.numbers, steps)
+        return group
+
+    def _steps(
+        self, model: Any, batch_size: int, recipe: Recipe | None
+    ) -> tuple[tuple[Any, ...], State, list[tuple[Constant, ...]]]:
+        """A traced model's group (made when it is new), its state and its steps' constants."""
+        work = self._workload(batch_size)
         batch = work.train.batch_shapes(work.batch_size)
         state = trace.build_state(model, batch)
         train, test = trace.trace_train(model, state, batch), None
@@ -130,23 +176,17 @@ class Intake:
         )
         group = self._by_key.get(key)
         if group is None:
-            group = self._by_key[key] = _new_group(key, model, state, work, train, test)
-        elif group.n_seen == 1:
+            self._by_key[key] = _new_group(key, model, state, work, train, test)
+        elif group.n_seen == 1 and recipe is None:
             # The second trial's smaller batch is traced too: its constants must follow the full one's.
+            # In Keras' own classes no number mixes a hyperparameter with the batch size.
             tails = _tails(model, state, work)
             for role, step, tail in zip(
                 (group.train, group.test), (train, test), tails, strict=True
             ):
                 if role is not None and step is not None and tail is not None:
                     role.verify_tail(step.canonical.constants, tail)
-        steps = [step.canonical.constants for step in (train, test) if step is not None]
-        _queue(group, job, state, *steps)
-        if recipe is not None:
-            known = (recipe.structure, job.batch_size)
-            learned = self._learned.setdefault(known, Learned(group=key))
-            if learned.group == key:
-                learned.add(recipe.numbers, steps)
-        return group
+        return key, state, [s.canonical.constants for s in (train, test) if s is not None]
 
     def _workload(self, batch_size: int) -> Workload:
         validation = self._validation
@@ -193,8 +233,6 @@ def _queue(
     train: Sequence[Constant],
     test: Sequence[Constant] | None = None,
 ) -> None:
-    group.train.admit(train)
-    if group.test is not None and test is not None:
-        group.test.admit(test)
-    group.n_seen += 1
+    group.note(train, test)
+    group.n_trials += 1
     group.queue.append(Rider(job.number, job.seed, job.epochs, state, train, test))

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 
+from paceline.collector import Dropped
 from paceline.data import ArrayData
 from paceline.executor.base import EpochReport, Job, Report
 from paceline.executor.intake import Group, Intake
@@ -83,9 +84,11 @@ class LocalExecutor:
         self._on_device: tuple[Any, Any] | None = None
         self._pool = ThreadPoolExecutor(self._lanes, thread_name_prefix="paceline-lane")
         self._programs: list[Program] = []
+        self._dropped = Dropped()
         self.seconds = Seconds()
         self.expected = 1  # trials still to come, those waiting included; the tuner keeps it
         self.plans: set[str] = set()
+        self.uniform = False  # the space has no choice that could make another program
         self.compiling = False  # nothing can train until a program is compiled
 
     # -- taking trials in ------------------------------------------------------------------------
@@ -98,9 +101,22 @@ class LocalExecutor:
         """
         began = time.perf_counter()
         group = self._intake.take(job)
+        job.model = None
+        self._dropped.add(group.nbytes)
         self.seconds.trace += time.perf_counter() - began
-        if group.program is None and group.n_seen == _SURE and len(self._intake.groups) == 1:
+        sure = group.n_seen >= _SURE and (self.uniform or group.n_trials >= _SURE)
+        if group.program is None and sure and len(self._intake.groups) == 1:
             self._compile(group, max(self.expected, len(group.queue)))
+
+    def study(self, model: Any, batch_size: int) -> None:
+        """Learns from a model that is not to be trained, to trace fewer of those that are.
+
+        Raises:
+            Unpackable: It cannot be packed.
+        """
+        began = time.perf_counter()
+        self._intake.study(model, batch_size)
+        self.seconds.trace += time.perf_counter() - began
 
     @property
     def max_slots(self) -> int:

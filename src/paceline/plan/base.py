@@ -11,7 +11,7 @@ Notation, here and in the plans
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ from paceline.data import ArrayData
 from paceline.program.canonical import lift
 from paceline.program.compiling import Executable
 from paceline.program.group import Role
-from paceline.program.trace import State
+from paceline.program.trace import State, Step
 
 Arrays = list[Any]
 
@@ -130,12 +130,24 @@ class Batch:
 
 def batches(role: Role, n: int, size: int) -> list[Batch]:
     """The full batch, and the last smaller one where N is no multiple of B."""
-    found = [Batch(lift(role.full.closed, role.lifted), tuple(range(len(role.lifted))), size)]
+    found = [Batch(_lazily(role.full, role.lifted), tuple(range(len(role.lifted))), size)]
     if role.tail is not None:
         indices = role.tail_lifted
         positions = tuple(role.lifted.index(i) for i in indices)
-        found.append(Batch(lift(role.tail.closed, indices), positions, n % size))
+        found.append(Batch(_lazily(role.tail, indices), positions, n % size))
     return found
+
+
+def _lazily(step: Step, indices: tuple[int, ...]) -> Callable[..., list[Any]]:
+    """The lifted step, made when it is first traced: a program found on disk never needs it."""
+    made: list[Callable[..., list[Any]]] = []
+
+    def run(*args: Any) -> list[Any]:
+        if not made:
+            made.append(lift(step.closed, indices))
+        return made[0](*args)
+
+    return run
 
 
 def take(data: Any, index: Any) -> Any:

@@ -27,6 +27,7 @@ from paceline.plan.base import (
 )
 from paceline.program.compiling import Executable, compile_in_background
 from paceline.program.group import Role
+from paceline.program.modules import key_of
 from paceline.program.trace import State
 
 
@@ -63,9 +64,13 @@ class SequentialProgram:
         else:
             arguments = (*one, lifted_shapes(train), data_shapes(work.train))
             for batch in batches(train, work.train.n, work.batch_size):
-                function, index = _train_step(batch), index_shape(batch.size)
+                with_index = (*arguments, index_shape(batch.size))
                 future = compile_in_background(
-                    function, (*arguments, index), donate=(0, 1, 2), quick=quick
+                    _train_step(batch),
+                    with_index,
+                    donate=(0, 1, 2),
+                    quick=quick,
+                    key=key_of("sequential train", [train], batch.size, with_index),
                 )
                 self._train.append((future, batch.size))
         if test is not None and work.validation is not None:
@@ -75,7 +80,8 @@ class SequentialProgram:
             data = data_shapes(work.validation)
             arguments = (one[0], one[1], one[3], lifted_shapes(test), data, index_shape())
             for batch in batches(test, work.validation.n, work.validation_batch_size):
-                future = compile_in_background(_test_step(batch), arguments, quick=quick)
+                key = key_of("sequential test", [test], batch.size, arguments)
+                future = compile_in_background(_test_step(batch), arguments, quick=quick, key=key)
                 self._test.append((future, batch.size))
 
     def roles(self) -> list[list[Executable]]:

@@ -26,6 +26,7 @@ from paceline.plan.base import (
 )
 from paceline.program.compiling import Executable, compile_in_background
 from paceline.program.group import Role
+from paceline.program.modules import key_of
 from paceline.program.trace import State
 
 
@@ -67,12 +68,17 @@ class StackedProgram:
             full, *tail = batches(train, work.train.n, work.batch_size)
             n_logs = len(train.full.log_names)
             # The smaller batch is a program of its own, so that both compile at the same time.
-            functions = [_full_batches(full, n_logs), *(_last_batch(batch) for batch in tail)]
+            functions = [
+                _full_batches(full, 0 if tail else n_logs),
+                *(_last_batch(batch) for batch in tail),
+            ]
             extra = [(order, index_shape()), *((order,) for _ in tail)]
-            for function, arguments in zip(functions, extra, strict=True):
+            for i, (function, others) in enumerate(zip(functions, extra, strict=True)):
+                arguments = (*many, *fixed, *others)
+                key = key_of(f"stacked train {i} of {len(functions)}", [train], arguments)
                 self._train.append(
                     compile_in_background(
-                        function, (*many, *fixed, *arguments), donate=(0, 1, 2), quick=quick
+                        function, arguments, donate=(0, 1, 2), quick=quick, key=key
                     )
                 )
         if test is not None and work.validation is not None:
@@ -81,11 +87,14 @@ class StackedProgram:
             else:
                 parts = batches(test, work.validation.n, work.validation_batch_size)
                 function = _validation_pass(parts, work.validation.n, len(test.full.log_names))
-                arguments = (many[0], many[1], many[3], lifted_shapes(test, n_slots))
+                arguments = (
+                    *(many[0], many[1], many[3]),
+                    lifted_shapes(test, n_slots),
+                    data_shapes(work.validation),
+                )
+                key = key_of("stacked test", [test], arguments)
                 self._test.append(
-                    compile_in_background(
-                        function, (*arguments, data_shapes(work.validation)), quick=quick
-                    )
+                    compile_in_background(function, arguments, quick=quick, key=key)
                 )
 
     def roles(self) -> list[list[Executable]]:
@@ -98,13 +107,11 @@ class StackedProgram:
 
     def place(self, states: Sequence[State]) -> list[Arrays]:
         """Stacks the variables of S trials on the device."""
-        return [
-            [
-                jnp.asarray(np.stack([np.asarray(a) for a in leaves]))
-                for leaves in zip(*parts, strict=True)
-            ]
+        stacked = [
+            [np.stack([np.asarray(a) for a in leaves]) for leaves in zip(*parts, strict=True)]
             for parts in zip(*(state.lists() for state in states), strict=True)
         ]
+        return jax.device_put(stacked)
 
     def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
         """Stacks each constant over the slots."""
@@ -116,6 +123,8 @@ class StackedProgram:
 
     def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
         """One slot's arrays, on the host."""
+        if jax.default_backend() == "cpu":  # host memory: a view and a copy, nothing to compile
+            return [np.array(np.asarray(a)[slot]) for a in part]
         return [np.array(a) for a in _take_row(part, np.int32(slot))]
 
     def train(
@@ -135,7 +144,13 @@ class StackedProgram:
 
 
 def _full_batches(batch: Batch, n_logs: int) -> Callable[..., Any]:
-    """All full batches of an epoch. Their number is an argument: the loop is not unrolled."""
+    """All full batches of an epoch. Their number is an argument: the loop is not unrolled.
+
+    Args:
+        batch: The step.
+        n_logs: L, or 0 where a smaller batch follows, whose logs are the epoch's: XLA then drops the
+            metrics' results from the loop.
+    """
 
     def epoch(
         trainable: Arrays,
@@ -149,7 +164,8 @@ def _full_batches(batch: Batch, n_logs: int) -> Callable[..., Any]:
     ) -> Any:
         def body(i: Any, carry: Any) -> Any:
             index = lax.dynamic_slice_in_dim(order, i * batch.size, batch.size, axis=1)
-            return _step_of_all(batch, lifted, carry[0], data, index)
+            parts, logs = _step_of_all(batch, lifted, carry[0], data, index)
+            return parts, logs[:, :n_logs]
 
         logs = jnp.zeros((order.shape[0], n_logs), jnp.result_type(float))
         parts = [trainable, non_trainable, optimizer, metrics]

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -35,8 +36,8 @@ class Constant:
     Attributes:
         value: The value, in the dtype the step uses it in; shape () for numbers.
         aval: Its abstract value (shape, dtype, weak type).
-        liftable: False inside primitives whose bodies we do not rewrite: there the value is part of the
-            fingerprint.
+        liftable: False inside primitives whose bodies we do not rewrite, and where vmap takes no value per
+            trial: there the value is part of the fingerprint.
     """
 
     value: np.ndarray
@@ -118,6 +119,14 @@ class _Walk:
             )
         return f"c{index}:{aval_text(aval)}", self._kept(value, aval, scope, index)
 
+    def _freeze(self, token: str) -> None:
+        """Makes a constant part of the fingerprint after all."""
+        if token.startswith("c"):
+            index = int(token[1 : token.index(":")])
+            constant = self.constants[index]
+            self.constants[index] = replace(constant, liftable=False)
+            self._write(f"z{index}:{_bytes_text(constant.value)}")
+
     def _kept(self, value: Any, aval: Any, scope: _Scope | None, index: int | None) -> Any:
         """The rewritten operand for a constant: a lifted input, an input for arrays, else a literal."""
         if scope is None:
@@ -171,6 +180,11 @@ class _Walk:
     ) -> None:
         name = eqn.primitive.name
         operands = [self.read(atom, env, scope) for atom in eqn.invars]
+        if name in _UNBATCHED:
+            for token, _ in operands:
+                self._freeze(token)
+        if name in _HARDWARE_RNG or any(jv.is_hardware_key(atom.aval) for atom in eqn.invars):
+            self.batched_rng_differs = True
         if name in jv.CALLS:
             inner, consts = jv.call_body(eqn.params)
             outs = self.body(inner, consts, operands, scope, emit)
@@ -213,6 +227,8 @@ class _Walk:
             value = params[key]
             if bodies and key in bodies:
                 continue
+            if key == "policy" and name in jv.REMAT:
+                continue  # a function: what to keep in memory, with no effect on numbers
             self._write(key)
             self._write(self._param_text(value))
         if not bodies:
@@ -272,13 +288,17 @@ class _Walk:
         ):
             return "(" + ",".join(self._param_text(v) for v in value) + ")"
         if type(value).__name__ == "PRNGImpl":
-            # Its repr holds addresses. Under vmap the hardware generators give other numbers.
-            if "threefry" not in str(value.name):
+            # Its repr holds addresses.
+            if not jv.is_threefry(value):
                 self.batched_rng_differs = True
             return f"rng:{value.name}:{tuple(value.key_shape)}"
         return canonical_text(value)
 
 
+#: They take their initial value from one trial: vmap has no rule for one per trial.
+_UNBATCHED = frozenset({"reduce", "reduce_window", "select_and_scatter"})
+#: Under vmap the hardware's generators give other numbers than for one trial.
+_HARDWARE_RNG = frozenset({"rng_bit_generator", "rng_uniform"})
 #: Higher-order primitives whose bodies we rewrite, and the parameters that hold those bodies.
 _BODIES = {"scan": ("jaxpr",), "while": ("cond_jaxpr", "body_jaxpr"), "cond": ("branches",)}
 
@@ -411,6 +431,8 @@ def lift(closed: Any, indices: Sequence[int]) -> Callable[..., list[Any]]:
 
 _AVALS: dict[Any, str] = {}
 _TEXTS: dict[tuple[type, Any], str] = {}
+#: An address, or an array that may be cut short.
+_VAGUE = re.compile(r" at 0x|\b[aA]rray\(")
 
 
 def aval_text(aval: Any) -> str:
@@ -455,8 +477,10 @@ def canonical_text(value: Any) -> str:
         cached = None
     if cached is not None:
         return cached
+    if isinstance(value, jax.Array):
+        return canonical_text(np.asarray(value))
     text = f"{type(value).__name__}:{value!r}"
-    if " at 0x" in text or "0x" in text and "object" in text:
+    if _VAGUE.search(text):
         raise Unpackable(
             f"its training step holds a {type(value).__name__} that cannot be compared between trials"
         )

@@ -18,7 +18,14 @@ from typing import Any
 
 import jax
 
+from paceline.program import modules
+
 _CACHE_BYTES = 2 * 2**30
+#: On a CPU: vectors as wide as it has, and copies left out of loops where XLA can prove them needless.
+_CPU = {
+    "xla_cpu_prefer_vector_width": "512",
+    "xla_cpu_copy_insertion_use_region_analysis": True,
+}
 _QUICK = {"xla_backend_optimization_level": "1"}
 _HIT = "/jax/compilation_cache/cache_hits"
 
@@ -78,6 +85,7 @@ def compile_in_background(
     donate: tuple[int, ...] = (),
     *,
     quick: bool = False,
+    key: str | None = None,
 ) -> Future[Executable]:
     """Lowers here (tracing hangs on the caller's context), compiles in another thread.
 
@@ -86,13 +94,16 @@ def compile_in_background(
         shapes: Its arguments, as shapes and dtypes.
         donate: Positions of arguments whose memory may be reused.
         quick: Compile for a short run: on CPU half of the time goes into LLVM's higher optimisation
-            levels, which make a step up to 12 % faster (docs/decisions/0003).
+            levels, which make a step a little faster (docs/decisions/0003).
+        key: From ``modules.key_of``, to find the lowered program on disk.
     """
     global _pool
     start = time.perf_counter()
-    lowered = jax.jit(function, donate_argnums=donate).lower(*shapes)
+    lowered = modules.lowered(function, shapes, donate, key)
     lowering = time.perf_counter() - start
-    options = _QUICK if quick and jax.default_backend() == "cpu" else None
+    options = None
+    if jax.default_backend() == "cpu":
+        options = _CPU | _QUICK if quick else _CPU
     with _lock:
         if _pool is None:
             _pool = ThreadPoolExecutor(2, thread_name_prefix="paceline-compile")
@@ -100,7 +111,13 @@ def compile_in_background(
     def work() -> Executable:
         began = time.perf_counter()
         _current.hit = False
-        compiled = lowered.compile(compiler_options=options)
+        try:
+            compiled = lowered.compile(compiler_options=options)
+        except Exception:  # an option that this version of XLA does not know
+            if options is None:
+                raise
+            _current.hit = False
+            compiled = lowered.compile()
         return Executable(compiled, lowering + time.perf_counter() - began, _current.hit)
 
     return _pool.submit(work)

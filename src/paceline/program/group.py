@@ -33,6 +33,8 @@ class Role:
         tail: The template on the last, smaller batch; None when the data divides evenly.
         observed: Constants seen to differ between trials.
         lifted: Constants that are inputs of the compiled step; holds ``observed``.
+        settled: ``lifted`` has been chosen, perhaps as none.
+        widened: ``lifted`` has been chosen again, as all there are.
     """
 
     full: Step
@@ -40,6 +42,7 @@ class Role:
     observed: set[int] = field(default_factory=set)
     lifted: tuple[int, ...] = ()
     widened: bool = False
+    settled: bool = False
 
     def admit(self, constants: Sequence[Constant]) -> None:
         """Notes in which constants a trial's step differs from the template.
@@ -92,7 +95,9 @@ class Role:
             n_seen: How many trials of the group have been seen; with one, nothing is known of what differs.
         """
         constants = self.full.canonical.constants
-        if self.lifted and self.stale:
+        if self.settled and not self.stale:
+            return
+        if self.settled:
             self.widened = True
             chosen = {i for i, c in enumerate(constants) if c.liftable}
         elif n_seen < 2:
@@ -100,6 +105,7 @@ class Role:
         else:
             chosen = set(self.observed)
         self.lifted = tuple(sorted(chosen | self.observed))
+        self.settled = True
 
     @property
     def tail_lifted(self) -> tuple[int, ...]:

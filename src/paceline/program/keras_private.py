@@ -10,6 +10,9 @@ Keras' global state
     metrics are named after them; ``clear_session`` would do it by losing the user's dtype policy and
     distribution. ``global_random_seed`` and ``global_seed_generator`` are set by ``set_random_seed`` and
     have no getter: a search leaves them as they were.
+Names of attributes and classes
+    that ``recipe.py`` meets on its walk over a model's objects. Should they change, models differ where
+    they need not: their trials are traced, and nothing worse.
 """
 
 from __future__ import annotations
@@ -17,6 +20,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+#: Classes whose instances no step consults: lists of what an object tracks, arguments kept for
+#: ``get_config``, and the signature of ``call``, which is the class's.
+NO_PART_OF_A_STEP = frozenset(
+    {
+        "inspect.Signature",
+        "keras.src.saving.serialization_lib.SerializableDict",
+        "keras.src.utils.tracking.Tracker",
+    }
+)
+#: Attribute of a variable that holds its array.
+VALUE = "_value"
+#: Attribute of a seed generator that holds the number it started from.
+FIRST_SEED = "_initial_seed"
 
 
 def symbolic_build(model: Any, batch: Any) -> None:

@@ -1,96 +1,51 @@
-"""Skipping the trace: constants read off a model's configuration instead of tracing its steps again.
+"""Skipping the trace: constants read off a model's Python objects instead of tracing its steps again.
 
-Tracing a small model's train and test step takes three quarters of the time a trial costs before it trains.
-A stock Keras model, though, is a function of its serialised configuration: two models of one structure that
-differ in numbers such as a dropout rate have the same steps but for constants that follow from those numbers.
+Tracing a small model's train and test step takes three quarters of the time a trial costs before it
+trains. Keras' own code, though, can only use what it can reach: the model's attributes, their
+attributes, and so on, and a few global settings. Two models alike in all of that but for some
+floating-point numbers have the same steps but for constants that follow from those numbers.
 
-A recipe is that configuration, split into structure and floating-point numbers. From the first trials of a
-structure, all traced, each constant that differs is explained as one of a few formulas of one number
-(``1 - rate``, ``1 / (1 - rate)``, ``2 * l2``, ...), equal to the bit in every trial seen; the next trial is
-traced too, and must be as predicted. Only then are traces skipped, and only for numbers whose effect has
-been seen. Anything else is traced: custom classes, functions, adapted preprocessing layers, numbers at 0 or 1
-(where Keras drops an operation), constants that no formula explains.
+A recipe is that graph of objects, split into structure and numbers; ``learned.py`` finds out how
+constants follow from numbers. Where user code comes into reach (a class, a function, an object of
+another package) there is no recipe, and the trial is traced. Configurations (``get_config``) would be
+shorter to read, but do not tell all: rematerialisation, flash attention, variables excluded from weight
+decay, whatever is set on an object after it was made.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+import math
+import re
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import keras
 import numpy as np
 
-from paceline.program.canonical import Constant
-from paceline.program.group import same
+from paceline.program import keras_private, versions
+from paceline.program.learned import Learned
 
-#: Configurations hold classes of these modules only; a user's class or function may do anything.
-_STOCK = frozenset(
-    {
-        "keras",
-        "keras.constraints",
-        "keras.initializers",
-        "keras.layers",
-        "keras.losses",
-        "keras.metrics",
-        "keras.optimizers",
-        "keras.optimizers.schedules",
-        "keras.regularizers",
-    }
-)
-#: Their steps hold what ``adapt`` has learnt, or code, which is not in their configuration.
-_OPAQUE = frozenset(
-    {
-        "Discretization",
-        "FlaxLayer",
-        "HashedCrossing",
-        "Hashing",
-        "IntegerLookup",
-        "JaxLayer",
-        "Lambda",
-        "Normalization",
-        "StringLookup",
-        "TFSMLayer",
-        "TextVectorization",
-        "TorchModuleWrapper",
-    }
-)
-_OVERRIDES = frozenset({"call", "compute_loss", "compute_metrics", "test_step", "train_step"})
-_LEARNING_RATE = ("optimizer", "config", "learning_rate")
+__all__ = ["Learned", "Recipe", "recipe_of"]
 
-#: Trials of one structure that are traced before any is predicted, and one more that checks the prediction.
-_SAMPLES = 3
-#: Trials whose constants are kept, for those whose numbers are all the same (seeds, learning rates).
-_REMEMBERED = 32
-
-_FORMULAS: tuple[Callable[[float], float], ...] = (
-    lambda v: v,
-    lambda v: 1.0 - v,
-    lambda v: 1.0 / (1.0 - v),
-    lambda v: 2.0 * v,
-    lambda v: -v,
-    lambda v: 1.0 / v,
-    lambda v: v * v,
-    lambda v: 1.0 - (1.0 - v),
-    lambda v: 0.5 * v,
-    lambda v: v - 1.0,
-    lambda v: v / (1.0 - v),
-    lambda v: 1.0 + v,
-    lambda v: v**0.5,
-)
+_KERAS = "keras.src."
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
+_ADDRESS = re.compile(r"\d{6,}")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A stock model's configuration.
+    """What a stock model's steps follow from.
 
     Attributes:
         structure: Digest of everything but the numbers.
-        numbers: Floating-point numbers in the order they stand in the configuration. A constant learning rate
-            is not among them: it is a variable, not a constant.
+        numbers: Floating-point numbers within the model, in one fixed order. The values of variables,
+            such as a constant learning rate, are not among them: they are state.
     """
 
     structure: str
@@ -98,175 +53,179 @@ class Recipe:
 
 
 def recipe_of(model: Any) -> Recipe | None:
-    """The recipe of a compiled model; None where its configuration does not tell all.
+    """The recipe of a compiled model; None where its steps may run code that is not Keras' own.
 
     Args:
-        model: A compiled Keras model.
+        model: A compiled Keras model, built or not.
     """
-    if not type(model).__module__.startswith("keras."):
-        return None
-    parts = [model, model.optimizer, *model.layers]
-    if any(_OVERRIDES & vars(part).keys() for part in parts):
-        return None
+    state = (*model.variables, *model.optimizer.variables, *model.metrics_variables)
+    reader = _Reader({id(variable) for variable in state})
     try:
-        config = {**model.get_compile_config(), "model": model.get_config()}
-        numbers: list[float] = []
-        plain = _plain(config, (), numbers)
-        text = json.dumps(plain, sort_keys=True)
-    except (TypeError, ValueError, RuntimeError, _NotStock):  # a get_config that gives up
+        reader.read(model)
+    except _NotStock:
         return None
-    context = (
-        keras.config.floatx(),
-        str(jax.config.jax_default_matmul_precision),
-        bool(jax.config.jax_enable_x64),
-    )
-    digest = hashlib.sha256(f"{type(model).__name__}{context}{text}".encode())
-    return Recipe(digest.hexdigest(), tuple(numbers))
-
-
-@dataclass
-class Learned:
-    """What is known of one structure.
-
-    Attributes:
-        group: Key of the group its trials belong to.
-    """
-
-    group: Any
-    _samples: list[tuple[tuple[float, ...], list[tuple[Constant, ...]]]] = field(
-        default_factory=list
-    )
-    _seen: dict[tuple[float, ...], list[tuple[Constant, ...]]] = field(default_factory=dict)
-    _laws: list[dict[int, list[tuple[int, int]]]] | None = None  # constant -> (number, formula)s
-    _state: str = "learning"  # learning, checking, trusted, hopeless
-
-    def add(self, numbers: tuple[float, ...], steps: Sequence[tuple[Constant, ...]]) -> None:
-        """Learns from a traced trial.
-
-        Args:
-            numbers: Of its recipe.
-            steps: The constants of its train step and, with validation data, its test step.
-        """
-        if len(self._seen) < _REMEMBERED:
-            self._seen.setdefault(numbers, [tuple(step) for step in steps])
-        if self._state == "checking":
-            expected = self._predict(numbers)
-            if expected is None:
-                return  # a number outside what has been seen: nothing to compare
-            agree = all(
-                same(a.value, b.value)
-                for one, other in zip(expected, steps, strict=True)
-                for a, b in zip(one, other, strict=True)
-            )
-            self._state = "trusted" if agree else "hopeless"
-            return
-        if self._state == "learning":
-            self._samples.append((numbers, [tuple(step) for step in steps]))
-            if len(self._samples) == _SAMPLES:
-                self._laws = self._explain()
-                self._state = "hopeless" if self._laws is None else "checking"
-
-    def predict(self, numbers: tuple[float, ...]) -> list[tuple[Constant, ...]] | None:
-        """The constants of a trial's steps; None where it has to be traced."""
-        if numbers in self._seen:
-            return self._seen[numbers]
-        return self._predict(numbers) if self._state == "trusted" else None
-
-    def _predict(self, numbers: tuple[float, ...]) -> list[tuple[Constant, ...]] | None:
-        if self._laws is None or any(
-            value != self._samples[0][0][j] and not self._known(j, value)
-            for j, value in enumerate(numbers)
-        ):
-            return None
-        steps = []
-        for template, laws in zip(self._samples[0][1], self._laws, strict=True):
-            constants = list(template)
-            for i, explanations in laws.items():
-                # Two numbers may have gone together in the samples: where they part, trace.
-                values = [_apply(f, numbers[j], constants[i].value.dtype) for j, f in explanations]
-                first = values[0]
-                if first is None or any(v is None or not same(v, first) for v in values):
-                    return None
-                constants[i] = replace(constants[i], value=first)
-            steps.append(tuple(constants))
-        return steps
-
-    def _known(self, j: int, value: float) -> bool:
-        """Whether the effect of number j has been seen, away from where Keras decides by it."""
-        seen = [numbers[j] for numbers, _ in self._samples]
-        usual = all(v not in (0.0, 1.0) and (v > 0) == (value > 0) for v in (*seen, value))
-        return len(set(seen)) == len(seen) and usual
-
-    def _explain(self) -> list[dict[int, list[tuple[int, int]]]] | None:
-        """A formula for every constant that differs between the samples."""
-        numbers = [sample[0] for sample in self._samples]
-        moving = [j for j in range(len(numbers[0])) if len({n[j] for n in numbers}) == _SAMPLES]
-        laws: list[dict[int, list[tuple[int, int]]]] = []
-        for step in range(len(self._samples[0][1])):
-            found: dict[int, list[tuple[int, int]]] = {}
-            for i, versions in enumerate(zip(*(s[1][step] for s in self._samples), strict=True)):
-                values = [constant.value for constant in versions]
-                if all(same(values[0], value) for value in values):
-                    continue
-                explanations = _explanations(values, numbers, moving)
-                if not explanations:
-                    return None
-                found[i] = explanations
-            laws.append(found)
-        return laws
-
-
-def _explanations(
-    values: Sequence[np.ndarray], numbers: Sequence[tuple[float, ...]], moving: Sequence[int]
-) -> list[tuple[int, int]]:
-    """Every (number, formula) that gives all the values, to the bit."""
-    if values[0].ndim:
-        return []
-    found = []
-    for j in moving:
-        for formula in range(len(_FORMULAS)):
-            pairs = (
-                (_apply(formula, n[j], value.dtype), value)
-                for n, value in zip(numbers, values, strict=True)
-            )
-            if all(made is not None and same(made, value) for made, value in pairs):
-                found.append((j, formula))
-    return found
-
-
-def _apply(formula: int, number: float, dtype: Any) -> np.ndarray | None:
-    try:
-        return np.asarray(_FORMULAS[formula](number)).astype(dtype)
-    except (ArithmeticError, TypeError, ValueError):
-        return None
+    text = "\n".join((_context(), *reader.words))
+    return Recipe(hashlib.sha256(text.encode()).hexdigest(), tuple(reader.numbers))
 
 
 class _NotStock(Exception):
-    pass
+    """Something in reach of the model is not Keras' own."""
 
 
-def _plain(value: Any, path: tuple[str, ...], numbers: list[float]) -> Any:
-    """The configuration with its numbers taken out, in one fixed order."""
-    if isinstance(value, dict):
-        _check_stock(value)
-        return {
-            key: _plain(value[key], (*path, str(key)), numbers) for key in sorted(value, key=str)
-        }
-    if isinstance(value, (list, tuple)):
-        return [_plain(part, path, numbers) for part in value]
-    if isinstance(value, float):
-        if path != _LEARNING_RATE:
-            numbers.append(value)
-        return "number"
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    raise _NotStock(type(value))
+def _context() -> str:
+    """Settings that Keras and JAX read while a step is traced."""
+    config = keras.config
+    return repr(
+        (
+            config.floatx(),
+            config.epsilon(),
+            config.image_data_format(),
+            config.dtype_policy().name,
+            config.is_flash_attention_enabled(),
+            versions.settings(),
+        )
+    )
 
 
-def _check_stock(config: dict[str, Any]) -> None:
-    if "class_name" not in config:
-        return
-    if config.get("module") not in _STOCK or config.get("registered_name") is not None:
-        raise _NotStock(config["class_name"])
-    if config["class_name"] in _OPAQUE:
-        raise _NotStock(config["class_name"])
+class _Reader:
+    """One walk over a graph of objects, in an order that follows from the graph alone.
+
+    Args:
+        state: ids of the variables whose values are inputs of the step.
+    """
+
+    def __init__(self, state: set[int]) -> None:
+        self.words: list[str] = []
+        self.numbers: list[float] = []
+        self._state = state
+        self._places: dict[int, int] = {}  # id of an object -> when it was met
+        self._sets: list[Any] = []
+        self._stack: list[Any] = []
+
+    def read(self, root: Any) -> None:
+        """Writes down ``root`` and all in its reach; every word says how many parts follow."""
+        write, stack, places = self.words.append, self._stack, self._places
+        stack.append(root)
+        while stack:
+            value = stack.pop()
+            kind = type(value)
+            if kind is str or kind is bool or kind is int or value is None:
+                write(repr(value))
+            elif kind is float:
+                self._number(value, "float")
+            elif isinstance(value, (np.generic, bytes, complex)):
+                self._scalar(value)
+            elif id(value) in places:
+                write(f"@{places[id(value)]}")
+            else:
+                places[id(value)] = len(places)
+                self._object(value, kind)
+        # Sets have no order of their own, and Keras keeps addresses in some.
+        for value in self._sets:
+            write(repr(sorted(map(self._label, value))))
+
+    def _number(self, value: float, word: str) -> None:
+        self.numbers.append(value)
+        self.words.append(word if math.copysign(1.0, value) > 0 else f"-{word}")
+
+    def _scalar(self, value: Any) -> None:
+        if isinstance(value, np.floating):
+            self._number(float(value), type(value).__name__)
+        else:
+            self.words.append(f"{type(value).__name__} {value!r}")
+
+    def _object(self, value: Any, kind: type) -> None:
+        if isinstance(value, _CONTAINERS):
+            self._container(value, kind)
+        elif isinstance(value, keras.Variable):
+            self._variable(value, kind)
+        elif isinstance(value, (np.ndarray, jax.Array)):
+            self._array(value)
+        elif isinstance(value, keras.initializers.Initializer):
+            self.words.append("initializer")  # decides values of variables only
+        elif isinstance(value, types.FunctionType):
+            self._function(value)
+        elif isinstance(value, types.MethodType):
+            self._parts("method", (value.__func__, value.__self__))
+        elif isinstance(value, functools.partial):
+            self._parts("partial", (value.func, value.args, value.keywords))
+        elif isinstance(value, type):
+            self.words.append(_stock_name(value))
+        elif isinstance(value, types.ModuleType):
+            self.words.append(value.__name__)
+        elif isinstance(value, re.Pattern):
+            self.words.append(repr((value.pattern, value.flags)))
+        else:
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            if name in keras_private.NO_PART_OF_A_STEP:
+                self.words.append(name)
+            else:
+                self._instance(value, name)
+
+    def _parts(self, word: str, parts: Iterable[Any]) -> None:
+        parts = list(parts)
+        self.words.append(f"{word} {len(parts)}")
+        self._stack.extend(reversed(parts))
+
+    def _container(self, value: Any, kind: type) -> None:
+        if kind not in _CONTAINERS and not kind.__module__.startswith(_KERAS):
+            raise _NotStock(kind)
+        if isinstance(value, dict):
+            keys = " ".join(map(self._label, value))
+            self._parts(f"{kind.__qualname__} {keys}", value.values())
+        elif isinstance(value, (set, frozenset)):
+            self.words.append(kind.__qualname__)
+            self._sets.append(value)
+        else:
+            self._parts(kind.__qualname__, value)
+
+    def _variable(self, value: Any, kind: type) -> None:
+        attributes = {k: v for k, v in vars(value).items() if k != keras_private.VALUE}
+        self._parts(f"{kind.__qualname__} {' '.join(attributes)}", attributes.values())
+        if id(value) in self._state or value.value is None:
+            return
+        if value.value.shape == () and jax.numpy.issubdtype(value.value.dtype, np.floating):
+            self._stack.append(float(value.value))
+        else:
+            self._array(value.value)
+
+    def _array(self, value: Any) -> None:
+        array = np.asarray(value)
+        digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+        self.words.append(f"{type(value).__name__} {array.dtype} {array.shape} {digest}")
+
+    def _function(self, value: types.FunctionType) -> None:
+        # Its module's real name: functools.wraps would give a user's function Keras' own.
+        module = value.__globals__.get("__name__", "")
+        if not module.startswith(_KERAS):
+            raise _NotStock(value)
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        parts = (*cells, value.__defaults__, value.__kwdefaults__)
+        self._parts(f"{module}.{value.__qualname__}", parts)
+
+    def _instance(self, value: Any, name: str) -> None:
+        if not name.startswith(_KERAS) or not hasattr(value, "__dict__"):
+            raise _NotStock(type(value))
+        attributes = vars(value)
+        if isinstance(value, keras.random.SeedGenerator):
+            # Its state is a variable; the number it was made from plays no further part.
+            attributes = {k: v for k, v in attributes.items() if k != keras_private.FIRST_SEED}
+        self._parts(f"{name} {' '.join(attributes)}", attributes.values())
+
+    def _label(self, key: Any) -> str:
+        """A set's element or a dict's key as text; an address within becomes its object's place."""
+        if isinstance(key, (str, int, float, bytes, tuple)) or key is None:
+            return _ADDRESS.sub(self._place, repr(key))
+        if id(key) in self._places:
+            return f"@{self._places[id(key)]}"
+        raise _NotStock(key)
+
+    def _place(self, address: re.Match[str]) -> str:
+        place = self._places.get(int(address[0]))
+        return address[0] if place is None else f"@{place}"
+
+
+def _stock_name(value: type) -> str:
+    if not value.__module__.startswith((_KERAS, "builtins", "numpy", "jax")):
+        raise _NotStock(value)
+    return f"{value.__module__}.{value.__qualname__}"

@@ -58,6 +58,16 @@ def is_key(aval: Any) -> bool:
     return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
 
 
+def is_threefry(implementation: Any) -> bool:
+    """Whether a PRNG implementation is the one whose numbers do not change under ``vmap``."""
+    return "threefry" in str(implementation.name)
+
+
+def is_hardware_key(aval: Any) -> bool:
+    """Whether an abstract value is an array of typed keys of another implementation than threefry."""
+    return is_key(aval) and "fry" not in str(aval.dtype)
+
+
 def constant_value(value: Any, aval: Any) -> np.ndarray:
     """A constant as a NumPy array of its abstract value's dtype.
 
@@ -83,3 +93,8 @@ def extend_linear(params: dict[str, Any], count: int) -> dict[str, Any]:
     if "linear" in params:
         return {**params, "linear": (False,) * count + tuple(params["linear"])}
     return params
+
+
+def settings() -> str:
+    """All of JAX's settings as they are now, those of ``with`` blocks included."""
+    return repr(jax.config.values)

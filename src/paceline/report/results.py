@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paceline.report.tables import FIXED_COLUMNS, column_name, hparam_names, trial_record
 from paceline.trial import Trial
@@ -11,21 +11,45 @@ from paceline.trial import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
+# Those of numbers; text is what this pandas makes of it.
+_DTYPES = {
+    "number": "int64",
+    "value": "float64",
+    "epochs": "int64",
+    "seconds": "float64",
+    "seed": "int64",
+}
+
 
 def results_frame(trials: Sequence[Trial]) -> pd.DataFrame:
-    """One row per trial: number, state, value, epochs, seconds, seed, program, plan, then hyperparameters.
+    """One row per trial.
 
-    A hyperparameter called like one of the columns is ``hp.NAME``; one that a trial does not have is missing
-    in its row.
+    Returns:
+        Columns number, state, value, epochs, seconds, seed, program, plan, then hyperparameters;
+        ``hp.NAME`` is one called like a column. What a trial does not have is missing in its row.
     """
     import pandas as pd
 
-    names = hparam_names(trials)
-    rows = [
-        [
-            *(trial_record(trial)[column] for column in FIXED_COLUMNS),
-            *(trial.hparams.get(name) for name in names),
-        ]
-        for trial in trials
-    ]
-    return pd.DataFrame(rows, columns=[*FIXED_COLUMNS, *map(column_name, names)])
+    columns: dict[str, pd.Series] = {}
+    records = [trial_record(trial) for trial in trials]
+    for name in FIXED_COLUMNS:
+        values = [record[name] for record in records]
+        columns[name] = pd.Series(values, dtype=_DTYPES.get(name))
+    for name in hparam_names(trials):
+        values = [trial.hparams.get(name) for trial in trials]
+        columns[column_name(name)] = pd.Series(values, dtype=_dtype(values))
+    return pd.DataFrame(columns)
+
+
+def _dtype(values: Sequence[Any]) -> str | None:
+    """What keeps whole numbers whole and truths true where some trials lack the hyperparameter."""
+    there = [value for value in values if value is not None]
+    kinds = {type(value) for value in there}
+    whole = len(there) == len(values)
+    if kinds == {bool}:
+        return "bool" if whole else "boolean"
+    if kinds == {int}:
+        return "int64" if whole else "Int64"
+    if kinds <= {int, float} and kinds:
+        return "float64"
+    return None  # pandas infers its own kind of text

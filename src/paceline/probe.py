@@ -1,0 +1,224 @@
+"""A first look: one model is built before anything is trained or written, and asked what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+
+from paceline.builder import Builder
+from paceline.data import ArrayData
+from paceline.errors import BuildError, DataError, PacelineError
+from paceline.program import keras_private, trace
+from paceline.search_arguments import Arguments
+from paceline.search_space import HyperParameters
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What one model shows of all.
+
+    Attributes:
+        hp: Its hyperparameters, and with them the space so far as it is known.
+        names: Names of an epoch's logs, in the order of ``compile``; None when they show only in
+            training.
+        batch: Shapes of a batch, as a step sees them; None when the data does not tell.
+    """
+
+    hp: HyperParameters
+    names: list[str] | None
+    batch: Any
+
+
+def probe(builder: Builder, arguments: Arguments, seed: int, attempts: int) -> Probe:
+    """Builds the model of the default hyperparameters, or of others where that one fails.
+
+    Args:
+        builder: Builds models.
+        arguments: Of the search.
+        seed: For the hyperparameters of further attempts.
+        attempts: Builds that may fail.
+
+    Raises:
+        BuildError: No build worked, or the model does not take the data.
+        DataError: Labels outside the model's classes.
+        PacelineError: What the build or a function of hp was told by Paceline.
+    """
+    hp, model, size = _first_model(builder, arguments, seed, attempts)
+    data, validation = arguments.data or arguments.sample, arguments.validation
+    if data is None:
+        return Probe(hp, None, None)
+    batch = data.batch_shapes(min(size, data.n))
+    names = _log_names(model, batch, arguments)
+    outputs = output_shapes(model, batch[0])
+    check_labels(model, data, "training data", outputs)
+    if validation is not None:
+        check_labels(model, validation, "validation data", outputs)
+    return Probe(hp, names, batch)
+
+
+def _first_model(
+    builder: Builder, arguments: Arguments, seed: int, attempts: int
+) -> tuple[HyperParameters, Any, int]:
+    rng = np.random.default_rng(seed)
+    error: Exception | None = None
+    for attempt in range(attempts):
+        hp = HyperParameters(chooser=None if attempt == 0 else _anything(rng))
+        try:
+            model = builder(hp, seed)
+            arguments.epochs_for(hp)
+            return hp, model, arguments.batch_size_for(hp)
+        except PacelineError:
+            raise
+        except Exception as raised:  # anything: it is the user's code
+            error = error or raised
+            if not hp.hparams:
+                break  # it failed before it knew any hyperparameter: others change nothing
+    raise BuildError(f"build(hp) failed: {type(error).__name__}: {error}") from error
+
+
+def _anything(rng: np.random.Generator) -> Callable[[Any], Any]:
+    def choose(parameter: Any) -> Any:
+        values = parameter.values()
+        return values[int(rng.integers(len(values)))]
+
+    return choose
+
+
+def create_variables(model: Any, batch: Any) -> None:
+    """Creates all variables of a compiled model.
+
+    Args:
+        model: A compiled model.
+        batch: Shapes of a batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
+    """
+    try:
+        keras_private.symbolic_build(model, batch)
+    except Exception:  # a model that only runs eagerly
+        if not model.run_eagerly:
+            raise
+        model(jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), batch[0]))
+
+
+def _log_names(model: Any, batch: Any, arguments: Arguments) -> list[str] | None:
+    """Names of an epoch's logs; None for steps of the user's that cannot be traced."""
+    validated = arguments.validated
+    try:
+        create_variables(model, batch)
+        names = [str(name) for name in model.get_metrics_result()]
+    except Exception as error:
+        raise BuildError(
+            f"the model that build(hp) returned does not take the data: {type(error).__name__}: "
+            f"{error}"
+        ) from error
+    train, test = names, names
+    try:
+        if type(model).train_step is not keras.Model.train_step:
+            train = list(trace.trace_train(model, trace.build_state(model, batch), batch).log_names)
+        if validated and type(model).test_step is not keras.Model.test_step:
+            test = list(trace.trace_test(model, trace.build_state(model, batch), batch).log_names)
+    except Exception:  # it will run in fit, or fail as a trial; the logs show then
+        return None
+    return [*train, *(f"val_{name}" for name in test)] if validated else train
+
+
+def output_shapes(model: Any, x: Any = None) -> list[Any]:
+    """Shapes of a model's outputs, in Keras' order; none where they cannot be told.
+
+    Args:
+        model: A model.
+        x: Shapes of its inputs; a subclassed model's outputs show only with them.
+    """
+    shapes = getattr(model, "output_shape", None)
+    if shapes is None and x is not None:
+        try:
+            spec = model.compute_output_spec(
+                jax.tree.map(lambda a: keras.KerasTensor(a.shape, str(a.dtype)), x)
+            )
+            shapes = jax.tree.map(
+                lambda a: a.shape, spec, is_leaf=lambda a: isinstance(a, keras.KerasTensor)
+            )
+        except Exception:  # whatever the model's own call may raise
+            return []
+    if isinstance(shapes, dict):
+        names = getattr(model, "output_names", None) or list(shapes)
+        return [shapes.get(name) for name in names]
+    return [shapes] if _is_shape(shapes) else list(shapes or [])
+
+
+def check_labels(
+    model: Any, data: ArrayData, what: str, outputs: Sequence[Any] | None = None
+) -> None:
+    """Checks integer labels against the number of classes: JAX would train on silently.
+
+    Args:
+        model: A compiled model.
+        data: Its data.
+        what: How to call this data in errors.
+        outputs: Shapes of the outputs; None asks the model.
+
+    Raises:
+        DataError: A label is negative or not below the size of an output's last axis.
+    """
+    if len(data.inputs) < 2:
+        return
+    for name, loss, shape, y, weight in _targets(model, data, outputs):
+        ours = isinstance(y, np.ndarray) and _is_shape(shape) and shape and _is_sparse(loss)
+        if not ours or not isinstance(shape[-1], int):
+            continue
+        labels = _counted(y, weight, getattr(loss, "ignore_class", None))
+        if not labels.size:
+            continue
+        low, high, classes = int(labels.min()), int(labels.max()), shape[-1]
+        if low < 0 or high >= classes:
+            raise DataError(
+                f"{what}: labels{name} go from {low} to {high}, but the model has {classes} "
+                f"classes, 0 to {classes - 1}; give its last layer {max(high + 1, classes)} units, "
+                "renumber the labels, or name one to leave out as the loss's ignore_class."
+            )
+
+
+def _targets(
+    model: Any, data: ArrayData, outputs: Sequence[Any] | None
+) -> Iterator[tuple[str, Any, Any, Any, Any]]:
+    """Name, loss, shape of the output, labels and weights, for each output."""
+    shapes = output_shapes(model) if outputs is None else outputs
+    names = getattr(model, "output_names", None) or []
+    y, weights = data.inputs[1], data.inputs[2] if len(data.inputs) > 2 else None
+    for i, shape in enumerate(shapes):
+        name = names[i] if i < len(names) else None
+
+        def of(nest: Any, i: int = i, name: Any = name) -> Any:
+            if isinstance(nest, dict):
+                return nest.get(name)
+            if isinstance(nest, (list, tuple)):
+                return nest[i] if i < len(nest) else None
+            return nest
+
+        label = f" of output {name!r}" if len(shapes) > 1 else ""
+        yield label, of(model.loss), shape, of(y), of(weights)
+
+
+def _counted(y: np.ndarray, weight: Any, ignored: Any) -> np.ndarray:
+    """The labels that count: not those of the class to ignore, nor those of weight 0."""
+    if weight is not None and weight.shape == y.shape[: weight.ndim]:
+        y = y[weight != 0]
+    if y.dtype.kind == "f":
+        y = y[np.isfinite(y)]
+    return y if ignored is None else y[y != ignored]
+
+
+def _is_shape(shape: Any) -> bool:
+    return isinstance(shape, tuple) and all(n is None or isinstance(n, int) for n in shape)
+
+
+def _is_sparse(loss: Any) -> bool:
+    name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
+    return (
+        isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
+        or str(name).lower().replace("_", "") == "sparsecategoricalcrossentropy"
+    )

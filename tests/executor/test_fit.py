@@ -1,0 +1,113 @@
+"""Trials in Keras' own ``fit``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import toys
+from paceline.builder import Builder, random_state_kept
+from paceline.executor.base import EpochReport, Job
+from paceline.executor.fit import FitExecutor
+from paceline.search_space import HyperParameters
+
+X, Y = toys.data()
+XV, YV = toys.data(23, seed=1)
+DATA: dict[str, Any] = {"x": X, "y": Y, "validation_data": (XV, YV)}
+
+
+def job(number: int = 0, epochs: int = 2, seed: int = 7) -> Job:
+    build = Builder(lambda hp: toys.softmax(run_eagerly=True))  # no compile
+
+    def rebuild() -> keras.Model:
+        return build(HyperParameters(), seed)
+
+    return Job(number, seed, epochs, 25, rebuild(), rebuild)
+
+
+def run(executor: FitExecutor, report: Any = None) -> list[EpochReport]:
+    reports: list[EpochReport] = []
+
+    def collect(epoch: EpochReport) -> bool:
+        reports.append(epoch)
+        return True if report is None else report(epoch)
+
+    with random_state_kept():
+        while executor.busy:
+            executor.advance(collect, lambda: False)
+    return reports
+
+
+def test_every_epoch_is_reported_as_keras_has_it():
+    executor = FitExecutor(DATA)
+    executor.submit(job())
+    assert (executor.busy, executor.waiting, executor.next_number) == (True, 1, 0)
+    reports = run(executor)
+    with random_state_kept():
+        alone = job().rebuild().fit(**DATA, batch_size=25, epochs=2, verbose=0).history
+    assert [epoch.epoch for epoch in reports] == [1, 2]
+    for name, values in alone.items():
+        np.testing.assert_allclose([epoch.logs[name] for epoch in reports], values, rtol=1e-6)
+    assert {epoch.plan for epoch in reports} == {"fit"}
+    assert sum(epoch.seconds for epoch in reports) <= executor.seconds
+
+
+def test_weights_are_those_of_the_epoch():
+    executor = FitExecutor(DATA)
+    executor.submit(job())
+    weights: list[Any] = []
+
+    def keep(epoch: EpochReport) -> bool:
+        weights.append(epoch.weights())
+        return True
+
+    (_, last) = run(executor, keep)
+    assert not np.array_equal(weights[0][0][0], weights[1][0][0])
+    model = job().rebuild()
+    model.set_weights([*weights[1][0]])
+    loss = model.evaluate(XV, YV, verbose=0)[0]
+    assert loss == pytest.approx(last.logs["val_loss"], abs=1e-6)
+
+
+def test_a_report_ends_a_trial_and_the_next_begins():
+    executor = FitExecutor(DATA)
+    executor.submit(job(0, epochs=5))
+    executor.submit(job(1, epochs=2))
+    reports = run(executor, lambda epoch: epoch.number == 1)
+    assert [(epoch.number, epoch.epoch) for epoch in reports] == [(0, 1), (1, 1), (1, 2)]
+
+
+def test_the_users_callbacks_come_first_and_are_copies():
+    class Adds(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.n = 0
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.n += 1
+            logs["mine"] = float(self.n)
+
+    mine = Adds()
+    executor = FitExecutor({**DATA, "callbacks": [mine]})
+    executor.submit(job(0))
+    executor.submit(job(1))
+    assert [epoch.logs["mine"] for epoch in run(executor)] == [1.0, 2.0, 1.0, 2.0]
+    assert mine.n == 0
+
+
+def test_epochs_count_from_one_wherever_they_begin():
+    executor = FitExecutor({**DATA, "initial_epoch": 2})
+    executor.submit(job(epochs=4))
+    assert [epoch.epoch for epoch in run(executor)] == [1, 2]
+
+
+def test_what_a_model_raises_is_raised_and_the_next_can_run():
+    executor = FitExecutor({"x": X[:, :4], "y": Y})
+    executor.submit(job(0))
+    executor.submit(job(1))
+    with pytest.raises(ValueError, match="expected|incompatible"), random_state_kept():
+        executor.advance(lambda epoch: True, lambda: False)
+    assert executor.next_number == 1

@@ -1,0 +1,219 @@
+"""One search, and what it is asked afterwards: in the same process and when opened again."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+
+import paceline
+import toys
+
+X, Y = toys.data()
+XV, YV = toys.data(23, seed=1)
+
+
+def make(folder: Path, build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
+    settings: dict[str, Any] = {"sampler": "random", "slots": 4, "notes": lambda text: None}
+    return paceline.Tuner(build, study="s", directory=folder, **(settings | arguments))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def tuner(folder):
+    tuner = make(folder)
+    tuner.enqueue({"lr": 0.05})
+    tuner.search(X, Y, validation_data=(XV, YV), epochs=2, batch_size=16, n_trials=6, shuffle=False)
+    return tuner
+
+
+@pytest.fixture(scope="module", params=["same process", "opened again"])
+def after(request, tuner, folder):
+    return tuner if request.param == "same process" else make(folder)
+
+
+def test_the_results_are_a_table(after):
+    results = after.results()
+    assert list(results) == [
+        *("number", "state", "value", "epochs", "seconds", "seed", "program", "plan"),
+        *("dropout", "lr"),
+    ]
+    assert results["number"].tolist() == list(range(6))
+    assert set(results["state"]) == {"complete"}
+    assert set(results["plan"]) == {"stacked"}
+    assert results["program"].nunique() == 1
+    assert results["seed"].nunique() == 6
+    kinds = {name: results[name].dtype.kind for name in ("number", "value", "epochs", "seconds")}
+    assert kinds == {"number": "i", "value": "f", "epochs": "i", "seconds": "f"}
+    assert (results["seconds"] > 0).all()
+    assert results["lr"].dtype == "float64"
+
+
+def test_the_default_objective_is_the_first_metric_on_validation_data(after):
+    assert {"val_accuracy", "val_loss"} <= set(after.history(0))
+    best = max(after.results()["value"])
+    assert best == max(max(after.history(number)["val_accuracy"]) for number in range(6))
+    assert after.best_trial.value == best
+
+
+def test_a_trial_is_a_record(after):
+    trial = after.trial(0)
+    assert trial.hparams["lr"] == 0.05  # the one that was enqueued comes first
+    assert (trial.number, trial.state, trial.epochs) == (0, "complete", 2)
+    assert after.best_hparams == after.best_trial.hparams
+    with pytest.raises(paceline.StudyError, match="no trial 6"):
+        after.trial(6)
+
+
+def test_the_history_is_that_of_keras_alone(after):
+    for number in (0, 3):
+        trial = after.trial(number)
+        keras.utils.set_random_seed(trial.seed)
+        model = toys.dense(paceline.HyperParameters(values=trial.hparams))
+        alone = model.fit(
+            X, Y, validation_data=(XV, YV), epochs=2, batch_size=16, shuffle=False, verbose=0
+        )
+        history = after.history(number)
+        assert set(history) == set(alone.history)
+        for name, values in alone.history.items():
+            np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
+
+
+def test_the_best_model_scores_what_was_reported(after):
+    model, trial = after.best_model(), after.best_trial
+    assert isinstance(model, keras.Model)
+    assert model.compiled
+    scores = model.evaluate(XV, YV, batch_size=16, verbose=0, return_dict=True)
+    assert scores["accuracy"] == pytest.approx(trial.value, abs=1e-5)
+    loss = after.history(trial.number)["val_loss"][trial.best_epoch - 1]
+    assert scores["loss"] == pytest.approx(loss, abs=1e-5)
+
+
+def test_the_saved_model_is_an_ordinary_keras_file(tuner, folder):
+    files = sorted(path.name for path in (folder / "s" / "best").iterdir())
+    number, epoch = tuner.best_trial.number, tuner.best_trial.best_epoch
+    assert files == ["manifest.json", f"trial-{number}-epoch-{epoch}.keras"]
+    model = keras.models.load_model(folder / "s" / "best" / files[1])
+    assert model.evaluate(XV, YV, verbose=0)[1] == pytest.approx(tuner.best_trial.value, abs=1e-5)
+
+
+def test_the_storage_is_an_ordinary_optuna_study(tuner, folder):
+    backend = optuna.storages.journal.JournalFileBackend(str(folder / "s" / "journal.log"))
+    storage = optuna.storages.JournalStorage(backend)
+    study = optuna.load_study(study_name="s", storage=storage)
+    assert study.best_value == tuner.best_trial.value
+    assert study.trials[0].params["lr"] == 0.05
+    assert set(study.trials[0].intermediate_values) == {1, 2}
+
+
+def test_the_summary_is_what_json_prints(tuner):
+    summary = tuner.summary()
+    assert summary["n_trials"] == {"complete": 6, "pruned": 0, "failed": 0, "running": 0}
+    assert summary["best"]["number"] == tuner.best_trial.number
+    assert summary["programs"]["distinct"] == 1
+    assert summary["plans"] == ["stacked"]
+    assert set(summary["seconds"]) == {
+        *("total", "build", "trace", "compile", "train", "validate", "storage", "sampler"),
+    }
+
+
+def test_n_trials_is_the_total_and_plus_adds(tmp_path):
+    notes: list[str] = []
+    call: dict[str, Any] = {"epochs": 1, "batch_size": 16, "validation_data": (XV, YV)}
+    tuner = make(tmp_path, notes=notes.append)
+    tuner.search(X, Y, n_trials=2, **call)
+    first = tuner.results()
+    tuner = make(tmp_path, notes=notes.append)
+    tuner.search(X, Y, n_trials=3, **call)
+    assert len(tuner.results()) == 3
+    tuner.search(X, Y, n_trials="+1", **call)
+    assert len(tuner.results()) == 4
+    pd.testing.assert_frame_equal(tuner.results().head(2), first)
+    assert not any("already" in note for note in notes)
+    tuner.search(X, Y, n_trials=4, **call)
+    assert len(tuner.results()) == 4
+    assert "already has its 4 trials" in notes[-1]
+    assert tuner.summary()["best"]["number"] == tuner.best_trial.number
+
+
+def test_the_users_random_state_is_as_before(tmp_path):
+    random.seed(3)
+    np.random.seed(4)
+    keras.utils.set_random_seed(5)
+    expected = [random.random(), np.random.random(), float(keras.random.uniform(()))]
+    random.seed(3)
+    np.random.seed(4)
+    keras.utils.set_random_seed(5)
+    tuner = make(tmp_path)
+    tuner.search(X, Y, validation_split=0.2, epochs=1, n_trials=1)
+    tuner.best_model()
+    eager = [keras.callbacks.Callback()]
+    tuner.search(X, Y, validation_split=0.2, epochs=1, n_trials="+1", callbacks=eager)
+    assert [random.random(), np.random.random(), float(keras.random.uniform(()))] == expected
+
+
+def test_a_hyperparameter_may_be_called_like_a_column(tmp_path):
+    def build(hp):
+        hp.Fixed("seed", 3)
+        return toys.softmax()
+
+    tuner = make(tmp_path, build, executor="fit")
+    tuner.search(
+        X,
+        Y,
+        validation_split=0.2,
+        n_trials=3,
+        epochs=lambda hp: hp.Int("epochs", 1, 3),
+        batch_size=lambda hp: hp.Choice("batch_size", [8, 16]),
+    )
+    results = tuner.results()
+    assert list(results)[-3:] == ["hp.seed", "hp.epochs", "batch_size"]
+    assert (results["hp.epochs"] == results["epochs"]).all()
+    assert results["seed"].nunique() == 3
+
+
+def test_epochs_and_batch_size_may_be_functions_of_hp_in_packs(tmp_path):
+    tuner = make(tmp_path, lambda hp: toys.softmax(), sampler="grid")
+    tuner.search(
+        X,
+        Y,
+        validation_data=(XV, YV),
+        shuffle=False,
+        epochs=lambda hp: hp.Int("epochs", 1, 2),
+        batch_size=lambda hp: hp.Choice("batch_size", [16, 25]),
+    )
+    results = tuner.results()
+    assert len(results) == 4
+    assert (results["epochs"] == results["hp.epochs"]).all()
+    for number in (0, 3):
+        trial = tuner.trial(number)
+        keras.utils.set_random_seed(trial.seed)
+        alone = toys.softmax().fit(
+            X,
+            Y,
+            validation_data=(XV, YV),
+            epochs=trial.hparams["epochs"],
+            batch_size=trial.hparams["batch_size"],
+            shuffle=False,
+            verbose=0,
+        )
+        np.testing.assert_allclose(tuner.history(number)["loss"], alone.history["loss"], atol=1e-5)
+
+
+def test_a_study_that_is_not_there(fresh_folder):
+    tuner = make(fresh_folder / "runs")
+    with pytest.raises(paceline.StudyError, match="there is no study 's' yet; run search first"):
+        tuner.results()
+    with pytest.raises(paceline.StudyError, match="there is no study"):
+        _ = tuner.best_trial
+    assert not list(fresh_folder.iterdir())

@@ -1,0 +1,49 @@
+"""Small models and data for tests of a whole search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+N, FEATURES, CLASSES = 50, 6, 3
+
+
+def data(n: int = N, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Examples whose class shows in the features: x f32[n, FEATURES], y i64[n]."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, CLASSES, n)
+    x = rng.normal(size=(n, FEATURES)).astype("float32")
+    x[np.arange(n), y] += 2.0
+    return x, y
+
+
+def dense(hp: Any) -> keras.Model:
+    """Learning rate and dropout: one program for all trials."""
+    model = keras.Sequential(
+        [
+            keras.Input((FEATURES,)),
+            keras.layers.Dense(8, activation="relu"),
+            keras.layers.Dropout(hp.Float("dropout", 0.1, 0.5)),
+            keras.layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+    return compiled(model, hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+
+
+def compiled(model: keras.Model, lr: float = 0.01, **arguments: Any) -> keras.Model:
+    """Compiles a classifier."""
+    model.compile(
+        optimizer=keras.optimizers.Adam(lr),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+        **arguments,
+    )
+    return model
+
+
+def softmax(**arguments: Any) -> keras.Model:
+    """The smallest classifier, compiled."""
+    layers = [keras.Input((FEATURES,)), keras.layers.Dense(CLASSES, activation="softmax")]
+    return compiled(keras.Sequential(layers), **arguments)
