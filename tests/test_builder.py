@@ -25,7 +25,8 @@ def test_the_seed_decides_the_weights():
         np.testing.assert_array_equal(weights(1), weights(1))
         assert not np.array_equal(weights(1), weights(2))
         keras.utils.set_random_seed(1)
-        np.testing.assert_array_equal(weights(1), toys.dense(HyperParameters()).get_weights()[0])
+        alone = toys.dense(HyperParameters()).get_weights()[0]
+        np.testing.assert_array_equal(weights(1), alone)
 
 
 def test_automatic_names_are_the_same_for_every_trial():

@@ -89,26 +89,11 @@ def _anything(rng: np.random.Generator) -> Callable[[Any], Any]:
     return choose
 
 
-def create_variables(model: Any, batch: Any) -> None:
-    """Creates all variables of a compiled model.
-
-    Args:
-        model: A compiled model.
-        batch: Shapes of a batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
-    """
-    try:
-        keras_private.symbolic_build(model, batch)
-    except Exception:  # a model that only runs eagerly
-        if not model.run_eagerly:
-            raise
-        model(jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), batch[0]))
-
-
 def _log_names(model: Any, batch: Any, arguments: Arguments) -> list[str] | None:
     """Names of an epoch's logs; None for steps of the user's that cannot be traced."""
     validated = arguments.validated
     try:
-        create_variables(model, batch)
+        keras_private.symbolic_build(model, batch)
         names = [str(name) for name in model.get_metrics_result()]
     except Exception as error:
         raise BuildError(

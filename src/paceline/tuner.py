@@ -16,7 +16,8 @@ from paceline.errors import StudyError, UsageError
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.objective import Objective, resolve_objective
-from paceline.probe import Probe, create_variables, probe
+from paceline.probe import Probe, probe
+from paceline.program import keras_private
 from paceline.program.compiling import use_persistent_cache
 from paceline.progress import Progress
 from paceline.report.live import live_view
@@ -375,7 +376,7 @@ class Tuner:
         model = self._builder(HyperParameters(values=trial.hparams), trial.seed)
         batch = self._require_study().meta.get("batch")
         if batch is not None:
-            create_variables(model, data_module.shapes_from_json(batch))
+            keras_private.symbolic_build(model, data_module.shapes_from_json(batch))
         return model
 
     def _with_weights(self, number: int, weights: Any) -> Any:

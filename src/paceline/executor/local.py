@@ -21,6 +21,7 @@ from paceline.executor.base import EpochReport, Job, Report
 from paceline.executor.intake import Group, Intake
 from paceline.pack import EpochTimes, Pack
 from paceline.plan import Program, SequentialProgram, StackedProgram
+from paceline.plan.cost import gains_from_stacking
 from paceline.program.compiling import Executable
 
 #: Slots of a stacked pack when the user says "auto". On two cores throughput is flat from 8 slots on, and a
@@ -73,7 +74,8 @@ class LocalExecutor:
         self._data, self._validation = data, validation
         self._shuffle, self._plan = shuffle, plan
         self._platform = jax.default_backend()
-        self._lanes, self._pack_slots = 1, 1
+        self._lanes = 1
+        self._chooses = isinstance(slots, str)
         if not isinstance(slots, str):
             self._pack_slots = int(slots)
         else:
@@ -247,7 +249,7 @@ class LocalExecutor:
             group.program = SequentialProgram(*parts, quick=quick, before=old)
         else:
             old = before if isinstance(before, StackedProgram) else None
-            slots = old.n_slots if old else self._slots_for(n_trials)
+            slots = old.n_slots if old else self._slots_for(group, n_trials)
             quick = self._is_short(group, n_trials, slots * self._lanes)
             group.program = StackedProgram(*parts, slots, quick=quick, before=old)
         self._programs.append(group.program)
@@ -255,8 +257,11 @@ class LocalExecutor:
         for pack in group.packs:
             pack.exchange(group.program)
 
-    def _slots_for(self, n_trials: int) -> int:
+    def _slots_for(self, group: Group, n_trials: int) -> int:
         """Slots of a pack: a power of two, enough for the trials of one lane."""
+        if self._chooses and self._platform == "cpu":
+            if not gains_from_stacking(group.train.full.closed):
+                return 1
         share = -(-min(n_trials, self.max_slots) // self._lanes)
         return 1 << max(0, share - 1).bit_length()
 
