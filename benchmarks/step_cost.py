@@ -42,7 +42,9 @@ def classifier(hp: Any, *body: Any) -> keras.Model:
     """The layers, a softmax over ten classes, Adam."""
     model = keras.Sequential([*body, layers.Dense(10, activation="softmax")])
     lr = hp.Float("lr", 1e-4, 1e-2, sampling="log")
-    model.compile(keras.optimizers.Adam(lr), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(
+        keras.optimizers.Adam(lr), "sparse_categorical_crossentropy", metrics=["accuracy"]
+    )
     return model
 
 
@@ -56,9 +58,7 @@ def digits(hp: Any) -> keras.Model:
 
 
 def mnist(hp: Any) -> keras.Model:
-    return classifier(
-        hp, keras.Input((784,)), layers.Dense(128, "relu"), layers.Dropout(rate(hp))
-    )
+    return classifier(hp, keras.Input((784,)), layers.Dense(128, "relu"), layers.Dropout(rate(hp)))
 
 
 def gru(hp: Any) -> keras.Model:
@@ -72,7 +72,9 @@ def attention(hp: Any) -> keras.Model:
     x = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x + inputs))
     model = keras.Model(inputs, layers.Dense(10, activation="softmax")(x))
     lr = hp.Float("lr", 1e-4, 1e-2, sampling="log")
-    model.compile(keras.optimizers.Adam(lr), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(
+        keras.optimizers.Adam(lr), "sparse_categorical_crossentropy", metrics=["accuracy"]
+    )
     return model
 
 

@@ -9,9 +9,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paceline import collector
 from paceline import data as data_module
 from paceline.best import BestModels, apply_weights
 from paceline.builder import Builder, random_state_kept
+from paceline.corners import study_ends
 from paceline.errors import StudyError, UsageError
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
@@ -180,7 +182,7 @@ class Tuner:
             needs_end=self._sampler != "grid",
         )
         use_persistent_cache()
-        with self._view(verbose), random_state_kept():
+        with self._view(verbose), random_state_kept(), collector.calm():
             found = probe(self._builder, arguments, self._seed, FAILURES_IN_A_ROW)
             study = self._open(found)
             self._run(study, arguments, found, began)
@@ -221,6 +223,8 @@ class Tuner:
                     plan=self._plan,
                 )
                 stack.callback(packs.close)
+                if limit is None or limit > n_done:
+                    study_ends(packs, self._builder, arguments, found.hp, self._seed)
             search = Search(
                 builder=self._builder,
                 study=study,

@@ -113,9 +113,7 @@ class Batch:
     positions: tuple[int, ...]
     size: int
 
-    def run(
-        self, lifted: Arrays, parts: Sequence[Arrays], batch: Any
-    ) -> tuple[list[Arrays], Any]:
+    def run(self, lifted: Arrays, parts: Sequence[Arrays], batch: Any) -> tuple[list[Arrays], Any]:
         """One step; the new state has the old dtypes exactly, so that a loop can carry it."""
         flat = [leaf for part in parts for leaf in part]
         constants = [lifted[position] for position in self.positions]

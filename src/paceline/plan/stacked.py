@@ -93,9 +93,7 @@ class StackedProgram:
                     data_shapes(work.validation),
                 )
                 key = key_of("stacked test", [test], arguments)
-                self._test.append(
-                    compile_in_background(function, arguments, quick=quick, key=key)
-                )
+                self._test.append(compile_in_background(function, arguments, quick=quick, key=key))
 
     def roles(self) -> list[list[Executable]]:
         """What was compiled for training and for validation; waits for it."""

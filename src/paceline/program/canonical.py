@@ -1,13 +1,13 @@
 """A traced step in canonical form: its fingerprint, its constants, and the step with constants lifted.
 
 Notation
-    constant: a number or array burnt into a jaxpr, numbered by one fixed walk over the equations, so
-        that constant i of one trial is constant i of every trial with the same fingerprint.
+    constant: a number or array burnt into a jaxpr, numbered by one fixed walk over the equations,
+        so that constant i of one trial is constant i of every trial with the same fingerprint.
     lift: make constant i an input of the step, one value per trial.
 
 The walk inlines calls, numbers variables in order of appearance, and writes down everything but the
-values of floating-point constants. Integer and boolean constants stay in the fingerprint: they decide
-schedules and shapes, and a group split by them is merely smaller, never wrong.
+values of floating-point constants. Integer and boolean constants stay in the fingerprint: they
+decide schedules and shapes, and a group split by them is merely smaller, never wrong.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Constant:
     Attributes:
         value: The value, in the dtype the step uses it in; shape () for numbers.
         aval: Its abstract value (shape, dtype, weak type).
-        liftable: False inside primitives whose bodies we do not rewrite, and where vmap takes no value per
-            trial: there the value is part of the fingerprint.
+        liftable: False inside primitives whose bodies we do not rewrite, and where vmap takes no
+            value per trial: there the value is part of the fingerprint.
     """
 
     value: np.ndarray
@@ -52,7 +52,8 @@ class Canonical:
     Attributes:
         fingerprint: sha256, equal for steps that differ in floating-point constants only.
         constants: In walk order.
-        batched_rng_differs: The step draws from a generator whose numbers change under ``vmap`` (rbg).
+        batched_rng_differs: The step draws from a generator whose numbers change under ``vmap``
+            (rbg).
         convolves: The step holds a convolution.
     """
 
@@ -99,7 +100,7 @@ class _Walk:
     def fingerprint(self) -> str:
         return self._digest.hexdigest()
 
-    # -- atoms: (token, rewritten atom or None) -----------------------------------------------------
+    # -- atoms: (token, rewritten atom or None) ----------------------------------------------------
 
     def _fresh(self) -> str:
         self._n_vars += 1
@@ -146,7 +147,7 @@ class _Walk:
             return self._constant(atom.val, atom.aval, scope)
         return env[atom]
 
-    # -- jaxprs ----------------------------------------------------------------------------------------
+    # -- jaxprs ------------------------------------------------------------------------------------
 
     def body(
         self,
@@ -374,8 +375,8 @@ def canonicalise(closed: Any) -> Canonical:
         closed: A closed jaxpr, as ``jax.make_jaxpr`` gives it.
 
     Raises:
-        Unpackable: The step has side effects, calls back to Python, or holds parameters that cannot be
-            compared between trials.
+        Unpackable: The step has side effects, calls back to Python, or holds parameters that cannot
+            be compared between trials.
     """
     walk = _Walk()
     operands = []
@@ -427,7 +428,8 @@ def lift(closed: Any, indices: Sequence[int]) -> Callable[..., list[Any]]:
     return step
 
 
-# -- text of avals and parameters, cached: these strings were half of the cost of a fingerprint -----------
+# -- text of avals and parameters, cached: these strings were half of the cost of a fingerprint
+# -----------
 
 _AVALS: dict[Any, str] = {}
 _TEXTS: dict[tuple[type, Any], str] = {}

@@ -1,8 +1,9 @@
 """Trials that share a program: one template step, and each trial's values for the constants that differ.
 
-A group is keyed by the fingerprints of its train and test step. Constants that are equal in every trial
-seen stay constants, so that XLA can fold them; those that differ become inputs. A later trial that differs
-elsewhere widens the set once, to every floating-point constant, so that a program is compiled twice at most.
+A group is keyed by the fingerprints of its train and test step. Constants that are equal in every
+trial seen stay constants, so that XLA can fold them; those that differ become inputs. A later trial
+that differs elsewhere widens the set once, to every floating-point constant, so that a program is
+compiled twice at most.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import numpy as np
 from paceline.program.canonical import Constant, Unpackable
 from paceline.program.trace import Step
 
-#: Numbers that XLA folds away or that operators treat specially (padding, masks). While nothing is known of
-#: what differs they stay constants.
+#: Numbers that XLA folds away or that operators treat specially (padding, masks). While nothing is
+#: known of what differs they stay constants.
 _SPECIAL = (0.0, 1.0, np.inf, -np.inf)
 _MIXED = (
     "a hyperparameter and the batch size meet in one number of its step, which the last, smaller batch "
@@ -92,7 +93,8 @@ class Role:
         """Chooses the lifted constants for the next compile.
 
         Args:
-            n_seen: How many trials of the group have been seen; with one, nothing is known of what differs.
+            n_seen: How many trials of the group have been seen; with one, nothing is known of what
+                differs.
         """
         constants = self.full.canonical.constants
         if self.settled and not self.stale:
@@ -111,8 +113,9 @@ class Role:
     def tail_lifted(self) -> tuple[int, ...]:
         """The constants the smaller batch takes from the full one's, by number.
 
-        The two steps are the same code on another shape, so constant i is constant i; a number that hangs on
-        the batch size (the 1/B of a mean) differs between the two templates and stays what it is.
+        The two steps are the same code on another shape, so constant i is constant i; a number that
+        hangs on the batch size (the 1/B of a mean) differs between the two templates and stays what
+        it is.
         """
         if self.tail is None:
             return ()

@@ -3,15 +3,17 @@
 Some things have no public way:
 
 ``Model._symbolic_build``
-    creates the state of metrics, loss and optimizer exactly when and as ``fit`` does, without training
-    a step. ``train_on_batch`` would do it by changing the weights.
+    creates the state of metrics, loss and optimizer exactly when and as ``fit`` does, without
+    training a step. ``train_on_batch`` would do it by changing the weights.
 Keras' global state
-    ``object_name_uids`` numbers automatic layer names. Every trial must name its outputs alike, because
-    metrics are named after them; ``clear_session`` would do it by losing the user's dtype policy and
-    distribution. ``global_random_seed`` and ``global_seed_generator`` are set by ``set_random_seed`` and
+    ``object_name_uids`` numbers automatic layer names. Every trial must name its outputs alike,
+    because metrics are named after them; ``clear_session`` would do it by losing the user's dtype
+    policy and distribution. ``global_random_seed`` and ``global_seed_generator`` are set by
+    ``set_random_seed`` and
     have no getter: a search leaves them as they were.
 Names of attributes and classes
-    that ``recipe.py`` meets on its walk over a model's objects. Should they change, models differ where
+    that ``recipe.py`` meets on its walk over a model's objects. Should they change, models differ
+    where
     they need not: their trials are traced, and nothing worse.
 """
 
@@ -41,11 +43,13 @@ def symbolic_build(model: Any, batch: Any) -> None:
 
     Args:
         model: A compiled model.
-        batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` of things with ``shape`` and ``dtype``.
+        batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` of things with ``shape`` and
+            ``dtype``.
     """
     model._symbolic_build(data_batch=batch)
     if hasattr(type(model), "_enforce_jax_state_sharding"):
-        # Keras 3.10 and 3.11 pin the state to the shardings that ``fit`` records; a pack places it itself.
+        # Keras 3.10 and 3.11 pin the state to the shardings that ``fit`` records; a pack places it
+        # itself.
         object.__setattr__(model, "_enforce_jax_state_sharding", _as_it_is)
 
 

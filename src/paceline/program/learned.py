@@ -1,11 +1,13 @@
 """How the constants of a step follow from a model's numbers, learnt from trials that were traced.
 
 Each constant that differs between traced trials is explained as one of a few formulas of one number
-(``1 - rate``, ``1 / (1 - rate)``, ``2 * l2``, ...), equal to the bit in every one of them. Keras also
+(``1 - rate``, ``1 / (1 - rate)``, ``2 * l2``, ...), equal to the bit in every one of them. Keras
+also
 decides by numbers: it drops a dropout of rate 0, and bounds or rounds may hide elsewhere. Such
-decisions are made at thresholds, or at whole numbers. So a number is trusted strictly between values that
-were traced and gave the same program, and never at a whole number that was not itself traced. Whatever
-lies outside is traced, and widens what is known; one constant that no formula explains ends it.
+decisions are made at thresholds, or at whole numbers. So a number is trusted strictly between
+values that were traced and gave the same program, and never at a whole number that was not itself
+traced. Whatever lies outside is traced, and widens what is known; one constant that no formula
+explains ends it.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ Law = tuple[int, int]
 class Library:
     """All that has been learnt, by structure.
 
-    A structure may fall into several groups (a dropout of rate 0 is another program): each is learnt apart.
+    A structure may fall into several groups (a dropout of rate 0 is another program): each is
+    learnt apart.
     """
 
     def __init__(self) -> None:

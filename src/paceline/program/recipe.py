@@ -7,9 +7,10 @@ floating-point numbers have the same steps but for constants that follow from th
 
 A recipe is that graph of objects, split into structure and numbers; ``learned.py`` finds out how
 constants follow from numbers. Where user code comes into reach (a class, a function, an object of
-another package) there is no recipe, and the trial is traced. Configurations (``get_config``) would be
-shorter to read, but do not tell all: rematerialisation, flash attention, variables excluded from weight
-decay, whatever is set on an object after it was made.
+another package) there is no recipe, and the trial is traced. Configurations (``get_config``) would
+be
+shorter to read, but do not tell all: rematerialisation, flash attention, variables excluded from
+    weight decay, whatever is set on an object after it was made.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Recipe:
 
     Attributes:
         structure: Digest of everything but the numbers.
-        numbers: Floating-point numbers within the model, in one fixed order. The values of variables,
-            such as a constant learning rate, are not among them: they are state.
+        numbers: Floating-point numbers within the model, in one fixed order. The values of
+            variables, such as a constant learning rate, are not among them: they are state.
     """
 
     structure: str

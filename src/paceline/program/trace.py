@@ -1,8 +1,8 @@
 """A user's compiled model as traced steps: what Keras' own ``train_step`` and ``test_step`` compute.
 
 Notation
-    state: four lists of arrays, as Keras orders them: trainable, non-trainable, optimizer and metric
-        variables. Seeds of dropout live among the non-trainable ones.
+    state: four lists of arrays, as Keras orders them: trainable, non-trainable, optimizer and
+        metric variables. Seeds of dropout live among the non-trainable ones.
     logs: f32[L], one number per metric, in ``log_names`` order.
 """
 

@@ -1,0 +1,131 @@
+"""The number of compiles is a promise: one per group, slot count and role; widened once at most."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+from keras import layers
+from zoo.samples import vectors
+
+from paceline.builder import Builder
+from paceline.data import prepare
+from paceline.executor.base import EpochReport, Job
+from paceline.executor.local import LocalExecutor
+from paceline.search_space import HyperParameters
+
+RATES = (0.1, 0.2, 0.3, 0.4, 0.15)
+
+
+def build(hp: HyperParameters) -> keras.Model:
+    rate, l2 = hp.Float("rate", 0.0, 0.5, default=0.25), hp.Float("l2", 0.0, 1.0, default=0.125)
+    model = keras.Sequential(
+        [
+            layers.Input((12,)),
+            layers.Dense(hp.Int("units", 2, 8), kernel_regularizer=keras.regularizers.L2(l2)),
+            layers.Dropout(rate),
+            layers.Dense(4, "softmax"),
+        ]
+    )
+    optimizer = keras.optimizers.SGD(0.1, momentum=hp.Float("momentum", 0.1, 0.9))
+    model.compile(optimizer, loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+class Search:
+    """An executor on 50 training and 23 validation examples: both have a smaller last batch."""
+
+    def __init__(self, *, validate: bool = True, **options: Any) -> None:
+        validation = prepare(*vectors(23, 2)) if validate else None
+        self.local = LocalExecutor(prepare(*vectors(50, 1)), validation, **options)
+        self.epochs: dict[int, int] = {}
+        self._n = 0
+
+    def train(self, *trials: dict[str, float]) -> dict[str, int]:
+        """Trains trials to their end; what has been compiled so far."""
+        for hparams in trials:
+            model = Builder(build)(HyperParameters(values=hparams), self._n)
+            self.local.expected = len(trials)
+            self.local.submit(Job(self._n, self._n, 2, 16, model, rebuild=lambda: model))
+            self._n += 1
+        while self.local.busy:
+            self.local.advance(self._heard, lambda: False)
+        counts = self.local.program_counts()
+        counts["roles"] = counts["compiled"] + counts["from_cache"]
+        return counts
+
+    def _heard(self, report: EpochReport) -> bool:
+        self.epochs[report.number] = report.epoch
+        return True
+
+
+def rated(*rates: float, **others: float) -> list[dict[str, float]]:
+    return [{"rate": rate, **others} for rate in rates]
+
+
+@pytest.mark.parametrize("plan", ["stacked", "sequential"])
+@pytest.mark.parametrize("validate", [True, False])
+def test_one_compile_per_role(plan: str, validate: bool) -> None:
+    search = Search(validate=validate, slots=2 if plan == "stacked" else 1, plan=plan)
+    counts = search.train(*rated(*RATES))
+    assert counts["distinct"] == 1
+    assert counts["roles"] == (2 if validate else 1)
+    assert search.epochs == dict.fromkeys(range(5), 2)
+
+
+def test_each_structure_has_its_own() -> None:
+    trials = [*rated(*RATES[:3], units=2), *rated(*RATES[:3], units=3), *rated(0.0, 0.0, units=2)]
+    counts = Search(slots=2).train(*trials)
+    assert counts["distinct"] == 3  # a dropout of rate 0 is none
+    assert counts["roles"] == 6
+
+
+def test_widening_happens_once() -> None:
+    search = Search(slots=2)
+    assert search.train(*rated(*RATES[:3]))["roles"] == 2
+    # Regularizer and dropout both act in training alone or in both roles: widened at most once each.
+    widened = search.train(*rated(*RATES[:2], l2=0.5))["roles"]
+    assert 2 < widened <= 4
+    search.train(*rated(*RATES[:2], momentum=0.5), *rated(*RATES[:2], momentum=0.7, l2=0.9))
+    counts = search.train(*rated(0.35, l2=0.001, momentum=0.3))
+    assert counts["distinct"] == 1
+    assert counts["roles"] <= 4
+
+
+def test_trials_alike_in_all_but_the_seed_share_one_compile() -> None:
+    counts = Search(slots=2).train(*rated(0.2, 0.2, 0.2))
+    assert (counts["distinct"], counts["roles"]) == (1, 2)
+
+
+_CHILD = """
+import json, sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+from program.test_compiles import RATES, Search, rated
+from paceline.program.compiling import use_persistent_cache
+use_persistent_cache()
+print(json.dumps(Search(slots=2).train(*rated(*RATES[:3], units=5), *rated(0.0, units=5))))
+"""
+
+
+def test_a_second_process_compiles_nothing(
+    cache_folder: Path, child_environment: dict[str, str]
+) -> None:
+    def run() -> dict[str, int]:
+        done = subprocess.run(
+            [sys.executable, "-c", _CHILD, str(Path(__file__).parents[1])],
+            env=child_environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return json.loads(done.stdout.splitlines()[-1])
+
+    first, second = run(), run()
+    assert first == {"distinct": 2, "compiled": 4, "from_cache": 0, "roles": 4}
+    assert second == {"distinct": 2, "compiled": 0, "from_cache": 4, "roles": 4}
