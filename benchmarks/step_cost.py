@@ -1,8 +1,8 @@
 """What a step costs: slots x compiler level for small models on this device.
 
-For each model, number of slots and optimisation level of XLA's CPU compiler: seconds of processor time to
-compile the loop over the full batches, and milliseconds of one epoch (minimum of the runs, the least
-disturbed one; the median beside it). Quoted in docs/decisions/0003.
+For each model, number of slots and optimisation level of XLA's CPU compiler: seconds of processor
+time to compile the loop over the full batches, and milliseconds of one epoch (minimum of the runs,
+the least disturbed one; the median beside it). Quoted in docs/decisions/0003.
 
     python benchmarks/step_cost.py [--models dense gru ...] [--slots 1 8 16] [--levels 3 1]
 """
@@ -49,24 +49,29 @@ def classifier(hp: Any, *body: Any) -> keras.Model:
 
 
 def rate(hp: Any) -> float:
+    """The dropout rate."""
     return hp.Float("dropout", 0.1, 0.5)
 
 
 def digits(hp: Any) -> keras.Model:
+    """Two hidden layers on 64 numbers."""
     hidden = [[layers.Dense(64, "relu"), layers.Dropout(rate(hp))] for _ in range(2)]
     return classifier(hp, keras.Input((64,)), *hidden[0], *hidden[1])
 
 
 def mnist(hp: Any) -> keras.Model:
+    """784-128-10."""
     return classifier(hp, keras.Input((784,)), layers.Dense(128, "relu"), layers.Dropout(rate(hp)))
 
 
 def gru(hp: Any) -> keras.Model:
+    """A GRU over 40 characters."""
     body = (layers.Embedding(60, 16), layers.GRU(32, dropout=rate(hp)))
     return classifier(hp, keras.Input((40,)), *body)
 
 
 def attention(hp: Any) -> keras.Model:
+    """One attention block over 20 positions."""
     inputs = keras.Input((20, 16))
     x = layers.MultiHeadAttention(2, 8, dropout=rate(hp))(inputs, inputs)
     x = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x + inputs))
@@ -141,6 +146,7 @@ def measure(name: str, slots: int, level: str) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Prints and writes the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--slots", nargs="+", type=int, default=[1, 8, 16])

@@ -1,8 +1,7 @@
-"""Slots: who sits in one, what the others notice of it (nothing), and what is compiled (nothing)."""
+"""Slots: who sits in one, what others notice of it (nothing), what is compiled (nothing)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -107,8 +106,8 @@ class Workshop:
 
 
 @pytest.fixture(scope="module")
-def workshop() -> Iterator[Workshop]:
-    yield Workshop(4)
+def workshop() -> Workshop:
+    return Workshop(4)
 
 
 def run(pack: Pack, n_epochs: int = 1) -> list[dict[int, dict[str, float]]]:

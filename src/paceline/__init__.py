@@ -1,6 +1,7 @@
-"""Paceline: hyperparameter search for Keras models, many trials training at once in one compiled program.
+"""Paceline: hyperparameter search for Keras, many trials training at once in one compiled program.
 
-Only names are here; JAX and Keras load when ``Tuner`` is first used, so that reports and ``--help`` are quick.
+Only names are here; JAX and Keras load when ``Tuner`` is first used, so that reports and ``--help``
+are quick.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Python's garbage collector during a search.
 
-Tracing makes objects by the hundred thousand, which sets the collector off, and every full collection walks
-all of JAX and Keras: a tenth of a second each time. What was there before a search is set aside while it
-runs, so that collections walk only what the search has made.
+Tracing makes objects by the hundred thousand, which sets the collector off, and every full
+collection walks all of JAX and Keras: a tenth of a second each time. What was there before a search
+is set aside while it runs, so that collections walk only what the search has made.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: Objects made before the youngest are looked at; and how many of those looks before the older ones are.
+#: Objects made before the youngest are looked at; and how many of those looks before the older ones
+#: are.
 _THRESHOLDS = (50_000, 10, 5)
 
 
@@ -33,7 +34,7 @@ def calm() -> Iterator[None]:
 
 
 class Dropped:
-    """Counts the bytes of models that are no longer needed, whose cycles keep their weights alive."""
+    """Counts bytes of models that are no longer needed, whose cycles keep their weights alive."""
 
     def __init__(self, limit: int = 2**28) -> None:
         self._limit, self._bytes = limit, 0

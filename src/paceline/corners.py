@@ -1,8 +1,9 @@
-"""Two models that are traced and never trained, so that fewer of those that are trained need tracing.
+"""Two models that are traced and never trained, so that fewer of the trained ones need tracing.
 
-What is known of a structure's constants holds between the values that were traced (``program/learned.py``).
-Trials drawn at random would widen that range again and again; models at both ends of the space show it at
-once. Worth it where every hyperparameter is a continuous number, so that all trials share one structure.
+What is known of a structure's constants holds between the values that were traced
+(``program/learned.py``). Trials drawn at random would widen that range again and again; models at
+both ends of the space show it at once. Worth it where every hyperparameter is a continuous number,
+so that all trials share one structure.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from paceline.samplers import value_at
 from paceline.search_arguments import Arguments
 from paceline.search_space import HyperParameters, Parameter
 
-#: Shares of a range: bounds are often special (a dropout of 0 is another program), and values beyond
-#: these are traced.
+#: Shares of a range: bounds are often special (a dropout of 0 is another program), and values
+#: beyond these are traced.
 _ENDS = (0.002, 0.998)
 #: Trials below which two more models do not pay.
 _ENOUGH = 8

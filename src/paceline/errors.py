@@ -12,7 +12,7 @@ class UsageError(PacelineError):
 
 
 class SpaceError(PacelineError):
-    """A hyperparameter declared with impossible or conflicting bounds, or given a value outside them."""
+    """A hyperparameter with impossible or conflicting bounds, or a value outside them."""
 
 
 class DataError(PacelineError):

@@ -1,7 +1,8 @@
 """A pack: trials of one program that train together, one slot each.
 
-The number of slots is fixed when the program is compiled. Admitting and evicting change values, never a
-shape, so nothing is traced or compiled again. A slot without a trial computes and is not read.
+The number of slots is fixed when the program is compiled. Admitting and evicting change values,
+never a shape, so nothing is traced or compiled again. A slot without a trial computes and is not
+read.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ class Progress:
         rate: Trial-epochs per second of the last few seconds; None before the first epoch.
         seconds_left: Estimate; None while unknown.
         objective: Name of the objective.
-        best_number, best_value, best_hparams: The best trial so far; None and {} before there is one.
+        best_number, best_value, best_hparams: The best trial so far; None and {} before there is
+            one.
     """
 
     study: str

@@ -1,10 +1,11 @@
-"""A packed trial is that trial: packed histories and weights against Keras' own ``fit(shuffle=False)``.
+"""A packed trial is that trial: packed histories against Keras' own ``fit(shuffle=False)``.
 
 Tolerances (absolute, on every number of every epoch)
     1e-9   float64, where the traced step rounds nothing to float32. Measured: below 1e-12.
     1e-6   float64, where Keras itself keeps float32 inside (BatchNorm, LayerNorm, attention, ...).
     2e-2   bfloat16, whose numbers have 8 bits.
-    float32: no further than Keras moves from itself when its input is scaled by 1 + 1e-6, and an absolute
+    float32: no further than Keras moves from itself when its input is scaled by 1 + 1e-6, and an
+    absolute
            floor of 1e-6, a few units in the last place of a loss near 1.
 A counting metric such as accuracy may differ by one sample where a rounding decides an argmax.
 Do not loosen: find the cause.
@@ -14,9 +15,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numerics.packed import data_of, train_packed
 
 import zoo
+from numerics.packed import data_of, train_packed
 from paceline.program.canonical import Unpackable
 
 SEEDS = [11, 12, 13, 14]

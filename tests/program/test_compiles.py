@@ -11,13 +11,13 @@ from typing import Any
 import keras
 import pytest
 from keras import layers
-from zoo.samples import vectors
 
 from paceline.builder import Builder
 from paceline.data import prepare
 from paceline.executor.base import EpochReport, Job
 from paceline.executor.local import LocalExecutor
 from paceline.search_space import HyperParameters
+from zoo.samples import vectors
 
 RATES = (0.1, 0.2, 0.3, 0.4, 0.15)
 
@@ -51,7 +51,7 @@ class Search:
         for hparams in trials:
             model = Builder(build)(HyperParameters(values=hparams), self._n)
             self.local.expected = len(trials)
-            self.local.submit(Job(self._n, self._n, 2, 16, model, rebuild=lambda: model))
+            self.local.submit(Job(self._n, self._n, 2, 16, model, rebuild=lambda: None))
             self._n += 1
         while self.local.busy:
             self.local.advance(self._heard, lambda: False)
@@ -88,7 +88,8 @@ def test_each_structure_has_its_own() -> None:
 def test_widening_happens_once() -> None:
     search = Search(slots=2)
     assert search.train(*rated(*RATES[:3]))["roles"] == 2
-    # Regularizer and dropout both act in training alone or in both roles: widened at most once each.
+    # Regularizer and dropout both act in training alone or in both roles: widened at most once
+    # each.
     widened = search.train(*rated(*RATES[:2], l2=0.5))["roles"]
     assert 2 < widened <= 4
     search.train(*rated(*RATES[:2], momentum=0.5), *rated(*RATES[:2], momentum=0.7, l2=0.9))

@@ -1,4 +1,4 @@
-"""Taking trials in: each is traced, or recognised, and joins the group of those that share its program."""
+"""Taking trials in: each is traced, or recognised, and joins those that share its program."""
 
 from __future__ import annotations
 
@@ -178,8 +178,8 @@ class Intake:
         if group is None:
             self._by_key[key] = _new_group(key, model, state, work, train, test)
         elif group.n_seen == 1 and recipe is None:
-            # The second trial's smaller batch is traced too: its constants must follow the full one's.
-            # In Keras' own classes no number mixes a hyperparameter with the batch size.
+            # The second trial's smaller batch is traced too: its constants must follow the full
+            # one's. In Keras' own classes no number mixes a hyperparameter with the batch size.
             tails = _tails(model, state, work)
             for role, step, tail in zip(
                 (group.train, group.test), (train, test), tails, strict=True

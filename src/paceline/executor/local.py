@@ -1,7 +1,8 @@
 """Packs on the local device: keeps slots full, compiles in the background, reports every epoch.
 
-A lane trains one pack at a time. An accelerator has one lane. A CPU has one per core: the many small
-operations of a stacked step keep a single core busy, and packs of one program share its executable.
+A lane trains one pack at a time. An accelerator has one lane. A CPU has one per core: the many
+small operations of a stacked step keep a single core busy, and packs of one program share its
+executable.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from paceline.plan import Program, SequentialProgram, StackedProgram
 from paceline.plan.cost import gains_from_stacking
 from paceline.program.compiling import Executable
 
-#: Slots of a stacked pack when the user says "auto". On two cores throughput is flat from 8 slots on, and a
-#: GRU is slower with 16 (docs/decisions/0003); accelerators take more.
+#: Slots of a stacked pack when the user says "auto". On two cores throughput is flat from 8 slots
+#: on, and a GRU is slower with 16 (docs/decisions/0003); accelerators take more.
 AUTO_SLOTS = {"cpu": 8, "gpu": 32, "tpu": 32}
 #: Lanes on a CPU, at most: beyond, packs compete for memory bandwidth.
 _CPU_LANES = 8
@@ -229,7 +230,7 @@ class LocalExecutor:
             group.test.full.log_names if group.test else (),
         )
 
-    # -- compiling -----------------------------------------------------------------------------------
+    # -- compiling ---------------------------------------------------------------------------------
 
     def _compile(self, group: Group, n_trials: int) -> None:
         """Compiles a group that has no program, or one that lacks an input.
@@ -276,12 +277,14 @@ class LocalExecutor:
             return "sequential"  # under vmap its random numbers would be others than alone
         if self._plan != "auto":
             return self._plan
-        # XLA's CPU convolutions are 20 times slower inside a loop, and grouped by vmap still slower.
+        # XLA's CPU convolutions are 20 times slower inside a loop, and grouped by vmap still
+        # slower.
         if group.convolves and self._platform == "cpu":
             return "sequential"
         return "stacked" if self._pack_slots > 1 else "sequential"
 
-    # -- accounts ------------------------------------------------------------------------------------
+    # -- accounts
+    # ------------------------------------------------------------------------------------
 
     def _account(self, wall: float, times: list[EpochTimes]) -> None:
         """Splits a round's wall time into training and validation."""
@@ -291,7 +294,7 @@ class LocalExecutor:
         self.seconds.validate += wall * (1.0 - share)
 
     def program_counts(self) -> dict[str, int]:
-        """distinct: groups; compiled, from_cache: train and validate roles, by where they came from."""
+        """distinct: groups; compiled, from_cache: train and validate roles by their origin."""
         roles = self._compiled_roles()
         cached = sum(all(e.from_cache for e in role) for role in roles)
         return {

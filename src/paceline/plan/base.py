@@ -2,8 +2,8 @@
 
 Notation, here and in the plans
     S: slots. N: examples. B: examples per trial and step. L: logs.
-    state: four lists of arrays (trainable, non-trainable, optimizer, metrics), each with a leading S
-        where the plan stacks trials.
+    state: four lists of arrays (trainable, non-trainable, optimizer, metrics), each with a leading
+        S where the plan stacks trials.
     lifted: the constants that differ between trials, likewise.
     order: i32[S, N], each slot's order of the examples in this epoch.
     logs: float[S, L], the metrics after the epoch's last step, as Keras' ``fit`` reports them.

@@ -1,8 +1,8 @@
-"""How much work a traced step is: enough to tell steps that gain from stacking on a CPU from those that do not.
+"""How much work a traced step is: enough to tell which steps gain from stacking on a CPU.
 
-Stacking hides the cost of starting many tiny operations. A step that spends its time in matrix products has
-nothing to hide, and the loop of a recurrent layer runs best on one trial's small matrices at a time
-(docs/decisions/0003; the packs will measure instead of guess one day).
+Stacking hides the cost of starting many tiny operations. A step that spends its time in matrix
+products has nothing to hide, and the loop of a recurrent layer runs best on one trial's small
+matrices at a time (docs/decisions/0003; the packs will measure instead of guess one day).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 from paceline.program import versions as jv
 
-#: Floating-point operations in matrix products of one trial's step, above which it is trained on its own.
+#: Floating-point operations in matrix products of one trial's step, above which it is trained on
+#: its own.
 _BUSY = 10e6
 
 

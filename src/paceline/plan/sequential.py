@@ -1,7 +1,7 @@
 """The plan ``sequential``: one trial at a time, one compiled step, steps dispatched from the host.
 
-For steps that already fill the device, and for convolutions on CPU, which XLA runs 20 times slower inside a
-loop body (jax #12868).
+For steps that already fill the device, and for convolutions on CPU, which XLA runs 20 times slower
+inside a loop body (jax #12868).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class SequentialProgram:
 def _pass(
     calls: Sequence[tuple[Future[Executable], int]], n: int
 ) -> Iterator[tuple[Callable[..., Any], int, int]]:
-    """The calls of one pass over n examples, with start and size: full batches, then the smaller."""
+    """The calls of one pass over n examples, with start and size; the smaller batch last."""
     (first, size), *rest = calls
     for start in range(0, n - size + 1, size):
         yield first.result().call, start, size

@@ -146,8 +146,8 @@ def _full_batches(batch: Batch, n_logs: int) -> Callable[..., Any]:
 
     Args:
         batch: The step.
-        n_logs: L, or 0 where a smaller batch follows, whose logs are the epoch's: XLA then drops the
-            metrics' results from the loop.
+        n_logs: L, or 0 where a smaller batch follows, whose logs are the epoch's: XLA then drops
+            the metrics' results from the loop.
     """
 
     def epoch(

@@ -1,0 +1,1 @@
+"""From a compiled Keras model to a compiled program that many trials share."""

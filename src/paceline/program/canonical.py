@@ -1,4 +1,4 @@
-"""A traced step in canonical form: its fingerprint, its constants, and the step with constants lifted.
+"""A traced step in canonical form: fingerprint, constants, and the step with constants lifted.
 
 Notation
     constant: a number or array burnt into a jaxpr, numbered by one fixed walk over the equations,
@@ -12,6 +12,7 @@ decide schedules and shapes, and a group split by them is merely smaller, never 
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import hashlib
 import re
@@ -67,7 +68,7 @@ _ALLOWED_CALLBACK_HINT = "move the side effect out of the training step"
 
 
 class _Scope:
-    """Constants used inside one jaxpr being rewritten; a body passes what it needs up to its parent."""
+    """Constants used inside one jaxpr being rewritten; a body passes its needs to its parent."""
 
     def __init__(self, parent: _Scope | None) -> None:
         self.parent = parent
@@ -129,7 +130,7 @@ class _Walk:
             self._write(f"z{index}:{_bytes_text(constant.value)}")
 
     def _kept(self, value: Any, aval: Any, scope: _Scope | None, index: int | None) -> Any:
-        """The rewritten operand for a constant: a lifted input, an input for arrays, else a literal."""
+        """The operand for a constant: a lifted input, an input for an array, else a literal."""
         if scope is None:
             return None
         if index is not None and self._lift is not None and index in self._lift:
@@ -428,8 +429,7 @@ def lift(closed: Any, indices: Sequence[int]) -> Callable[..., list[Any]]:
     return step
 
 
-# -- text of avals and parameters, cached: these strings were half of the cost of a fingerprint
-# -----------
+# -- text of avals and parameters, cached: it was half of the cost of a fingerprint ---------------
 
 _AVALS: dict[Any, str] = {}
 _TEXTS: dict[tuple[type, Any], str] = {}
@@ -484,10 +484,9 @@ def canonical_text(value: Any) -> str:
     text = f"{type(value).__name__}:{value!r}"
     if _VAGUE.search(text):
         raise Unpackable(
-            f"its training step holds a {type(value).__name__} that cannot be compared between trials"
+            f"its training step holds a {type(value).__name__} that cannot be compared between "
+            "trials"
         )
-    try:
+    with contextlib.suppress(TypeError):
         _TEXTS[(type(value), value)] = text
-    except TypeError:
-        pass
     return text

@@ -1,8 +1,8 @@
 """Compiling with XLA: counted, timed, in the background, and remembered on disk.
 
-The persistent compilation cache is on by default. Its folder has a size limit, because only then does JAX
-lock it, and several searches may share it. ``PACELINE_CACHE_DIR`` moves it; a folder the user has set in
-JAX stays.
+The persistent compilation cache is on by default. Its folder has a size limit, because only then
+does JAX lock it, and several searches may share it. ``PACELINE_CACHE_DIR`` moves it; a folder the
+user has set in JAX stays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import jax
 from paceline.program import modules
 
 _CACHE_BYTES = 2 * 2**30
-#: On a CPU: vectors as wide as it has, and copies left out of loops where XLA can prove them needless.
+#: On a CPU: vectors as wide as it has, and copies left out of loops where XLA can prove them
+#: needless.
 _CPU = {
     "xla_cpu_prefer_vector_width": "512",
     "xla_cpu_copy_insertion_use_region_analysis": True,
@@ -60,7 +61,7 @@ def use_persistent_cache() -> None:
         if not _listening:
             jax.monitoring.register_event_listener(_on_event)
             _listening = True
-    if jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache:
+    if modules.cache_folder() is not None or not modules.cache_is_on():
         return
     folder = os.environ.get("PACELINE_CACHE_DIR")
     path = Path(folder) if folder else Path.home() / ".cache" / "paceline"

@@ -1,4 +1,4 @@
-"""Trials that share a program: one template step, and each trial's values for the constants that differ.
+"""Trials that share a program: one template, and each trial's values for constants that differ.
 
 A group is keyed by the fingerprints of its train and test step. Constants that are equal in every
 trial seen stay constants, so that XLA can fold them; those that differ become inputs. A later trial
@@ -20,8 +20,8 @@ from paceline.program.trace import Step
 #: known of what differs they stay constants.
 _SPECIAL = (0.0, 1.0, np.inf, -np.inf)
 _MIXED = (
-    "a hyperparameter and the batch size meet in one number of its step, which the last, smaller batch "
-    "changes; choose a batch size that divides the data"
+    "a hyperparameter and the batch size meet in one number of its step, which the last, smaller "
+    "batch changes; choose a batch size that divides the data"
 )
 
 

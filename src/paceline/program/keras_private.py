@@ -9,12 +9,10 @@ Keras' global state
     ``object_name_uids`` numbers automatic layer names. Every trial must name its outputs alike,
     because metrics are named after them; ``clear_session`` would do it by losing the user's dtype
     policy and distribution. ``global_random_seed`` and ``global_seed_generator`` are set by
-    ``set_random_seed`` and
-    have no getter: a search leaves them as they were.
+    ``set_random_seed`` and have no getter: a search leaves them as they were.
 Names of attributes and classes
     that ``recipe.py`` meets on its walk over a model's objects. Should they change, models differ
-    where
-    they need not: their trials are traced, and nothing worse.
+    where they need not: their trials are traced, and nothing worse.
 """
 
 from __future__ import annotations

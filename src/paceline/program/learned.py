@@ -2,8 +2,7 @@
 
 Each constant that differs between traced trials is explained as one of a few formulas of one number
 (``1 - rate``, ``1 / (1 - rate)``, ``2 * l2``, ...), equal to the bit in every one of them. Keras
-also
-decides by numbers: it drops a dropout of rate 0, and bounds or rounds may hide elsewhere. Such
+also decides by numbers: it drops a dropout of rate 0, and bounds or rounds may hide elsewhere. Such
 decisions are made at thresholds, or at whole numbers. So a number is trusted strictly between
 values that were traced and gave the same program, and never at a whole number that was not itself
 traced. Whatever lies outside is traced, and widens what is known; one constant that no formula

@@ -1,8 +1,9 @@
 """Lowered programs on disk: the second search of a study neither compiles nor lowers.
 
-JAX's persistent cache saves compiling, but finds a program only by its lowered text, and lowering a stacked
-step costs a tenth of a second or more. ``jax.export`` writes that text; it is kept here under a key that
-holds all that decides it, in the folder of the compilation cache, and deserialised by the next process.
+JAX's persistent cache saves compiling, but finds a program only by its lowered text, and lowering a
+stacked step costs a tenth of a second or more. ``jax.export`` writes that text; it is kept here
+under a key that holds all that decides it, in the folder of the compilation cache, and deserialised
+by the next process.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jaxlib
+import jaxlib.version
 import numpy as np
 from jax import export
 
@@ -35,7 +36,7 @@ def key_of(plan: str, roles: Sequence[Role], *extra: Any) -> str:
         *extra: Anything else that is text or a tree of shapes: slots, arguments.
     """
     digest = hashlib.sha256()
-    context = (jax.__version__, jaxlib.__version__, jax.default_backend(), jv.settings())
+    context = (jax.__version__, jaxlib.version.__version__, jax.default_backend(), jv.settings())
     for part in (plan, *context, *(str(part) for part in extra)):
         digest.update(f"{part}\0".encode())
     for role in roles:
@@ -74,9 +75,19 @@ def lowered(
     return jax.jit(function, donate_argnums=donate).lower(*shapes)
 
 
+def cache_folder() -> str | None:
+    """The folder of JAX's persistent compilation cache; None where none is set."""
+    return jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def cache_is_on() -> bool:
+    """Whether JAX may use a compilation cache at all."""
+    return jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def _folder() -> Path | None:
-    cache = jax.config.jax_compilation_cache_dir
-    if not cache or "://" in cache or not jax.config.jax_enable_compilation_cache:
+    cache = cache_folder()
+    if not cache or "://" in cache or not cache_is_on():
         return None
     return Path(cache) / "modules"
 

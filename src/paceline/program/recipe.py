@@ -1,4 +1,4 @@
-"""Skipping the trace: constants read off a model's Python objects instead of tracing its steps again.
+"""Skipping the trace: constants read off a model's objects instead of tracing its steps again.
 
 Tracing a small model's train and test step takes three quarters of the time a trial costs before it
 trains. Keras' own code, though, can only use what it can reach: the model's attributes, their
@@ -8,9 +8,8 @@ floating-point numbers have the same steps but for constants that follow from th
 A recipe is that graph of objects, split into structure and numbers; ``learned.py`` finds out how
 constants follow from numbers. Where user code comes into reach (a class, a function, an object of
 another package) there is no recipe, and the trial is traced. Configurations (``get_config``) would
-be
-shorter to read, but do not tell all: rematerialisation, flash attention, variables excluded from
-    weight decay, whatever is set on an object after it was made.
+be shorter to read, but do not tell all: rematerialisation, flash attention, variables excluded from
+weight decay, whatever is set on an object after it was made.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A user's compiled model as traced steps: what Keras' own ``train_step`` and ``test_step`` compute.
+"""A user's model as traced steps: what Keras' own ``train_step`` and ``test_step`` compute.
 
 Notation
     state: four lists of arrays, as Keras orders them: trainable, non-trainable, optimizer and

@@ -64,7 +64,7 @@ def is_threefry(implementation: Any) -> bool:
 
 
 def is_hardware_key(aval: Any) -> bool:
-    """Whether an abstract value is an array of typed keys of another implementation than threefry."""
+    """Whether an abstract value is an array of typed keys of any generator but threefry."""
     return is_key(aval) and "fry" not in str(aval.dtype)
 
 
