@@ -23,7 +23,7 @@ N, N_VAL, BATCH = 50, 23, 16
 #: Names of everything that XLA compiled; a listener cannot be taken away again in every JAX.
 _compiled: list[str] = []
 jax.monitoring.register_event_duration_secs_listener(
-    lambda event, seconds, **what: (
+    lambda event, duration_secs, **what: (
         _compiled.append(str(what.get("fun_name", "?"))) if "backend_compile" in event else None
     )
 )

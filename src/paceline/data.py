@@ -39,15 +39,15 @@ class ArrayData:
     def batch_shapes(self, size: int) -> Any:
         """The shapes and dtypes of a batch of ``size`` examples, as a step sees them."""
         return jax.tree.map(
-            lambda a: jax.ShapeDtypeStruct(
-                (size, *a.shape[1:]), jax.dtypes.canonicalize_dtype(a.dtype)
-            ),
-            self.inputs,
+            lambda a: jax.ShapeDtypeStruct((size, *a.shape[1:]), _device_dtype(a)), self.inputs
         )
 
     def on_device(self) -> Any:
         """The whole data set on the default device; uint8 images stay uint8."""
-        return jax.tree.map(jax.numpy.asarray, self.inputs)
+        return jax.device_put(
+            # Cast here: on the device it would be a program of its own to compile.
+            jax.tree.map(lambda a: a.astype(_device_dtype(a), copy=False), self.inputs)
+        )
 
     def slice(self, start: int, stop: int) -> ArrayData:
         """Examples ``start`` to ``stop``."""
@@ -116,6 +116,11 @@ def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
             "data or another fraction."
         )
     return data.slice(0, at), data.slice(at, data.n)
+
+
+def _device_dtype(array: np.ndarray) -> np.dtype:
+    """What JAX makes of a dtype: 64 bits become 32 unless they are enabled."""
+    return jax.dtypes.canonicalize_dtype(array.dtype)
 
 
 def shapes_to_json(batch: Any) -> Any:

@@ -379,7 +379,9 @@ class Tuner:
     def _rebuild(self, trial: Trial) -> Any:
         model = self._builder(HyperParameters(values=trial.hparams), trial.seed)
         batch = self._require_study().meta.get("batch")
-        if batch is not None:
+        if model.built:
+            model.optimizer.build(model.trainable_variables)  # its state is saved with the model
+        elif batch is not None:
             keras_private.symbolic_build(model, data_module.shapes_from_json(batch))
         return model
 

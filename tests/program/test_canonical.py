@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import io_callback
 
 from paceline.program.canonical import Unpackable, canonical_text, canonicalise, lift
 
@@ -221,9 +222,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
         "calls back to Python",
     ),
     "io callback": (
-        lambda x: jax.experimental.io_callback(
-            lambda v: v, jax.ShapeDtypeStruct((3,), "float32"), x
-        ),
+        lambda x: io_callback(lambda v: v, jax.ShapeDtypeStruct((3,), "float32"), x),
         "side effects",
     ),
     "function as parameter": (

@@ -88,8 +88,7 @@ def test_each_structure_has_its_own() -> None:
 def test_widening_happens_once() -> None:
     search = Search(slots=2)
     assert search.train(*rated(*RATES[:3]))["roles"] == 2
-    # Regularizer and dropout both act in training alone or in both roles: widened at most once
-    # each.
+    # The regularizer acts in both roles, dropout and momentum in training alone.
     widened = search.train(*rated(*RATES[:2], l2=0.5))["roles"]
     assert 2 < widened <= 4
     search.train(*rated(*RATES[:2], momentum=0.5), *rated(*RATES[:2], momentum=0.7, l2=0.9))

@@ -19,7 +19,7 @@ AVAL = jax.ShapeDtypeStruct((), np.dtype("float32"))
 
 def constants(*values: float) -> list[tuple[Constant, ...]]:
     """Those of one step."""
-    return [tuple(Constant(np.float32(v).reshape(()), AVAL) for v in values)]
+    return [tuple(Constant(np.asarray(v, "float32"), AVAL) for v in values)]
 
 
 def values(steps: list[tuple[Constant, ...]] | None) -> list[float] | None:

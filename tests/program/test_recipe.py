@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import keras
@@ -88,7 +89,7 @@ def network(
     return model
 
 
-def recipe(change: Callable[[keras.Model], object] | None = None, **numbers: float) -> Recipe:
+def recipe(change: Callable[[Any], object] | None = None, **numbers: float) -> Recipe:
     """Of the network, built as a trial is, changed after it was made."""
 
     def build(hp: HyperParameters) -> keras.Model:
@@ -116,7 +117,7 @@ def test_numbers_are_apart_from_the_structure() -> None:
     assert sum(a != b for a, b in zip(one.numbers, other.numbers, strict=True)) == 3
 
 
-CHANGES: dict[str, Callable[[keras.Model], object]] = {
+CHANGES: dict[str, Callable[[Any], object]] = {
     "frozen layer": lambda m: setattr(m.layers[0], "trainable", False),
     "frozen variable": lambda m: setattr(m.layers[0].bias, "trainable", False),
     "constraint on a variable": lambda m: setattr(
@@ -169,7 +170,7 @@ def test_settings_of_keras_and_jax_belong_to_the_structure() -> None:
 
 
 def test_rematerialisation_and_policies_belong_to_the_structure() -> None:
-    def scoped(scope: object) -> Recipe | None:
+    def scoped(scope: Any) -> Recipe | None:
         def build(hp: HyperParameters) -> keras.Model:
             with scope:
                 return network()
@@ -225,14 +226,16 @@ def _in_disguise(y: object, p: object) -> object:
     return keras.losses.mean_squared_error(y, p)
 
 
-USER_CODE: dict[str, Callable[[keras.Model], object]] = {
+_rate: Any = lambda: 0.1  # noqa: E731
+
+USER_CODE: dict[str, Callable[[Any], object]] = {
     "layer": lambda m: m.add(_Mine(3)),
     "activation": lambda m: setattr(m.layers[0], "activation", lambda x: 2 * x),
     "activation of jax": lambda m: setattr(m.layers[0], "activation", jax.nn.silu),
     "function as loss": lambda m: m.compile("sgd", loss=_scaled),
     "function in disguise": lambda m: m.compile("sgd", loss=_in_disguise),
     "function as metric": lambda m: m.compile("sgd", loss="mse", metrics=[_scaled]),
-    "learning rate": lambda m: m.compile(keras.optimizers.SGD(lambda: 0.1), loss="mse"),
+    "learning rate": lambda m: m.compile(keras.optimizers.SGD(_rate), loss="mse"),
     "call": lambda m: setattr(m.layers[1], "call", lambda x, training=None: x),
     "train_step": lambda m: setattr(m, "train_step", lambda state, data: (state, data)),
     "object": lambda m: setattr(m, "notes", HyperParameters()),
@@ -241,7 +244,7 @@ USER_CODE: dict[str, Callable[[keras.Model], object]] = {
 
 
 @pytest.mark.parametrize("change", USER_CODE.values(), ids=USER_CODE)
-def test_no_recipe_where_user_code_is_in_reach(change: Callable[[keras.Model], object]) -> None:
+def test_no_recipe_where_user_code_is_in_reach(change: Callable[[Any], object]) -> None:
     def build(hp: HyperParameters) -> keras.Model:
         model = network()
         change(model)
@@ -268,7 +271,8 @@ class _Ones(keras.initializers.Initializer):
 
 def test_the_users_initializer_does_no_harm() -> None:
     def build(hp: HyperParameters) -> keras.Model:
-        model = keras.Sequential([layers.Input((2,)), layers.Dense(1, kernel_initializer=_Ones())])
+        ones: Any = _Ones()
+        model = keras.Sequential([layers.Input((2,)), layers.Dense(1, kernel_initializer=ones)])
         model.compile("sgd", loss="mse")
         return model
 

@@ -289,11 +289,10 @@ class _Walk:
             isinstance(v, (jv.ClosedJaxpr, jv.Jaxpr)) for v in value
         ):
             return "(" + ",".join(self._param_text(v) for v in value) + ")"
-        if type(value).__name__ == "PRNGImpl":
-            # Its repr holds addresses.
-            if not jv.is_threefry(value):
-                self.batched_rng_differs = True
-            return f"rng:{value.name}:{tuple(value.key_shape)}"
+        if type(value).__name__ == "PRNGImpl":  # its repr holds addresses
+            text, threefry = jv.generator(value)
+            self.batched_rng_differs |= not threefry
+            return text
         return canonical_text(value)
 
 

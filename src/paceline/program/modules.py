@@ -20,6 +20,9 @@ import jaxlib.version
 import numpy as np
 from jax import export
 
+with contextlib.suppress(ImportError):
+    import flatbuffers  # noqa: F401 - jax.export loads it at first use, in the middle of a search
+
 from paceline.program import versions as jv
 from paceline.program.group import Role
 

@@ -141,6 +141,18 @@ def trace_test(model: Any, state: State, batch: Any) -> Step:
     return _trace(step, (state.trainable, state.non_trainable, state.metrics), batch)
 
 
+def flat_logs(logs: dict[str, Any]) -> dict[str, Any]:
+    """Logs as Keras' history has them: a metric whose result is a dict stands for its parts."""
+    names: list[str] = []
+    for name, value in logs.items():
+        names += flat_logs(value) if isinstance(value, dict) else [name]
+    values: dict[str, Any] = {}
+    for name in sorted(logs):  # where two parts share a name, Keras keeps the last in this order
+        value = logs[name]
+        values.update(flat_logs(value) if isinstance(value, dict) else {name: value})
+    return {str(name): values[name] for name in names}
+
+
 def shapes_only(state: State) -> State:
     """The state's shapes and dtypes, without its arrays."""
     return State(
@@ -153,7 +165,8 @@ def _trace(step: Callable[..., Any], state: tuple[list[Any], ...], batch: Any) -
 
     def flat(*args: Any) -> Any:
         logs, new = step(*args)
-        names[:] = [str(name) for name in logs]
+        logs = flat_logs(logs)
+        names[:] = logs
         for name, value in logs.items():
             if np.shape(value) != ():
                 raise Unpackable(

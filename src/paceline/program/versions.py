@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex_core
 
@@ -55,12 +56,13 @@ def is_literal(atom: Any) -> bool:
 
 def is_key(aval: Any) -> bool:
     """Whether an abstract value is an array of typed PRNG keys."""
-    return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(aval.dtype, jax.dtypes.prng_key)
 
 
-def is_threefry(implementation: Any) -> bool:
-    """Whether a PRNG implementation is the one whose numbers do not change under ``vmap``."""
-    return "threefry" in str(implementation.name)
+def generator(implementation: Any) -> tuple[str, bool]:
+    """A PRNG implementation as text, and whether its numbers stay the same under ``vmap``."""
+    name = str(implementation.name)
+    return f"rng:{name}:{tuple(implementation.key_shape)}", "threefry" in name
 
 
 def is_hardware_key(aval: Any) -> bool:

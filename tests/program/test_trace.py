@@ -1,0 +1,130 @@
+"""What is traced: Keras' own steps, their logs by the names of ``fit``'s history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from paceline.program import trace
+from paceline.program.canonical import Unpackable
+
+BATCH = (
+    jax.ShapeDtypeStruct((4, 2), np.dtype("float32")),
+    jax.ShapeDtypeStruct((4, 1), np.dtype("float32")),
+)
+
+
+def model(**compiled: Any) -> keras.Model:
+    made = keras.Sequential([layers.Input((2,)), layers.Dropout(0.5), layers.Dense(1)])
+    made.compile(**{"optimizer": "sgd", "loss": "mse", **compiled})
+    return made
+
+
+def test_state_is_in_keras_order_and_quick_state_is_the_same() -> None:
+    full = model(optimizer=keras.optimizers.Adam(0.1), metrics=["mae"])
+    state = trace.build_state(full, BATCH)
+    assert [len(part) for part in state.lists()] == [2, 1, 6, 4]
+    assert state.nbytes == sum(np.asarray(a).nbytes for part in state.lists() for a in part)
+    keras.utils.set_random_seed(1)
+    other = model(optimizer=keras.optimizers.Adam(0.2), metrics=["mae"])
+    quick = trace.quick_state(other, trace.shapes_only(state), state.metrics)
+    slow = trace.build_state(other, BATCH)
+    assert quick is not None
+    for one, two in zip(quick.lists(), slow.lists(), strict=True):
+        for a, b in zip(one, two, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_quick_state_of_another_structure_is_none() -> None:
+    state = trace.build_state(model(), BATCH)
+    other = model(optimizer="adam")
+    assert trace.quick_state(other, trace.shapes_only(state), state.metrics) is None
+
+
+def test_logs_are_named_as_in_the_history() -> None:
+    made = model(metrics=["mae"])
+    state = trace.build_state(made, BATCH)
+    history = made.fit(np.zeros((4, 2)), np.zeros((4, 1)), verbose=0).history
+    assert set(trace.trace_train(made, state, BATCH).log_names) == set(history)
+    assert trace.trace_test(made, state, BATCH).log_names == ("loss", "mae")
+
+
+def test_a_dict_among_the_logs_stands_for_its_parts() -> None:
+    logs = {"loss": 1, "b": {"x": 2, "b": 3}, "a": {"y": 4, "x": 5}}
+    assert list(trace.flat_logs(logs).items()) == [
+        ("loss", 1),
+        ("x", 2),
+        ("b", 3),
+        ("y", 4),
+    ]
+
+
+class OwnFit(keras.Sequential):
+    """Trains in its own way."""
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        return super().fit(*args, **kwargs)
+
+
+def own_fit() -> keras.Model:
+    made = OwnFit([layers.Input((2,)), layers.Dense(1)])
+    made.compile("sgd", "mse")
+    return made
+
+
+REFUSED: dict[str, tuple[Callable[[], keras.Model], str]] = {
+    "eager": (lambda: model(run_eagerly=True), "run_eagerly=True"),
+    "no jit": (lambda: model(jit_compile=False), "jit_compile=False"),
+    "own fit": (own_fit, r"OwnFit has its own fit\(\)"),
+}
+
+
+@pytest.mark.parametrize(("make", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_keras_would_train_in_another_way_is_refused(make: Callable, why: str) -> None:
+    with pytest.raises(Unpackable, match=why):
+        trace.check_packable(make())
+
+
+class Growing(keras.Sequential):
+    """Its step gives back a state of another dtype."""
+
+    def train_step(self, state: Any, data: Any) -> Any:
+        logs, (trainable, *rest) = super().train_step(state, data)
+        return logs, ([v.astype("bfloat16") for v in trainable], *rest)
+
+
+class Silent(keras.Sequential):
+    """Its step has no logs."""
+
+    def train_step(self, state: Any, data: Any) -> Any:
+        return {}, super().train_step(state, data)[1]
+
+
+class Vector(keras.Sequential):
+    """One of its logs is no number."""
+
+    def train_step(self, state: Any, data: Any) -> Any:
+        logs, state = super().train_step(state, data)
+        return {**logs, "all": jax.numpy.zeros(3)}, state
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (Growing, "changes the shape or dtype"),
+        (Silent, "returns dict for logs, not a dict with entries"),
+        (Vector, r"'all' with shape \(3,\)"),
+    ],
+)
+def test_steps_that_no_pack_can_hold_are_refused(kind: type, why: str) -> None:
+    made = kind([layers.Input((2,)), layers.Dense(1)])
+    made.compile("sgd", "mse")
+    state = trace.build_state(made, BATCH)
+    with pytest.raises(Unpackable, match=why):
+        trace.trace_train(made, state, BATCH)
