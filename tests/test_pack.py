@@ -139,7 +139,7 @@ def test_logs_are_named_as_in_keras_and_only_live_slots_report(workshop: Worksho
     pack.admit(workshop.rider(7))
     (results,) = run(pack)
     assert results.keys() == {7}
-    assert list(results[7]) == ["loss", "accuracy", "val_loss", "val_accuracy"]
+    assert set(results[7]) == {"loss", "accuracy", "val_loss", "val_accuracy"}
     assert pack.free == [1, 2, 3]
     pack.evict(7)
     assert pack.free == [0, 1, 2, 3]

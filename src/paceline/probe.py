@@ -94,7 +94,7 @@ def _log_names(model: Any, batch: Any, arguments: Arguments) -> list[str] | None
     validated = arguments.validated
     try:
         keras_private.symbolic_build(model, batch)
-        names = [str(name) for name in model.get_metrics_result()]
+        names = [str(name) for name in trace.flat_logs(model.get_metrics_result())]
     except Exception as error:
         raise BuildError(
             f"the model that build(hp) returned does not take the data: {type(error).__name__}: "

@@ -48,7 +48,7 @@ def test_quick_state_of_another_structure_is_none() -> None:
 
 
 def test_logs_are_named_as_in_the_history() -> None:
-    made = model(metrics=["mae"])
+    made: Any = model(metrics=["mae"])
     state = trace.build_state(made, BATCH)
     history = made.fit(np.zeros((4, 2)), np.zeros((4, 1)), verbose=0).history
     assert set(trace.trace_train(made, state, BATCH).log_names) == set(history)

@@ -109,7 +109,8 @@ class StackedProgram:
             [np.stack([np.asarray(a) for a in leaves]) for leaves in zip(*parts, strict=True)]
             for parts in zip(*(state.lists() for state in states), strict=True)
         ]
-        return jax.device_put(stacked)
+        # To a device by name: arrays without one would make a second program of ``_put``.
+        return jax.device_put(stacked, jax.devices()[0])
 
     def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
         """Stacks each constant over the slots."""
@@ -199,7 +200,18 @@ def _step_of_all(batch: Batch, lifted: Arrays, parts: Any, data: Any, index: Any
     def slot(lifted: Arrays, parts: Any, index: Any) -> Any:
         return batch.run(lifted, parts, take(data, index))
 
-    return jax.vmap(slot)(lifted, parts, index)
+    return _over_slots(slot, index.shape[0])(lifted, parts, index)
+
+
+def _over_slots(slot: Callable[..., Any], n_slots: int) -> Callable[..., Any]:
+    """The function over a leading axis of slots; a single one needs no batched operations."""
+    if n_slots > 1:
+        return jax.vmap(slot)
+
+    def alone(*args: Any) -> Any:
+        return jax.tree.map(lambda a: a[None], slot(*jax.tree.map(lambda a: a[0], args)))
+
+    return alone
 
 
 def _validation_pass(parts: Sequence[Batch], n: int, n_logs: int) -> Callable[..., Any]:
@@ -217,7 +229,7 @@ def _validation_pass(parts: Sequence[Batch], n: int, n_logs: int) -> Callable[..
                 new, logs = batch.run(lifted, [fixed, *moving], examples)
                 return new[1:], logs
 
-            return jax.vmap(slot)(lifted, trainable, moving)
+            return _over_slots(slot, n_slots)(lifted, trainable, moving)
 
         n_slots = jax.tree.leaves((trainable, non_trainable, metrics))[0].shape[0]
         logs = jnp.zeros((n_slots, n_logs), jnp.result_type(float))

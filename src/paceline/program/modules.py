@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,13 @@ def key_of(plan: str, roles: Sequence[Role], *extra: Any) -> str:
         *extra: Anything else that is text or a tree of shapes: slots, arguments.
     """
     digest = hashlib.sha256()
-    context = (jax.__version__, jaxlib.version.__version__, jax.default_backend(), jv.settings())
+    context = (
+        _source(),
+        jax.__version__,
+        jaxlib.version.__version__,
+        jax.default_backend(),
+        jv.settings(),
+    )
     for part in (plan, *context, *(str(part) for part in extra)):
         digest.update(f"{part}\0".encode())
     for role in roles:
@@ -51,6 +58,17 @@ def key_of(plan: str, roles: Sequence[Role], *extra: Any) -> str:
             for index, constant in enumerate(step.canonical.constants):
                 value = b"lifted" if index in inputs else _raw(constant.value)
                 digest.update(f"{index}:".encode() + value + b"\0")
+    return digest.hexdigest()
+
+
+@cache
+def _source() -> str:
+    """Digest of the code that makes programs: after a change of it, old ones are not used."""
+    digest = hashlib.sha256()
+    package = Path(__file__).resolve().parents[1]
+    for folder in ("plan", "program"):
+        for file in sorted((package / folder).glob("*.py")):
+            digest.update(file.read_bytes())
     return digest.hexdigest()
 
 

@@ -29,9 +29,6 @@ import keras
 import numpy as np
 
 from paceline.program import keras_private, versions
-from paceline.program.learned import Learned
-
-__all__ = ["Learned", "Recipe", "recipe_of"]
 
 _KERAS = "keras.src."
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
