@@ -1,0 +1,68 @@
+"""The garbage collector is calm during a search, and after it as before."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from paceline import collector
+
+
+class Node:
+    pass
+
+
+@pytest.fixture(autouse=True)
+def thresholds():
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+
+
+def test_everything_is_as_before_even_after_an_error() -> None:
+    before = gc.get_threshold()
+
+    def search() -> None:
+        with collector.calm():
+            assert gc.get_freeze_count() > 0
+            raise KeyError("x")
+
+    with pytest.raises(KeyError, match="x"):
+        search()
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+
+
+def test_cycles_made_inside_are_still_collected() -> None:
+    with collector.calm():
+        node = Node()
+        node.me = node
+        alive = weakref.ref(node)
+        del node
+        gc.collect()
+        assert alive() is None
+
+
+def test_a_user_who_switched_it_off_is_left_alone() -> None:
+    gc.set_threshold(0)
+    with collector.calm():
+        assert gc.get_threshold()[0] == 0
+        assert gc.get_freeze_count() == 0
+
+
+def test_dropped_models_are_collected_once_they_weigh_enough() -> None:
+    dropped = collector.Dropped(limit=100)
+    node = Node()
+    node.me = node
+    alive = weakref.ref(node)
+    del node
+    gc.disable()
+    try:
+        dropped.add(60)
+        assert alive() is not None
+        dropped.add(60)
+        assert alive() is None
+    finally:
+        gc.enable()
