@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from paceline.builder import Builder, random_state_kept
 from paceline.data import ArrayData, prepare, split
 from paceline.executor.base import EpochReport, Job
 from paceline.executor.local import LocalExecutor
+from paceline.program import compiling
 from paceline.search_space import HyperParameters
 
 
@@ -38,8 +40,24 @@ def data_of(case: zoo.Case) -> tuple[ArrayData, ArrayData | None]:
     return train, None if case.val_data is None else prepare(*case.val_data(), allow_nan=True)
 
 
-def train_packed(case: zoo.Case, seeds: list[int], **executor: Any) -> Packed:
-    """Trains one trial per entry of ``case.hparams``, seeded from ``seeds``, all in packs."""
+#: XLA's lowest level compiles fastest, and decides about speed only.
+LEAST_OPTIMISED = {"xla_backend_optimization_level": "0"}
+
+
+def train_packed(
+    case: zoo.Case, seeds: list[int], *, as_users: bool = False, **executor: Any
+) -> Packed:
+    """Trains one trial per entry of ``case.hparams``, seeded from ``seeds``, all in packs.
+
+    Args:
+        case: the case.
+        seeds: of the trials.
+        as_users: compile as for users, not as fast as possible.
+        **executor: further arguments of ``LocalExecutor``.
+    """
+    if not as_users:
+        with mock.patch.object(compiling, "_QUICK", LEAST_OPTIMISED):
+            return train_packed(case, seeds, as_users=True, **executor)
     train, validation = data_of(case)
     build = Builder(case.build)
     local = LocalExecutor(train, validation, shuffle=False, **executor)

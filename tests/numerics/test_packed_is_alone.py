@@ -90,7 +90,7 @@ def test_float64(name: str) -> None:
 def test_float32(name: str) -> None:
     """No further from Keras than Keras is from itself when its input moves in the last places."""
     case = zoo.CASES[name]
-    packed = train_packed(case, SEEDS[: len(case.hparams)])
+    packed = train_packed(case, SEEDS[: len(case.hparams)], as_users=True)
     moved = zoo.self_perturbation(
         case, case.hparams[0], SEEDS[0], nudges=(zoo.base.NUDGE, 2 - zoo.base.NUDGE)
     )

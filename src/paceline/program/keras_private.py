@@ -35,6 +35,9 @@ VALUE = "_value"
 #: Attribute of a seed generator that holds the number it started from.
 FIRST_SEED = "_initial_seed"
 
+#: Modules of Keras' own classes, whatever public name they are used by.
+OWN = "keras.src."
+
 
 def symbolic_build(model: Any, batch: Any) -> None:
     """Creates all variables of a compiled model as ``fit`` would on its first batch.

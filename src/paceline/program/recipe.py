@@ -30,7 +30,6 @@ import numpy as np
 
 from paceline.program import keras_private, versions
 
-_KERAS = "keras.src."
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
 _ADDRESS = re.compile(r"\d{6,}")
 
@@ -165,7 +164,7 @@ class _Reader:
         self._stack.extend(reversed(parts))
 
     def _container(self, value: Any, kind: type) -> None:
-        if kind not in _CONTAINERS and not kind.__module__.startswith(_KERAS):
+        if kind not in _CONTAINERS and not kind.__module__.startswith(keras_private.OWN):
             raise _NotStock(kind)
         if isinstance(value, dict):
             keys = " ".join(map(self._label, value))
@@ -194,14 +193,14 @@ class _Reader:
     def _function(self, value: types.FunctionType) -> None:
         # Its module's real name: functools.wraps would give a user's function Keras' own.
         module = value.__globals__.get("__name__", "")
-        if not module.startswith(_KERAS):
+        if not module.startswith(keras_private.OWN):
             raise _NotStock(value)
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
         parts = (*cells, value.__defaults__, value.__kwdefaults__)
         self._parts(f"{module}.{value.__qualname__}", parts)
 
     def _instance(self, value: Any, name: str) -> None:
-        if not name.startswith(_KERAS) or not hasattr(value, "__dict__"):
+        if not name.startswith(keras_private.OWN) or not hasattr(value, "__dict__"):
             raise _NotStock(type(value))
         attributes = vars(value)
         if isinstance(value, keras.random.SeedGenerator):
@@ -223,6 +222,6 @@ class _Reader:
 
 
 def _stock_name(value: type) -> str:
-    if not value.__module__.startswith((_KERAS, "builtins", "numpy", "jax")):
+    if not value.__module__.startswith((keras_private.OWN, "builtins", "numpy", "jax")):
         raise _NotStock(value)
     return f"{value.__module__}.{value.__qualname__}"
