@@ -101,21 +101,23 @@ class Pack:
 
     def evict(self, number: int) -> None:
         """Takes a trial out; its slot is free at once."""
-        for slot, rider in enumerate(self.riders):
-            if rider is not None and rider.number == number:
-                self.riders[slot] = None
-                return
-        raise KeyError(number)
+        self.riders[self._slot_of(number)] = None
 
     def weights(self, number: int) -> Callable[[], tuple[list[np.ndarray], list[np.ndarray]]]:
         """A way to fetch a trial's trainable and non-trainable variables as they are now.
 
         It must be called before the pack trains on.
         """
-        slot = next(s for s, r in enumerate(self.riders) if r is not None and r.number == number)
+        slot = self._slot_of(number)
         state = self._state
         assert state is not None
         return lambda: (self.program.row(state[0], slot), self.program.row(state[1], slot))
+
+    def _slot_of(self, number: int) -> int:
+        for slot, rider in enumerate(self.riders):
+            if rider is not None and rider.number == number:
+                return slot
+        raise KeyError(number)
 
     def run_epoch(self) -> tuple[dict[int, dict[str, float]], EpochTimes]:
         """Trains and validates every live trial for one epoch.

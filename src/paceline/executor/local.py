@@ -241,8 +241,7 @@ class LocalExecutor:
         """
         before = group.program
         for role in group.roles:
-            if before is None or role.stale:
-                role.settle(group.n_seen)
+            role.settle(group.n_seen)
         parts = (group.train, group.test, group.state, group.work)
         if self._choose(group) == "sequential":
             old = before if isinstance(before, SequentialProgram) else None

@@ -224,7 +224,6 @@ class _Walk:
         if name in jv.REMAT:
             bodies = ("jaxpr",)
         params = dict(eqn.params)
-        counts: dict[str, list[int]] = {}
         for key in sorted(params):
             value = params[key]
             if bodies and key in bodies:
@@ -244,7 +243,7 @@ class _Walk:
                 inner.append((key, rewritten, extra))
         if scope is None:
             return params, invars
-        return _lift_bodies(name, params, invars, inner, scope, counts)
+        return _lift_bodies(name, params, invars, inner, scope)
 
     def _rewrite_body(self, closed: Any, scope: _Scope | None) -> tuple[Any, _Scope | None]:
         is_closed = isinstance(closed, jv.ClosedJaxpr)
@@ -310,7 +309,6 @@ def _lift_bodies(
     invars: list[Any],
     inner: list[tuple[str, Any, Any]],
     scope: _Scope,
-    counts: dict[str, list[int]],
 ) -> tuple[dict[str, Any], list[Any]]:
     """Gives rewritten bodies their lifted values as leading operands."""
 
