@@ -15,6 +15,7 @@ from jax import lax
 from jax.experimental import io_callback
 
 from paceline.program.canonical import Unpackable, canonical_text, canonicalise, lift
+from paceline.program.versions import jaxpr_as_fun
 
 X = jnp.array([0.5, 1.5, 2.5])
 
@@ -82,21 +83,21 @@ def test_lifted_constants_give_what_the_function_gives(function: Callable[[Any],
     constants = canonicalise(closed).constants
     lifted = [i for i, constant in enumerate(constants) if constant.liftable]
     assert lifted
-    step = lift(closed, lifted)
+    step = jaxpr_as_fun(lift(closed, lifted))
     values = [constants[i].value for i in lifted]
-    np.testing.assert_allclose(step(values, X)[0], function(X), rtol=1e-6)
+    np.testing.assert_allclose(step(*values, X)[0], function(X), rtol=1e-6)
     # As in a pack: values of its own for every slot.
     many = [np.stack([value, value * 0.5]) for value in values]
-    both = jax.vmap(step, in_axes=(0, None))(many, X)[0]
+    both = jax.vmap(step, in_axes=(*[0] * len(many), None))(*many, X)[0]
     np.testing.assert_allclose(both[0], function(X), rtol=1e-6)
-    halved = step([value * 0.5 for value in values], X)[0]
+    halved = step(*[value * 0.5 for value in values], X)[0]
     np.testing.assert_allclose(both[1], halved, rtol=1e-6)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_nothing_lifted_is_the_same_step(function: Callable[[Any], Any]) -> None:
     closed = jax.make_jaxpr(function)(X)
-    np.testing.assert_allclose(lift(closed, [])([], X)[0], function(X), rtol=1e-6)
+    np.testing.assert_allclose(jaxpr_as_fun(lift(closed, []))(X)[0], function(X), rtol=1e-6)
 
 
 def test_each_lifted_constant_takes_its_own_value() -> None:
@@ -105,7 +106,7 @@ def test_each_lifted_constant_takes_its_own_value() -> None:
     )
     constants = canonicalise(closed).constants
     (index,) = [i for i, c in enumerate(constants) if float(c.value) == np.float32(0.3)]
-    np.testing.assert_allclose(lift(closed, [index])([np.float32(0.6)], X)[0], X * 0.6)
+    np.testing.assert_allclose(jaxpr_as_fun(lift(closed, [index]))(np.float32(0.6), X)[0], X * 0.6)
 
 
 def scaled(factor: Any) -> Callable[[Any], Any]:

@@ -41,6 +41,38 @@ def test_state_is_in_keras_order_and_quick_state_is_the_same() -> None:
             np.testing.assert_array_equal(a, b)
 
 
+OPTIMIZERS = {
+    "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "adam, averaged": lambda: keras.optimizers.Adam(0.1, use_ema=True),
+    "adam, accumulating": lambda: keras.optimizers.Adam(0.1, gradient_accumulation_steps=2),
+    "adagrad": lambda: keras.optimizers.Adagrad(0.1),  # starts from 0.1: not zero
+    "adagrad from 0": lambda: keras.optimizers.Adagrad(0.1, initial_accumulator_value=0.0),
+    "ftrl": lambda: keras.optimizers.Ftrl(0.1),
+    "schedule": lambda: keras.optimizers.RMSprop(
+        keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
+    ),
+    "loss scale": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.1)),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_an_optimizer_need_not_be_built_to_know_its_start(optimizer: Callable[[], Any]) -> None:
+    state, start = trace.optimizer_start(model(optimizer=optimizer()), BATCH)
+    keras.utils.set_random_seed(1)
+    other = model(optimizer=optimizer())
+    quick = trace.quick_state(other, trace.shapes_only(state), state.metrics, start)
+    slow = trace.build_state(other, BATCH)
+    assert quick is not None
+    for a, b in zip(quick.optimizer, slow.optimizer, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_start_that_is_not_zero_is_not_taken_for_granted() -> None:
+    assert trace.optimizer_start(model(optimizer=OPTIMIZERS["adagrad"]()), BATCH)[1] is None
+    assert trace.optimizer_start(model(optimizer=OPTIMIZERS["adagrad from 0"]()), BATCH)[1]
+
+
 def test_quick_state_of_another_structure_is_none() -> None:
     state = trace.build_state(model(), BATCH)
     other = model(optimizer="adam")

@@ -103,6 +103,8 @@ class Intake:
         self._validation_batch_size = validation_batch_size
         self._by_key: dict[tuple[Any, ...], Group] = {}
         self._library = Library()
+        # What building the optimizer adds to a structure's state; None where it is not always zero.
+        self._starts: dict[str, list[Any] | None] = {}
 
     @property
     def groups(self) -> list[Group]:
@@ -142,7 +144,8 @@ class Intake:
         group = self._by_key[key]
         state = None
         if job.model.built:
-            state = trace.quick_state(job.model, group.state, group.metrics)
+            start = None if job.model.optimizer.built else self._starts.get(recipe.structure)
+            state = trace.quick_state(job.model, group.state, group.metrics, start)
         if state is None:
             shapes = group.work.train.batch_shapes(group.work.batch_size)
             state = trace.build_state(job.model, shapes)
@@ -163,7 +166,9 @@ class Intake:
         """A traced model's group (made when it is new), its state and its steps' constants."""
         work = self._workload(batch_size)
         batch = work.train.batch_shapes(work.batch_size)
-        state = trace.build_state(model, batch)
+        state, start = trace.optimizer_start(model, batch)
+        if recipe is not None and self._starts.setdefault(recipe.structure, start) is not None:
+            self._starts[recipe.structure] = start
         train, test = trace.trace_train(model, state, batch), None
         if work.validation is not None:
             shapes = work.validation.batch_shapes(work.validation_batch_size)

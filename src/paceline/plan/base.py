@@ -24,6 +24,8 @@ from paceline.program.canonical import lift
 from paceline.program.compiling import Executable
 from paceline.program.group import Role
 from paceline.program.trace import State, Step
+from paceline.program.versions import jaxpr_as_fun
+from paceline.rewrites import rewrite
 
 Arrays = list[Any]
 
@@ -104,7 +106,7 @@ class Batch:
     """A step on one batch size, its differing constants lifted.
 
     Attributes:
-        step: ``step(lifted, *state, *batch) -> [logs, *state]``.
+        step: ``step(*lifted, *state, *batch) -> [logs, *state]``.
         positions: Where its constants stand in the role's ``lifted``.
         size: Examples per trial.
     """
@@ -117,7 +119,7 @@ class Batch:
         """One step; the new state has the old dtypes exactly, so that a loop can carry it."""
         flat = [leaf for part in parts for leaf in part]
         constants = [lifted[position] for position in self.positions]
-        logs, *new = self.step(constants, *flat, *jax.tree.leaves(batch))
+        logs, *new = self.step(*constants, *flat, *jax.tree.leaves(batch))
         new = [lax.convert_element_type(b, a.dtype) for a, b in zip(flat, new, strict=True)]
         out, at = [], 0
         for part in parts:
@@ -142,7 +144,8 @@ def _lazily(step: Step, indices: tuple[int, ...]) -> Callable[..., list[Any]]:
 
     def run(*args: Any) -> list[Any]:
         if not made:
-            made.append(lift(step.closed, indices))
+            lifted = lift(step.closed, indices)
+            made.append(jaxpr_as_fun(rewrite(lifted, jax.default_backend())))
         return made[0](*args)
 
     return run

@@ -16,7 +16,7 @@ import contextlib
 import enum
 import hashlib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -390,7 +390,7 @@ def canonicalise(closed: Any) -> Canonical:
     )
 
 
-def lift(closed: Any, indices: Sequence[int]) -> Callable[..., list[Any]]:
+def lift(closed: Any, indices: Sequence[int]) -> Any:
     """The step with constants as inputs.
 
     Args:
@@ -398,7 +398,7 @@ def lift(closed: Any, indices: Sequence[int]) -> Callable[..., list[Any]]:
         indices: Numbers of the constants to lift, ascending.
 
     Returns:
-        ``f(lifted, *args) -> list of outputs``; ``lifted`` has one array for each of ``indices``.
+        A closed jaxpr; one input for each of ``indices`` comes before the step's own.
     """
     walk = _Walk(lift=frozenset(indices))
     walk.arrays = []
@@ -418,12 +418,7 @@ def lift(closed: Any, indices: Sequence[int]) -> Callable[..., list[Any]]:
         eqns=emit,
         debug_info=_no_debug(closed.jaxpr, len(leading) + len(invars)),
     )
-    run = jv.jaxpr_as_fun(jv.make_closed(jaxpr, [walk.arrays[-i - 1] for i in arrays]))
-
-    def step(lifted: Sequence[Any], *args: Any) -> list[Any]:
-        return run(*lifted, *args)
-
-    return step
+    return jv.make_closed(jaxpr, [walk.arrays[-i - 1] for i in arrays])
 
 
 # -- text of avals and parameters, cached: it was half of the cost of a fingerprint ---------------

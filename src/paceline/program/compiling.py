@@ -21,12 +21,10 @@ import jax
 from paceline.program import modules
 
 _CACHE_BYTES = 2 * 2**30
-#: On a CPU: vectors as wide as it has, and copies left out of loops where XLA can prove them
-#: needless.
-_CPU = {
-    "xla_cpu_prefer_vector_width": "512",
-    "xla_cpu_copy_insertion_use_region_analysis": True,
-}
+#: On a CPU: vectors as wide as it has. No other option that changes the code: what XLA offers to
+#: leave out copies in loops (xla_cpu_copy_insertion_use_region_analysis) gives wrong numbers
+#: (JAX 0.10.2; docs/decisions/0006).
+_CPU = {"xla_cpu_prefer_vector_width": "512"}
 _QUICK = {"xla_backend_optimization_level": "1"}
 _HIT = "/jax/compilation_cache/cache_hits"
 

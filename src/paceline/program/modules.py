@@ -66,7 +66,7 @@ def _source() -> str:
     """Digest of the code that makes programs: after a change of it, old ones are not used."""
     digest = hashlib.sha256()
     package = Path(__file__).resolve().parents[1]
-    for folder in ("plan", "program"):
+    for folder in ("plan", "program", "rewrites"):
         for file in sorted((package / folder).glob("*.py")):
             digest.update(file.read_bytes())
     return digest.hexdigest()

@@ -90,20 +90,40 @@ def build_state(model: Any, batch: Any) -> State:
     return State(*(_values(variables) for variables in _variables(model)))
 
 
-def quick_state(model: Any, like: State, metrics: list[Any]) -> State | None:
+def optimizer_start(model: Any, batch: Any) -> tuple[State, list[Any] | None]:
+    """As ``build_state``, and what the optimizer's own variables start from.
+
+    Returns:
+        The state, and shapes of the variables that building the optimizer adds, where all of them
+        are zero: then those of a model alike are too. None where they are not.
+    """
+    before = list(model.optimizer.variables)
+    state = build_state(model, batch)
+    after, added = model.optimizer.variables, state.optimizer[len(before) :]
+    first = all(a is b for a, b in zip(before, after, strict=False))
+    zero = first and not any(np.any(np.asarray(array)) for array in added)
+    return state, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in added] if zero else None
+
+
+def quick_state(
+    model: Any, like: State, metrics: list[Any], start: list[Any] | None = None
+) -> State | None:
     """The state of a stock model whose structure is known, without tracing its forward pass.
 
     Args:
         model: A compiled, built model of stock classes.
         like: Shapes of a model of the same structure.
         metrics: That model's metric variables as they were at first.
+        start: Shapes of what building that model's optimizer added, if it was zero.
 
     Returns:
         None where the model is not as expected after all.
     """
-    model.optimizer.build(model.trainable_variables)
+    if start is None:
+        model.optimizer.build(model.trainable_variables)
     trainable, non_trainable, optimizer, _ = _variables(model)
-    state = State(_values(trainable), _values(non_trainable), _values(optimizer), metrics)
+    values = [*_values(optimizer), *(np.zeros(a.shape, a.dtype) for a in start or ())]
+    state = State(_values(trainable), _values(non_trainable), values, metrics)
 
     def shapes(one: State) -> list[Any]:
         return [(a.shape, a.dtype) for part in one.lists() for a in part]
