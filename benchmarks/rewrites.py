@@ -94,12 +94,14 @@ class Bench:
 
     def run(self, without: tuple[str, ...], lanes: int) -> dict[str, float]:
         """Compile one variant and time it on every core at once."""
-        base.rewrite = lambda closed, platform: rewrite(closed, platform, without)
-        for module in (stacked_plan, sequential_plan):
+        changed: Any = base
+        changed.rewrite = lambda closed, platform: rewrite(closed, platform, without)
+        plans: tuple[Any, ...] = (stacked_plan, sequential_plan)
+        for module in plans:
             module.key_of = lambda *parts: None  # nothing from disk, nothing kept
         jax.config.update("jax_enable_compilation_cache", False)
         work = Workload(self.data, None, self.size, self.size)
-        parts = (Role(self.step, None), None, trace.shapes_only(self.state), work)
+        parts: Any = (Role(self.step, None), None, trace.shapes_only(self.state), work)
         began = time.perf_counter()
         if self.step.canonical.convolves:
             program: Any = SequentialProgram(*parts)
