@@ -38,7 +38,8 @@ def max_pool_gradient(eqn: Any) -> Replacement | None:
         chosen = _largest(padded, window, strides, source.shape)
         whole = _scattered(source, chosen, window, strides, padded.shape)
         start = [low for low, _ in padding]
-        return lax.slice(whole, start, np.add(start, operand.shape))
+        stop = [low + length for low, length in zip(start, operand.shape, strict=True)]
+        return lax.slice(whole, start, stop)
 
     return gradient
 
@@ -53,13 +54,15 @@ def _largest(operand: Any, window: Any, strides: Any, n_windows: Any) -> Any:
     The comparison is that of XLA's select-and-scatter: a NaN is never greater or equal, so the cell
     after it replaces it.
     """
-    best = chosen = None
-    for number, cell in enumerate(_cells(window)):
+
+    def view(cell: tuple[int, ...]) -> Any:
         stop = [c + (n - 1) * s + 1 for c, n, s in zip(cell, n_windows, strides, strict=True)]
-        value = lax.slice(operand, cell, stop, strides)
-        if best is None:
-            best, chosen = value, jnp.zeros(n_windows, np.int32)
-            continue
+        return lax.slice(operand, cell, stop, strides)
+
+    first, *others = _cells(window)
+    best, chosen = view(first), jnp.zeros(n_windows, np.int32)
+    for number, cell in enumerate(others, start=1):
+        value = view(cell)
         keep = best >= value
         best = jnp.where(keep, best, value)
         chosen = jnp.where(keep, chosen, np.int32(number))
