@@ -67,7 +67,7 @@ class Trains:
         ({"build": keras.Sequential()}, "build: a keras.Model was given; pass a function"),
         ({"build": Trains}, "build: Trains is a class; pass an object"),
         ({"build": Trains()}, r"build: Trains has its own fit\(\)"),
-        ({"pruner": "median"}, "pruner: 'median' is not available yet"),
+        ({"pruner": "medain"}, "pruner: 'medain' is not known; choose one of none, median"),
         ({"executor": "ray"}, "executor: 'ray' is not one of auto, local, fit"),
         ({"plan": "mapped"}, "plan: 'mapped' is not one of"),
         ({"slots": 0}, "slots: 0 is not a positive whole number"),

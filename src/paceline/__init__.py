@@ -22,6 +22,7 @@ from paceline.errors import (
 )
 
 if TYPE_CHECKING:
+    from paceline.asha import ASHA
     from paceline.search_space import HyperParameters
     from paceline.trial import Trial
     from paceline.tuner import Tuner
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "ASHA",
     "BuildError",
     "DataError",
     "HyperParameters",
@@ -45,6 +47,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "ASHA": "paceline.asha",
     "HyperParameters": "paceline.search_space",
     "Trial": "paceline.trial",
     "Tuner": "paceline.tuner",

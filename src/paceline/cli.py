@@ -82,7 +82,14 @@ def search(
     sampler: Annotated[
         str, typer.Option(metavar="NAME", help="random, qmc, tpe, gp or grid.")
     ] = "tpe",
-    pruner: Annotated[str, typer.Option(metavar="NAME", help="none.")] = "none",
+    pruner: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS] or "
+            "asha[:MIN_EPOCHS[:FACTOR]].",
+        ),
+    ] = "none",
     seed: Annotated[int, typer.Option(metavar="N", help="Everything random follows from it.")] = 0,
     timeout: Timeout = None,
     deadline: Deadline = None,

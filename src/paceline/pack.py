@@ -103,6 +103,17 @@ class Pack:
         """Takes a trial out; its slot is free at once."""
         self.riders[self._slot_of(number)] = None
 
+    def take_out(self, number: int) -> Rider:
+        """Takes a trial out with its state as it is now, on the host, to be admitted again."""
+        slot = self._slot_of(number)
+        rider, state = self.riders[slot], self._state
+        assert rider is not None and state is not None
+        trainable, non_trainable, optimizer = (self.program.row(part, slot) for part in state)
+        metrics = self.program.row(self._metrics, slot)
+        rider.state = State(trainable, non_trainable, optimizer, metrics)
+        self.riders[slot] = None
+        return rider
+
     def weights(self, number: int) -> Callable[[], tuple[list[np.ndarray], list[np.ndarray]]]:
         """A way to fetch a trial's trainable and non-trainable variables as they are now.
 

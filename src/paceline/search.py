@@ -12,13 +12,14 @@ from typing import Any
 from paceline.best import BestModels
 from paceline.builder import Builder
 from paceline.errors import BuildError, ObjectiveError, PacelineError
-from paceline.executor.base import EpochReport, Job
+from paceline.executor.base import Answer, EpochReport, Job
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor, Seconds
 from paceline.objective import Objective
 from paceline.probe import check_labels
 from paceline.program.canonical import Unpackable
 from paceline.progress import Progress
+from paceline.pruners import Pruner
 from paceline.search_arguments import Arguments
 from paceline.search_space import HyperParameters
 from paceline.study import INTERRUPTED, BuildFailed, Draft, Study
@@ -61,14 +62,16 @@ class Search:
         arguments: Arguments,
         packs: LocalExecutor | None,
         fit: FitExecutor,
+        pruner: Pruner | None,
         progress: Callable[[Progress], None] | None,
         notes: Callable[[str], None],
     ) -> None:
         self._builder, self._study, self._objective = builder, study, objective
         self._best, self._arguments = best, arguments
-        self._packs, self._fit = packs, fit
+        self._packs, self._fit, self._pruner = packs, fit, pruner
         self._progress, self._note = progress, notes
         self._running: dict[int, Running] = {}
+        self._paused: dict[int, Running] = {}
         # Trials that a dead process left under way do not count: they are tried again.
         counted = [t for t in study.trials if t.error != INTERRUPTED and t.state != "running"]
         self._counts = Counter(trial.state for trial in counted)
@@ -103,9 +106,11 @@ class Search:
 
     def _go_on(self) -> bool:
         """One round: asks for trials, trains for an epoch; False at the end of the search."""
+        self._bring_back()
         while self._hungry() and self._ask():
             pass
         if self._timed_out():
+            self._give_up(list(self._paused))
             self._say_stopped("stopped by the timeout")
             return False
         if self._packs is not None and self._packs.busy:
@@ -113,6 +118,7 @@ class Search:
         elif self._fit.busy:
             self._advance_fit()
         else:
+            self._give_up(list(self._paused))
             self._raise_cause()
             return False
         if self._trainings_failed >= FAILURES_IN_A_ROW and not self._healthy():
@@ -134,7 +140,7 @@ class Search:
     @property
     def n_counted(self) -> int:
         """Trials that count for ``n_trials``: ended, failed ones included, or under way."""
-        return self._counts.total() + len(self._running)
+        return self._counts.total() + len(self._running) + len(self._paused)
 
     def _say_stopped(self, how: str) -> None:
         if self._running:
@@ -266,7 +272,7 @@ class Search:
             else:
                 self._training_failed(number, RuntimeError("fit ended without an epoch"))
 
-    def _report(self, report: EpochReport) -> bool:
+    def _report(self, report: EpochReport) -> Answer:
         running, logs = self._running[report.number], report.logs
         value = logs.get(self._objective.name)
         if value is None and not self._arguments.fit.get("validation_freq"):
@@ -285,16 +291,58 @@ class Search:
             if number is not None and not math.isfinite(number):
                 text = f"{name} is {number} in epoch {report.epoch}, with {trial.hparams}"
                 self._training_failed(report.number, FloatingPointError(text))
-                return False
+                return "stop"
         if value is not None and self._objective.better(value, before):
             self._best.offer(report.number, report.epoch, value, report.weights)
         self._show("training")
         if report.epoch >= running.epochs:
             self._complete(report.number)
-        elif self._timed_out():
+            return "stop"
+        if self._timed_out():
             self._stopped = True
-            return False
-        return report.number in self._running
+            return "stop"
+        return "go" if value is None else self._judge(report, value)
+
+    # -- pruning -----------------------------------------------------------------------------------
+
+    def _judge(self, report: EpochReport, value: float) -> Answer:
+        """What the pruner makes of a trial after an epoch that is not its last."""
+        pruner, number = self._pruner, report.number
+        if pruner is None:
+            return "go"
+        running = self._running[number]
+        verdict = pruner.judge(self._study.trial(number), report.epoch, running.epochs, value)
+        if verdict == "go":
+            return "go"
+        if verdict == "pause" and running.not_packed is None:
+            self._paused[number] = self._running.pop(number)
+            self._study.pause(number)
+            return "pause"
+        self._prune(number)
+        return "stop"
+
+    def _bring_back(self) -> None:
+        """Paused trials whose time has come go on; those that have lost for good end."""
+        if self._pruner is None or not self._paused or self._packs is None:
+            return
+        for number in self._pruner.promoted():
+            self._running[number] = self._paused.pop(number)
+            self._study.unpause(number)
+            self._packs.resume(number)
+        self._give_up(self._pruner.given_up())
+
+    def _give_up(self, numbers: list[int]) -> None:
+        """Ends paused trials."""
+        for number in numbers:
+            if self._packs is not None:
+                self._packs.drop(number)
+            self._running[number] = self._paused.pop(number)
+            self._prune(number)
+
+    def _prune(self, number: int) -> None:
+        self._trainings_failed = 0
+        self._best.drop(number)
+        self._finish(number, "pruned")
 
     def _complete(self, number: int) -> None:
         self._trainings_failed = 0
@@ -322,6 +370,13 @@ class Search:
     def _finish(self, number: int, state: TrialState, **attrs: Any) -> None:
         running = self._running.pop(number)
         self._counts[state] += 1
+        self._finish_in_study(number, state, running, attrs)
+        if self._pruner is not None:
+            self._pruner.ended(self._study.trial(number))
+
+    def _finish_in_study(
+        self, number: int, state: TrialState, running: Running, attrs: dict[str, Any]
+    ) -> None:
         self._study.finish(
             number,
             state,
@@ -403,7 +458,7 @@ class Search:
             "study": study.name,
             "n_trials": {
                 **{state: self._counts[state] for state in ("complete", "pruned", "failed")},
-                "running": len(self._running),
+                "running": len(self._running) + len(self._paused),
             },
             "best": None
             if best is None

@@ -355,6 +355,8 @@ class Study:
             SamplerError: The sampler failed at learning of it.
             StorageError: An earlier record could not be written.
         """
+        if self.trial(number).state == "paused":
+            self.unpause(number)
         trial = self._running(number)
         if state not in ("complete", "pruned", "failed"):
             raise ValueError(f"state is {state!r}; a trial ends complete, pruned or failed")
@@ -371,6 +373,24 @@ class Study:
         trial.state = state
         self._put(Finished(number, state, *trial_record.ended(trial, other)))
         self._proposer.tell(number, trial_record.OPTUNA_STATES[state], loss)
+
+    def pause(self, number: int) -> None:
+        """Have a running trial wait; in the storage it stays running, with the attribute "paused".
+
+        Raises:
+            StorageError: An earlier record could not be written.
+        """
+        self.annotate(number, paused=True)
+        self.trial(number).state = "paused"
+
+    def unpause(self, number: int) -> None:
+        """Let a paused trial go on.
+
+        Raises:
+            StorageError: An earlier record could not be written.
+        """
+        self.trial(number).state = "running"
+        self.annotate(number, paused=False)
 
     def annotate(self, number: int, **attrs: Any) -> None:
         """Store attributes of a running trial; storages accept none once it has ended.

@@ -22,6 +22,7 @@ from paceline.probe import Probe, probe
 from paceline.program import keras_private
 from paceline.program.compiling import use_persistent_cache
 from paceline.progress import Progress
+from paceline.pruners import check_pruner, make_pruner, pruner_text
 from paceline.report.live import live_view
 from paceline.report.results import results_frame
 from paceline.search import FAILURES_IN_A_ROW, Search
@@ -49,7 +50,9 @@ class Tuner:
         storage: None for a journal file in the study's folder, ``"journal:PATH"``, any Optuna URL,
             or an Optuna storage object.
         sampler: "tpe", "random", "qmc", "grid", "gp", or an Optuna sampler.
-        pruner: None; pruning comes in a later version.
+        pruner: None; "median", "percentile[:P]", "hyperband", "threshold:VALUE",
+            "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]", a ``paceline.ASHA``, or an
+            object of ``optuna.pruners``.
         seed: Decides every trial's hyperparameters, weights and order of examples.
         executor: "auto": packs, and Keras' ``fit`` for what cannot be packed; "local": an error
             where no trial could be packed; "fit": Keras' ``fit`` for all.
@@ -90,8 +93,7 @@ class Tuner:
         origin: Mapping[str, Any] | None = None,
     ) -> None:
         self._builder = Builder(build)
-        if pruner not in (None, "none"):
-            raise UsageError(f"pruner: {pruner!r} is not available yet; leave it out or pass None.")
+        self._pruner = check_pruner(pruner)
         if executor not in EXECUTORS:
             raise UsageError(f"executor: {executor!r} is not one of {', '.join(EXECUTORS)}.")
         if plan not in PLANS:
@@ -210,6 +212,17 @@ class Tuner:
                 f"study {study.name!r} already has its {limit} trials; n_trials='+N' (--trials +N) "
                 "adds N"
             )
+        pruner = make_pruner(
+            self._pruner,
+            direction=objective.direction,
+            epochs=None if callable(arguments.epochs) else int(arguments.epochs),
+            n_trials=limit,
+            past=[
+                (trial, trial.history.get(objective.name, []))
+                for trial in study.trials
+                if trial.state in ("complete", "pruned")
+            ],
+        )
         # The first that is left is the last that is done here.
         with ExitStack() as stack:
             packs = None
@@ -233,6 +246,7 @@ class Tuner:
                 arguments=arguments,
                 packs=packs,
                 fit=FitExecutor(arguments.fit, batched=arguments.batched),
+                pruner=pruner,
                 progress=self._progress,
                 notes=self._notes,
             )
@@ -257,6 +271,7 @@ class Tuner:
             "seed": self._seed,
             "slots": self._slots,
             "plan": self._plan,
+            "pruner": pruner_text(self._pruner),
             "search": arguments.to_meta(),
             "batch": None if found.batch is None else data_module.shapes_to_json(found.batch),
             **({"origin": self._origin} if self._origin else {}),

@@ -193,7 +193,7 @@ WRONG = [
     ("model.py --slots many", "--slots 'many'"),
     ("model.py --timeout soon", "--timeout 'soon'"),
     ("model.py --deadline never", "--deadline 'never'"),
-    ("model.py --pruner median", "--pruner 'median'"),
+    ("model.py --pruner medain", "pruner: 'medain' is not known"),
     ("model.py --data nowhere.npz", "nowhere.npz: no such file"),
     ("model.py --data mnist", "--data 'mnist' is not known"),
     ("model.py:other", "has no 'other'"),

@@ -71,7 +71,9 @@ def search(
     """Check the arguments of ``paceline search`` and run it; raises as ``run`` does."""
     path, function = user_file.split_target(target)
     if pruner != "none":
-        raise UsageError(f"--pruner {pruner!r} is not known; this version has none only")
+        from paceline.pruners import check_pruner  # loads Optuna
+
+        check_pruner(pruner)
     run(
         Job(
             path=user_file.find(path),
@@ -82,7 +84,7 @@ def search(
             tuner={
                 "objective": objective,
                 "sampler": sampler,
-                "pruner": None,
+                "pruner": None if pruner == "none" else pruner,
                 "seed": seed,
                 "slots": arguments.slot_count(slots),
                 "plan": plan,
@@ -152,13 +154,12 @@ def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
     """What a study's meta says of the arguments of ``Tuner``."""
     stored_arguments = {
         name: meta[name]
-        for name in ("sampler", "seed", "slots", "plan")
+        for name in ("sampler", "seed", "slots", "plan", "pruner")
         if meta.get(name) is not None
     }
     return {
         "objective": meta["objective"],
         "direction": meta["direction"],
-        "pruner": None,
         **stored_arguments,
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -56,8 +56,10 @@ class EpochReport:
     weights: Callable[[], Weights]
 
 
-#: Handles a report; False takes the trial out.
-Report = Callable[[EpochReport], bool]
+#: What becomes of a trial after an epoch: it goes on, is taken out, or waits to be resumed.
+Answer = Literal["go", "stop", "pause"]
+#: Handles a report.
+Report = Callable[[EpochReport], Answer]
 
 
 class Executor(Protocol):

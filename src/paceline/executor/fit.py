@@ -78,7 +78,7 @@ class _Reporter(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         now = time.perf_counter()
         self._epochs += 1
-        go_on = self._report(
+        answer = self._report(
             EpochReport(
                 number=self._job.number,
                 epoch=self._epochs,
@@ -90,7 +90,7 @@ class _Reporter(keras.callbacks.Callback):
             )
         )
         self._last = time.perf_counter()
-        if not go_on and self.model is not None:
+        if answer != "go" and self.model is not None:
             self.model.stop_training = True
 
     def _weights(self) -> Weights:

@@ -20,6 +20,7 @@ from paceline.collector import Dropped
 from paceline.data import ArrayData
 from paceline.executor.base import EpochReport, Job, Report
 from paceline.executor.intake import Group, Intake
+from paceline.executor.parking import Parking
 from paceline.pack import EpochTimes, Pack
 from paceline.plan import Program, SequentialProgram, StackedProgram
 from paceline.plan.cost import gains_from_stacking
@@ -87,6 +88,8 @@ class LocalExecutor:
         self._on_device: tuple[Any, Any] | None = None
         self._pool = ThreadPoolExecutor(self._lanes, thread_name_prefix="paceline-lane")
         self._programs: list[Program] = []
+        self._parking = Parking()
+        self._parked_in: dict[int, Group] = {}  # paused trial -> its group
         self._dropped = Dropped()
         self.seconds = Seconds()
         self.expected = 1  # trials still to come, those waiting included; the tuner keeps it
@@ -120,6 +123,15 @@ class LocalExecutor:
         began = time.perf_counter()
         self._intake.study(model, batch_size)
         self.seconds.trace += time.perf_counter() - began
+
+    def resume(self, number: int) -> None:
+        """Queues a paused trial, before those that have not begun; it goes on where it stopped."""
+        self._parked_in.pop(number).queue.appendleft(self._parking.take(number))
+
+    def drop(self, number: int) -> None:
+        """Forgets a paused trial."""
+        self._parked_in.pop(number, None)
+        self._parking.drop(number)
 
     @property
     def max_slots(self) -> int:
@@ -198,7 +210,7 @@ class LocalExecutor:
         results, times = epoch
         share = (times.train + times.validate) / max(1, len(results))
         for rider in pack.live:
-            go_on = report(
+            answer = report(
                 EpochReport(
                     number=rider.number,
                     epoch=rider.epoch,
@@ -209,7 +221,10 @@ class LocalExecutor:
                     weights=pack.weights(rider.number),
                 )
             )
-            if not go_on or rider.epoch >= rider.epochs:
+            if answer == "pause":
+                self._parking.put(pack.take_out(rider.number))
+                self._parked_in[rider.number] = group
+            elif answer == "stop" or rider.epoch >= rider.epochs:
                 pack.evict(rider.number)
 
     def _new_pack(self, group: Group) -> Pack:
@@ -318,6 +333,7 @@ class LocalExecutor:
             group.packs.clear()
             group.queue.clear()
         self._on_device = None
+        self._parking.close()
 
 
 def _cores() -> int:
