@@ -24,6 +24,7 @@ BETWEEN = {
     "corners",
     "datasets",
     "executor",
+    "outlook",
     "probe",
     "report",
     "search",

@@ -69,6 +69,7 @@ def test_asha(make, full, plan: str) -> None:
     assert all(tuner.trial(n).epochs > 1 for n in first[: N // 3])
     same_so_far(tuner, full)
     assert tuner.summary()["n_trials"]["pruned"] == (results["state"] == "pruned").sum()
+    assert 0.3 < tuner.summary()["slots_busy"] <= 1.0
 
 
 def test_paused_trials_come_back_from_the_disk(make, full, monkeypatch) -> None:

@@ -226,7 +226,7 @@ def test_the_best_trial_may_fail_after_its_best_epoch(make):
 
 def test_ctrl_c_leaves_a_study_that_goes_on(make, notes, monkeypatch):
     def show(self, phase):
-        if self._trial_epochs >= 8:
+        if self._roster.trial_epochs >= 8:
             raise KeyboardInterrupt
 
     tuner = make(slots=2)
@@ -271,7 +271,7 @@ def test_a_timeout_leaves_trials_for_the_next_search(make, notes, executor, monk
         return toys.softmax()
 
     def show(self, phase):
-        Clock.late = 3600.0 * (self._trial_epochs >= 1)
+        Clock.late = 3600.0 * (self._roster.trial_epochs >= 1)
 
     tuner = make(build, executor=executor, slots=2)
     monkeypatch.setattr(search.Search, "_show", show)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from paceline.best import BestModels
@@ -14,39 +12,21 @@ from paceline.builder import Builder
 from paceline.errors import BuildError, ObjectiveError, PacelineError
 from paceline.executor.base import Answer, EpochReport, Job
 from paceline.executor.fit import FitExecutor
-from paceline.executor.local import LocalExecutor, Seconds
+from paceline.executor.local import LocalExecutor
 from paceline.objective import Objective
+from paceline.outlook import Outlook
 from paceline.probe import check_labels
 from paceline.program.canonical import Unpackable
 from paceline.progress import Progress
 from paceline.pruners import Pruner
+from paceline.roster import Roster, Running
 from paceline.search_arguments import Arguments
 from paceline.search_space import HyperParameters
-from paceline.study import INTERRUPTED, BuildFailed, Draft, Study
+from paceline.study import BuildFailed, Draft, Study
 from paceline.trial import TrialState
 
 #: A space or a data set that fails this often in a row is not going to work.
 FAILURES_IN_A_ROW = 5
-
-
-@dataclass
-class Running:
-    """A trial that trains now.
-
-    Attributes:
-        epochs: Epochs it is to train.
-        epoch: Epochs trained.
-        seconds: Its share of the time.
-        plan, program: Where it trains.
-        not_packed: Why it trains in ``fit``; None in a pack.
-    """
-
-    epochs: int
-    epoch: int = 0
-    seconds: float = 0.0
-    plan: str | None = None
-    program: str | None = None
-    not_packed: str | None = None
 
 
 class Search:
@@ -70,11 +50,8 @@ class Search:
         self._best, self._arguments = best, arguments
         self._packs, self._fit, self._pruner = packs, fit, pruner
         self._progress, self._note = progress, notes
-        self._running: dict[int, Running] = {}
-        self._paused: dict[int, Running] = {}
-        # Trials that a dead process left under way do not count: they are tried again.
-        counted = [t for t in study.trials if t.error != INTERRUPTED and t.state != "running"]
-        self._counts = Counter(trial.state for trial in counted)
+        self._roster = Roster(study.trials)
+        self._outlook = Outlook(study, self._roster, objective.name, arguments.n_trials)
         # In a row: builds (and traces) that failed, by the order of asking; and trials that failed
         # in training, by the order of ending.
         self._builds_failed = self._trainings_failed = 0
@@ -84,8 +61,6 @@ class Search:
         self._over = self._stopped = False
         self._noted: set[str] = set()
         self._began = time.perf_counter()
-        self._trial_epochs = 0
-        self._recent: deque[tuple[float, int]] = deque(maxlen=64)
         self._shown = 0.0
         self.build_seconds = 0.0
 
@@ -110,7 +85,7 @@ class Search:
         while self._hungry() and self._ask():
             pass
         if self._timed_out():
-            self._give_up(list(self._paused))
+            self._give_up(list(self._roster.paused))
             self._say_stopped("stopped by the timeout")
             return False
         if self._packs is not None and self._packs.busy:
@@ -118,17 +93,13 @@ class Search:
         elif self._fit.busy:
             self._advance_fit()
         else:
-            self._give_up(list(self._paused))
+            self._give_up(list(self._roster.paused))
             self._raise_cause()
             return False
-        if self._trainings_failed >= FAILURES_IN_A_ROW and not self._healthy():
+        if self._trainings_failed >= FAILURES_IN_A_ROW and not self._roster.healthy:
             self._cause = self._failure
             self._raise_cause()
         return True
-
-    def _healthy(self) -> bool:
-        """Whether some trial trains well: then others may fail as they like."""
-        return any(running.epoch > 0 for running in self._running.values())
 
     def _raise_cause(self) -> None:
         cause, text = self._cause, f"{FAILURES_IN_A_ROW} trials failed in a row; the last one"
@@ -137,17 +108,9 @@ class Search:
         if cause is not None:
             raise BuildError(f"{text}: {_describe(cause)}") from cause
 
-    @property
-    def n_counted(self) -> int:
-        """Trials that count for ``n_trials``: ended, failed ones included, or under way."""
-        return self._counts.total() + len(self._running) + len(self._paused)
-
     def _say_stopped(self, how: str) -> None:
-        if self._running:
-            how += (
-                f" with {len(self._running)} trials under way; the next search of this study tries "
-                "them again"
-            )
+        if n := len(self._roster.running):
+            how += f" with {n} trials under way; the next search of this study tries them again"
         self._note(how)
 
     def _timed_out(self) -> bool:
@@ -170,24 +133,24 @@ class Search:
         study, limit = self._study, self._arguments.n_trials
         if self._over or self._cause is not None or study.exhausted or self._timed_out():
             return False
-        if limit is not None and self.n_counted >= limit:
+        if limit is not None and self._roster.n_counted >= limit:
             return False
         # Those for fit are trained one by one: no more of them than may wait.
         if self._fit.waiting >= (self._packs.max_slots if self._packs and self._packs.busy else 1):
             return False
-        return study.max_open is None or len(self._running) < study.max_open
+        return study.max_open is None or len(self._roster.running) < study.max_open
 
     def _ask(self) -> bool:
         """Asks for one trial, builds it and hands it to an executor; False when there is none."""
         if not self._may_ask():
             return False
-        if self._trial_epochs == 0 and not (self._packs and self._packs.compiling):
+        if self._roster.trial_epochs == 0 and not (self._packs and self._packs.compiling):
             self._show("building")
         try:
             proposal = self._study.propose(self._build)
         except BuildFailed as failed:
             number = self._study.accept(failed.draft, failed.hp)
-            self._running[number] = Running(0)
+            self._roster.begin(number, 0)
             self._build_failed(number, failed.cause)
             return True
         if proposal is None:
@@ -196,7 +159,7 @@ class Search:
             return False
         draft, hp, (model, epochs, batch_size) = proposal
         number = self._study.accept(draft, hp)
-        self._running[number] = Running(epochs)
+        self._roster.begin(number, epochs)
         job = Job(
             number=number,
             seed=draft.seed,
@@ -232,7 +195,7 @@ class Search:
         packs = self._packs
         limit = self._arguments.n_trials
         if limit is not None:
-            packs.expected = packs.waiting + 1 + max(0, limit - self.n_counted)
+            packs.expected = packs.waiting + 1 + max(0, limit - self._roster.n_counted)
             if self._study.max_open is not None:
                 packs.expected = min(packs.expected, self._study.max_open)
         else:
@@ -251,7 +214,7 @@ class Search:
         self._builds_failed = 0
 
     def _submit_to_fit(self, job: Job, why: str) -> None:
-        self._running[job.number].not_packed = why
+        self._roster.running[job.number].not_packed = why
         self._fit.submit(job)
 
     # -- what comes back ---------------------------------------------------------------------------
@@ -263,24 +226,24 @@ class Search:
         except ObjectiveError:
             raise
         except Exception as error:  # whatever the user's model raises ends this trial only
-            if number in self._running:
+            if number in self._roster.running:
                 self._training_failed(number, error)
             return
-        if number in self._running and not self._stopped:
-            if self._running[number].epoch:  # a callback of the user's stopped it early
+        if number in self._roster.running and not self._stopped:
+            if self._roster.running[number].epoch:  # a callback of the user's stopped it early
                 self._complete(number)
             else:
                 self._training_failed(number, RuntimeError("fit ended without an epoch"))
 
     def _report(self, report: EpochReport) -> Answer:
-        running, logs = self._running[report.number], report.logs
+        running, logs = self._roster.running[report.number], report.logs
         value = logs.get(self._objective.name)
         if value is None and not self._arguments.fit.get("validation_freq"):
             raise ObjectiveError(
                 f'objective "{self._objective.name}" is no metric of this model; an epoch has: '
                 f"{', '.join(logs)}."
             )
-        self._trial_epochs += 1
+        self._roster.trial_epochs += 1
         running.seconds += report.seconds
         running.epoch = report.epoch
         running.plan, running.program = report.plan, report.program
@@ -310,12 +273,12 @@ class Search:
         pruner, number = self._pruner, report.number
         if pruner is None:
             return "go"
-        running = self._running[number]
+        running = self._roster.running[number]
         verdict = pruner.judge(self._study.trial(number), report.epoch, running.epochs, value)
         if verdict == "go":
             return "go"
         if verdict == "pause" and running.not_packed is None:
-            self._paused[number] = self._running.pop(number)
+            self._roster.pause(number)
             self._study.pause(number)
             return "pause"
         self._prune(number)
@@ -323,10 +286,10 @@ class Search:
 
     def _bring_back(self) -> None:
         """Paused trials whose time has come go on; those that have lost for good end."""
-        if self._pruner is None or not self._paused or self._packs is None:
+        if self._pruner is None or not self._roster.paused or self._packs is None:
             return
         for number in self._pruner.promoted():
-            self._running[number] = self._paused.pop(number)
+            self._roster.unpause(number)
             self._study.unpause(number)
             self._packs.resume(number)
         self._give_up(self._pruner.given_up())
@@ -336,7 +299,7 @@ class Search:
         for number in numbers:
             if self._packs is not None:
                 self._packs.drop(number)
-            self._running[number] = self._paused.pop(number)
+            self._roster.unpause(number)
             self._prune(number)
 
     def _prune(self, number: int) -> None:
@@ -368,8 +331,7 @@ class Search:
         self._finish(number, "failed", error=text)
 
     def _finish(self, number: int, state: TrialState, **attrs: Any) -> None:
-        running = self._running.pop(number)
-        self._counts[state] += 1
+        running = self._roster.end(number, state)
         self._finish_in_study(number, state, running, attrs)
         if self._pruner is not None:
             self._pruner.ended(self._study.trial(number))
@@ -407,41 +369,7 @@ class Search:
 
     def progress(self, phase: str) -> Progress:
         """The search at this moment."""
-        now = time.perf_counter()
-        self._recent.append((now, self._trial_epochs))
-        (then, epochs), rate = self._recent[0], None
-        if self._trial_epochs > epochs and now > then:
-            rate = (self._trial_epochs - epochs) / (now - then)
-        elif self._trial_epochs:
-            rate = self._trial_epochs / (now - self._began)
-        counts = self._counts
-        best = self._study.best
-        return Progress(
-            study=self._study.name,
-            phase=phase,
-            n_trials=self._arguments.n_trials,
-            n_complete=counts["complete"],
-            n_pruned=counts["pruned"],
-            n_failed=counts["failed"],
-            n_running=len(self._running),
-            trial_epochs=self._trial_epochs,
-            seconds=now - self._began,
-            rate=rate,
-            seconds_left=self._seconds_left(rate),
-            objective=self._objective.name,
-            best_number=best.number if best else None,
-            best_value=best.value if best else None,
-            best_hparams=best.hparams if best else {},
-        )
-
-    def _seconds_left(self, rate: float | None) -> float | None:
-        limit = self._arguments.n_trials
-        if rate is None or limit is None:
-            return None
-        usual = max((r.epochs for r in self._running.values()), default=0)
-        left = sum(r.epochs - r.epoch for r in self._running.values())
-        left += usual * max(0, limit - self.n_counted)
-        return left / rate
+        return self._outlook.progress(phase)
 
     def summary(self, seconds: float) -> dict[str, Any]:
         """What ``--json`` prints.
@@ -449,39 +377,7 @@ class Search:
         Args:
             seconds: The whole call, data and probe included.
         """
-        packs, study, best = self._packs, self._study, self._study.best
-        times = packs.seconds if packs else Seconds()
-        plans = set(packs.plans) if packs else set()
-        if self._fit.used:
-            plans.add("fit")
-        return {
-            "study": study.name,
-            "n_trials": {
-                **{state: self._counts[state] for state in ("complete", "pruned", "failed")},
-                "running": len(self._running) + len(self._paused),
-            },
-            "best": None
-            if best is None
-            else {
-                "number": best.number,
-                "value": best.value,
-                "hparams": best.hparams,
-                "epochs": best.epochs,
-            },
-            "seconds": {
-                "total": seconds,
-                "build": self.build_seconds,
-                "trace": times.trace,
-                "compile": packs.compile_seconds() if packs else 0.0,
-                "train": times.train + self._fit.seconds,
-                "validate": times.validate,
-                **study.seconds,
-            },
-            "programs": packs.program_counts()
-            if packs
-            else {"distinct": 0, "compiled": 0, "from_cache": 0},
-            "plans": sorted(plans),
-        }
+        return self._outlook.summary(seconds, self.build_seconds, self._packs, self._fit)
 
 
 def _describe(error: BaseException) -> str:

@@ -8,11 +8,9 @@ do.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
-import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +18,8 @@ from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage
 
 from paceline import trial_record
-from paceline.errors import PacelineError, SpaceError, StudyError
+from paceline.errors import SpaceError, StudyError
+from paceline.ledger import Ledger
 from paceline.objective import Direction, is_better
 from paceline.proposer import BuildFailed, Draft, Proposer
 from paceline.samplers import check_seed, resolve_sampler
@@ -28,7 +27,7 @@ from paceline.search_space import HyperParameters, Space
 from paceline.storage import Store
 from paceline.study_record import FORMAT, StoredStudy, check_name, stored_space
 from paceline.trial import Trial, TrialState
-from paceline.writer import Annotated, Created, Described, Finished, Record, Reported, Writer
+from paceline.writer import Annotated, Created, Described, Finished, Reported
 
 __all__ = ["INTERRUPTED", "BuildFailed", "Draft", "Study"]
 
@@ -81,16 +80,13 @@ class Study:
             sign=-1 if self._direction == "maximize" else 1,
         )
         self._known_parameters = len(self.space.parameters)
-        self._store = store
-        self._writer = Writer(store)
-        self._storage_seconds = 0.0
+        self._ledger = Ledger(store)
         self._trials: dict[int, Trial] = {}
         self._left_running: list[int] = []
         for stored_trial in past:
             trial = trial_record.read(stored_trial)
             if trial is not None:
                 self._take_over(trial)
-        weakref.finalize(self, _close_quietly, self._writer)
 
     @classmethod
     def open(
@@ -138,7 +134,7 @@ class Study:
             seed=seed,
             n_trials=n_trials,
         )
-        study._storage_seconds += time.perf_counter() - began
+        study._ledger.seconds += time.perf_counter() - began
         return study
 
     # Reading
@@ -194,12 +190,12 @@ class Study:
     @property
     def seconds(self) -> dict[str, float]:
         """Time of the calling thread: ``sampler`` and ``storage``."""
-        return {"sampler": self._proposer.seconds, "storage": self._storage_seconds}
+        return {"sampler": self._proposer.seconds, "storage": self._ledger.seconds}
 
     @property
     def writer_seconds(self) -> float:
         """Processor time that the writer's thread has taken."""
-        return self._writer.cpu_seconds
+        return self._ledger.cpu_seconds
 
     def seen(self, hparams: Mapping[str, Any]) -> bool:
         """Return whether some trial had exactly these values, failed ones included.
@@ -267,8 +263,8 @@ class Study:
         trial = Trial(draft.number, hparams=hp.hparams, seed=draft.seed)
         self._trials[trial.number] = trial
         distributions = {name: known.distribution for name, known in hp.parameters.items()}
-        self._put(Created(trial.number, trial_record.begun(trial, values, distributions)))
-        if len(self.space.parameters) > self._known_parameters and self._writer.started:
+        self._ledger.put(Created(trial.number, trial_record.begun(trial, values, distributions)))
+        if len(self.space.parameters) > self._known_parameters and self._ledger.started:
             self._describe(self.meta)
         return trial.number
 
@@ -332,7 +328,7 @@ class Study:
         if self._better(value, trial.value):
             trial.value, trial.best_epoch = value, epoch
         self._proposer.report(number, epoch, self._loss(value))
-        self._put(Reported(number, epoch, value))
+        self._ledger.put(Reported(number, epoch, value))
 
     def finish(
         self,
@@ -371,7 +367,7 @@ class Study:
             else:
                 loss = self._loss(trial.value)
         trial.state = state
-        self._put(Finished(number, state, *trial_record.ended(trial, other)))
+        self._ledger.put(Finished(number, state, *trial_record.ended(trial, other)))
         self._proposer.tell(number, trial_record.OPTUNA_STATES[state], loss)
 
     def pause(self, number: int) -> None:
@@ -403,7 +399,7 @@ class Study:
             StorageError: An earlier record could not be written.
         """
         trial_record.set_fields(self._running(number), attrs)
-        self._put(Annotated(number, trial_record.plain(attrs)))
+        self._ledger.put(Annotated(number, trial_record.plain(attrs)))
 
     def set_direction(self, direction: Direction) -> None:
         """Say whether high or low values are good, where ``open`` could not.
@@ -434,7 +430,7 @@ class Study:
             StorageError: It cannot be written.
             StudyError: Another process has just made a study of this name.
         """
-        if self._writer.started:
+        if self._ledger.started:
             self._describe(meta)
             return
         if self._direction is None:
@@ -443,15 +439,13 @@ class Study:
             self._describe(meta)
         else:
             self._set_meta(meta)
-            with self._timed():
-                self._store.create(self.name, self._direction, self.meta)
+            self._ledger.create(self.name, self._direction, self.meta)
         for number in self._left_running:
             trial = self._trials[number]
             trial.state, trial.error = "failed", INTERRUPTED
-            self._put(Finished(number, "failed", None, {"error": INTERRUPTED}))
+            self._ledger.put(Finished(number, "failed", None, {"error": INTERRUPTED}))
         self._left_running = []
-        with self._timed():
-            self._writer.start(self.name)
+        self._ledger.start(self.name)
 
     def flush(self) -> None:
         """Wait until everything is in the storage.
@@ -459,8 +453,7 @@ class Study:
         Raises:
             StorageError: It could not be written.
         """
-        with self._timed():
-            self._writer.flush()
+        self._ledger.flush()
 
     def close(self) -> None:
         """Write what is left and end the writer; safe to call again. Reading goes on working.
@@ -468,8 +461,7 @@ class Study:
         Raises:
             StorageError: Something could not be written.
         """
-        with self._timed():
-            self._writer.close()
+        self._ledger.close()
 
     # Inside
 
@@ -503,21 +495,4 @@ class Study:
 
     def _describe(self, meta: Mapping[str, Any]) -> None:
         self._set_meta(meta)
-        self._put(Described(self.meta))
-
-    def _put(self, *records: Record) -> None:
-        with self._timed():
-            self._writer.put(records)
-
-    @contextlib.contextmanager
-    def _timed(self) -> Iterator[None]:
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._storage_seconds += time.perf_counter() - began
-
-
-def _close_quietly(writer: Writer) -> None:
-    with contextlib.suppress(PacelineError):
-        writer.close()
+        self._ledger.put(Described(self.meta))

@@ -25,10 +25,11 @@ from paceline.progress import Progress
 from paceline.pruners import check_pruner, make_pruner, pruner_text
 from paceline.report.live import live_view
 from paceline.report.results import results_frame
+from paceline.roster import counts
 from paceline.search import FAILURES_IN_A_ROW, Search
 from paceline.search_arguments import Arguments, read_arguments, whole_number
 from paceline.search_space import HyperParameters
-from paceline.study import INTERRUPTED, Study
+from paceline.study import Study
 from paceline.trial import Trial
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ class Tuner:
     def _run(self, study: Study, arguments: Arguments, found: Probe, began: float) -> None:
         objective, best = self._objective, self._best
         assert objective is not None and best is not None
-        n_done = _n_done(study)
+        n_done = sum(map(counts, study.trials))
         limit = study.n_trials = arguments.settle(n_done)
         if limit is not None and n_done >= limit:
             self._notes(
@@ -404,11 +405,6 @@ class Tuner:
         model = self._rebuild(self._require_study().trial(number))
         apply_weights(model, weights)
         return model
-
-
-def _n_done(study: Study) -> int:
-    """Trials that count for ``n_trials``: those a dead process left under way are tried again."""
-    return sum(t.error != INTERRUPTED and t.state != "running" for t in study.trials)
 
 
 def _to_stderr(text: str) -> None:

@@ -91,6 +91,7 @@ class LocalExecutor:
         self._parking = Parking()
         self._parked_in: dict[int, Group] = {}  # paused trial -> its group
         self._dropped = Dropped()
+        self._slot_epochs = self._busy_epochs = 0
         self.seconds = Seconds()
         self.expected = 1  # trials still to come, those waiting included; the tuner keeps it
         self.plans: set[str] = set()
@@ -181,6 +182,8 @@ class LocalExecutor:
         while not all(epoch.done() for epoch in epochs):
             if not meanwhile():
                 wait(epochs, timeout=_PAUSE)
+        self._slot_epochs += sum(len(pack.riders) for _, pack in packs)
+        self._busy_epochs += sum(len(pack.live) for _, pack in packs)
         self._account(time.perf_counter() - began, [epoch.result()[1] for epoch in epochs])
         for (group, pack), epoch in zip(packs, epochs, strict=True):
             self._tell(group, pack, epoch.result(), report)
@@ -316,6 +319,11 @@ class LocalExecutor:
             "compiled": len(roles) - cached,
             "from_cache": cached,
         }
+
+    @property
+    def busy_share(self) -> float | None:
+        """Slots with a trial in them, over all slots of the packs that trained; by epochs."""
+        return self._busy_epochs / self._slot_epochs if self._slot_epochs else None
 
     def compile_seconds(self) -> float:
         """Time spent lowering and compiling, in whatever thread."""

@@ -58,6 +58,9 @@ def _headline(summary: Mapping[str, Any]) -> str:
         compiled, cached = (summary["programs"].get(k) for k in ("compiled", "from_cache"))
         if compiled is not None and cached is not None:
             text += f" ({compiled} compiled, {cached} from the cache)"
+    busy = summary.get("slots_busy")
+    if busy is not None:
+        text += f", slots {busy:.0%} busy"
     return text
 
 

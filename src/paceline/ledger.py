@@ -1,0 +1,78 @@
+"""Where a study's records go: to a thread that writes the storage behind its back."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from paceline.errors import PacelineError
+from paceline.objective import Direction
+from paceline.storage import Store
+from paceline.writer import Record, Writer
+
+
+class Ledger:
+    """Records of one study, in order. ``put`` does not wait for the storage; the others do.
+
+    Args:
+        store: Where they end up.
+
+    Attributes:
+        seconds: Time of the calling thread.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._writer = store, Writer(store)
+        self.seconds = 0.0
+        weakref.finalize(self, _close_quietly, self._writer)
+
+    @property
+    def started(self) -> bool:
+        """Whether anything is being written yet."""
+        return self._writer.started
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time that the writer's thread has taken."""
+        return self._writer.cpu_seconds
+
+    def put(self, *records: Record) -> None:
+        """Have records written."""
+        with self._timed():
+            self._writer.put(records)
+
+    def create(self, name: str, direction: Direction, meta: Mapping[str, Any]) -> None:
+        """Make the study in the storage."""
+        with self._timed():
+            self._store.create(name, direction, dict(meta))
+
+    def start(self, name: str) -> None:
+        """Begin to write, what was put before as well."""
+        with self._timed():
+            self._writer.start(name)
+
+    def flush(self) -> None:
+        """Wait until everything is in the storage."""
+        with self._timed():
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Write what is left and end the writer; safe to call again."""
+        with self._timed():
+            self._writer.close()
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - began
+
+
+def _close_quietly(writer: Writer) -> None:
+    with contextlib.suppress(PacelineError):
+        writer.close()

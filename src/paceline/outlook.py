@@ -1,0 +1,108 @@
+"""What people see of a search: how it goes while it runs, what came of it at the end."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from paceline.executor.fit import FitExecutor
+from paceline.executor.local import LocalExecutor, Seconds
+from paceline.progress import Progress
+from paceline.roster import Roster
+from paceline.study import Study
+
+
+class Outlook:
+    """A search as seen from outside.
+
+    Args:
+        study: Its study.
+        roster: Who is under way.
+        objective: The objective's name.
+        n_trials: The study's total; None when only a timeout bounds the search.
+    """
+
+    def __init__(self, study: Study, roster: Roster, objective: str, n_trials: int | None) -> None:
+        self._study, self._roster = study, roster
+        self._objective, self._n_trials = objective, n_trials
+        self._began = time.perf_counter()
+        self._recent: deque[tuple[float, int]] = deque(maxlen=64)
+
+    def progress(self, phase: str) -> Progress:
+        """The search at this moment."""
+        now, roster, best = time.perf_counter(), self._roster, self._study.best
+        self._recent.append((now, roster.trial_epochs))
+        rate, left = self._rate(now), None
+        if rate is not None and self._n_trials is not None:
+            left = roster.trial_epochs_left(self._n_trials) / rate
+        return Progress(
+            study=self._study.name,
+            phase=phase,
+            n_trials=self._n_trials,
+            n_complete=roster.ended["complete"],
+            n_pruned=roster.ended["pruned"],
+            n_failed=roster.ended["failed"],
+            n_running=len(roster.running),
+            trial_epochs=roster.trial_epochs,
+            seconds=now - self._began,
+            rate=rate,
+            seconds_left=left,
+            objective=self._objective,
+            best_number=best.number if best else None,
+            best_value=best.value if best else None,
+            best_hparams=best.hparams if best else {},
+        )
+
+    def _rate(self, now: float) -> float | None:
+        """Trial-epochs per second, lately; None before the first."""
+        (then, epochs), trained = self._recent[0], self._roster.trial_epochs
+        if trained > epochs and now > then:
+            return (trained - epochs) / (now - then)
+        return trained / (now - self._began) if trained else None
+
+    def summary(
+        self, seconds: float, build_seconds: float, packs: LocalExecutor | None, fit: FitExecutor
+    ) -> dict[str, Any]:
+        """What ``--json`` prints.
+
+        Args:
+            seconds: The whole call, data and probe included.
+            build_seconds: In the user's build.
+            packs: Where trials ran; None when none could.
+            fit: Where the others ran.
+        """
+        study, roster, best = self._study, self._roster, self._study.best
+        times = packs.seconds if packs else Seconds()
+        plans = set(packs.plans) if packs else set()
+        if fit.used:
+            plans.add("fit")
+        return {
+            "study": study.name,
+            "n_trials": {
+                **{state: roster.ended[state] for state in ("complete", "pruned", "failed")},
+                "running": len(roster.running) + len(roster.paused),
+            },
+            "best": None
+            if best is None
+            else {
+                "number": best.number,
+                "value": best.value,
+                "hparams": best.hparams,
+                "epochs": best.epochs,
+            },
+            "seconds": {
+                "total": seconds,
+                "build": build_seconds,
+                "trace": times.trace,
+                "compile": packs.compile_seconds() if packs else 0.0,
+                "train": times.train + fit.seconds,
+                "validate": times.validate,
+                **study.seconds,
+            },
+            "programs": packs.program_counts()
+            if packs
+            else {"distinct": 0, "compiled": 0, "from_cache": 0},
+            "plans": sorted(plans),
+            "slots_busy": packs.busy_share if packs else None,
+        }

@@ -1,0 +1,96 @@
+"""Who is under way in a search: running, paused, and how many ended in which state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from paceline.study import INTERRUPTED
+from paceline.trial import Trial, TrialState
+
+
+@dataclass
+class Running:
+    """A trial that trains now, or waits at a rung.
+
+    Attributes:
+        epochs: Epochs it is to train.
+        epoch: Epochs trained.
+        seconds: Its share of the time.
+        plan, program: Where it trains.
+        not_packed: Why it trains in ``fit``; None in a pack.
+    """
+
+    epochs: int
+    epoch: int = 0
+    seconds: float = 0.0
+    plan: str | None = None
+    program: str | None = None
+    not_packed: str | None = None
+
+
+class Roster:
+    """The trials of a search that have not ended, and counts of those that have.
+
+    Args:
+        past: Trials of the study so far. Those that a dead process left under way do not count:
+            they are tried again.
+
+    Attributes:
+        running, paused: Number -> trial.
+        ended: State -> how many, those of earlier sessions included.
+        trial_epochs: Epochs trained in this search, all trials together.
+        n_begun: Trials that began in this search.
+    """
+
+    def __init__(self, past: Iterable[Trial]) -> None:
+        self.running: dict[int, Running] = {}
+        self.paused: dict[int, Running] = {}
+        self.ended = Counter(trial.state for trial in past if counts(trial))
+        self.trial_epochs = 0
+        self.n_begun = 0
+
+    @property
+    def n_counted(self) -> int:
+        """Trials that count for ``n_trials``: ended, failed ones included, or under way."""
+        return self.ended.total() + len(self.running) + len(self.paused)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether some trial trains well: then others may fail as they like."""
+        return any(running.epoch > 0 for running in self.running.values())
+
+    def begin(self, number: int, epochs: int) -> None:
+        """A trial is under way."""
+        self.running[number] = Running(epochs)
+        self.n_begun += 1
+
+    def pause(self, number: int) -> None:
+        """A running trial waits."""
+        self.paused[number] = self.running.pop(number)
+
+    def unpause(self, number: int) -> None:
+        """A paused trial goes on."""
+        self.running[number] = self.paused.pop(number)
+
+    def end(self, number: int, state: TrialState) -> Running:
+        """A running trial has ended; returns what was known of it."""
+        self.ended[state] += 1
+        return self.running.pop(number)
+
+    def trial_epochs_left(self, n_trials: int) -> float:
+        """Trial-epochs until the study has its trials, as far as one can tell.
+
+        With a pruner, trials to come take as many as those that began until now.
+        """
+        left = sum(trial.epochs - trial.epoch for trial in self.running.values())
+        usual: float = max((trial.epochs for trial in self.running.values()), default=0)
+        if self.ended["pruned"] or self.paused:
+            usual = min(usual, self.trial_epochs / max(1, self.n_begun))
+        return left + usual * max(0, n_trials - self.n_counted)
+
+
+def counts(trial: Trial) -> bool:
+    """Whether a trial of an earlier session counts for ``n_trials``."""
+    return trial.error != INTERRUPTED and trial.state != "running"
