@@ -118,10 +118,9 @@ def test_a_step_of_the_users_may_report_anything():
         head = keras.layers.Dense(3, activation="softmax")(inputs)
         return toys.compiled(Steps(inputs, head))
 
-    assert look(build) == [
-        *("loss", "accuracy", "twice"),
-        *("val_loss", "val_accuracy", "val_half"),
-    ]
+    # In no order of ours: Keras before 3.12 sorts what a step returns.
+    names = {"loss", "accuracy", "twice", "val_loss", "val_accuracy", "val_half"}
+    assert set(look(build)) == names
 
 
 def test_an_eager_model_is_looked_at_too():

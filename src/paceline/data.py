@@ -49,6 +49,13 @@ class ArrayData:
             jax.tree.map(lambda a: a.astype(_device_dtype(a), copy=False), self.inputs)
         )
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return sum(
+            a.size * np.dtype(_device_dtype(a)).itemsize for a in jax.tree.leaves(self.inputs)
+        )
+
     def slice(self, start: int, stop: int) -> ArrayData:
         """Examples ``start`` to ``stop``."""
         return ArrayData(jax.tree.map(lambda a: a[start:stop], self.inputs), stop - start)

@@ -74,6 +74,7 @@ class Pack:
         self._metrics: Arrays = []
         self._constants: tuple[Arrays, Arrays] | None = None
         self._waiting: dict[int, State] = {}
+        self._admitted: dict[int, State] = {}  # states of this epoch's newcomers, until it is over
 
     @property
     def free(self) -> list[int]:
@@ -114,6 +115,31 @@ class Pack:
         self.riders[slot] = None
         return rider
 
+    def rescue(self) -> tuple[list[Rider], list[Rider]]:
+        """Takes all trials out after an epoch that failed.
+
+        Returns:
+            Those that can be admitted again as they were before that epoch, and those whose state
+            went with the memory that the failed program had been given.
+        """
+        saved, lost = [], []
+        held = self._state is not None and not any(
+            array.is_deleted() for part in self._state for array in part
+        )
+        for slot, rider in enumerate(self.riders):
+            if rider is None:
+                continue
+            state = self._waiting.get(slot) or self._admitted.get(slot)
+            if state is not None:
+                rider.state = state
+                saved.append(rider)
+            elif held:
+                saved.append(self.take_out(rider.number))
+            else:
+                lost.append(rider)
+        self.riders = [None] * len(self.riders)
+        return saved, lost
+
     def weights(self, number: int) -> Callable[[], tuple[list[np.ndarray], list[np.ndarray]]]:
         """A way to fetch a trial's trainable and non-trainable variables as they are now.
 
@@ -153,6 +179,7 @@ class Pack:
             logs.append(np.asarray(val_logs))
         jax.block_until_ready(state)
         self._state = state
+        self._admitted.clear()
         values = np.concatenate(logs, axis=1)
         results: dict[int, dict[str, float]] = {}
         for slot, rider in enumerate(self.riders):
@@ -187,4 +214,5 @@ class Pack:
                 *self._state, self._metrics = self.program.put(
                     [*self._state, self._metrics], slot, state
                 )
+        self._admitted.update(self._waiting)
         self._waiting.clear()

@@ -95,6 +95,8 @@ def _log_names(model: Any, batch: Any, arguments: Arguments) -> list[str] | None
     try:
         keras_private.symbolic_build(model, batch)
         names = [str(name) for name in trace.flat_logs(model.get_metrics_result())]
+        if names == sorted(names):  # as Keras before 3.12 has them
+            names = _as_compiled(model, names)
     except Exception as error:
         raise BuildError(
             f"the model that build(hp) returned does not take the data: {type(error).__name__}: "
@@ -109,6 +111,21 @@ def _log_names(model: Any, batch: Any, arguments: Arguments) -> list[str] | None
     except Exception:  # it will run in fit, or fail as a trial; the logs show then
         return None
     return [*train, *(f"val_{name}" for name in test)] if validated else train
+
+
+def _as_compiled(model: Any, names: list[str]) -> list[str]:
+    """Names of logs in the order in which the model was compiled with them, the loss first."""
+    outputs = [str(name) for name in getattr(model, "output_names", None) or []]
+    metrics = [m.name for metric in model.metrics for m in getattr(metric, "metrics", [metric])]
+
+    def place(name: str) -> tuple[int, int, int]:
+        if name == "loss":
+            return -1, 0, 0
+        of = [i for i, output in enumerate(outputs) if name.startswith(f"{output}_")]
+        which = [i for i, m in enumerate(metrics) if name == m or name.endswith(f"_{m}")]
+        return min(of, default=0), min(which, default=len(metrics)), len(name)
+
+    return sorted(names, key=place)
 
 
 def output_shapes(model: Any, x: Any = None) -> list[Any]:

@@ -49,6 +49,8 @@ class Search:
         self._builder, self._study, self._objective = builder, study, objective
         self._best, self._arguments = best, arguments
         self._packs, self._fit, self._pruner = packs, fit, pruner
+        if packs is not None:
+            packs.note = notes
         self._progress, self._note = progress, notes
         self._roster = Roster(study.trials)
         self._outlook = Outlook(study, self._roster, objective.name, arguments.n_trials)
@@ -89,7 +91,7 @@ class Search:
             self._say_stopped("stopped by the timeout")
             return False
         if self._packs is not None and self._packs.busy:
-            self._packs.advance(self._report, self._ahead)
+            self._packs.advance(self._report, self._ahead, self._training_failed)
         elif self._fit.busy:
             self._advance_fit()
         else:
@@ -221,14 +223,7 @@ class Search:
 
     def _advance_fit(self) -> None:
         number = self._fit.next_number
-        try:
-            self._fit.advance(self._report, lambda: False)
-        except ObjectiveError:
-            raise
-        except Exception as error:  # whatever the user's model raises ends this trial only
-            if number in self._roster.running:
-                self._training_failed(number, error)
-            return
+        self._fit.advance(self._report, lambda: False, self._training_failed)
         if number in self._roster.running and not self._stopped:
             if self._roster.running[number].epoch:  # a callback of the user's stopped it early
                 self._complete(number)
@@ -320,6 +315,8 @@ class Search:
             self._cause = error
 
     def _training_failed(self, number: int, error: BaseException) -> None:
+        if number not in self._roster.running:
+            return
         self._trainings_failed += 1
         self._trial_failed(number, error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import keras
@@ -10,7 +11,7 @@ import pytest
 
 import toys
 from paceline.builder import Builder, random_state_kept
-from paceline.executor.base import EpochReport, Job
+from paceline.executor.base import Answer, EpochReport, Job
 from paceline.executor.fit import FitExecutor
 from paceline.search_space import HyperParameters
 
@@ -31,13 +32,16 @@ def job(number: int = 0, epochs: int = 2, seed: int = 7) -> Job:
 def run(executor: FitExecutor, report: Any = None) -> list[EpochReport]:
     reports: list[EpochReport] = []
 
-    def collect(epoch: EpochReport) -> bool:
+    def collect(epoch: EpochReport) -> Answer:
         reports.append(epoch)
-        return True if report is None else report(epoch)
+        return "go" if report is None else report(epoch)
+
+    def failed(number: int, error: BaseException) -> None:
+        raise error
 
     with random_state_kept():
         while executor.busy:
-            executor.advance(collect, lambda: False)
+            executor.advance(collect, lambda: False, failed)
     return reports
 
 
@@ -60,9 +64,9 @@ def test_weights_are_those_of_the_epoch():
     executor.submit(job())
     weights: list[Any] = []
 
-    def keep(epoch: EpochReport) -> bool:
+    def keep(epoch: EpochReport) -> Answer:
         weights.append(epoch.weights())
-        return True
+        return "go"
 
     (_, last) = run(executor, keep)
     assert not np.array_equal(weights[0][0][0], weights[1][0][0])
@@ -76,7 +80,7 @@ def test_a_report_ends_a_trial_and_the_next_begins():
     executor = FitExecutor(DATA)
     executor.submit(job(0, epochs=5))
     executor.submit(job(1, epochs=2))
-    reports = run(executor, lambda epoch: epoch.number == 1)
+    reports = run(executor, lambda epoch: "go" if epoch.number == 1 else "stop")
     assert [(epoch.number, epoch.epoch) for epoch in reports] == [(0, 1), (1, 1), (1, 2)]
 
 
@@ -108,6 +112,8 @@ def test_what_a_model_raises_is_raised_and_the_next_can_run():
     executor = FitExecutor({"x": X[:, :4], "y": Y})
     executor.submit(job(0))
     executor.submit(job(1))
-    with pytest.raises(ValueError, match="expected|incompatible"), random_state_kept():
-        executor.advance(lambda epoch: True, lambda: False)
+    errors: dict[int, BaseException] = {}
+    with random_state_kept():
+        executor.advance(lambda epoch: "go", lambda: False, errors.__setitem__)
+    assert re.search("expected|incompatible", str(errors[0]))
     assert executor.next_number == 1

@@ -12,7 +12,7 @@ import numpy as np
 import zoo
 from paceline.builder import Builder, random_state_kept
 from paceline.data import ArrayData, prepare, split
-from paceline.executor.base import EpochReport, Job
+from paceline.executor.base import Answer, EpochReport, Job
 from paceline.executor.local import LocalExecutor
 from paceline.program import compiling
 from paceline.search_space import HyperParameters
@@ -63,14 +63,17 @@ def train_packed(
     local = LocalExecutor(train, validation, shuffle=False, **executor)
     packed = Packed()
 
-    def report(epoch: EpochReport) -> bool:
+    def failed(number: int, error: BaseException) -> None:
+        raise error
+
+    def report(epoch: EpochReport) -> Answer:
         history = packed.history.setdefault(epoch.number, {})
         for name, value in epoch.logs.items():
             history.setdefault(name, []).append(value)
         trainable, non_trainable = epoch.weights()
         packed.weights.setdefault(epoch.number, []).append([*trainable, *non_trainable])
         packed.programs.add(epoch.program)
-        return True
+        return "go"
 
     try:
         with random_state_kept(), warnings.catch_warnings():
@@ -82,7 +85,7 @@ def train_packed(
                     Job(number, seed, case.epochs, case.batch_size, model, rebuild=lambda: None)
                 )
             while local.busy:
-                local.advance(report, lambda: False)
+                local.advance(report, lambda: False, failed)
         packed.counts = local.program_counts()
         packed.plans = local.plans
     finally:

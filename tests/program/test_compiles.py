@@ -14,7 +14,7 @@ from keras import layers
 
 from paceline.builder import Builder
 from paceline.data import prepare
-from paceline.executor.base import EpochReport, Job
+from paceline.executor.base import Answer, EpochReport, Job
 from paceline.executor.local import LocalExecutor
 from paceline.search_space import HyperParameters
 from zoo.samples import vectors
@@ -54,14 +54,17 @@ class Search:
             self.local.submit(Job(self._n, self._n, 2, 16, model, rebuild=lambda: None))
             self._n += 1
         while self.local.busy:
-            self.local.advance(self._heard, lambda: False)
+            self.local.advance(self._heard, lambda: False, self._failed)
         counts = self.local.program_counts()
         counts["roles"] = counts["compiled"] + counts["from_cache"]
         return counts
 
-    def _heard(self, report: EpochReport) -> bool:
+    def _heard(self, report: EpochReport) -> Answer:
         self.epochs[report.number] = report.epoch
-        return True
+        return "go"
+
+    def _failed(self, number: int, error: BaseException) -> None:
+        raise error
 
 
 def rated(*rates: float, **others: float) -> list[dict[str, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -87,7 +88,7 @@ def test_a_terminal_without_unicode_gets_a_panel_too():
 def test_without_a_total_there_is_no_bar():
     text = drawn(replace(PROGRESS, n_trials=None, seconds_left=None), 80)
     assert "━" not in text
-    assert "trials  20  8 running" in text
+    assert re.search(r"trials +20  8 running", text)
 
 
 def test_a_fault_in_drawing_becomes_a_line():

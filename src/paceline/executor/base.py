@@ -60,6 +60,8 @@ class EpochReport:
 Answer = Literal["go", "stop", "pause"]
 #: Handles a report.
 Report = Callable[[EpochReport], Answer]
+#: Told of a trial that failed while it trained, and why.
+Failed = Callable[[int, BaseException], None]
 
 
 class Executor(Protocol):
@@ -78,12 +80,13 @@ class Executor(Protocol):
         """Whether any job is waiting or running."""
         ...
 
-    def advance(self, report: Report, meanwhile: Callable[[], bool]) -> None:
+    def advance(self, report: Report, meanwhile: Callable[[], bool], failed: Failed) -> None:
         """Runs for about one epoch.
 
         Args:
             report: Told about each epoch of each trial; called in this thread.
             meanwhile: Useful work for this thread while the device is busy; False when there is
                 none.
+            failed: Told of trials that fail; they are out then.
         """
         ...

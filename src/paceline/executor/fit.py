@@ -11,7 +11,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from paceline.executor.base import EpochReport, Job, Report, Weights
+from paceline.errors import ObjectiveError
+from paceline.executor.base import EpochReport, Failed, Job, Report, Weights
 
 
 class FitExecutor:
@@ -51,8 +52,12 @@ class FitExecutor:
         """The trial whose turn is next."""
         return self._queue[0].number
 
-    def advance(self, report: Report, meanwhile: Callable[[], bool]) -> None:
-        """Trains one trial to its end, reporting every epoch."""
+    def advance(self, report: Report, meanwhile: Callable[[], bool], failed: Failed) -> None:
+        """Trains one trial to its end, reporting every epoch; whatever it raises ends it alone.
+
+        Raises:
+            ObjectiveError: ``report`` did: no trial has the objective among its logs.
+        """
         job = self._queue.popleft()
         self.used = True
         began = time.perf_counter()
@@ -64,6 +69,10 @@ class FitExecutor:
             # Ours is last: it reports what the user's have made of the logs and of the weights.
             callbacks = [*copy.deepcopy(self._callbacks), _Reporter(job, report)]
             model.fit(**arguments, epochs=job.epochs, callbacks=callbacks, verbose=0)
+        except ObjectiveError:
+            raise
+        except Exception as error:
+            failed(job.number, error)
         finally:
             self.seconds += time.perf_counter() - began
 

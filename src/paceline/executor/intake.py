@@ -37,6 +37,7 @@ class Group:
         queue: Trials without a slot.
         program: Compiled for its packs; None before the first.
         packs: One per lane, while there are trials.
+        most_slots: What memory allows a pack; None while that is not known.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Group:
     queue: deque[Rider] = field(default_factory=deque)
     program: Program | None = None
     packs: list[Pack] = field(default_factory=list)
+    most_slots: int | None = None
 
     @property
     def roles(self) -> list[Role]:

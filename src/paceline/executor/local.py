@@ -18,8 +18,10 @@ import jax
 
 from paceline.collector import Dropped
 from paceline.data import ArrayData
-from paceline.executor.base import EpochReport, Job, Report
+from paceline.errors import UsageError
+from paceline.executor.base import EpochReport, Failed, Job, Report
 from paceline.executor.intake import Group, Intake
+from paceline.executor.memory import free_bytes, is_out_of_memory, slot_bytes
 from paceline.executor.parking import Parking
 from paceline.pack import EpochTimes, Pack
 from paceline.plan import Program, SequentialProgram, StackedProgram
@@ -96,6 +98,7 @@ class LocalExecutor:
         self.expected = 1  # trials still to come, those waiting included; the tuner keeps it
         self.plans: set[str] = set()
         self.uniform = False  # the space has no choice that could make another program
+        self.note: Callable[[str], None] = lambda text: None  # told what users may want to know
         self.compiling = False  # nothing can train until a program is compiled
 
     # -- taking trials in ------------------------------------------------------------------------
@@ -166,8 +169,12 @@ class LocalExecutor:
 
     # -- training ----------------------------------------------------------------------------------
 
-    def advance(self, report: Report, meanwhile: Callable[[], bool]) -> None:
-        """One epoch of every pack whose program is compiled."""
+    def advance(self, report: Report, meanwhile: Callable[[], bool], failed: Failed) -> None:
+        """One epoch of every pack whose program is compiled.
+
+        Raises:
+            UsageError: The user's number of slots does not fit into the device's memory.
+        """
         active = [group for group in self._intake.groups if group.active]
         for group in active:
             if group.program is None or any(role.stale for role in group.roles):
@@ -176,6 +183,7 @@ class LocalExecutor:
         if not ready:
             ready = active[:1]
             self._wait_for(_program(ready[0]), meanwhile)
+        ready = [group for group in ready if self._fits(group, failed)]
         packs = [(group, pack) for group in ready for pack in self._filled(group)]
         began = time.perf_counter()
         epochs = [self._pool.submit(pack.run_epoch) for _, pack in packs]
@@ -184,12 +192,89 @@ class LocalExecutor:
                 wait(epochs, timeout=_PAUSE)
         self._slot_epochs += sum(len(pack.riders) for _, pack in packs)
         self._busy_epochs += sum(len(pack.live) for _, pack in packs)
-        self._account(time.perf_counter() - began, [epoch.result()[1] for epoch in epochs])
+        done = [epoch.result() for epoch in epochs if epoch.exception() is None]
+        self._account(time.perf_counter() - began, [times for _, times in done])
+        tight: list[Group] = []
         for (group, pack), epoch in zip(packs, epochs, strict=True):
-            self._tell(group, pack, epoch.result(), report)
+            error = epoch.exception()
+            if error is None:
+                self._tell(group, pack, epoch.result(), report)
+            elif self._recover(group, pack, error, failed):
+                tight.append(group)
+        for group in {id(group): group for group in tight}.values():
+            self._halve(group)
         for group in ready:
             if not group.active:
                 group.packs.clear()  # its arrays need not stay on the device
+
+    def _fits(self, group: Group, failed: Failed) -> bool:
+        """Whether a compiled group fits into the device's memory; else it gets fewer slots."""
+        if group.packs:
+            return True
+        program, free = _program(group), free_bytes()
+        executables = [executable for role in program.roles() for executable in role]
+        data = self._data.nbytes
+        each = slot_bytes(executables, program.n_slots, data)
+        held = self._validation.nbytes if self._validation else 0
+        room = (free - data - held) / (self._lanes * each) if each else float("inf")
+        if room >= program.n_slots:
+            return True
+        fitting = 1 << int(room).bit_length() - 1 if room >= 1 else 0
+        if fitting == 0 and self._lanes > 1:
+            self._lanes = 1
+            return self._fits(group, failed)
+        if fitting and self._chooses:
+            self._shrink(group, fitting)
+        elif fitting:
+            raise UsageError(
+                f"slots: {program.n_slots} slots need {_size(each * program.n_slots)} beside the "
+                f"data, and {_size(max(0.0, free - data - held))} are free; {fitting} fit."
+            )
+        else:
+            error = MemoryError(
+                f"one trial needs {_size(each)} beside the data, and "
+                f"{_size(max(0.0, free - data - held))} are free on the device; make the model or "
+                "the batch smaller"
+            )
+            while group.queue:
+                failed(group.queue.popleft().number, error)
+        return False
+
+    def _shrink(self, group: Group, n_slots: int) -> None:
+        """Has a group compiled again with fewer slots."""
+        self.note(
+            f"the device's memory holds {n_slots} slots a pack of this program, not "
+            f"{_program(group).n_slots}"
+        )
+        group.most_slots, group.program = n_slots, None
+        group.packs.clear()
+
+    def _recover(self, group: Group, pack: Pack, error: BaseException, failed: Failed) -> bool:
+        """After a pack's epoch failed: its trials wait again where memory ran out; else they fail.
+
+        Returns:
+            Whether the group must do with less memory.
+        """
+        if not isinstance(error, Exception):
+            raise error
+        saved, lost = pack.rescue()
+        again = is_out_of_memory(error) and (pack.program.n_slots > 1 or self._lanes > 1)
+        if again:
+            group.queue.extendleft(reversed(saved))
+        else:
+            lost += saved
+        for rider in lost:
+            failed(rider.number, error)
+        return again
+
+    def _halve(self, group: Group) -> None:
+        """Has a group train half as many trials at once; those in slots go on in others."""
+        n_slots = _program(group).n_slots
+        for pack in group.packs:
+            group.queue.extendleft(pack.take_out(rider.number) for rider in pack.live)
+        if n_slots == 1:
+            self._lanes = 1
+        self._shrink(group, max(1, n_slots // 2))
 
     def _wait_for(self, program: Program, meanwhile: Callable[[], bool]) -> None:
         self.compiling = True
@@ -281,7 +366,8 @@ class LocalExecutor:
             if not gains_from_stacking(group.train.full.closed):
                 return 1
         share = -(-min(n_trials, self.max_slots) // self._lanes)
-        return 1 << max(0, share - 1).bit_length()
+        slots = 1 << max(0, share - 1).bit_length()
+        return slots if group.most_slots is None else min(slots, group.most_slots)
 
     def _is_short(self, group: Group, n_trials: int, at_once: int) -> bool:
         """Whether the group will train so little that compile time matters more than step time."""
@@ -350,6 +436,15 @@ def _cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         return os.cpu_count() or 1
+
+
+def _size(n_bytes: float) -> str:
+    """Bytes for people."""
+    for unit in ("bytes", "kB", "MB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} GB"
 
 
 def _program(group: Group) -> Program:

@@ -48,6 +48,19 @@ class Executable:
     seconds: float
     from_cache: bool
 
+    def memory(self) -> int | None:
+        """Bytes on the device while it runs: arguments, results, temporaries; None if unknown."""
+        try:
+            found = self.call.memory_analysis()  # pyright: ignore[reportFunctionMemberAccess]
+            return (
+                found.argument_size_in_bytes
+                + found.output_size_in_bytes
+                + found.temp_size_in_bytes
+                - found.alias_size_in_bytes
+            )
+        except Exception:  # not every backend and version tells
+            return None
+
 
 def use_persistent_cache() -> None:
     """Turns JAX's persistent compilation cache on, for every program however small.

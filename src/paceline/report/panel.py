@@ -100,7 +100,8 @@ def rows(progress: Progress, width: int) -> Table:
         width: Columns there are.
     """
     table = Table.grid(padding=(0, 2), pad_edge=False)
-    table.add_column(style="dim", no_wrap=True)
+    # Its width said: Rich before 14.3 gives the space between to the other column.
+    table.add_column(style="dim", no_wrap=True, min_width=len("trials"))
     table.add_column(width=width - len("trials") - 2, overflow="crop")
     table.add_row("trials", _bar(progress, width - BESIDE_BAR))
     table.add_row("speed", _text(_speed(progress)))

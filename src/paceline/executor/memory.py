@@ -1,0 +1,60 @@
+"""How much memory there is, how much a program takes, and what an error about it looks like."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import jax
+
+from paceline.errors import UsageError
+from paceline.program.compiling import Executable
+
+#: Sets a limit, in bytes: for trying out what happens on a smaller device.
+LIMIT = "PACELINE_MEMORY_BYTES"
+#: Share of the free memory that packs may take.
+_SHARE = 0.9
+
+
+def free_bytes() -> float:
+    """Memory that packs may take on the default device; infinity where it cannot be known."""
+    given = os.environ.get(LIMIT)
+    if given:
+        if not given.isdigit():
+            raise UsageError(f"{LIMIT} is {given!r}; give a whole number of bytes.")
+        return float(given)
+    device = jax.devices()[0]
+    stats = device.memory_stats()
+    if stats and "bytes_limit" in stats:
+        return _SHARE * (stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    if device.platform != "cpu":
+        return float("inf")
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:  # not Linux
+        return float("inf")
+    sizes = {name: rest for name, _, rest in (line.partition(":") for line in lines)}
+    available = sizes.get("MemAvailable", "").split()
+    return _SHARE * 1024 * int(available[0]) if available else float("inf")
+
+
+def slot_bytes(executables: Iterable[Executable], n_slots: int, data_bytes: int) -> float:
+    """What one slot takes beside the data, at the most of a pack's programs.
+
+    Args:
+        executables: The pack's programs; each is given the whole data set.
+        n_slots: Slots of the pack.
+        data_bytes: Size of the data set that its programs share.
+    """
+    most = 0.0
+    for executable in executables:
+        sizes = executable.memory()
+        if sizes is not None:
+            most = max(most, sizes - data_bytes)
+    return max(0.0, most) / n_slots
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether XLA says that the device's memory does not suffice."""
+    return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
