@@ -129,3 +129,16 @@ def test_orders_differ_between_epochs_and_seeds():
     }
     assert len(orders) == 9
     assert epoch_order(0, 5, 4, shuffle=False).tolist() == [0, 1, 2, 3]
+
+
+def test_a_series_is_a_column_as_in_keras():
+    import pandas as pd
+
+    found = prepare(np.zeros((3, 2), np.float32), pd.Series([1.0, 2.0, 3.0]))
+    assert found.inputs[1].shape == (3, 1)
+
+
+@pytest.mark.parametrize("y", [np.array(["a", "b", "a"]), ["a", "b", "a"]])
+def test_labels_in_words_are_refused(y):
+    with pytest.raises(DataError, match="y holds text or objects .* number the classes from 0"):
+        prepare(np.zeros((3, 2), np.float32), y)

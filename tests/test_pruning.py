@@ -179,3 +179,47 @@ def test_the_timeout_ends_paused_trials_too(make, monkeypatch) -> None:
     tuner = make(pruner="asha")
     tuner.search(X, Y, n_trials=40, timeout=1000.0, **CALL)
     assert "paused" not in set(tuner.results()["state"])
+
+
+@pytest.mark.parametrize("n_trials", [1, 2, 7])
+def test_few_trials_end_with_a_complete_one(make, n_trials: int) -> None:
+    tuner = make(pruner="asha")
+    tuner.search(X, Y, n_trials=n_trials, **{**CALL, "epochs": 28})
+    results = tuner.results()
+    assert "complete" in set(results["state"]) and len(results) == n_trials
+    tuner.best_model()
+
+
+def test_few_trials_in_fit_end_with_a_complete_one(make) -> None:
+    tuner = make(pruner="asha", executor="fit")
+    tuner.search(X, Y, n_trials=2, **CALL)
+    assert "complete" in set(tuner.results()["state"])
+
+
+def test_trials_too_short_for_a_rung_complete(make) -> None:
+    tuner = make(pruner="asha:3")
+    call = {**CALL, "epochs": lambda hp: hp.Choice("epochs", [2, 9])}
+    tuner.search(X, Y, n_trials=8, **call)
+    short = tuner.results().query("epochs == 2")
+    assert len(short) and set(short["state"]) == {"complete"}
+
+
+def test_a_study_with_shorter_trials_goes_on(make) -> None:
+    make().search(X, Y, n_trials=3, **{**CALL, "epochs": 2})
+    tuner = make(pruner="asha:3")
+    tuner.search(X, Y, n_trials="+6", **CALL)
+    assert len(tuner.results()) == 9
+
+
+def test_one_failed_trial_among_pruned_ones_is_not_all_of_them(make) -> None:
+    def build(hp: Any) -> Any:
+        rate = hp.Choice("lr", [1e-3, 1e-2, 1e30])
+        if rate > 1:
+            raise ValueError("too fast")
+        return toys.compiled(toys.softmax(), rate)
+
+    tuner = make(build=build, pruner=optuna.pruners.ThresholdPruner(lower=2.0))
+    tuner.enqueue({"lr": 1e30})
+    tuner.search(X, Y, n_trials=9, **CALL)  # the space has three configurations
+    states = sorted(tuner.results()["state"])
+    assert states == ["failed", "pruned", "pruned"]

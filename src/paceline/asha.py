@@ -4,9 +4,10 @@ A trial that reaches a rung goes on if it is among the best 1/eta of those that 
 is paused otherwise. As others arrive the best 1/eta grows, and paused trials are promoted where
 they stopped. Optuna's and Ray's form stops what we pause.
 
-Source: Li et al., "A system for massively parallel hyperparameter tuning", 2020, algorithm 2. Two
-differences: rungs are absolute epochs, and a paused trial that can no longer be promoted, however
-the trials still to come turn out, is given up at once, so that its state need not be kept.
+Source: Li et al., "A system for massively parallel hyperparameter tuning", 2020, algorithm 2. Three
+differences: rungs are absolute epochs; a paused trial that can no longer be promoted, however the
+trials still to come turn out, is given up at once, so that its state need not be kept; and when
+nothing is left to do and no trial is complete, the best one of the highest rung goes on to the end.
 """
 
 from __future__ import annotations
@@ -46,21 +47,24 @@ class ASHA:
                 )
 
     def rungs(self, epochs: int) -> list[int]:
-        """Epochs at which a trial of ``epochs`` epochs is judged; its last epoch is none of them.
-
-        Raises:
-            UsageError: The first rung lies beyond the trials' epochs.
-        """
-        if self.min_epochs >= epochs:
-            raise UsageError(
-                f"pruner: ASHA's first rung is at {self.min_epochs} epochs (min_epochs), and "
-                f"trials have {epochs}; give fewer min_epochs or more epochs."
-            )
+        """Epochs at which a trial of ``epochs`` epochs is judged; its last is none of them."""
         found, rung = [], self.min_epochs
         while rung < epochs:
             found.append(rung)
             rung *= self.reduction_factor
         return found
+
+    def check(self, epochs: int) -> None:
+        """Checks that there is a rung at all.
+
+        Raises:
+            UsageError: The first rung lies beyond the trials' epochs.
+        """
+        if not self.rungs(epochs):
+            raise UsageError(
+                f"pruner: ASHA's first rung is at {self.min_epochs} epochs (min_epochs), and "
+                f"trials have {epochs}; give fewer min_epochs or more epochs."
+            )
 
 
 @dataclass
@@ -95,7 +99,9 @@ class Ladder:
         self._eta = settings.reduction_factor
         self._rungs: dict[int, _Rung] = {}
 
-    def judge(self, number: int, epoch: int, epochs: int, loss: float) -> Verdict:
+    def judge(
+        self, number: int, epoch: int, epochs: int, loss: float, can_pause: bool = True
+    ) -> Verdict:
         """A trial has ended an epoch: "go", or "pause" until ``promoted`` names it.
 
         Args:
@@ -103,13 +109,18 @@ class Ladder:
             epoch: From 1.
             epochs: Epochs it would train in all.
             loss: The best so far; low is good.
+            can_pause: False where it runs to its end or not at all: then the best one so far goes
+                on too, and the others are pruned.
         """
         if epoch not in self._settings.rungs(epochs):
             return "go"
         rung = self._rungs.setdefault(epoch, _Rung())
         insort(rung.losses, (loss, number))
-        if rung.rank(number, loss) < len(rung.losses) // self._eta:
+        places = len(rung.losses) // self._eta
+        if rung.rank(number, loss) < (places if can_pause else max(1, places)):
             return "go"
+        if not can_pause:
+            return "prune"
         rung.paused[number] = loss
         return "pause"
 
@@ -129,7 +140,7 @@ class Ladder:
         """Paused trials that can never go on, whatever comes."""
         if self._n_trials is None:
             return []
-        found, places = [], self._n_trials // self._eta
+        found, places = [], max(1, self._n_trials // self._eta)
         for rung in self._rungs.values():
             gone = [n for n, loss in rung.paused.items() if rung.rank(n, loss) >= places]
             for number in gone:
@@ -137,7 +148,20 @@ class Ladder:
             found += gone
         return found
 
+    def last(self) -> list[int]:
+        """The best of the highest rung, when no other trial will come.
+
+        With fewer trials than a full ladder needs nobody would get to the end otherwise.
+        """
+        for epoch in sorted(self._rungs, reverse=True):
+            rung = self._rungs[epoch]
+            for _, number in rung.losses:
+                if number in rung.paused:
+                    del rung.paused[number]
+                    return [number]
+        return []
+
     def leave(self, number: int) -> None:
-        """A trial failed, or cannot be paused where it runs: it waits no more."""
+        """A trial has ended: it waits no more."""
         for rung in self._rungs.values():
             rung.paused.pop(number, None)

@@ -161,6 +161,8 @@ def _arrays(value: Any, name: str, what: str) -> Any:
         numbers = _table(value)
         if numbers is not None:
             return _leaf(numbers, name, what)
+        if name == "y" and any(isinstance(leaf, str) for leaf in jax.tree.leaves(value)):
+            raise _text(what, "str")
     if isinstance(value, (list, tuple)):
         parts = [_arrays(v, name, what) for v in value]
         return parts if isinstance(value, list) else tuple(parts)
@@ -186,13 +188,24 @@ def _leaf(value: Any, name: str, what: str) -> np.ndarray:
     if not _is_array(value):
         raise NotArrays(f"{name} is a {type(value).__name__}")
     array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
+    if array.ndim == 1 and hasattr(value, "to_frame"):
+        array = array[:, None]  # a pandas Series is a column to Keras
     if array.dtype.kind in "OSU":
+        if name == "y":
+            raise _text(what, array.dtype)
         raise NotArrays(f"{name} holds {array.dtype} values")
     if array.ndim == 0:
         raise DataError(f"{what}: {name} is a single number; its first axis must be the examples.")
     if array.dtype.kind == "f" and array.dtype != np.dtype(keras.config.floatx()):
         array = array.astype(keras.config.floatx())
     return array
+
+
+def _text(what: str, dtype: Any) -> DataError:
+    return DataError(
+        f"{what}: y holds text or objects ({dtype}); number the classes from 0, for instance with "
+        "np.unique(y, return_inverse=True)[1]."
+    )
 
 
 def _pack(x: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:

@@ -31,7 +31,8 @@ class Outlook:
 
     def progress(self, phase: str) -> Progress:
         """The search at this moment."""
-        now, roster, best = time.perf_counter(), self._roster, self._study.best
+        now, roster = time.perf_counter(), self._roster
+        best = self._study.best or self._study.leading
         self._recent.append((now, roster.trial_epochs))
         rate, left = self._rate(now), None
         if rate is not None and self._n_trials is not None:

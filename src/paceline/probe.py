@@ -177,10 +177,11 @@ def check_labels(
             continue
         low, high, classes = int(labels.min()), int(labels.max()), shape[-1]
         if low < 0 or high >= classes:
+            units = f"give its last layer {high + 1} units, " if high >= classes else ""
             raise DataError(
                 f"{what}: labels{name} go from {low} to {high}, but the model has {classes} "
-                f"classes, 0 to {classes - 1}; give its last layer {max(high + 1, classes)} units, "
-                "renumber the labels, or name one to leave out as the loss's ignore_class."
+                f"classes, 0 to {classes - 1}; {units}renumber the labels, or name one to leave "
+                "out as the loss's ignore_class."
             )
 
 

@@ -41,7 +41,9 @@ class Pruner(Protocol):
 
     pauses: bool
 
-    def judge(self, trial: Trial, epoch: int, epochs: int, value: float) -> Verdict:
+    def judge(
+        self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
+    ) -> Verdict:
         """What becomes of a trial that has ended an epoch.
 
         Args:
@@ -49,6 +51,7 @@ class Pruner(Protocol):
             epoch: From 1, below ``epochs``.
             epochs: Epochs it would train in all.
             value: The objective of this epoch.
+            can_pause: Whether it could go on later where it is now; else "pause" is not said.
         """
         ...
 
@@ -64,8 +67,8 @@ class Pruner(Protocol):
         """Paused trials that can never go on."""
         ...
 
-    def leave(self, number: int) -> None:
-        """A trial cannot be paused where it runs."""
+    def last(self) -> list[int]:
+        """The paused trial to go on with when nothing else is left and none is complete."""
         ...
 
 
@@ -126,7 +129,7 @@ def make_pruner(
         return None
     if isinstance(checked, ASHA):
         if epochs is not None:
-            checked.rungs(epochs)
+            checked.check(epochs)
         return _Halving(checked, direction, n_trials, past)
     if not isinstance(checked, str):
         return _Optunas(checked, direction, past)
@@ -153,9 +156,11 @@ class _Halving:
                 self._ladder.judge(trial.number, epoch, trial.epochs + 1, best)
             self._ladder.leave(trial.number)
 
-    def judge(self, trial: Trial, epoch: int, epochs: int, value: float) -> Verdict:
+    def judge(
+        self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
+    ) -> Verdict:
         best = value if trial.value is None else trial.value
-        return self._ladder.judge(trial.number, epoch, epochs, self._sign * best)
+        return self._ladder.judge(trial.number, epoch, epochs, self._sign * best, can_pause)
 
     def ended(self, trial: Trial) -> None:
         self._ladder.leave(trial.number)
@@ -166,8 +171,8 @@ class _Halving:
     def given_up(self) -> list[int]:
         return self._ladder.given_up()
 
-    def leave(self, number: int) -> None:
-        self._ladder.leave(number)
+    def last(self) -> list[int]:
+        return self._ladder.last()
 
 
 class _Optunas:
@@ -189,7 +194,9 @@ class _Optunas:
                 self._note(trial.number, epoch, value)
             self.ended(trial)
 
-    def judge(self, trial: Trial, epoch: int, epochs: int, value: float) -> Verdict:
+    def judge(
+        self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
+    ) -> Verdict:
         if trial.number not in self._ids:
             self._begin(trial)
         self._note(trial.number, epoch, value)
@@ -212,8 +219,8 @@ class _Optunas:
     def given_up(self) -> list[int]:
         return []
 
-    def leave(self, number: int) -> None:
-        pass
+    def last(self) -> list[int]:
+        return []
 
     def _begin(self, trial: Trial) -> None:
         begun: FrozenTrial = create_trial(state=OptunaState.RUNNING)

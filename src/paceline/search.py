@@ -57,7 +57,7 @@ class Search:
         # In a row: builds (and traces) that failed, by the order of asking; and trials that failed
         # in training, by the order of ending.
         self._builds_failed = self._trainings_failed = 0
-        self._completed = 0
+        self._succeeded = 0  # trials that trained well until they were complete or pruned
         self._cause: BaseException | None = None
         self._failure: BaseException | None = None
         self._over = self._stopped = False
@@ -65,6 +65,7 @@ class Search:
         self._began = time.perf_counter()
         self._shown = 0.0
         self.build_seconds = 0.0
+        self.each_round: Callable[[], None] = lambda: None  # called between epochs
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -83,6 +84,7 @@ class Search:
 
     def _go_on(self) -> bool:
         """One round: asks for trials, trains for an epoch; False at the end of the search."""
+        self.each_round()
         self._bring_back()
         while self._hungry() and self._ask():
             pass
@@ -94,7 +96,7 @@ class Search:
             self._packs.advance(self._report, self._ahead, self._training_failed)
         elif self._fit.busy:
             self._advance_fit()
-        else:
+        elif not self._finish_one():
             self._give_up(list(self._roster.paused))
             self._raise_cause()
             return False
@@ -105,7 +107,7 @@ class Search:
 
     def _raise_cause(self) -> None:
         cause, text = self._cause, f"{FAILURES_IN_A_ROW} trials failed in a row; the last one"
-        if cause is None and self._over and not self._completed:
+        if cause is None and self._over and not self._succeeded:
             cause, text = self._failure, "every trial of this search failed; the last one"
         if cause is not None:
             raise BuildError(f"{text}: {_describe(cause)}") from cause
@@ -269,25 +271,43 @@ class Search:
         if pruner is None:
             return "go"
         running = self._roster.running[number]
-        verdict = pruner.judge(self._study.trial(number), report.epoch, running.epochs, value)
-        if verdict == "go":
-            return "go"
-        if verdict == "pause" and running.not_packed is None:
+        verdict = pruner.judge(
+            self._study.trial(number),
+            report.epoch,
+            running.epochs,
+            value,
+            can_pause=running.not_packed is None,
+        )
+        if verdict == "prune":
+            self._prune(number)
+            return "stop"
+        if verdict == "pause":
             self._roster.pause(number)
             self._study.pause(number)
-            return "pause"
-        self._prune(number)
-        return "stop"
+        return verdict
 
     def _bring_back(self) -> None:
         """Paused trials whose time has come go on; those that have lost for good end."""
         if self._pruner is None or not self._roster.paused or self._packs is None:
             return
-        for number in self._pruner.promoted():
+        self._resume(self._pruner.promoted())
+        self._give_up(self._pruner.given_up())
+
+    def _finish_one(self) -> bool:
+        """With nothing else to do and no complete trial: has the best paused one go on."""
+        if self._pruner is None or self._roster.ended["complete"] or self._cause is not None:
+            return False
+        best = self._pruner.last()
+        self._resume(best)
+        return bool(best)
+
+    def _resume(self, numbers: list[int]) -> None:
+        """Paused trials go on."""
+        for number in numbers:
+            assert self._packs is not None
             self._roster.unpause(number)
             self._study.unpause(number)
             self._packs.resume(number)
-        self._give_up(self._pruner.given_up())
 
     def _give_up(self, numbers: list[int]) -> None:
         """Ends paused trials."""
@@ -299,12 +319,13 @@ class Search:
 
     def _prune(self, number: int) -> None:
         self._trainings_failed = 0
+        self._succeeded += 1
         self._best.drop(number)
         self._finish(number, "pruned")
 
     def _complete(self, number: int) -> None:
         self._trainings_failed = 0
-        self._completed += 1
+        self._succeeded += 1
         self._best.complete(number)
         self._finish(number, "complete")
 

@@ -175,6 +175,16 @@ class Study:
         return best
 
     @property
+    def leading(self) -> Trial | None:
+        """The trial with the best value so far, whatever its state; None when there is none."""
+        leading: Trial | None = None
+        for trial in self.trials:
+            if trial.value is not None and trial.state != "failed":
+                if self._better(trial.value, leading and leading.value):
+                    leading = trial
+        return leading
+
+    @property
     def max_open(self) -> int | None:
         """How many trials may be open at once; None where the sampler does not mind.
 

@@ -30,6 +30,7 @@ from paceline.search import FAILURES_IN_A_ROW, Search
 from paceline.search_arguments import Arguments, read_arguments, whole_number
 from paceline.search_space import HyperParameters
 from paceline.study import Study
+from paceline.study_lock import study_lock
 from paceline.trial import Trial
 
 if TYPE_CHECKING:
@@ -251,10 +252,13 @@ class Tuner:
                 progress=self._progress,
                 notes=self._notes,
             )
+            stack.enter_context(study_lock(self._directory / self.name))
             study.persist(self._meta(objective, arguments, found))
             stack.callback(self._finish, search, began)
             stack.callback(study.close)
             stack.callback(lambda: best.save(self._with_weights, self._notes))
+            saver = _Throttled(lambda: best.save(self._with_weights, self._notes))
+            search.each_round = saver
             search.run()
 
     def _finish(self, search: Search, began: float) -> None:
@@ -405,6 +409,24 @@ class Tuner:
         model = self._rebuild(self._require_study().trial(number))
         apply_weights(model, weights)
         return model
+
+
+class _Throttled:
+    """Saves now and then while a search runs: a session may die, the best model shall not.
+
+    Args:
+        save: Takes a tenth of a second or more.
+    """
+
+    EVERY = 30.0  # s
+
+    def __init__(self, save: Callable[[], None]) -> None:
+        self._save, self._last = save, time.perf_counter()
+
+    def __call__(self) -> None:
+        if time.perf_counter() - self._last > self.EVERY:
+            self._save()
+            self._last = time.perf_counter()
 
 
 def _to_stderr(text: str) -> None:

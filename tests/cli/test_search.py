@@ -84,8 +84,8 @@ def test_a_deadline_becomes_a_timeout(paceline, tuner, model):
 def test_the_result_is_on_stdout_and_the_rest_is_not(paceline, tuner, model):
     done = paceline("search", "model.py")
     assert done.out == (
-        "model: 32 trials (31 complete, 1 failed) in 4.2 s, 1 program (2 compiled, 0 from the "
-        "cache)\n"
+        "model: 32 trials (31 complete, 1 failed) in 4.2 s, 1 program (2 steps compiled, 0 from "
+        "the cache)\n"
         "\n"
         "Best: val_accuracy 0.9750, trial 17, 10 epochs\n"
         "  lr  0.01\n"
@@ -158,7 +158,7 @@ def test_a_search_without_a_best_exports_nothing(paceline, tuner, model):
     tuner.result.update(best=None, n_trials={"complete": 0, "failed": 0, "running": 3})
     done = paceline("search", "model.py")
     assert done.code == 0
-    assert "No trial has a val_accuracy yet." in done.out
+    assert "No trial is complete yet, so there is no best val_accuracy." in done.out
     assert "paceline export" not in done.out
 
 

@@ -22,8 +22,8 @@ RESULT = {
 def test_a_summary_says_how_it_went_what_is_best_and_what_is_next():
     steps = [("paceline best digits", "this again"), ("paceline trials digits", "every trial")]
     assert summary.search_summary(RESULT, "val_accuracy", steps) == (
-        "digits: 32 trials (31 complete, 1 failed) in 4.2 s, 1 program (2 compiled, 0 from the "
-        "cache)\n"
+        "digits: 32 trials (31 complete, 1 failed) in 4.2 s, 1 program (2 steps compiled, 0 from "
+        "the cache)\n"
         "\n"
         "Best: val_accuracy 0.9722, trial 17, 10 epochs\n"
         "  dropout  0.213123\n"
@@ -39,7 +39,7 @@ def test_a_search_without_a_value_says_so():
     result = {**RESULT, "best": None, "n_trials": {"complete": 0, "running": 0}}
     text = summary.search_summary(result, "val_loss", [("paceline trials d", "every trial")])
     assert text.startswith("digits: 0 trials (none) in 4.2 s")
-    assert "No trial has a val_loss yet." in text
+    assert "No trial is complete yet, so there is no best val_loss." in text
 
 
 def test_a_finished_study_shown_again_took_no_time():

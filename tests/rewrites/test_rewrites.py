@@ -13,6 +13,7 @@ from jax import lax
 
 from paceline.program import versions as jv
 from paceline.rewrites import CPU_RULES, rewrite
+from paceline.rewrites.splice import splice
 
 RNG = np.random.default_rng(0)
 
@@ -183,3 +184,29 @@ def test_convolutions_of_other_ranks_and_groups(rank: int) -> None:
 
 def test_every_rule_has_its_primitive_here() -> None:
     assert set(CPU_RULES) == {"random_bits", "select_and_scatter_add", "conv_general_dilated"}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("window", [(2, 2), (3, 2)])
+def test_max_pool_in_every_dtype(dtype: str, window: tuple[int, int]) -> None:
+    gradient = pool_gradient(*window, "SAME")
+    x = jnp.asarray(RNG.integers(0, 4, (2, 5, 6, 3)), dtype)
+    weights = jnp.asarray(RNG.standard_normal(gradient.pool(x).shape), dtype)
+    old, new, names = both(gradient, x, weights)
+    same_bits(old, new)
+    assert "select_and_scatter_add" not in names
+
+
+def test_a_rule_that_fails_leaves_the_equation() -> None:
+    def broken(eqn: Any) -> Any:
+        def replacement(*_: Any) -> Any:
+            raise TypeError("a case it does not know")
+
+        return replacement
+
+    def narrow(eqn: Any) -> Any:
+        return lambda x, y: (x + y).astype("float16")
+
+    closed = jax.make_jaxpr(lambda x: x + x)(np.ones(3, np.float32))
+    for rule in (broken, narrow):
+        assert primitives(splice(closed, {"add": rule}).jaxpr) == ["add"]

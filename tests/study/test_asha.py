@@ -33,7 +33,8 @@ def test_settings_that_cannot_work(arguments: dict[str, object], message: str) -
 
 def test_a_first_rung_beyond_the_epochs() -> None:
     with pytest.raises(UsageError, match="first rung is at 5 epochs .* trials have 5"):
-        ASHA(min_epochs=5).rungs(5)
+        ASHA(min_epochs=5).check(5)
+    assert ASHA(min_epochs=5).rungs(5) == []
 
 
 def test_one_in_three_goes_on_and_a_paused_one_comes_back() -> None:

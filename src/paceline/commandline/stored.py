@@ -154,8 +154,10 @@ def _model_file(study: Study, best: Trial) -> Path:
     path = BestModels(folder, 1, study.direction).path(best.number)
     if path is None:
         raise StudyError(
-            f"the model of trial {best.number} is not in {folder}, or it was changed there; run "
-            "the command in the folder where the search ran"
+            f"the model of trial {best.number} is not in {folder}, or it was changed there; models "
+            "are written when a search ends and now and then before. Run the command in the "
+            "folder where the search ran, or train it again: "
+            "build(paceline.HyperParameters(values=...)) with what `paceline best` prints"
         )
     return path
 

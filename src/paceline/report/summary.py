@@ -25,7 +25,7 @@ def search_summary(
     if summary.get("best"):
         blocks.append(best_text(summary["best"], objective))
     else:
-        blocks.append(f"No trial has a {objective} yet.")
+        blocks.append(f"No trial is complete yet, so there is no best {objective}.")
     blocks.append(_steps(next_steps))
     return "\n\n".join(blocks)
 
@@ -57,7 +57,7 @@ def _headline(summary: Mapping[str, Any]) -> str:
         text += f", {_plural(programs, 'program')}"
         compiled, cached = (summary["programs"].get(k) for k in ("compiled", "from_cache"))
         if compiled is not None and cached is not None:
-            text += f" ({compiled} compiled, {cached} from the cache)"
+            text += f" ({compiled} steps compiled, {cached} from the cache)"
     busy = summary.get("slots_busy")
     if busy is not None:
         text += f", slots {busy:.0%} busy"

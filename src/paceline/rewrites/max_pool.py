@@ -34,7 +34,8 @@ def max_pool_gradient(eqn: Any) -> Replacement | None:
 
     def gradient(source: Any, operand: Any) -> Any:
         # As JAX lowers it: what lies outside is -inf, and may win over a NaN.
-        padded = lax.pad(operand, -jnp.inf, [(*ends, 0) for ends in padding])
+        lowest = np.array(-np.inf, operand.dtype)
+        padded = lax.pad(operand, lowest, [(*ends, 0) for ends in padding])
         chosen = _largest(padded, window, strides, source.shape)
         whole = _scattered(source, chosen, window, strides, padded.shape)
         start = [low for low, _ in padding]

@@ -43,8 +43,9 @@ def _spliced(jaxpr: Any, rules: Mapping[str, Rule]) -> Any:
         name = old.primitive.name
         eqn = old.replace(invars=[read(atom) for atom in old.invars])
         replacement = rules[name](eqn) if name in rules else None
-        if replacement is not None:
-            instead.update(zip(eqn.outvars, _inlined(eqn, replacement, emit), strict=True))
+        traced = None if replacement is None else _traced(eqn, replacement)
+        if traced is not None:
+            instead.update(zip(eqn.outvars, _inlined(eqn, traced, emit), strict=True))
         elif name in _BODIES:
             params = {key: _bodies(value, rules) for key, value in eqn.params.items()}
             emit.append(eqn.replace(params=params))
@@ -63,13 +64,19 @@ def _bodies(value: Any, rules: Mapping[str, Rule]) -> Any:
     return value
 
 
-def _inlined(eqn: Any, replacement: Replacement, emit: list[Any]) -> list[Any]:
-    """Writes down the replacement's equations; returns the operands that hold its results."""
+def _traced(eqn: Any, replacement: Replacement) -> Any | None:
+    """The replacement as a jaxpr; None where it does not give what the equation gives."""
     shapes = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in eqn.invars]
-    closed = jax.make_jaxpr(replacement)(*shapes)
-    inner = closed.jaxpr
-    given, wanted = ([(v.aval.shape, v.aval.dtype) for v in e.outvars] for e in (inner, eqn))
-    assert given == wanted and not closed.consts, eqn.primitive.name
+    try:
+        closed = jax.make_jaxpr(replacement)(*shapes)
+    except Exception:  # a rule that does not know this case: the equation was good enough before
+        return None
+    given, wanted = ([(v.aval.shape, v.aval.dtype) for v in e.outvars] for e in (closed.jaxpr, eqn))
+    return closed.jaxpr if given == wanted and not closed.consts else None
+
+
+def _inlined(eqn: Any, inner: Any, emit: list[Any]) -> list[Any]:
+    """Writes down the replacement's equations; returns the operands that hold its results."""
     names: dict[Any, Any] = dict(zip(inner.invars, eqn.invars, strict=True))
 
     def read(atom: Any) -> Any:
