@@ -13,6 +13,7 @@ import paceline
 import toys
 from paceline.executor import local
 from paceline.executor.parking import Parking
+from paceline.study import Study
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {
@@ -95,21 +96,22 @@ def test_paused_trials_come_back_from_the_disk(make, full, monkeypatch) -> None:
     same_so_far(tuner, full)
 
 
-def test_what_optuna_sees_of_paused_trials(make) -> None:
-    states, in_storage = set(), set()
-    tuner = make(pruner="asha", storage=(storage := optuna.storages.InMemoryStorage()))
+def test_what_optuna_sees_of_paused_trials(make, monkeypatch) -> None:
+    states, in_storage, pause = set(), set(), Study.pause
+    storage = optuna.storages.InMemoryStorage()
 
-    def look(progress: Any) -> None:
-        if tuner._study is not None:
-            tuner._study.flush()
-            states.update(trial.state for trial in tuner._study.trials)
-            study = optuna.load_study(study_name="s", storage=storage)
-            in_storage.update((t.state.name, t.user_attrs.get("paused")) for t in study.trials)
+    def look(self: Study, number: int) -> None:
+        pause(self, number)
+        self.flush()
+        states.add(self.trial(number).state)
+        stored = optuna.load_study(study_name="s", storage=storage).trials[number]
+        in_storage.add((stored.state.name, stored.user_attrs.get("paused")))
 
-    tuner._progress = look
+    monkeypatch.setattr(Study, "pause", look)
+    tuner = make(pruner="asha", storage=storage)
     tuner.search(X, Y, n_trials=N, **CALL)
-    assert "paused" in states
-    assert ("RUNNING", True) in in_storage
+    assert states == {"paused"}
+    assert in_storage == {("RUNNING", True)}
     study = optuna.load_study(study_name="s", storage=storage)
     assert {t.state.name for t in study.trials} == {"COMPLETE", "PRUNED"}
     for trial in study.trials:
