@@ -32,8 +32,8 @@ demo: env ## search a small model on the embedded digits
 test: env ## run the tests, on all cores (ARGS go to pytest)
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
-test-numerics: env ## compare every kind of model with Keras' fit in float32 too; takes long
-	$(BIN)/python -m pytest -n auto -m "slow or not slow" tests/numerics $(ARGS)
+test-numerics: env ## compare every kind of model with Keras' fit in float32 too, run out of memory; takes long
+	$(BIN)/python -m pytest -n auto -m "slow or not slow" tests/numerics tests/executor $(ARGS)
 
 test-oldest: $(VENV_OLDEST)/.installed ## run the tests on the oldest releases supported
 	$(VENV_OLDEST)/bin/python -m pytest -n auto $(ARGS)

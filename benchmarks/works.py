@@ -97,6 +97,39 @@ def digits_build(hp: Any) -> Any:
     return model
 
 
+def structures_build(hp: Any) -> Any:
+    """Digits model of eight structures: one or two layers, two widths, two activations."""
+    import keras
+
+    units, activation = hp.Choice("units", [32, 64]), hp.Choice("activation", ["relu", "tanh"])
+    model = keras.Sequential([keras.layers.Input((64,))])
+    for _ in range(hp.Int("layers", 1, 2)):
+        model.add(keras.layers.Dense(units, activation=activation))
+        model.add(keras.layers.Dropout(hp.Float("dropout", 0.05, 0.5)))
+    model.add(keras.layers.Dense(10, activation="softmax"))
+    model.compile(
+        optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-4, 1e-2, sampling="log")),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def structures_trials() -> list[dict[str, Any]]:
+    """64 random configurations, drawn once for all sides: eight of each structure on average."""
+    rng = random.Random(1)
+    return [
+        {
+            "units": rng.choice([32, 64]),
+            "activation": rng.choice(["relu", "tanh"]),
+            "layers": rng.choice([1, 2]),
+            "dropout": rng.uniform(0.05, 0.5),
+            "lr": 10 ** rng.uniform(-4, -2),
+        }
+        for _ in range(64)
+    ]
+
+
 def digits() -> Pairs:
     """Features f32[1437, 64] in 0..1, labels int64[1437]; validation 360, stratified."""
     from sklearn.datasets import load_digits
@@ -232,6 +265,19 @@ WORKS = {
             floor=(20.0, 35.0),
             goal=(40.0, 60.0),
             rounds=1,
+        ),
+        Work(
+            "structures",
+            "digits over 8 structures, batch 32, 64 trials x 10 epochs",
+            lambda: structures_build,
+            digits,
+            64,
+            10,
+            32,
+            floor=(5.0, 5.0),
+            goal=None,
+            rounds=1,
+            given=structures_trials,
         ),
         Work(
             "mnist",
