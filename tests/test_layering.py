@@ -25,6 +25,7 @@ BETWEEN = {
     "datasets",
     "executor",
     "outlook",
+    "precision",
     "probe",
     "report",
     "search",

@@ -224,3 +224,38 @@ def test_a_study_that_is_not_there(fresh_folder):
     with pytest.raises(paceline.StudyError, match="there is no study"):
         _ = tuner.best_trial
     assert not list(fresh_folder.iterdir())
+
+
+def test_other_data_and_epochs_are_said_when_a_study_goes_on(fresh_folder):
+    notes: list[str] = []
+
+    def search(x, **changed):
+        tuner = paceline.Tuner(toys.dense, study="s", sampler="random", notes=notes.append)
+        tuner.search(
+            x, Y, validation_split=0.3, **{"epochs": 1, "n_trials": "+1", "verbose": 0, **changed}
+        )
+
+    search(X)
+    search(X.copy())
+    assert not any("data" in note or "epochs" in note for note in notes)
+    search(X * 2, epochs=2)
+    assert sum("data are not those" in note for note in notes) == 1
+    assert sum("2 epochs from now on" in note for note in notes) == 1
+
+
+def test_a_build_that_was_changed_cannot_take_the_saved_weights(fresh_folder):
+    def wider(hp):
+        hp.Float("dropout", 0.1, 0.5)
+        hp.Float("lr", 1e-3, 1e-1, sampling="log")
+        return toys.compiled(
+            keras.Sequential([keras.Input((toys.FEATURES,)), keras.layers.Dense(toys.CLASSES)])
+        )
+
+    call = {"validation_split": 0.3, "epochs": 1, "verbose": 0}
+    paceline.Tuner(toys.dense, study="s", sampler="random", notes=print).search(
+        X, Y, n_trials=1, **call
+    )
+    with pytest.raises(
+        paceline.StudyError, match="do not fit the model that build"
+    ):
+        paceline.Tuner(wider, study="s", sampler="random", notes=print).best_model()

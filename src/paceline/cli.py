@@ -102,6 +102,14 @@ def search(
     plan: Annotated[
         str, typer.Option(metavar="NAME", help="auto, stacked or sequential.")
     ] = "auto",
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="float32 or bfloat16 (Keras' policy mixed_bfloat16).",
+            show_default="the policy that the file sets",
+        ),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -125,6 +133,7 @@ def search(
             storage=storage,
             slots=slots,
             plan=plan,
+            precision=precision,
             as_json=as_json,
             quiet=quiet,
         )

@@ -7,6 +7,7 @@ Notation
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -55,6 +56,15 @@ class ArrayData:
         return sum(
             a.size * np.dtype(_device_dtype(a)).itemsize for a in jax.tree.leaves(self.inputs)
         )
+
+    def digest(self) -> str:
+        """Identity of the data, as far as shapes, types and some hundred examples show it."""
+        rows = sorted({*range(min(64, self.n)), *np.linspace(0, self.n - 1, 256, dtype=int)})
+        found = hashlib.sha256(str(jax.tree.structure(self.inputs)).encode())
+        for array in jax.tree.leaves(self.inputs):
+            found.update(f"{array.shape}{array.dtype}".encode())
+            found.update(np.ascontiguousarray(array[rows]).tobytes())
+        return found.hexdigest()[:16]
 
     def slice(self, start: int, stop: int) -> ArrayData:
         """Examples ``start`` to ``stop``."""

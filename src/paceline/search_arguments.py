@@ -234,8 +234,8 @@ def _check_others(others: Mapping[str, Any]) -> dict[str, Any]:
     for name in others:
         if name not in _ONLY_FIT:
             raise UsageError(
-                f"search: unknown argument {name!r}; it takes what model.fit takes, and n_trials, "
-                "timeout, allow_nan."
+                f"search: unknown argument {name!r}; it takes what model.fit takes, and n_trials "
+                "(KerasTuner's max_trials), timeout, allow_nan."
             )
     changed = {n: value for n, value in others.items() if value not in (None, _ONLY_FIT[n])}
     callbacks = changed.pop("callbacks", None)

@@ -18,6 +18,7 @@ from paceline.errors import StudyError, UsageError
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.objective import Objective, resolve_objective
+from paceline.precision import check_precision, policy_of
 from paceline.probe import Probe, probe
 from paceline.program import keras_private
 from paceline.program.compiling import use_persistent_cache
@@ -62,6 +63,8 @@ class Tuner:
         direction: "maximize" or "minimize" where it cannot be inferred from the objective.
         plan: "auto", "stacked" (all slots in one program) or "sequential" (one trial after another,
             one program).
+        precision: "float32" or "bfloat16" (Keras' policy mixed_bfloat16); None: Keras' policy as
+            it is.
         directory: Where study folders go.
         keep_best: How many of the best models are saved.
         progress: Called with a ``Progress`` a few times a second.
@@ -88,6 +91,7 @@ class Tuner:
         direction: str | None = None,
         *,
         plan: str = "auto",
+        precision: str | None = None,
         directory: str | Path = "runs",
         keep_best: int = 1,
         progress: Callable[[Progress], None] | None = None,
@@ -100,6 +104,7 @@ class Tuner:
             raise UsageError(f"executor: {executor!r} is not one of {', '.join(EXECUTORS)}.")
         if plan not in PLANS:
             raise UsageError(f"plan: {plan!r} is not one of {', '.join(PLANS)}.")
+        self._precision = check_precision(precision)
         self._slots = slots if slots == "auto" else whole_number(slots, "slots")
         self._seed = whole_number(seed, "seed", least=0)
         self._keep_best = whole_number(keep_best, "keep_best")
@@ -186,7 +191,12 @@ class Tuner:
             needs_end=self._sampler != "grid",
         )
         use_persistent_cache()
-        with self._view(verbose), random_state_kept(), collector.calm():
+        with (
+            self._view(verbose),
+            random_state_kept(),
+            policy_of(self._precision),
+            collector.calm(),
+        ):
             found = probe(self._builder, arguments, self._seed, FAILURES_IN_A_ROW)
             study = self._open(found)
             self._run(study, arguments, found, began)
@@ -253,6 +263,7 @@ class Tuner:
                 notes=self._notes,
             )
             stack.enter_context(study_lock(self._directory / self.name))
+            self._compare(study, arguments)
             study.persist(self._meta(objective, arguments, found))
             stack.callback(self._finish, search, began)
             stack.callback(study.close)
@@ -277,10 +288,29 @@ class Tuner:
             "slots": self._slots,
             "plan": self._plan,
             "pruner": pruner_text(self._pruner),
+            "precision": self._precision,
             "search": arguments.to_meta(),
+            "data": None if arguments.data is None else arguments.data.digest(),
             "batch": None if found.batch is None else data_module.shapes_to_json(found.batch),
             **({"origin": self._origin} if self._origin else {}),
         }
+
+    def _compare(self, study: Study, arguments: Arguments) -> None:
+        """Says when values of this search cannot be compared with earlier ones of the study."""
+        before, data = study.meta, arguments.data
+        if not study.trials:
+            return
+        if data is not None and before.get("data") not in (None, data.digest()):
+            self._notes(
+                f"the data are not those that study {self.name!r} was begun with: its earlier "
+                "values do not compare with the new ones; another study name begins afresh"
+            )
+        epochs = arguments.to_meta()["epochs"]
+        if before.get("search", {}).get("epochs") != epochs and epochs is not None:
+            self._notes(
+                f"trials have {epochs} epochs from now on; those of study {self.name!r} so far had "
+                f"{before.get('search', {}).get('epochs') or 'epochs by hp'}"
+            )
 
     def _open(self, found: Probe) -> Study:
         """Settles the objective and opens the study; writes nothing."""
@@ -340,7 +370,7 @@ class Tuner:
         trial = self.best_trial
         assert self._best is not None
         weights = self._best.weights(trial.number)
-        with random_state_kept():
+        with random_state_kept(), policy_of(self._precision):
             if weights is not None:
                 return self._with_weights(trial.number, weights)
             path = self._best.weights_path(trial.number)
@@ -351,7 +381,14 @@ class Tuner:
                     "again with build(paceline.HyperParameters(values=tuner.best_hparams))."
                 )
             model = self._rebuild(trial)
-            model.load_weights(path)
+            try:
+                model.load_weights(path)
+            except ValueError as error:
+                raise StudyError(
+                    f"study: the saved weights of trial {trial.number} do not fit the model that "
+                    "build(hp) makes now; was it changed since? The model as it was is in "
+                    f"{path}: keras.models.load_model reads it."
+                ) from error
             return model
 
     def results(self) -> pd.DataFrame:

@@ -65,6 +65,7 @@ def search(
     storage: str | None,
     slots: str,
     plan: str,
+    precision: str | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -88,6 +89,7 @@ def search(
                 "seed": seed,
                 "slots": arguments.slot_count(slots),
                 "plan": plan,
+                "precision": precision,
             },
             search={
                 "epochs": arguments.positive("--epochs", epochs),
@@ -154,7 +156,7 @@ def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
     """What a study's meta says of the arguments of ``Tuner``."""
     stored_arguments = {
         name: meta[name]
-        for name in ("sampler", "seed", "slots", "plan", "pruner")
+        for name in ("sampler", "seed", "slots", "plan", "pruner", "precision")
         if meta.get(name) is not None
     }
     return {
