@@ -33,7 +33,7 @@ def study_lock(folder: Path) -> Iterator[None]:
             f"study {folder.name!r} is being searched by another process (or another search of "
             "this one); wait for it, or give this search another study name."
         ) from None
-    except (OSError, NotImplementedError):  # no folder, or no locks there: the storage will tell
+    except (OSError, RuntimeError):  # no folder, or no locks on that file system: the storage tells
         yield
         return
     try:
