@@ -255,7 +255,5 @@ def test_a_build_that_was_changed_cannot_take_the_saved_weights(fresh_folder):
     paceline.Tuner(toys.dense, study="s", sampler="random", notes=print).search(
         X, Y, n_trials=1, **call
     )
-    with pytest.raises(
-        paceline.StudyError, match="do not fit the model that build"
-    ):
+    with pytest.raises(paceline.StudyError, match="do not fit the model that build"):
         paceline.Tuner(wider, study="s", sampler="random", notes=print).best_model()
