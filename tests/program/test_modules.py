@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from paceline.program import modules
+from paceline.program import drawer, modules
 from paceline.program.canonical import canonicalise
+from paceline.program.drawer import Drawer
 from paceline.program.group import Role
 from paceline.program.trace import Step
 
@@ -19,7 +20,7 @@ SHAPES = (jax.ShapeDtypeStruct((3,), np.float32),)
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(modules, "cache_folder", lambda: str(tmp_path))
+    monkeypatch.setattr(drawer, "cache_folder", lambda: str(tmp_path))
     return tmp_path / "modules"
 
 
@@ -51,20 +52,20 @@ def test_a_damaged_file_is_lowered_again(folder: Path) -> None:
     path.write_bytes(body[:-1] + bytes([body[-1] ^ 1]))
     lowered = modules.lowered(lambda x: 2 * x, SHAPES, (), "k")
     np.testing.assert_array_equal(lowered.compile()(np.ones(3, np.float32)), [2, 2, 2])
-    assert modules._read(path) is not None, "the damaged file was replaced by a good one"
+    assert modules._read("k") is not None, "the damaged file was replaced by a good one"
 
 
 def test_without_a_cache_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(modules, "cache_folder", lambda: None)
+    monkeypatch.setattr(drawer, "cache_folder", lambda: None)
     lowered = modules.lowered(lambda x: 2 * x, SHAPES, (), "k")
     np.testing.assert_array_equal(lowered.compile()(np.ones(3, np.float32)), [2, 2, 2])
     assert not list(tmp_path.rglob("*.stablehlo"))
 
 
 def test_only_the_newest_files_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules, "_KEPT", 2)
+    monkeypatch.setattr(modules, "_DRAWER", Drawer("modules", kept=2))
     for key in "abc":
         modules.lowered(lambda x: 2 * x, SHAPES, (), key)
     assert len(list(folder.glob("*.stablehlo"))) == 2

@@ -17,6 +17,7 @@ from paceline.program.canonical import Canonical, Constant
 from paceline.program.group import Role
 from paceline.program.learned import Library
 from paceline.program.recipe import Recipe, recipe_of
+from paceline.program.remembered import keep, key_of, recall, remembered
 from paceline.program.trace import State, Step
 
 
@@ -105,6 +106,7 @@ class Intake:
         self._validation_batch_size = validation_batch_size
         self._by_key: dict[tuple[Any, ...], Group] = {}
         self._library = Library()
+        self._recalled: set[tuple[Any, ...]] = set()  # structures and groups looked up on disk
         # What building the optimizer adds to a structure's state; None where it is not always zero.
         self._starts: dict[str, list[Any] | None] = {}
 
@@ -132,10 +134,11 @@ class Intake:
         """
         trace.check_packable(model)
         recipe = recipe_of(model)
-        if recipe is not None:
-            key, _, steps = self._steps(model, batch_size, recipe)
-            self._library.add((recipe.structure, batch_size), key, recipe.numbers, steps)
-            self._by_key[key].note(*steps)
+        if recipe is None or self._library.predict((recipe.structure, batch_size), recipe.numbers):
+            return
+        key, _, steps = self._steps(model, batch_size, recipe)
+        self._by_key[key].note(*steps)
+        self._learn((recipe.structure, batch_size), key, recipe.numbers, steps)
 
     def _recognise(self, job: Job, recipe: Recipe) -> Group | None:
         """Queues a trial whose constants follow from its configuration; None: it must be traced."""
@@ -159,8 +162,49 @@ class Intake:
         group = self._by_key[key]
         _queue(group, job, state, *steps)
         if recipe is not None:
-            self._library.add((recipe.structure, job.batch_size), key, recipe.numbers, steps)
+            self._learn((recipe.structure, job.batch_size), key, recipe.numbers, steps)
         return group
+
+    def _learn(
+        self,
+        structure: tuple[str, int],
+        key: tuple[Any, ...],
+        numbers: tuple[float, ...],
+        steps: list[tuple[Constant, ...]],
+    ) -> None:
+        """Learns from a traced model, and from earlier searches what they learnt of its group."""
+        self._library.add(structure, key, numbers, steps)
+        if (structure, key) in self._recalled:
+            return
+        self._recalled.add((structure, key))
+        group = self._by_key[key]
+        for old in recall(self._file(structure)):
+            if old.group != key:
+                for numbers, _ in old.rows:
+                    self._library.exclude(structure, key, numbers)
+                continue
+            for numbers, constants in old.like(steps):
+                self._library.add(structure, key, numbers, constants)
+                group.note(*constants)
+            old.settle(group.roles)
+
+    def keep(self) -> None:
+        """Writes down what was learnt, for the next search."""
+        for structure, shelf in self._library.shelves():
+            groups = [(each, self._by_key[each.group].roles) for each in shelf]
+            if any(each.hopeless or len(each.met) > len(each.traced) for each in shelf):
+                keep(self._file(structure), [])
+            elif all(role.settled and not role.stale for _, roles in groups for role in roles):
+                keep(self._file(structure), [remembered(*group) for group in groups])
+
+    def _file(self, structure: tuple[str, int]) -> str:
+        name, batch_size = structure
+        work = self._workload(batch_size)
+        shapes = [work.train.batch_shapes(work.batch_size), work.train.n % work.batch_size]
+        if work.validation is not None:
+            size = work.validation_batch_size
+            shapes += [work.validation.batch_shapes(size), work.validation.n % size]
+        return key_of(name, *shapes)
 
     def _steps(
         self, model: Any, batch_size: int, recipe: Recipe | None

@@ -422,6 +422,7 @@ class LocalExecutor:
 
     def close(self) -> None:
         """Ends the lanes; packs and data are dropped."""
+        self._intake.keep()
         self._pool.shutdown(wait=True, cancel_futures=True)
         for group in self._intake.groups:
             group.packs.clear()

@@ -19,6 +19,7 @@ from typing import Any
 import jax
 
 from paceline.program import modules
+from paceline.program.drawer import cache_folder, cache_is_on
 
 _CACHE_BYTES = 2 * 2**30
 #: On a CPU: vectors as wide as it has. No other option that changes the code: what XLA offers to
@@ -72,7 +73,7 @@ def use_persistent_cache() -> None:
         if not _listening:
             jax.monitoring.register_event_listener(_on_event)
             _listening = True
-    if modules.cache_folder() is not None or not modules.cache_is_on():
+    if cache_folder() is not None or not cache_is_on():
         return
     folder = os.environ.get("PACELINE_CACHE_DIR")
     path = Path(folder) if folder else Path.home() / ".cache" / "paceline"

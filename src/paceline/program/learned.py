@@ -12,7 +12,7 @@ explains ends it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -91,6 +91,16 @@ class Library:
             if other is not ours:
                 other.exclude(numbers)
 
+    def exclude(self, structure: Any, group: Any, numbers: Numbers) -> None:
+        """Learns that a trial of the structure does not belong to a group met before."""
+        for learned in self._shelves[structure]:
+            if learned.group == group:
+                learned.exclude(numbers)
+
+    def shelves(self) -> Iterator[tuple[Any, list[Learned]]]:
+        """All structures, with what is known of them by group."""
+        yield from self._shelves.items()
+
     def predict(self, structure: Any, numbers: Numbers) -> tuple[Any, Steps] | None:
         """The group of a trial and the constants of its steps; None where it has to be traced."""
         for learned in self._shelves.get(structure, ()):
@@ -123,6 +133,11 @@ class Learned:
     def met(self) -> list[Numbers]:
         """Numbers of traced trials."""
         return self._rows
+
+    @property
+    def traced(self) -> dict[Numbers, Steps]:
+        """Traced trials with their constants, up to a limit."""
+        return self._traced
 
     def add(self, numbers: Numbers, steps: Sequence[Sequence[Constant]]) -> None:
         """Learns from a traced trial of the group.

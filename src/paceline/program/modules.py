@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Callable, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,10 +22,11 @@ with contextlib.suppress(ImportError):
     import flatbuffers  # noqa: F401 - jax.export loads it at first use, in the middle of a search
 
 from paceline.program import versions as jv
+from paceline.program.drawer import Drawer, source_digest
 from paceline.program.group import Role
 
-#: Files kept; the oldest go first. A file holds about 30 kB for a small model.
-_KEPT = 500
+#: A file holds about 30 kB for a small model.
+_DRAWER = Drawer("modules", kept=500)
 
 
 def key_of(plan: str, roles: Sequence[Role], *extra: Any) -> str:
@@ -41,7 +39,7 @@ def key_of(plan: str, roles: Sequence[Role], *extra: Any) -> str:
     """
     digest = hashlib.sha256()
     context = (
-        _source(),
+        source_digest(),
         jax.__version__,
         jaxlib.version.__version__,
         jax.default_backend(),
@@ -61,17 +59,6 @@ def key_of(plan: str, roles: Sequence[Role], *extra: Any) -> str:
     return digest.hexdigest()
 
 
-@cache
-def _source() -> str:
-    """Digest of the code that makes programs: after a change of it, old ones are not used."""
-    digest = hashlib.sha256()
-    package = Path(__file__).resolve().parents[1]
-    for folder in ("plan", "program", "rewrites"):
-        for file in sorted((package / folder).glob("*.py")):
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
-
-
 def lowered(
     function: Callable[..., Any], shapes: tuple[Any, ...], donate: tuple[int, ...], key: str | None
 ) -> Any:
@@ -86,63 +73,32 @@ def lowered(
     Returns:
         What ``jax.jit(function).lower(*shapes)`` returns.
     """
-    folder = _folder()
-    if key is not None and folder is not None:
-        exported = _read(folder / f"{key}.stablehlo")
+    if key is not None and _DRAWER.usable:
+        exported = _read(key)
         if exported is None:
-            exported = _write(folder / f"{key}.stablehlo", function, shapes)
+            exported = _write(key, function, shapes)
         if exported is not None:
             function = exported.call
     return jax.jit(function, donate_argnums=donate).lower(*shapes)
 
 
-def cache_folder() -> str | None:
-    """The folder of JAX's persistent compilation cache; None where none is set."""
-    return jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def cache_is_on() -> bool:
-    """Whether JAX may use a compilation cache at all."""
-    return jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _folder() -> Path | None:
-    cache = cache_folder()
-    if not cache or "://" in cache or not cache_is_on():
-        return None
-    return Path(cache) / "modules"
-
-
-def _read(path: Path) -> Any | None:
+def _read(key: str) -> Any | None:
+    body = _DRAWER.read(f"{key}.stablehlo")
     try:
-        data = path.read_bytes()
-        os.utime(path)
-        digest, body = data[:32], data[32:]
-        return export.deserialize(bytearray(body)) if _sha(body) == digest else None
-    except Exception:  # not there, damaged, or of a version that cannot be read: lower again
+        return None if body is None else export.deserialize(bytearray(body))
+    except Exception:  # of a version that cannot be read: lower again
         return None
 
 
-def _write(path: Path, function: Callable[..., Any], shapes: tuple[Any, ...]) -> Any | None:
+def _write(key: str, function: Callable[..., Any], shapes: tuple[Any, ...]) -> Any | None:
     """Exports and keeps; None where JAX cannot export this function."""
     try:
         exported = export.export(jax.jit(function))(*shapes)
         body = bytes(exported.serialize())
     except Exception:  # an operation without a stable form: lowered the ordinary way
         return None
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{os.getpid()}-{path.name}")
-        temporary.write_bytes(_sha(body) + body)
-        os.replace(temporary, path)
-        files = sorted(path.parent.glob("*.stablehlo"), key=lambda file: file.stat().st_mtime)
-        for old in files[:-_KEPT]:
-            old.unlink(missing_ok=True)
+    _DRAWER.write(f"{key}.stablehlo", body)
     return exported
-
-
-def _sha(body: bytes) -> bytes:
-    return hashlib.sha256(body).digest()
 
 
 def _raw(value: np.ndarray) -> bytes:
