@@ -102,6 +102,14 @@ def search(
     plan: Annotated[
         str, typer.Option(metavar="NAME", help="auto, stacked or sequential.")
     ] = "auto",
+    mesh: Annotated[
+        str,
+        typer.Option(
+            metavar="N|TxD|auto",
+            help="Devices: N, or T that trials are spread over times D that batches are split "
+            "over.",
+        ),
+    ] = "auto",
     precision: Annotated[
         str | None,
         typer.Option(
@@ -133,6 +141,7 @@ def search(
             storage=storage,
             slots=slots,
             plan=plan,
+            mesh=mesh,
             precision=precision,
             as_json=as_json,
             quiet=quiet,

@@ -43,11 +43,12 @@ class ArrayData:
             lambda a: jax.ShapeDtypeStruct((size, *a.shape[1:]), _device_dtype(a)), self.inputs
         )
 
-    def on_device(self) -> Any:
-        """The whole data set on the default device; uint8 images stay uint8."""
+    def on_device(self, sharding: Any = None) -> Any:
+        """The whole data set on the default device, or as sharded; uint8 images stay uint8."""
         return jax.device_put(
             # Cast here: on the device it would be a program of its own to compile.
-            jax.tree.map(lambda a: a.astype(_device_dtype(a), copy=False), self.inputs)
+            jax.tree.map(lambda a: a.astype(_device_dtype(a), copy=False), self.inputs),
+            sharding,
         )
 
     @property

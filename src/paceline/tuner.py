@@ -17,6 +17,7 @@ from paceline.corners import study_ends
 from paceline.errors import StudyError, UsageError
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
+from paceline.mesh import check_mesh
 from paceline.objective import Objective, resolve_objective
 from paceline.precision import check_precision, policy_of
 from paceline.probe import Probe, probe
@@ -63,6 +64,9 @@ class Tuner:
         direction: "maximize" or "minimize" where it cannot be inferred from the objective.
         plan: "auto", "stacked" (all slots in one program) or "sequential" (one trial after another,
             one program).
+        mesh: Devices to train on: "auto" (all accelerators, or the CPU), their number, or
+            ``(trial, data)``: devices that trials are spread over, and devices that each trial's
+            batch is split over.
         precision: "float32" or "bfloat16" (Keras' policy mixed_bfloat16); None: Keras' policy as
             it is.
         directory: Where study folders go.
@@ -91,6 +95,7 @@ class Tuner:
         direction: str | None = None,
         *,
         plan: str = "auto",
+        mesh: Any = "auto",
         precision: str | None = None,
         directory: str | Path = "runs",
         keep_best: int = 1,
@@ -105,6 +110,12 @@ class Tuner:
         if plan not in PLANS:
             raise UsageError(f"plan: {plan!r} is not one of {', '.join(PLANS)}.")
         self._precision = check_precision(precision)
+        self._mesh = check_mesh(mesh)
+        if self._mesh is not None and plan == "sequential":
+            raise UsageError(
+                f"mesh: {mesh!r} spreads slots over devices, which the plan sequential has not; "
+                "leave one of them out."
+            )
         self._slots = slots if slots == "auto" else whole_number(slots, "slots")
         self._seed = whole_number(seed, "seed", least=0)
         self._keep_best = whole_number(keep_best, "keep_best")
@@ -246,6 +257,7 @@ class Tuner:
                     shuffle=bool(arguments.shuffle),
                     slots=self._slots,
                     plan=self._plan,
+                    mesh=self._mesh,
                 )
                 stack.callback(packs.close)
                 if limit is None or limit > n_done:

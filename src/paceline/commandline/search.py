@@ -65,6 +65,7 @@ def search(
     storage: str | None,
     slots: str,
     plan: str,
+    mesh: str,
     precision: str | None,
     as_json: bool,
     quiet: bool,
@@ -89,6 +90,7 @@ def search(
                 "seed": seed,
                 "slots": arguments.slot_count(slots),
                 "plan": plan,
+                "mesh": mesh,
                 "precision": precision,
             },
             search={

@@ -23,6 +23,7 @@ from paceline.executor.base import EpochReport, Failed, Job, Report
 from paceline.executor.intake import Group, Intake
 from paceline.executor.memory import free_bytes, is_out_of_memory, slot_bytes
 from paceline.executor.parking import Parking
+from paceline.mesh import Layout, lay_out, local_devices
 from paceline.pack import EpochTimes, Pack
 from paceline.plan import Program, SequentialProgram, StackedProgram
 from paceline.plan.cost import gains_from_stacking
@@ -63,6 +64,10 @@ class LocalExecutor:
         shuffle: A new order of examples each epoch, from the trial's seed.
         slots: Trials that train at once, or "auto": 8 per core on a CPU, 32 on an accelerator.
         plan: "stacked", "sequential" or "auto".
+        mesh: Devices asked for, from ``check_mesh``; None: all accelerators, or one CPU.
+
+    Raises:
+        UsageError: There are not as many devices.
     """
 
     def __init__(
@@ -74,20 +79,22 @@ class LocalExecutor:
         shuffle: bool = True,
         slots: int | str = "auto",
         plan: str = "auto",
+        mesh: tuple[int, int | None] | None = None,
     ) -> None:
         self._data, self._validation = data, validation
         self._shuffle, self._plan = shuffle, plan
         self._platform = jax.default_backend()
+        self._devices, self._mesh = local_devices(mesh), mesh
         self._lanes = 1
         self._chooses = isinstance(slots, str)
         if not isinstance(slots, str):
             self._pack_slots = int(slots)
         else:
-            self._pack_slots = AUTO_SLOTS.get(self._platform, 32)
-            if self._platform == "cpu":
+            self._pack_slots = AUTO_SLOTS.get(self._platform, 32) * len(self._devices)
+            if self._platform == "cpu" and len(self._devices) == 1:
                 self._lanes = max(1, min(_CPU_LANES, _cores()))
         self._intake = Intake(data, validation, validation_batch_size)
-        self._on_device: tuple[Any, Any] | None = None
+        self._on_device: dict[Layout | None, tuple[Any, Any]] = {}
         self._pool = ThreadPoolExecutor(self._lanes, thread_name_prefix="paceline-lane")
         self._programs: list[Program] = []
         self._parking = Parking()
@@ -212,23 +219,25 @@ class LocalExecutor:
         if group.packs:
             return True
         program, free = _program(group), free_bytes()
+        rows = _rows(program)  # each device has its share of the slots, and all of the data
         executables = [executable for role in program.roles() for executable in role]
         data = self._data.nbytes
-        each = slot_bytes(executables, program.n_slots, data)
+        each = slot_bytes(executables, program.n_slots // rows, data)
         held = self._validation.nbytes if self._validation else 0
         room = (free - data - held) / (self._lanes * each) if each else float("inf")
-        if room >= program.n_slots:
+        if room * rows >= program.n_slots:
             return True
-        fitting = 1 << int(room).bit_length() - 1 if room >= 1 else 0
+        fitting = rows << int(room).bit_length() - 1 if room >= 1 else 0
         if fitting == 0 and self._lanes > 1:
             self._lanes = 1
             return self._fits(group, failed)
         if fitting and self._chooses:
             self._shrink(group, fitting)
         elif fitting:
+            needed = _size(each * program.n_slots / rows)
             raise UsageError(
-                f"slots: {program.n_slots} slots need {_size(each * program.n_slots)} beside the "
-                f"data, and {_size(max(0.0, free - data - held))} are free; {fitting} fit."
+                f"slots: {program.n_slots} slots need {needed} beside the data, and "
+                f"{_size(max(0.0, free - data - held))} are free; {fitting} fit."
             )
         else:
             error = MemoryError(
@@ -316,15 +325,17 @@ class LocalExecutor:
                 pack.evict(rider.number)
 
     def _new_pack(self, group: Group) -> Pack:
-        if self._on_device is None:
-            validation = self._validation
-            self._on_device = (
-                self._data.on_device(),
-                None if validation is None else validation.on_device(),
+        program = _program(group)
+        layout = program.layout if isinstance(program, StackedProgram) else None
+        if layout not in self._on_device:
+            validation, where = self._validation, layout.everywhere if layout else None
+            self._on_device[layout] = (
+                self._data.on_device(where),
+                None if validation is None else validation.on_device(where),
             )
-        data, on_device = self._on_device
+        data, on_device = self._on_device[layout]
         return Pack(
-            _program(group),
+            program,
             data,
             self._data.n,
             on_device,
@@ -352,22 +363,34 @@ class LocalExecutor:
             group.program = SequentialProgram(*parts, quick=quick, before=old)
         else:
             old = before if isinstance(before, StackedProgram) else None
-            slots = old.n_slots if old else self._slots_for(group, n_trials)
+            layout = old.layout if old else self._lay_out(group, n_trials)
+            slots = old.n_slots if old else self._slots_for(group, n_trials, layout)
             quick = self._is_short(group, n_trials, slots * self._lanes)
-            group.program = StackedProgram(*parts, slots, quick=quick, before=old)
+            group.program = StackedProgram(*parts, slots, quick=quick, before=old, layout=layout)
         self._programs.append(group.program)
         self.plans.add(group.program.plan)
         for pack in group.packs:
             pack.exchange(group.program)
 
-    def _slots_for(self, group: Group, n_trials: int) -> int:
-        """Slots of a pack: a power of two, enough for the trials of one lane."""
+    def _lay_out(self, group: Group, n_trials: int) -> Layout | None:
+        """The devices a group's slots are spread over; None for one."""
+        if len(self._devices) == 1:
+            return None
+        most = n_trials if group.most_slots is None else min(n_trials, group.most_slots)
+        layout, note = lay_out(self._devices, self._mesh, most, group.work.batch_size)
+        if note is not None:
+            self.note(note)
+        return layout
+
+    def _slots_for(self, group: Group, n_trials: int, layout: Layout | None) -> int:
+        """Slots of a pack: as many on each device, a power of two, enough for a lane's trials."""
+        rows = layout.trial if layout else 1
         if self._chooses and self._platform == "cpu":
             if not gains_from_stacking(group.train.full.closed):
-                return 1
-        share = -(-min(n_trials, self.max_slots) // self._lanes)
-        slots = 1 << max(0, share - 1).bit_length()
-        return slots if group.most_slots is None else min(slots, group.most_slots)
+                return rows
+        share = -(-min(n_trials, self.max_slots) // (self._lanes * rows))
+        slots = rows << max(0, share - 1).bit_length()
+        return slots if group.most_slots is None else min(slots, max(rows, group.most_slots))
 
     def _is_short(self, group: Group, n_trials: int, at_once: int) -> bool:
         """Whether the group will train so little that compile time matters more than step time."""
@@ -427,7 +450,7 @@ class LocalExecutor:
         for group in self._intake.groups:
             group.packs.clear()
             group.queue.clear()
-        self._on_device = None
+        self._on_device.clear()
         self._parking.close()
 
 
@@ -446,6 +469,12 @@ def _size(n_bytes: float) -> str:
             return f"{n_bytes:.3g} {unit}"
         n_bytes /= 1000
     return f"{n_bytes:.3g} GB"
+
+
+def _rows(program: Program) -> int:
+    """Devices that a program's slots are spread over."""
+    layout = program.layout if isinstance(program, StackedProgram) else None
+    return layout.trial if layout else 1
 
 
 def _program(group: Group) -> Program:

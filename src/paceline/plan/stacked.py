@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from paceline.mesh import Layout
 from paceline.plan.base import (
     Arrays,
     Batch,
@@ -40,6 +41,7 @@ class StackedProgram:
         n_slots: S.
         quick: Compile for a short run.
         before: An earlier compile for as many slots; what has not changed since is taken from it.
+        layout: Devices that the slots are spread over; None: the default one.
     """
 
     plan = "stacked"
@@ -53,8 +55,9 @@ class StackedProgram:
         n_slots: int,
         quick: bool = False,
         before: StackedProgram | None = None,
+        layout: Layout | None = None,
     ) -> None:
-        self.n_slots = n_slots
+        self.n_slots, self.layout = n_slots, layout
         self.lifted = (train.lifted, test.lifted if test else ())
         self._steps = work.steps
         many = shapes(state, n_slots)
@@ -69,16 +72,20 @@ class StackedProgram:
             n_logs = len(train.full.log_names)
             # The smaller batch is a program of its own, so that both compile at the same time.
             functions = [
-                _full_batches(full, 0 if tail else n_logs),
-                *(_last_batch(batch) for batch in tail),
+                _full_batches(full, 0 if tail else n_logs, layout),
+                *(_last_batch(batch, layout) for batch in tail),
             ]
             extra = [(order, index_shape()), *((order,) for _ in tail)]
             for i, (function, others) in enumerate(zip(functions, extra, strict=True)):
-                arguments = (*many, *fixed, *others)
-                key = key_of(f"stacked train {i} of {len(functions)}", [train], arguments)
                 self._train.append(
-                    compile_in_background(
-                        function, arguments, donate=(0, 1, 2), quick=quick, key=key
+                    self._compile(
+                        f"stacked train {i} of {len(functions)}",
+                        train,
+                        function,
+                        (*many, *fixed, *others),
+                        (True, True, True, True, True, False, True, False),
+                        donate=(0, 1, 2),
+                        quick=quick,
                     )
                 )
         if test is not None and work.validation is not None:
@@ -86,14 +93,42 @@ class StackedProgram:
                 self._test = before._test
             else:
                 parts = batches(test, work.validation.n, work.validation_batch_size)
-                function = _validation_pass(parts, work.validation.n, len(test.full.log_names))
+                n_logs = len(test.full.log_names)
+                function = _validation_pass(parts, work.validation.n, n_logs, layout)
                 arguments = (
                     *(many[0], many[1], many[3]),
                     lifted_shapes(test, n_slots),
                     data_shapes(work.validation),
                 )
-                key = key_of("stacked test", [test], arguments)
-                self._test.append(compile_in_background(function, arguments, quick=quick, key=key))
+                over = (True, True, True, True, False)
+                self._test.append(
+                    self._compile("stacked test", test, function, arguments, over, quick=quick)
+                )
+
+    def _compile(
+        self,
+        name: str,
+        role: Role,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        over_slots: tuple[bool, ...],
+        *,
+        donate: tuple[int, ...] = (),
+        quick: bool,
+    ) -> Future[Executable]:
+        """Compiles a function of the pack, for one device or the mesh."""
+        layout = self.layout
+        if layout is None:
+            key = key_of(name, [role], arguments)
+            return compile_in_background(function, arguments, donate, quick=quick, key=key)
+        over_slots = over_slots[: len(arguments)]
+        shaped = tuple(
+            layout.shapes(argument, over_slots=over)
+            for argument, over in zip(arguments, over_slots, strict=True)
+        )
+        return compile_in_background(
+            layout.spread(function, over_slots), shaped, donate, quick=quick
+        )
 
     def roles(self) -> list[list[Executable]]:
         """What was compiled for training and for validation; waits for it."""
@@ -110,7 +145,8 @@ class StackedProgram:
             for parts in zip(*(state.lists() for state in states), strict=True)
         ]
         # To a device by name: arrays without one would make a second program of ``_put``.
-        return jax.device_put(stacked, jax.devices()[0])
+        to = jax.devices()[0] if self.layout is None else self.layout.over_slots
+        return jax.device_put(stacked, to)
 
     def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
         """Stacks each constant over the slots."""
@@ -118,10 +154,13 @@ class StackedProgram:
 
     def put(self, state: Sequence[Arrays], slot: int, one: State) -> list[Arrays]:
         """Writes one trial's variables into a slot, in place."""
-        return _put(list(state), list(one.lists()), np.int32(slot))
+        put = _put if self.layout is None else _put_everywhere
+        return put(list(state), list(one.lists()), np.int32(slot))
 
     def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
         """One slot's arrays, on the host."""
+        if self.layout is not None:
+            return [_row_of_shard(a, slot) for a in part]
         if jax.default_backend() == "cpu":  # host memory: a view and a copy, nothing to compile
             return [np.array(np.asarray(a)[slot]) for a in part]
         return [np.array(a) for a in _take_row(part, np.int32(slot))]
@@ -142,13 +181,14 @@ class StackedProgram:
         return self._test[0].result().call(trainable, non_trainable, metrics, lifted, data)
 
 
-def _full_batches(batch: Batch, n_logs: int) -> Callable[..., Any]:
+def _full_batches(batch: Batch, n_logs: int, layout: Layout | None) -> Callable[..., Any]:
     """All full batches of an epoch. Their number is an argument: the loop is not unrolled.
 
     Args:
         batch: The step.
         n_logs: L, or 0 where a smaller batch follows, whose logs are the epoch's: XLA then drops
             the metrics' results from the loop.
+        layout: Devices it runs on; None: one.
     """
 
     def epoch(
@@ -163,7 +203,7 @@ def _full_batches(batch: Batch, n_logs: int) -> Callable[..., Any]:
     ) -> Any:
         def body(i: Any, carry: Any) -> Any:
             index = lax.dynamic_slice_in_dim(order, i * batch.size, batch.size, axis=1)
-            parts, logs = _step_of_all(batch, lifted, carry[0], data, index)
+            parts, logs = _step_of_all(batch, lifted, carry[0], data, index, layout)
             return parts, logs[:, :n_logs]
 
         logs = jnp.zeros((order.shape[0], n_logs), jnp.result_type(float))
@@ -174,7 +214,7 @@ def _full_batches(batch: Batch, n_logs: int) -> Callable[..., Any]:
     return epoch
 
 
-def _last_batch(batch: Batch) -> Callable[..., Any]:
+def _last_batch(batch: Batch, layout: Layout | None) -> Callable[..., Any]:
     """The last, smaller batch of an epoch."""
 
     def last(
@@ -188,25 +228,32 @@ def _last_batch(batch: Batch) -> Callable[..., Any]:
     ) -> Any:
         parts = [trainable, non_trainable, optimizer, metrics]
         index = order[:, order.shape[1] - batch.size :]
-        parts, logs = _step_of_all(batch, lifted, parts, data, index)
+        parts, logs = _step_of_all(batch, lifted, parts, data, index, layout)
         return (*parts, logs)
 
     return last
 
 
-def _step_of_all(batch: Batch, lifted: Arrays, parts: Any, data: Any, index: Any) -> Any:
+def _step_of_all(
+    batch: Batch, lifted: Arrays, parts: Any, data: Any, index: Any, layout: Layout | None
+) -> Any:
     """One training step of S trials, each on its own examples: index is i32[S, B]."""
 
     def slot(lifted: Arrays, parts: Any, index: Any) -> Any:
-        return batch.run(lifted, parts, take(data, index))
+        examples = take(data, index)
+        if layout is not None:
+            examples = layout.split(examples, batch.size)
+        return batch.run(lifted, parts, examples)
 
-    return _over_slots(slot, index.shape[0])(lifted, parts, index)
+    return _over_slots(slot, index.shape[0], layout)(lifted, parts, index)
 
 
-def _over_slots(slot: Callable[..., Any], n_slots: int) -> Callable[..., Any]:
+def _over_slots(
+    slot: Callable[..., Any], n_slots: int, layout: Layout | None
+) -> Callable[..., Any]:
     """The function over a leading axis of slots; a single one needs no batched operations."""
     if n_slots > 1:
-        return jax.vmap(slot)
+        return jax.vmap(slot, spmd_axis_name=layout.vmap_axis if layout else None)
 
     def alone(*args: Any) -> Any:
         return jax.tree.map(lambda a: a[None], slot(*jax.tree.map(lambda a: a[0], args)))
@@ -214,7 +261,9 @@ def _over_slots(slot: Callable[..., Any], n_slots: int) -> Callable[..., Any]:
     return alone
 
 
-def _validation_pass(parts: Sequence[Batch], n: int, n_logs: int) -> Callable[..., Any]:
+def _validation_pass(
+    parts: Sequence[Batch], n: int, n_logs: int, layout: Layout | None
+) -> Callable[..., Any]:
     """All validation batches of S trials; they share the batch, so it has no slot axis."""
     full, *tail = parts
     n_full = n // full.size
@@ -224,12 +273,14 @@ def _validation_pass(parts: Sequence[Batch], n: int, n_logs: int) -> Callable[..
     ) -> Any:
         def all_slots(batch: Batch, moving: Any, start: Any) -> Any:
             examples = cut(data, start, batch.size)
+            if layout is not None:
+                examples = layout.split(examples, batch.size)
 
             def slot(lifted: Arrays, fixed: Arrays, moving: Any) -> Any:
                 new, logs = batch.run(lifted, [fixed, *moving], examples)
                 return new[1:], logs
 
-            return _over_slots(slot, n_slots)(lifted, trainable, moving)
+            return _over_slots(slot, n_slots, layout)(lifted, trainable, moving)
 
         n_slots = jax.tree.leaves((trainable, non_trainable, metrics))[0].shape[0]
         logs = jnp.zeros((n_slots, n_logs), jnp.result_type(float))
@@ -253,6 +304,26 @@ def _validation_pass(parts: Sequence[Batch], n: int, n_logs: int) -> Callable[..
 @jax.jit
 def _take_row(part: Arrays, slot: Any) -> Arrays:
     return [a[slot] for a in part]
+
+
+def _row_of_shard(array: Any, slot: int) -> np.ndarray:
+    """One slot of an array that is spread over devices, read from the device that has it."""
+    for shard in array.addressable_shards:
+        start, stop, _ = shard.index[0].indices(array.shape[0])
+        if start <= slot < stop:
+            return np.array(np.asarray(shard.data)[slot - start])
+    raise IndexError(slot)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _put_everywhere(state: list[Arrays], one: list[Arrays], slot: Any) -> list[Arrays]:
+    """As ``_put``; each device looks whether the slot is one of its own, so none is asked."""
+
+    def put(many: Any, new: Any) -> Any:
+        here = jnp.arange(many.shape[0]) == slot
+        return jnp.where(here.reshape(-1, *[1] * (many.ndim - 1)), new, many)
+
+    return jax.tree.map(put, state, one)
 
 
 @partial(jax.jit, donate_argnums=0)
