@@ -100,7 +100,7 @@ def search(
     storage: Storage = None,
     slots: Annotated[str, typer.Option(metavar="N|auto", help="Trials trained at once.")] = "auto",
     plan: Annotated[
-        str, typer.Option(metavar="NAME", help="auto, stacked or sequential.")
+        str, typer.Option(metavar="NAME", help="auto, stacked, mapped or sequential.")
     ] = "auto",
     mesh: Annotated[
         str,

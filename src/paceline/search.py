@@ -50,7 +50,7 @@ class Search:
         self._best, self._arguments = best, arguments
         self._packs, self._fit, self._pruner = packs, fit, pruner
         if packs is not None:
-            packs.note = notes
+            packs.tell_notes_to(notes)
         self._progress, self._note = progress, notes
         self._roster = Roster(study.trials)
         self._outlook = Outlook(study, self._roster, objective.name, arguments.n_trials)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EXECUTORS = ("auto", "local", "fit")
-PLANS = ("auto", "stacked", "sequential")
+PLANS = ("auto", "stacked", "mapped", "sequential")
 
 
 class Tuner:
@@ -62,8 +62,8 @@ class Tuner:
             where no trial could be packed; "fit": Keras' ``fit`` for all.
         slots: Trials that train at once, or "auto".
         direction: "maximize" or "minimize" where it cannot be inferred from the objective.
-        plan: "auto", "stacked" (all slots in one program) or "sequential" (one trial after another,
-            one program).
+        plan: "auto", "stacked" (one program, all slots at once), "mapped" (one program, a loop over
+            slots) or "sequential" (one program for trial after trial).
         mesh: Devices to train on: "auto" (all accelerators, or the CPU), their number, or
             ``(trial, data)``: devices that trials are spread over, and devices that each trial's
             batch is split over.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import paceline
-from paceline.executor import local
+from paceline.executor import planner
 from paceline.mesh import Layout, check_mesh, lay_out, local_devices
 
 N, BATCH = 96, 16
@@ -45,13 +45,13 @@ class Searched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, mesh, n_trials, build=build, **arguments):
         programs, self.notes = [], []
 
-        class Kept(local.StackedProgram):
+        class Kept(planner.StackedProgram):
             def __init__(self, *args, **options):
                 super().__init__(*args, **options)
                 programs.append(self)
 
         with monkeypatch.context() as patch:
-            patch.setattr(local, "StackedProgram", Kept)
+            patch.setattr(planner, "StackedProgram", Kept)
             tuner = paceline.Tuner(
                 build,
                 objective="val_loss",
@@ -147,7 +147,7 @@ def test_convolutions_exchange_nothing(searched) -> None:
 
     # On CPU a convolution's own plan is sequential: the stacked one is what accelerators take.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local.LocalExecutor, "_choose", lambda self, group: "stacked")
+        patch.setattr(planner.Planner, "_rule", lambda self, group: "stacked")
         spread, alone = searched(8, 8, build=images), searched("auto", 8, build=images)
     assert not any(COLLECTIVE.search(text) for text in spread.texts)
     spread.equal(alone, rtol=1e-4)

@@ -104,14 +104,13 @@ def test_float32(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in SIX_KINDS if n in PACKED])
-@pytest.mark.parametrize("slots", [1, 2])
-def test_number_of_slots_and_plan_do_not_matter(name: str, slots: int) -> None:
+@pytest.mark.parametrize(("slots", "plan"), [(1, "sequential"), (2, "stacked"), (2, "mapped")])
+def test_number_of_slots_and_plan_do_not_matter(name: str, slots: int, plan: str) -> None:
     """Refilled slots (fewer slots than trials), one at a time or together: the same histories."""
     case = zoo.CASES[name]
     seeds = SEEDS[: len(case.hparams)]
     with zoo.float64():
         tolerance = 1e-9 if case.float64_exact else 1e-6
-        plan = "sequential" if slots == 1 else "stacked"
         one = train_packed(case, seeds, slots=slots, plan=plan)
         all_at_once = train_packed(case, seeds, slots=4, plan="stacked")
         assert one.plans == {plan}

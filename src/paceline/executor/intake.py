@@ -10,6 +10,7 @@ from typing import Any
 
 from paceline.data import ArrayData
 from paceline.executor.base import Job
+from paceline.executor.choice import Choice
 from paceline.pack import Pack, Rider
 from paceline.plan import Program, Workload
 from paceline.program import trace
@@ -39,6 +40,8 @@ class Group:
         program: Compiled for its packs; None before the first.
         packs: One per lane, while there are trials.
         most_slots: What memory allows a pack; None while that is not known.
+        choice: Ways to train it that are tried out; None where there is nothing to choose.
+        coming: A program that is being compiled, to go on with.
     """
 
     name: str
@@ -55,6 +58,8 @@ class Group:
     program: Program | None = None
     packs: list[Pack] = field(default_factory=list)
     most_slots: int | None = None
+    choice: Choice | None = None
+    coming: Program | None = None
 
     @property
     def roles(self) -> list[Role]:

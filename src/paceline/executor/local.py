@@ -7,37 +7,27 @@ executable.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-
 from paceline.collector import Dropped
 from paceline.data import ArrayData
 from paceline.errors import UsageError
 from paceline.executor.base import EpochReport, Failed, Job, Report
+from paceline.executor.choice import Candidate
 from paceline.executor.intake import Group, Intake
 from paceline.executor.memory import free_bytes, is_out_of_memory, slot_bytes
 from paceline.executor.parking import Parking
-from paceline.mesh import Layout, lay_out, local_devices
+from paceline.executor.planner import Planner, layout_of
+from paceline.mesh import Layout
 from paceline.pack import EpochTimes, Pack
-from paceline.plan import Program, SequentialProgram, StackedProgram
-from paceline.plan.cost import gains_from_stacking
-from paceline.program.compiling import Executable
+from paceline.plan import Program
 
-#: Slots of a stacked pack when the user says "auto". On two cores throughput is flat from 8 slots
-#: on, and a GRU is slower with 16 (docs/decisions/0003); accelerators take more.
-AUTO_SLOTS = {"cpu": 8, "gpu": 32, "tpu": 32}
-#: Lanes on a CPU, at most: beyond, packs compete for memory bandwidth.
-_CPU_LANES = 8
 #: After this many trials of one program, with no other in sight, it is compiled in the background.
 _SURE = 3
-#: Dispatched steps of a search below which it is compiled for a short run: 5 to 20 s on a CPU.
-_SHORT_STEPS = 5000
 #: Seconds between looks at the device when there is nothing else to do.
 _PAUSE = 0.02
 
@@ -82,31 +72,29 @@ class LocalExecutor:
         mesh: tuple[int, int | None] | None = None,
     ) -> None:
         self._data, self._validation = data, validation
-        self._shuffle, self._plan = shuffle, plan
-        self._platform = jax.default_backend()
-        self._devices, self._mesh = local_devices(mesh), mesh
-        self._lanes = 1
-        self._chooses = isinstance(slots, str)
-        if not isinstance(slots, str):
-            self._pack_slots = int(slots)
-        else:
-            self._pack_slots = AUTO_SLOTS.get(self._platform, 32) * len(self._devices)
-            if self._platform == "cpu" and len(self._devices) == 1:
-                self._lanes = max(1, min(_CPU_LANES, _cores()))
+        self._shuffle = shuffle
+        self._planner = Planner(slots, plan, mesh)
         self._intake = Intake(data, validation, validation_batch_size)
         self._on_device: dict[Layout | None, tuple[Any, Any]] = {}
-        self._pool = ThreadPoolExecutor(self._lanes, thread_name_prefix="paceline-lane")
-        self._programs: list[Program] = []
+        self._pool = ThreadPoolExecutor(self._planner.lanes, thread_name_prefix="paceline-lane")
         self._parking = Parking()
         self._parked_in: dict[int, Group] = {}  # paused trial -> its group
         self._dropped = Dropped()
         self._slot_epochs = self._busy_epochs = 0
         self.seconds = Seconds()
+        self._unasked = 0  # of the trials still to come, those not yet taken in
         self.expected = 1  # trials still to come, those waiting included; the tuner keeps it
-        self.plans: set[str] = set()
         self.uniform = False  # the space has no choice that could make another program
-        self.note: Callable[[str], None] = lambda text: None  # told what users may want to know
         self.compiling = False  # nothing can train until a program is compiled
+
+    @property
+    def plans(self) -> set[str]:
+        """Names of the plans that trained."""
+        return self._planner.plans
+
+    def tell_notes_to(self, note: Callable[[str], None]) -> None:
+        """Has ``note`` called with what users may want to know."""
+        self._planner.note = note
 
     # -- taking trials in ------------------------------------------------------------------------
 
@@ -117,13 +105,14 @@ class LocalExecutor:
             Unpackable: The step cannot be traced, or not be shared; the message says why.
         """
         began = time.perf_counter()
+        self._unasked = max(0, self.expected - self.waiting - 1)
         group = self._intake.take(job)
         job.model = None
         self._dropped.add(group.nbytes)
         self.seconds.trace += time.perf_counter() - began
         sure = group.n_seen >= _SURE and (self.uniform or group.n_trials >= _SURE)
         if group.program is None and sure and len(self._intake.groups) == 1:
-            self._compile(group, max(self.expected, len(group.queue)))
+            self._planner.compile(group, max(self.expected, len(group.queue)), self.expected)
 
     def study(self, model: Any, batch_size: int) -> None:
         """Learns from a model that is not to be trained, to trace fewer of those that are.
@@ -147,7 +136,7 @@ class LocalExecutor:
     @property
     def max_slots(self) -> int:
         """Trials that train at once, at most."""
-        return self._lanes * self._pack_slots
+        return self._planner.max_slots(self._intake.groups)
 
     @property
     def busy(self) -> bool:
@@ -185,7 +174,7 @@ class LocalExecutor:
         active = [group for group in self._intake.groups if group.active]
         for group in active:
             if group.program is None or any(role.stale for role in group.roles):
-                self._compile(group, len(group.queue))
+                self._planner.compile(group, len(group.queue), self.expected)
         ready = [group for group in active if _program(group).ready()]
         if not ready:
             ready = active[:1]
@@ -200,7 +189,10 @@ class LocalExecutor:
         self._slot_epochs += sum(len(pack.riders) for _, pack in packs)
         self._busy_epochs += sum(len(pack.live) for _, pack in packs)
         done = [epoch.result() for epoch in epochs if epoch.exception() is None]
-        self._account(time.perf_counter() - began, [times for _, times in done])
+        wall = time.perf_counter() - began
+        self._account(wall, [times for _, times in done])
+        full = len(packs) == self._planner.lanes and not any(pack.free for _, pack in packs)
+        n_full = sum(len(pack.riders) for _, pack in packs) if full else 0
         tight: list[Group] = []
         for (group, pack), epoch in zip(packs, epochs, strict=True):
             error = epoch.exception()
@@ -210,28 +202,61 @@ class LocalExecutor:
                 tight.append(group)
         for group in {id(group): group for group in tight}.values():
             self._halve(group)
+        if len(ready) == 1 and not tight:
+            self._reconsider(ready[0], n_full, wall)
         for group in ready:
             if not group.active:
                 group.packs.clear()  # its arrays need not stay on the device
+
+    def _reconsider(self, group: Group, n_trials: int, seconds: float) -> None:
+        """After an epoch of a group on its own: perhaps it goes on with another plan.
+
+        Args:
+            group: The group.
+            n_trials: Trials that trained, where all slots were taken; else 0.
+            seconds: What the epoch took.
+        """
+        program, choice = _program(group), group.choice
+        if choice is None:
+            return
+        if n_trials:
+            choice.note(Candidate(program.plan, program.n_slots), n_trials, seconds)
+        riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
+        left = sum(rider.epochs - rider.epoch for rider in riders)
+        left += self._unasked * max((rider.epochs for rider in riders), default=0)
+        following = self._planner.reconsider(group, left, self.expected)
+        if following is not None:
+            self._clear(group)
+            group.program = following
+            self._planner.plans.add(following.plan)
+
+    def _clear(self, group: Group) -> None:
+        """Takes a group's trials out of its packs, to go on in others."""
+        for pack in group.packs:
+            group.queue.extendleft(pack.take_out(rider.number) for rider in pack.live)
+        group.packs.clear()
 
     def _fits(self, group: Group, failed: Failed) -> bool:
         """Whether a compiled group fits into the device's memory; else it gets fewer slots."""
         if group.packs:
             return True
         program, free = _program(group), free_bytes()
-        rows = _rows(program)  # each device has its share of the slots, and all of the data
+        layout = layout_of(program)
+        rows = (
+            layout.trial if layout else 1
+        )  # each device has its share of the slots, and all of the data
         executables = [executable for role in program.roles() for executable in role]
         data = self._data.nbytes
         each = slot_bytes(executables, program.n_slots // rows, data)
         held = self._validation.nbytes if self._validation else 0
-        room = (free - data - held) / (self._lanes * each) if each else float("inf")
+        room = (free - data - held) / (self._planner.lanes * each) if each else float("inf")
         if room * rows >= program.n_slots:
             return True
         fitting = rows << int(room).bit_length() - 1 if room >= 1 else 0
-        if fitting == 0 and self._lanes > 1:
-            self._lanes = 1
+        if fitting == 0 and self._planner.lanes > 1:
+            self._planner.lanes = 1
             return self._fits(group, failed)
-        if fitting and self._chooses:
+        if fitting and self._planner.chooses_slots:
             self._shrink(group, fitting)
         elif fitting:
             needed = _size(each * program.n_slots / rows)
@@ -251,11 +276,12 @@ class LocalExecutor:
 
     def _shrink(self, group: Group, n_slots: int) -> None:
         """Has a group compiled again with fewer slots."""
-        self.note(
+        self._planner.note(
             f"the device's memory holds {n_slots} slots a pack of this program, not "
             f"{_program(group).n_slots}"
         )
         group.most_slots, group.program = n_slots, None
+        group.choice = group.coming = None
         group.packs.clear()
 
     def _recover(self, group: Group, pack: Pack, error: BaseException, failed: Failed) -> bool:
@@ -267,7 +293,7 @@ class LocalExecutor:
         if not isinstance(error, Exception):
             raise error
         saved, lost = pack.rescue()
-        again = is_out_of_memory(error) and (pack.program.n_slots > 1 or self._lanes > 1)
+        again = is_out_of_memory(error) and (pack.program.n_slots > 1 or self._planner.lanes > 1)
         if again:
             group.queue.extendleft(reversed(saved))
         else:
@@ -279,10 +305,9 @@ class LocalExecutor:
     def _halve(self, group: Group) -> None:
         """Has a group train half as many trials at once; those in slots go on in others."""
         n_slots = _program(group).n_slots
-        for pack in group.packs:
-            group.queue.extendleft(pack.take_out(rider.number) for rider in pack.live)
+        self._clear(group)
         if n_slots == 1:
-            self._lanes = 1
+            self._planner.lanes = 1
         self._shrink(group, max(1, n_slots // 2))
 
     def _wait_for(self, program: Program, meanwhile: Callable[[], bool]) -> None:
@@ -294,7 +319,7 @@ class LocalExecutor:
 
     def _filled(self, group: Group) -> list[Pack]:
         """The group's packs with something in them, waiting trials spread over the free slots."""
-        while len(group.packs) < self._lanes:
+        while len(group.packs) < self._planner.lanes:
             group.packs.append(self._new_pack(group))
         while group.queue:
             pack = max(group.packs, key=lambda pack: len(pack.free))
@@ -326,7 +351,7 @@ class LocalExecutor:
 
     def _new_pack(self, group: Group) -> Pack:
         program = _program(group)
-        layout = program.layout if isinstance(program, StackedProgram) else None
+        layout = layout_of(program)
         if layout not in self._on_device:
             validation, where = self._validation, layout.everywhere if layout else None
             self._on_device[layout] = (
@@ -344,71 +369,6 @@ class LocalExecutor:
             group.test.full.log_names if group.test else (),
         )
 
-    # -- compiling ---------------------------------------------------------------------------------
-
-    def _compile(self, group: Group, n_trials: int) -> None:
-        """Compiles a group that has no program, or one that lacks an input.
-
-        Args:
-            group: The group.
-            n_trials: How many trials are there for it, so far as is known.
-        """
-        before = group.program
-        for role in group.roles:
-            role.settle(group.n_seen)
-        parts = (group.train, group.test, group.state, group.work)
-        if self._choose(group) == "sequential":
-            old = before if isinstance(before, SequentialProgram) else None
-            quick = self._is_short(group, n_trials, self._lanes)
-            group.program = SequentialProgram(*parts, quick=quick, before=old)
-        else:
-            old = before if isinstance(before, StackedProgram) else None
-            layout = old.layout if old else self._lay_out(group, n_trials)
-            slots = old.n_slots if old else self._slots_for(group, n_trials, layout)
-            quick = self._is_short(group, n_trials, slots * self._lanes)
-            group.program = StackedProgram(*parts, slots, quick=quick, before=old, layout=layout)
-        self._programs.append(group.program)
-        self.plans.add(group.program.plan)
-        for pack in group.packs:
-            pack.exchange(group.program)
-
-    def _lay_out(self, group: Group, n_trials: int) -> Layout | None:
-        """The devices a group's slots are spread over; None for one."""
-        if len(self._devices) == 1:
-            return None
-        most = n_trials if group.most_slots is None else min(n_trials, group.most_slots)
-        layout, note = lay_out(self._devices, self._mesh, most, group.work.batch_size)
-        if note is not None:
-            self.note(note)
-        return layout
-
-    def _slots_for(self, group: Group, n_trials: int, layout: Layout | None) -> int:
-        """Slots of a pack: as many on each device, a power of two, enough for a lane's trials."""
-        rows = layout.trial if layout else 1
-        if self._chooses and self._platform == "cpu":
-            if not gains_from_stacking(group.train.full.closed):
-                return rows
-        share = -(-min(n_trials, self.max_slots) // (self._lanes * rows))
-        slots = rows << max(0, share - 1).bit_length()
-        return slots if group.most_slots is None else min(slots, max(rows, group.most_slots))
-
-    def _is_short(self, group: Group, n_trials: int, at_once: int) -> bool:
-        """Whether the group will train so little that compile time matters more than step time."""
-        epochs = max((rider.epochs for rider in group.queue), default=1)
-        waves = max(self.expected, n_trials, 1) / at_once
-        return waves * epochs * max(1, group.work.steps) < _SHORT_STEPS
-
-    def _choose(self, group: Group) -> str:
-        if group.rng_differs:
-            return "sequential"  # under vmap its random numbers would be others than alone
-        if self._plan != "auto":
-            return self._plan
-        # XLA's CPU convolutions are 20 times slower inside a loop, and grouped by vmap still
-        # slower.
-        if group.convolves and self._platform == "cpu":
-            return "sequential"
-        return "stacked" if self._pack_slots > 1 else "sequential"
-
     # -- accounts
     # ------------------------------------------------------------------------------------
 
@@ -421,7 +381,7 @@ class LocalExecutor:
 
     def program_counts(self) -> dict[str, int]:
         """distinct: groups; compiled, from_cache: train and validate roles by their origin."""
-        roles = self._compiled_roles()
+        roles = self._planner.compiled_roles()
         cached = sum(all(e.from_cache for e in role) for role in roles)
         return {
             "distinct": len(self._intake.groups),
@@ -436,12 +396,7 @@ class LocalExecutor:
 
     def compile_seconds(self) -> float:
         """Time spent lowering and compiling, in whatever thread."""
-        return sum(e.seconds for role in self._compiled_roles() for e in role)
-
-    def _compiled_roles(self) -> list[list[Executable]]:
-        """What was compiled, a train or validate role each; one that was taken over counts once."""
-        unique = {id(role[0]): role for p in self._programs if p.ready() for role in p.roles()}
-        return list(unique.values())
+        return sum(e.seconds for role in self._planner.compiled_roles() for e in role)
 
     def close(self) -> None:
         """Ends the lanes; packs and data are dropped."""
@@ -454,14 +409,6 @@ class LocalExecutor:
         self._parking.close()
 
 
-def _cores() -> int:
-    """Cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
-
-
 def _size(n_bytes: float) -> str:
     """Bytes for people."""
     for unit in ("bytes", "kB", "MB"):
@@ -469,12 +416,6 @@ def _size(n_bytes: float) -> str:
             return f"{n_bytes:.3g} {unit}"
         n_bytes /= 1000
     return f"{n_bytes:.3g} GB"
-
-
-def _rows(program: Program) -> int:
-    """Devices that a program's slots are spread over."""
-    layout = program.layout if isinstance(program, StackedProgram) else None
-    return layout.trial if layout else 1
 
 
 def _program(group: Group) -> Program:

@@ -1,7 +1,7 @@
-"""How a pack is executed: ``stacked`` or ``sequential``."""
+"""How a pack is executed: ``stacked``, ``mapped`` or ``sequential``."""
 
 from paceline.plan.base import Arrays, Program, Workload
 from paceline.plan.sequential import SequentialProgram
-from paceline.plan.stacked import StackedProgram
+from paceline.plan.stacked import MappedProgram, StackedProgram
 
-__all__ = ["Arrays", "Program", "SequentialProgram", "StackedProgram", "Workload"]
+__all__ = ["Arrays", "MappedProgram", "Program", "SequentialProgram", "StackedProgram", "Workload"]

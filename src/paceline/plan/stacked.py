@@ -1,9 +1,10 @@
-"""The plan ``stacked``: ``vmap`` over slots inside a loop over steps, one dispatch for an epoch."""
+"""The plans ``stacked`` and ``mapped``: a pack inside a loop over steps, one dispatch an epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -58,6 +59,7 @@ class StackedProgram:
         layout: Layout | None = None,
     ) -> None:
         self.n_slots, self.layout = n_slots, layout
+        side = Side(layout, mapped=self.plan == "mapped")
         self.lifted = (train.lifted, test.lifted if test else ())
         self._steps = work.steps
         many = shapes(state, n_slots)
@@ -72,14 +74,14 @@ class StackedProgram:
             n_logs = len(train.full.log_names)
             # The smaller batch is a program of its own, so that both compile at the same time.
             functions = [
-                _full_batches(full, 0 if tail else n_logs, layout),
-                *(_last_batch(batch, layout) for batch in tail),
+                _full_batches(full, 0 if tail else n_logs, side),
+                *(_last_batch(batch, side) for batch in tail),
             ]
             extra = [(order, index_shape()), *((order,) for _ in tail)]
             for i, (function, others) in enumerate(zip(functions, extra, strict=True)):
                 self._train.append(
                     self._compile(
-                        f"stacked train {i} of {len(functions)}",
+                        f"{self.plan} train {i} of {len(functions)}",
                         train,
                         function,
                         (*many, *fixed, *others),
@@ -94,7 +96,7 @@ class StackedProgram:
             else:
                 parts = batches(test, work.validation.n, work.validation_batch_size)
                 n_logs = len(test.full.log_names)
-                function = _validation_pass(parts, work.validation.n, n_logs, layout)
+                function = _validation_pass(parts, work.validation.n, n_logs, side)
                 arguments = (
                     *(many[0], many[1], many[3]),
                     lifted_shapes(test, n_slots),
@@ -102,7 +104,7 @@ class StackedProgram:
                 )
                 over = (True, True, True, True, False)
                 self._test.append(
-                    self._compile("stacked test", test, function, arguments, over, quick=quick)
+                    self._compile(f"{self.plan} test", test, function, arguments, over, quick=quick)
                 )
 
     def _compile(
@@ -181,14 +183,51 @@ class StackedProgram:
         return self._test[0].result().call(trainable, non_trainable, metrics, lifted, data)
 
 
-def _full_batches(batch: Batch, n_logs: int, layout: Layout | None) -> Callable[..., Any]:
+class MappedProgram(StackedProgram):
+    """The same with a loop over slots within the loop over steps: each keeps its own operations.
+
+    For steps whose operations ``vmap`` makes slow, such as convolutions, and short enough that a
+    dispatch from the host for each would show.
+    """
+
+    plan = "mapped"
+
+
+@dataclass(frozen=True)
+class Side:
+    """How slots stand side by side within a program.
+
+    Attributes:
+        layout: Devices that the program runs on; None: one.
+        mapped: One after another in a loop; else at once, each operation over all of them.
+    """
+
+    layout: Layout | None
+    mapped: bool
+
+    def over(self, slot: Callable[..., Any], n_slots: int) -> Callable[..., Any]:
+        """The function of a slot over a leading axis; a single one needs no such operations."""
+        if n_slots == 1:
+            return lambda *args: jax.tree.map(
+                lambda a: a[None], slot(*jax.tree.map(lambda a: a[0], args))
+            )
+        if self.mapped:
+            return lambda *args: lax.map(lambda one: slot(*one), args)
+        return jax.vmap(slot, spmd_axis_name=self.layout.vmap_axis if self.layout else None)
+
+    def split(self, batch: Any, size: int) -> Any:
+        """A slot's batch, split over devices where the layout says so."""
+        return batch if self.layout is None else self.layout.split(batch, size)
+
+
+def _full_batches(batch: Batch, n_logs: int, side: Side) -> Callable[..., Any]:
     """All full batches of an epoch. Their number is an argument: the loop is not unrolled.
 
     Args:
         batch: The step.
         n_logs: L, or 0 where a smaller batch follows, whose logs are the epoch's: XLA then drops
             the metrics' results from the loop.
-        layout: Devices it runs on; None: one.
+        side: How slots stand side by side.
     """
 
     def epoch(
@@ -203,7 +242,7 @@ def _full_batches(batch: Batch, n_logs: int, layout: Layout | None) -> Callable[
     ) -> Any:
         def body(i: Any, carry: Any) -> Any:
             index = lax.dynamic_slice_in_dim(order, i * batch.size, batch.size, axis=1)
-            parts, logs = _step_of_all(batch, lifted, carry[0], data, index, layout)
+            parts, logs = _step_of_all(batch, lifted, carry[0], data, index, side)
             return parts, logs[:, :n_logs]
 
         logs = jnp.zeros((order.shape[0], n_logs), jnp.result_type(float))
@@ -214,7 +253,7 @@ def _full_batches(batch: Batch, n_logs: int, layout: Layout | None) -> Callable[
     return epoch
 
 
-def _last_batch(batch: Batch, layout: Layout | None) -> Callable[..., Any]:
+def _last_batch(batch: Batch, side: Side) -> Callable[..., Any]:
     """The last, smaller batch of an epoch."""
 
     def last(
@@ -228,42 +267,24 @@ def _last_batch(batch: Batch, layout: Layout | None) -> Callable[..., Any]:
     ) -> Any:
         parts = [trainable, non_trainable, optimizer, metrics]
         index = order[:, order.shape[1] - batch.size :]
-        parts, logs = _step_of_all(batch, lifted, parts, data, index, layout)
+        parts, logs = _step_of_all(batch, lifted, parts, data, index, side)
         return (*parts, logs)
 
     return last
 
 
 def _step_of_all(
-    batch: Batch, lifted: Arrays, parts: Any, data: Any, index: Any, layout: Layout | None
+    batch: Batch, lifted: Arrays, parts: Any, data: Any, index: Any, side: Side
 ) -> Any:
     """One training step of S trials, each on its own examples: index is i32[S, B]."""
 
     def slot(lifted: Arrays, parts: Any, index: Any) -> Any:
-        examples = take(data, index)
-        if layout is not None:
-            examples = layout.split(examples, batch.size)
-        return batch.run(lifted, parts, examples)
+        return batch.run(lifted, parts, side.split(take(data, index), batch.size))
 
-    return _over_slots(slot, index.shape[0], layout)(lifted, parts, index)
+    return side.over(slot, index.shape[0])(lifted, parts, index)
 
 
-def _over_slots(
-    slot: Callable[..., Any], n_slots: int, layout: Layout | None
-) -> Callable[..., Any]:
-    """The function over a leading axis of slots; a single one needs no batched operations."""
-    if n_slots > 1:
-        return jax.vmap(slot, spmd_axis_name=layout.vmap_axis if layout else None)
-
-    def alone(*args: Any) -> Any:
-        return jax.tree.map(lambda a: a[None], slot(*jax.tree.map(lambda a: a[0], args)))
-
-    return alone
-
-
-def _validation_pass(
-    parts: Sequence[Batch], n: int, n_logs: int, layout: Layout | None
-) -> Callable[..., Any]:
+def _validation_pass(parts: Sequence[Batch], n: int, n_logs: int, side: Side) -> Callable[..., Any]:
     """All validation batches of S trials; they share the batch, so it has no slot axis."""
     full, *tail = parts
     n_full = n // full.size
@@ -272,15 +293,13 @@ def _validation_pass(
         trainable: Arrays, non_trainable: Arrays, metrics: Arrays, lifted: Arrays, data: Any
     ) -> Any:
         def all_slots(batch: Batch, moving: Any, start: Any) -> Any:
-            examples = cut(data, start, batch.size)
-            if layout is not None:
-                examples = layout.split(examples, batch.size)
+            examples = side.split(cut(data, start, batch.size), batch.size)
 
             def slot(lifted: Arrays, fixed: Arrays, moving: Any) -> Any:
                 new, logs = batch.run(lifted, [fixed, *moving], examples)
                 return new[1:], logs
 
-            return _over_slots(slot, n_slots, layout)(lifted, trainable, moving)
+            return side.over(slot, n_slots)(lifted, trainable, moving)
 
         n_slots = jax.tree.leaves((trainable, non_trainable, metrics))[0].shape[0]
         logs = jnp.zeros((n_slots, n_logs), jnp.result_type(float))

@@ -1,0 +1,238 @@
+"""How a group's trials are trained: plan, slots and devices; and the compiling of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from paceline.executor.choice import Candidate, Choice, key_of, remembered
+from paceline.executor.intake import Group
+from paceline.mesh import Layout, lay_out, local_devices
+from paceline.plan import MappedProgram, Program, SequentialProgram, StackedProgram
+from paceline.plan.cost import gains_from_stacking
+from paceline.program.compiling import Executable
+
+#: Slots of a stacked pack when the user says "auto". On two cores throughput is flat from 8 slots
+#: on, and a GRU is slower with 16 (docs/decisions/0003); accelerators take more.
+AUTO_SLOTS = {"cpu": 8, "gpu": 32, "tpu": 32}
+#: Lanes on a CPU, at most: beyond, packs compete for memory bandwidth.
+_CPU_LANES = 8
+#: Dispatched steps of a search below which it is compiled for a short run: 5 to 20 s on a CPU.
+_SHORT_STEPS = 5000
+
+
+class Planner:
+    """Chooses the plan of each group, and compiles it.
+
+    Args:
+        slots: Trials that train at once, or "auto": 8 per core on a CPU, 32 on an accelerator.
+        plan: "stacked", "mapped", "sequential" or "auto".
+        mesh: Devices asked for, from ``check_mesh``; None: all accelerators, or one CPU.
+
+    Attributes:
+        lanes: Packs that train at the same time: one, but on a CPU one per core.
+        programs: All that were compiled.
+        plans: Their plans.
+
+    Raises:
+        UsageError: There are not as many devices.
+    """
+
+    def __init__(
+        self, slots: int | str, plan: str, mesh: tuple[int, int | None] | None = None
+    ) -> None:
+        self._plan, self._mesh = plan, mesh
+        self.devices = local_devices(mesh)
+        self._platform = jax.default_backend()
+        self.lanes = 1
+        self.chooses_slots = isinstance(slots, str)
+        if not isinstance(slots, str):
+            self._pack_slots = int(slots)
+        else:
+            self._pack_slots = AUTO_SLOTS.get(self._platform, 32) * len(self.devices)
+            if self._platform == "cpu" and len(self.devices) == 1:
+                self.lanes = max(1, min(_CPU_LANES, _cores()))
+        self.programs: list[Program] = []
+        self.plans: set[str] = set()
+        self._noted: set[str] = set()
+        self.note: Callable[[str], None] = lambda text: None  # told what users may want to know
+
+    def max_slots(self, groups: list[Group]) -> int:
+        """Trials that train at once, at most."""
+        now = (group.program.n_slots for group in groups if group.program is not None)
+        return self.lanes * max((self._pack_slots, *now))
+
+    # -- compiling ---------------------------------------------------------------------------------
+
+    def compile(self, group: Group, n_trials: int, expected: int) -> None:
+        """Compiles a group that has no program, or one that lacks an input.
+
+        Args:
+            group: The group.
+            n_trials: How many trials are there for it, so far as is known.
+            expected: Trials still to come in the search, those waiting included.
+        """
+        before = group.program
+        for role in group.roles:
+            role.settle(group.n_seen)
+        group.coming = None
+        if before is None:
+            candidate = self._first(group, n_trials)
+        else:
+            candidate = Candidate(before.plan, before.n_slots)
+        group.program = self._make(group, candidate, n_trials, expected, before)
+        self.plans.add(group.program.plan)
+        for pack in group.packs:
+            pack.exchange(group.program)
+
+    def _make(
+        self,
+        group: Group,
+        candidate: Candidate,
+        n_trials: int,
+        expected: int,
+        before: Program | None = None,
+    ) -> Program:
+        parts: tuple[Any, ...] = (group.train, group.test, group.state, group.work)
+        epochs = max((rider.epochs for rider in group.queue), default=1)
+        waves = max(expected, n_trials, 1) / (candidate.slots * self.lanes)
+        quick = waves * epochs * max(1, group.work.steps) < _SHORT_STEPS
+        if candidate.plan == "sequential":
+            old = before if isinstance(before, SequentialProgram) else None
+            program: Program = SequentialProgram(*parts, quick=quick, before=old)
+        else:
+            kind = MappedProgram if candidate.plan == "mapped" else StackedProgram
+            program = kind(
+                *parts,
+                candidate.slots,
+                quick=quick,
+                before=before if isinstance(before, kind) else None,
+                layout=layout_of(before) if before else self._lay_out(group, n_trials),
+            )
+        self.programs.append(program)
+        return program
+
+    def _lay_out(self, group: Group, n_trials: int) -> Layout | None:
+        """The devices a group's slots are spread over; None for one."""
+        if len(self.devices) == 1:
+            return None
+        most = n_trials if group.most_slots is None else min(n_trials, group.most_slots)
+        layout, note = lay_out(self.devices, self._mesh, most, group.work.batch_size)
+        if note is not None and note not in self._noted:
+            self._noted.add(note)
+            self.note(note)
+        return layout
+
+    # -- choosing ----------------------------------------------------------------------------------
+
+    def _first(self, group: Group, n_trials: int) -> Candidate:
+        """How a group begins: as an earlier search found best, else as rules say."""
+        layout = self._lay_out(group, n_trials)
+        plan = self._rule(group)
+        slots = 1 if plan == "sequential" else self._slots_for(group, n_trials, layout)
+        first = Candidate(plan, slots)
+        free = self._plan == "auto" and self.chooses_slots and len(self.devices) == 1
+        if not free or group.rng_differs or group.most_slots is not None:
+            group.choice = None
+            return first
+        candidates = [first, *(c for c in self._others(group, n_trials) if c != first)]
+        print_of = group.train.full.canonical.fingerprint
+        key = key_of(print_of, group.work.batch_size, self.lanes, self.devices)
+        known = remembered(key, [candidate.plan for candidate in candidates])
+        group.choice = Choice(candidates, key, known)
+        if known is None:
+            return first
+        # Slots beyond the trials there are would only compute for nothing.
+        return Candidate(known.plan, min(known.slots, self._enough(n_trials)))
+
+    def _rule(self, group: Group) -> str:
+        if group.rng_differs:
+            return "sequential"  # under vmap its random numbers would be others than alone
+        if self._plan != "auto":
+            return self._plan
+        # XLA's CPU convolutions are 20 times slower inside a loop, and grouped by vmap still
+        # slower.
+        if group.convolves and self._platform == "cpu":
+            return "sequential"
+        return "stacked" if self._pack_slots > 1 else "sequential"
+
+    def _others(self, group: Group, n_trials: int) -> list[Candidate]:
+        """What else may be faster."""
+        most = self._enough(n_trials)
+        if self._platform == "cpu":
+            if group.convolves:
+                return [Candidate("mapped", min(8, most))]
+            return [Candidate("stacked", slots) for slots in (1, 8, 16) if slots <= most]
+        others = [Candidate("stacked", 8), Candidate("sequential", 1)]
+        if group.convolves:  # vmap groups them, which is slow backward on a GPU (jax #13800)
+            others.insert(0, Candidate("mapped", min(32, most)))
+        return [candidate for candidate in others if candidate.slots <= most]
+
+    def _enough(self, n_trials: int) -> int:
+        """Slots of a pack, a power of two, that are enough for so many trials."""
+        return 1 << max(0, -(-n_trials // self.lanes) - 1).bit_length()
+
+    def _slots_for(self, group: Group, n_trials: int, layout: Layout | None) -> int:
+        """Slots of a pack: as many on each device, a power of two, enough for a lane's trials."""
+        rows = layout.trial if layout else 1
+        if self.chooses_slots and self._platform == "cpu" and self._plan != "mapped":
+            if not gains_from_stacking(group.train.full.closed):
+                return rows
+        share = -(-min(n_trials, self.lanes * self._pack_slots) // (self.lanes * rows))
+        slots = rows << max(0, share - 1).bit_length()
+        return slots if group.most_slots is None else min(slots, max(rows, group.most_slots))
+
+    def reconsider(self, group: Group, trial_epochs: int, expected: int) -> Program | None:
+        """Tries other candidates out in a search that is long enough.
+
+        Args:
+            group: A group whose packs have just trained an epoch.
+            trial_epochs: Epochs left, of all its trials together.
+            expected: Trials still to come in the search.
+
+        Returns:
+            A compiled program to go on with instead; None: nothing changes.
+        """
+        choice, now = group.choice, group.program
+        if choice is None or now is None or (choice.settled and group.coming is None):
+            return None
+        if group.coming is not None:
+            if not group.coming.ready():
+                return None
+            program, group.coming = group.coming, None
+            return program
+        candidate = Candidate(now.plan, now.n_slots)
+        if not choice.timed(candidate):
+            return None
+        seconds = sum(executable.seconds for role in now.roles() for executable in role)
+        following = choice.to_try(candidate, trial_epochs, seconds)
+        if following is None:
+            following = choice.settle(candidate)
+            if following == candidate:
+                return None
+            self.note(f"trials go on {following}: faster than {candidate}, as was measured")
+        group.coming = self._make(group, following, trial_epochs, expected)
+        return None
+
+    # -- accounts ----------------------------------------------------------------------------------
+
+    def compiled_roles(self) -> list[list[Executable]]:
+        """What was compiled, a train or validate role each; one that was taken over counts once."""
+        unique = {id(role[0]): role for p in self.programs if p.ready() for role in p.roles()}
+        return list(unique.values())
+
+
+def layout_of(program: Program) -> Layout | None:
+    """The devices that a program's slots are spread over; None for one."""
+    return program.layout if isinstance(program, StackedProgram) else None
+
+
+def _cores() -> int:
+    """Cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
