@@ -129,10 +129,18 @@ def test_trials_move_between_plans_without_losing_an_epoch(
     monkeypatch.setattr(
         Choice, "cost", lambda self, candidate: 1 / (1 + self.candidates.index(candidate))
     )
+    make = planner.Planner._make
+
+    def made(self, *args):
+        program = make(self, *args)
+        program.roles()  # in a search this short no compile would be done in time
+        return program
+
+    monkeypatch.setattr(planner.Planner, "_make", made)
     notes: list[str] = []
     moved = searched("moved", notes)
     assert moved.summary()["plans"] == ["mapped", "stacked"]
-    assert [note for note in notes if "trials go on" in note] == []
+    assert not any("trials go on" in note for note in notes), "the last one tried is the fastest"
     fixed = searched("fixed", plan="stacked", slots=8)
     np.testing.assert_allclose(histories(moved), histories(fixed), rtol=1e-5)
 

@@ -64,9 +64,8 @@ class Searched:
                 X,
                 Y,
                 validation_data=(X[:40], Y[:40]),
-                epochs=2,
                 n_trials=n_trials,
-                **{"batch_size": BATCH, **arguments},
+                **{"epochs": 2, "batch_size": BATCH, **arguments},
             )
         self.histories = [tuner.history(i) for i in range(n_trials)]
         self.results, self.tuner = tuner.results(), tuner
