@@ -93,6 +93,8 @@ class Search:
             self._say_stopped("stopped by the timeout")
             return False
         if self._packs is not None and self._packs.busy:
+            limit = self._arguments.n_trials
+            self._packs.all_asked = self._over or (limit or math.inf) <= self._roster.n_counted
             self._packs.advance(self._report, self._ahead, self._training_failed)
         elif self._fit.busy:
             self._advance_fit()

@@ -118,8 +118,24 @@ def two_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "_cores", lambda: 2)
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> list[Candidate]:
+    """Compiles are waited for: in searches this short none would be done in time."""
+    made: list[Candidate] = []
+    make = planner.Planner._make
+
+    def waiting(self, group, candidate, *args):
+        made.append(candidate)
+        program = make(self, group, candidate, *args)
+        program.roles()
+        return program
+
+    monkeypatch.setattr(planner.Planner, "_make", waiting)
+    return made
+
+
 def test_trials_move_between_plans_without_losing_an_epoch(
-    monkeypatch: pytest.MonkeyPatch, two_lanes: None
+    monkeypatch: pytest.MonkeyPatch, two_lanes: None, at_once: list[Candidate]
 ) -> None:
     monkeypatch.setattr(choice_module, "_REPAYS", 0.0)
     monkeypatch.setattr(
@@ -129,14 +145,6 @@ def test_trials_move_between_plans_without_losing_an_epoch(
     monkeypatch.setattr(
         Choice, "cost", lambda self, candidate: 1 / (1 + self.candidates.index(candidate))
     )
-    make = planner.Planner._make
-
-    def made(self, *args):
-        program = make(self, *args)
-        program.roles()  # in a search this short no compile would be done in time
-        return program
-
-    monkeypatch.setattr(planner.Planner, "_make", made)
     notes: list[str] = []
     moved = searched("moved", notes)
     assert moved.summary()["plans"] == ["mapped", "stacked"]
@@ -146,23 +154,50 @@ def test_trials_move_between_plans_without_losing_an_epoch(
 
 
 def test_the_next_search_begins_with_the_answer(
-    monkeypatch: pytest.MonkeyPatch, two_lanes: None
+    monkeypatch: pytest.MonkeyPatch, two_lanes: None, at_once: list[Candidate]
 ) -> None:
     original = planner.key_of
     keys: list[str] = []
     monkeypatch.setattr(planner, "key_of", lambda *args: keys.append(original(*args)) or keys[-1])
     assert searched("first").summary()["plans"] == ["stacked"]
     drawer.Drawer("plans", 9).write(f"{keys[0]}.json", b'["stacked", 2]')
-    programs: list[int] = []
-    real = planner.Planner._make
-
-    def made(self, group, candidate, *args):
-        programs.append(candidate.slots)
-        return real(self, group, candidate, *args)
-
-    monkeypatch.setattr(planner.Planner, "_make", made)
+    at_once.clear()
     again = searched("again")
-    assert set(programs) == {2}
+    assert set(at_once) == {Candidate("stacked", 2)}
     np.testing.assert_allclose(
         histories(again), histories(searched("as given", slots=2, plan="stacked")), rtol=1e-5
     )
+
+
+def long_and_short(name: str, **options) -> paceline.Tuner:
+    tuner = paceline.Tuner(
+        build, objective="val_loss", study=name, sampler="random", notes=[].append, **options
+    )
+    tuner.search(
+        X,
+        Y,
+        validation_data=(X, Y),
+        epochs=lambda hp: 12 if hp.Choice("long", [False, False, False, True]) else 2,
+        batch_size=16,
+        n_trials=16,
+    )
+    return tuner
+
+
+def test_a_pack_shrinks_when_no_more_trials_come(
+    monkeypatch: pytest.MonkeyPatch, two_lanes: None, at_once: list[Candidate]
+) -> None:
+    monkeypatch.setattr(planner, "_compile_seconds", lambda program: 0.0)
+    shrunk = long_and_short("shrunk")
+    slots = [candidate.slots for candidate in at_once]
+    assert slots[0] == 8
+    assert slots[-1] < 8
+    monkeypatch.setattr(planner, "_compile_seconds", lambda program: 1e9)
+    at_once.clear()
+    whole = long_and_short("whole")
+    assert [candidate.slots for candidate in at_once] == [8]
+    assert shrunk.summary()["slots_busy"] > whole.summary()["slots_busy"]
+    for number in range(16):
+        np.testing.assert_allclose(
+            shrunk.history(number)["val_loss"], whole.history(number)["val_loss"], rtol=1e-5
+        )

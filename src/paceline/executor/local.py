@@ -84,6 +84,7 @@ class LocalExecutor:
         self.seconds = Seconds()
         self._unasked = 0  # of the trials still to come, those not yet taken in
         self.expected = 1  # trials still to come, those waiting included; the tuner keeps it
+        self.all_asked = False  # no trial will be submitted any more
         self.uniform = False  # the space has no choice that could make another program
         self.compiling = False  # nothing can train until a program is compiled
 
@@ -209,26 +210,27 @@ class LocalExecutor:
                 group.packs.clear()  # its arrays need not stay on the device
 
     def _reconsider(self, group: Group, n_trials: int, seconds: float) -> None:
-        """After an epoch of a group on its own: perhaps it goes on with another plan.
+        """After an epoch of a group on its own: perhaps it goes on with another program.
 
         Args:
             group: The group.
             n_trials: Trials that trained, where all slots were taken; else 0.
             seconds: What the epoch took.
         """
-        program, choice = _program(group), group.choice
-        if choice is None:
-            return
-        if n_trials:
-            choice.note(Candidate(program.plan, program.n_slots), n_trials, seconds)
+        program = _program(group)
+        if group.choice is not None and n_trials:
+            group.choice.note(Candidate(program.plan, program.n_slots), n_trials, seconds)
         riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
         left = sum(rider.epochs - rider.epoch for rider in riders)
         left += self._unasked * max((rider.epochs for rider in riders), default=0)
-        following = self._planner.reconsider(group, left, self.expected)
-        if following is not None:
+        self._planner.reconsider(group, left, self.expected)
+        parked = any(each is group for each in self._parked_in.values())
+        if self.all_asked and not group.queue and not parked:
+            self._planner.shrink(group, seconds)
+        if group.coming is not None and group.coming.ready():
             self._clear(group)
-            group.program = following
-            self._planner.plans.add(following.plan)
+            group.program, group.coming = group.coming, None
+            self._planner.plans.add(group.program.plan)
 
     def _clear(self, group: Group) -> None:
         """Takes a group's trials out of its packs, to go on in others."""

@@ -185,37 +185,46 @@ class Planner:
         slots = rows << max(0, share - 1).bit_length()
         return slots if group.most_slots is None else min(slots, max(rows, group.most_slots))
 
-    def reconsider(self, group: Group, trial_epochs: int, expected: int) -> Program | None:
-        """Tries other candidates out in a search that is long enough.
+    def reconsider(self, group: Group, trial_epochs: int, expected: int) -> None:
+        """Has another candidate compiled, to be tried out, in a search that is long enough.
 
         Args:
             group: A group whose packs have just trained an epoch.
             trial_epochs: Epochs left, of all its trials together.
             expected: Trials still to come in the search.
-
-        Returns:
-            A compiled program to go on with instead; None: nothing changes.
         """
         choice, now = group.choice, group.program
-        if choice is None or now is None or (choice.settled and group.coming is None):
-            return None
-        if group.coming is not None:
-            if not group.coming.ready():
-                return None
-            program, group.coming = group.coming, None
-            return program
+        if choice is None or now is None or choice.settled or group.coming is not None:
+            return
         candidate = Candidate(now.plan, now.n_slots)
         if not choice.timed(candidate):
-            return None
-        seconds = sum(executable.seconds for role in now.roles() for executable in role)
-        following = choice.to_try(candidate, trial_epochs, seconds)
+            return
+        following = choice.to_try(candidate, trial_epochs, _compile_seconds(now))
         if following is None:
             following = choice.settle(candidate)
             if following == candidate:
-                return None
+                return
             self.note(f"trials go on {following}: faster than {candidate}, as was measured")
         group.coming = self._make(group, following, trial_epochs, expected)
-        return None
+
+    def shrink(self, group: Group, epoch_seconds: float) -> None:
+        """With no more trials to come: has a smaller pack compiled where that pays.
+
+        Args:
+            group: A group none of whose trials waits.
+            epoch_seconds: What its last epoch took.
+        """
+        now = group.program
+        if now is None or group.coming is not None or layout_of(now) is not None:
+            return
+        riders = [rider for pack in group.packs for rider in pack.live]
+        slots = self._enough(len(riders))
+        if not riders or slots >= now.n_slots:
+            return
+        epochs = max(rider.epochs - rider.epoch for rider in riders)
+        if epochs * epoch_seconds * (1 - slots / now.n_slots) > _compile_seconds(now):
+            group.choice = None  # so few trials are not timed
+            group.coming = self._make(group, Candidate(now.plan, slots), len(riders), 0)
 
     # -- accounts ----------------------------------------------------------------------------------
 
@@ -228,6 +237,10 @@ class Planner:
 def layout_of(program: Program) -> Layout | None:
     """The devices that a program's slots are spread over; None for one."""
     return program.layout if isinstance(program, StackedProgram) else None
+
+
+def _compile_seconds(program: Program) -> float:
+    return sum(executable.seconds for role in program.roles() for executable in role)
 
 
 def _cores() -> int:

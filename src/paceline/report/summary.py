@@ -59,7 +59,9 @@ def _headline(summary: Mapping[str, Any]) -> str:
         if compiled is not None and cached is not None:
             text += f" ({compiled} steps compiled, {cached} from the cache)"
     busy = summary.get("slots_busy")
-    if busy is not None:
+    if summary.get("plans") == ["sequential"]:
+        text += ", plan sequential: one trial keeps the device busy"
+    elif busy is not None:
         text += f", slots {busy:.0%} busy"
     return text
 
