@@ -8,6 +8,7 @@ import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("paceline", "keras", "jax", "jaxlib", "optuna", "keras-tuner", "numpy")
@@ -82,6 +83,17 @@ def keep(name: str, report: dict) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(f"written: {os.path.relpath(path)}")
+
+
+def gather(name: str, found: dict[str, Any], entries: dict[str, Any]) -> dict[str, Any]:
+    """Write entries beside those of the same commit and versions; return all there are."""
+    path = results_file(name)
+    if path.is_file():
+        old = json.loads(path.read_text(encoding="utf-8"))
+        if all(old["machine"][key] == found[key] for key in ("commit", "versions", "cpu")):
+            entries = {**old["entries"], **entries}
+    keep(name, {"machine": found, "entries": entries})
+    return entries
 
 
 def results_file(name: str) -> Path:

@@ -361,12 +361,16 @@ WORKS = {
 
 
 def find(name: str) -> Work:
-    """The work of that name; of ``NAME:FIRST:LAST`` only those of its given trials."""
+    """The work of that name; of ``NAME:FIRST:LAST`` only those of its given trials.
+
+    Raises:
+        ValueError: There are no such trials.
+    """
     name, *part = name.split(":")
     work = WORKS[name]
     if not part:
         return work
-    first, last = map(int, part)
+    first, last = map(int, part)  # or a ValueError as well
     if work.given is None or not 0 <= first < last <= work.n_trials:
         raise ValueError(f"{name}: no trials {first}:{last}; it has {work.n_trials}")
     trials = work.given()[first:last]

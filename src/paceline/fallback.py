@@ -34,7 +34,7 @@ _ADVICE = re.compile(r" \((?:set JAX_PLATFORMS|you may need to).*\)$", re.DOTALL
 _PASSED_OVER = re.compile(r"failed to initialize: (.*)\. Available backends are", re.DOTALL)
 
 
-def local_devices(note: Callable[[str], None], patience: float = PATIENCE) -> list[Any]:
+def settle(note: Callable[[str], None], patience: float = PATIENCE) -> list[Any]:
     """Has JAX settle on its devices, on others than were meant if it must.
 
     Args:

@@ -20,7 +20,7 @@ def show(as_json: bool) -> None:
     """
     from paceline import fallback
 
-    devices = fallback.local_devices(outcome.say)
+    devices = fallback.settle(outcome.say)
     if as_json:
         outcome.print_json(device_facts(devices))
         return

@@ -247,7 +247,7 @@ def _find_devices(view: LiveView) -> None:
     view.status("finding the devices")
     from paceline import fallback
 
-    fallback.local_devices(view.note)
+    fallback.settle(view.note)
 
 
 def _load_data(spec: str | None, user: user_file.UserFile) -> datasets.Dataset:
