@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from paceline.search_space import HyperParameters
+
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
@@ -139,6 +141,16 @@ def test_searches_are_measured_and_failures_kept(benchmark_module, monkeypatch, 
     assert entries["good"]["examples_per_second"] > 0
     assert entries["good"]["plans"] == ["stacked"]
     assert entries["bad"]["error"].startswith("UsageError: precision: 'float8'")
+
+
+def test_trials_of_the_large_cnn_share_a_structure(benchmark_module):
+    figures = benchmark_module("figures")
+    work = dict(figures.cases(quick=False, n_images=64, on_cpu=True))["cnn"]
+    hp = HyperParameters(values={"conv_dropout": 0.3})
+    model = work.build()(hp)
+    assert hp.hparams == {"conv_dropout": 0.3}
+    assert [layer.rate for layer in model.layers if hasattr(layer, "rate")] == [0.3] * 3
+    assert model.layers[-2].units == 256
 
 
 def test_without_a_gpu_it_says_so(child_environment, results):
