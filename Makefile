@@ -19,7 +19,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-numerics test-oldest lint format bench lock
+.PHONY: help env demo test test-numerics test-oldest lint format bench bench-plans bench-gpu lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,12 @@ format: env ## let ruff lay out the code and mend what it safely can
 
 bench: env ## compare search speed with other tuners (ARGS go to the benchmark)
 	$(BIN)/python benchmarks/search_speed.py $(ARGS)
+
+bench-plans: env ## plan x slots for one model of each kind, on this device
+	$(BIN)/python benchmarks/plans.py $(ARGS)
+
+bench-gpu: env ## what a GPU makes of it (ARGS="scan --sides paceline"; ARGS=--quick tries it on a CPU)
+	$(BIN)/python benchmarks/gpu.py $(ARGS)
 
 lock: ## work the locks out anew; ARGS=--upgrade takes the newest releases
 	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 \

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("paceline", "keras", "jax", "jaxlib", "optuna", "keras-tuner", "numpy")
@@ -65,6 +67,39 @@ def _memory() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
         return None
+
+
+def device() -> str:
+    """What JAX runs on; settles it for this process."""
+    import jax
+
+    devices = jax.devices()
+    return f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform})"
+
+
+def keep(name: str, report: dict) -> None:
+    """Write a report to ``results/NAME.json``, or where PACELINE_BENCH_RESULTS says."""
+    path = results_file(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(f"written: {os.path.relpath(path)}")
+
+
+def gather(name: str, found: dict[str, Any], entries: dict[str, Any]) -> dict[str, Any]:
+    """Write entries beside those of the same commit and versions; return all there are."""
+    path = results_file(name)
+    if path.is_file():
+        old = json.loads(path.read_text(encoding="utf-8"))
+        if all(old["machine"][key] == found[key] for key in ("commit", "versions", "cpu")):
+            entries = {**old["entries"], **entries}
+    keep(name, {"machine": found, "entries": entries})
+    return entries
+
+
+def results_file(name: str) -> Path:
+    """Where the report of that name is."""
+    folder = os.environ.get("PACELINE_BENCH_RESULTS") or ROOT / "benchmarks" / "results"
+    return Path(folder) / f"{name}.json"
 
 
 def describe(found: dict) -> str:

@@ -71,13 +71,17 @@ def main() -> int:
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS), metavar="WORK")
+    parser.add_argument("--works", nargs="+", choices=WORKS, default=_usual(), metavar="WORK")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES), metavar="SIDE")
     parser.add_argument("--rounds", type=int, help="runs of each side (default: the work's own)")
     parser.add_argument("--other", action="store_true", help="also warm runs with other values")
     parser.add_argument("--name", default="search_speed", help="of the file in results/")
     parser.add_argument("--floors", action="store_true", help="exit 1 where a floor is missed")
     return parser.parse_args()
+
+
+def _usual() -> list[str]:
+    return [name for name, work in WORKS.items() if not work.for_a_card]
 
 
 def measure(

@@ -19,13 +19,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from works import WORKS, Pairs, Work
+import machine
+from works import Pairs, Work, find
 
 Search = Callable[[], dict[str, Any]]
 
 
-def paceline_side(work: Work, data: Pairs, directory: str, seed: int) -> Search:
-    """Paceline as a user calls it."""
+def paceline_side(work: Work, data: Pairs, directory: str, seed: int, **options: Any) -> Search:
+    """Paceline as a user calls it; ``options`` are further arguments of ``Tuner``."""
     import paceline
 
     build, tuner_class = work.build(), paceline.Tuner
@@ -35,10 +36,11 @@ def paceline_side(work: Work, data: Pairs, directory: str, seed: int) -> Search:
         tuner = tuner_class(
             build,
             objective="val_accuracy",
-            study=work.name,
+            study=_folder(work),
             sampler="random",
             seed=seed,
             directory=directory,
+            **options,
         )
         for hparams in work.given() if work.given else ():
             tuner.enqueue(hparams)
@@ -76,7 +78,7 @@ def keras_tuner_side(work: Work, data: Pairs, directory: str, seed: int) -> Sear
         oracle_class = GivenOracle if work.given else keras_tuner.oracles.RandomSearchOracle
         oracle = oracle_class(objective="val_accuracy", max_trials=work.n_trials, seed=seed)
         tuner = keras_tuner.Tuner(
-            oracle, hypermodel=build, directory=directory, project_name=work.name
+            oracle, hypermodel=build, directory=directory, project_name=_folder(work)
         )
         tuner.search(
             x,
@@ -137,17 +139,22 @@ def optuna_side(work: Work, data: Pairs, directory: str, seed: int) -> Search:
     return search
 
 
+def _folder(work: Work) -> str:
+    """The work's name as a file system takes it."""
+    return work.name.replace(":", "-")
+
+
 SIDES = {"paceline": paceline_side, "keras_tuner": keras_tuner_side, "optuna": optuna_side}
 
 
 def main() -> None:
     """Run one side on one work and write what it took to a file."""
     side, name, seed, result = sys.argv[1:]
-    work = WORKS[name]
+    work = find(name)
     import jax
     import keras
 
-    devices = jax.devices()
+    device = machine.device()
     keras.ops.zeros(1)
     counts = {"cache_hits": 0, "cache_misses": 0}
 
@@ -167,7 +174,7 @@ def main() -> None:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     outcome["cpu_seconds"] = usage.ru_utime + usage.ru_stime
     outcome["peak_bytes"] = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    outcome["device"] = f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform})"
+    outcome["device"] = device
     outcome["load"] = os.getloadavg()[0]
     Path(result).write_text(json.dumps(outcome), encoding="utf-8")
 

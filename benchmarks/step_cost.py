@@ -10,107 +10,34 @@ the least disturbed one; the median beside it). Quoted in docs/decisions/0003.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import jax
 import jax.numpy as jnp
-import keras
 import machine
 import numpy as np
-from keras import layers
+from models import MODELS, RNG
+from steps import TracedStep
 
-from paceline.builder import Builder
-from paceline.data import prepare
 from paceline.plan import base, stacked
-from paceline.program import trace
-from paceline.program.group import Role
-from paceline.search_space import HyperParameters
 
 N = 640
 RUNS = 9
-RNG = np.random.default_rng(0)
-
-
-def classifier(hp: Any, *body: Any) -> keras.Model:
-    """The layers, a softmax over ten classes, Adam."""
-    model = keras.Sequential([*body, layers.Dense(10, activation="softmax")])
-    lr = hp.Float("lr", 1e-4, 1e-2, sampling="log")
-    model.compile(
-        keras.optimizers.Adam(lr), "sparse_categorical_crossentropy", metrics=["accuracy"]
-    )
-    return model
-
-
-def rate(hp: Any) -> float:
-    """The dropout rate."""
-    return hp.Float("dropout", 0.1, 0.5)
-
-
-def digits(hp: Any) -> keras.Model:
-    """Two hidden layers on 64 numbers."""
-    hidden = [[layers.Dense(64, "relu"), layers.Dropout(rate(hp))] for _ in range(2)]
-    return classifier(hp, keras.Input((64,)), *hidden[0], *hidden[1])
-
-
-def mnist(hp: Any) -> keras.Model:
-    """784-128-10."""
-    return classifier(hp, keras.Input((784,)), layers.Dense(128, "relu"), layers.Dropout(rate(hp)))
-
-
-def gru(hp: Any) -> keras.Model:
-    """A GRU over 40 characters."""
-    body = (layers.Embedding(60, 16), layers.GRU(32, dropout=rate(hp)))
-    return classifier(hp, keras.Input((40,)), *body)
-
-
-def attention(hp: Any) -> keras.Model:
-    """One attention block over 20 positions."""
-    inputs = keras.Input((20, 16))
-    x = layers.MultiHeadAttention(2, 8, dropout=rate(hp))(inputs, inputs)
-    x = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x + inputs))
-    model = keras.Model(inputs, layers.Dense(10, activation="softmax")(x))
-    lr = hp.Float("lr", 1e-4, 1e-2, sampling="log")
-    model.compile(
-        keras.optimizers.Adam(lr), "sparse_categorical_crossentropy", metrics=["accuracy"]
-    )
-    return model
-
-
-#: name -> (build, inputs, batch size)
-MODELS = {
-    "digits": (digits, RNG.random((N, 64), np.float32), 32),
-    "mnist": (mnist, RNG.random((N, 784), np.float32), 128),
-    "gru": (gru, RNG.integers(0, 60, (N, 40)), 32),
-    "attention": (attention, RNG.random((N, 20, 16), np.float32), 32),
-}
-
-
-def role_of(name: str) -> tuple[Role, Any, Any, int]:
-    """The train step of two trials that differ in dropout, the state of one, the data, B."""
-    build, x, batch_size = MODELS[name]
-    data = prepare(x, RNG.integers(0, 10, N))
-    shapes = data.batch_shapes(batch_size)
-    steps, state = [], None
-    for dropout in (0.1, 0.2):
-        model = Builder(build)(HyperParameters(values={"dropout": dropout, "lr": 1e-3}), 1)
-        state = trace.build_state(model, shapes)
-        steps.append(trace.trace_train(model, state, shapes))
-    role = Role(steps[0], None)
-    role.admit(steps[1].canonical.constants)
-    role.settle(2)
-    return role, state, data, batch_size
+TRIALS = ({"dropout": 0.1, "lr": 1e-3}, {"dropout": 0.2, "lr": 1e-3})
+#: A loop over convolutions is another subject: benchmarks/plans.py.
+NAMES = [name for name in MODELS if name != "cnn"]
 
 
 def measure(name: str, slots: int, level: str) -> dict[str, Any]:
     """Compiles one cell and runs its epoch a few times."""
-    role, state, data, batch_size = role_of(name)
+    model = MODELS[name]
+    step = TracedStep(model.build, *model.data(N), model.batch_size, TRIALS)
+    role, state, data, batch_size = step.role, step.states[0], step.data, step.size
     shapes = (
         *base.shapes(state, slots),
         base.lifted_shapes(role, slots),
@@ -148,7 +75,7 @@ def measure(name: str, slots: int, level: str) -> dict[str, Any]:
 def main() -> None:
     """Prints and writes the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--models", nargs="+", default=NAMES, choices=list(MODELS))
     parser.add_argument("--slots", nargs="+", type=int, default=[1, 8, 16])
     parser.add_argument("--levels", nargs="+", default=["3", "1"])
     arguments = parser.parse_args()
@@ -167,10 +94,7 @@ def main() -> None:
                     f"  {row['ms_per_trial']:12.2f}",
                     flush=True,
                 )
-    path = Path(__file__).parent / "results" / "step_cost.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"machine": facts, "rows": rows}, indent=1) + "\n")
-    print(f"written: {path.relative_to(machine.ROOT)}")
+    machine.keep("step_cost", {"machine": facts, "rows": rows})
 
 
 if __name__ == "__main__":

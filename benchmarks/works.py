@@ -15,7 +15,7 @@ import os
 import random
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class Work:
         rounds: how often each side runs by default; the median counts.
         given: the trials' values where a random draw would decide how much work there is (numbers
             of units), so that all sides do the same; None: each side's random sampler draws.
+        for_a_card: too long for a CPU; ``gpu.py`` runs it.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Work:
     goal: tuple[float, float] | None
     rounds: int = 3
     given: Callable[[], list[dict[str, Any]]] | None = None
+    for_a_card: bool = False
 
 
 def data_file(name: str) -> Path:
@@ -161,13 +163,29 @@ def mnist() -> Pairs:
         return (file["x_train"], file["y_train"]), (file["x_test"], file["y_test"])
 
 
-def fashion() -> Pairs:
-    """Images uint8[2048, 28, 28], the first for training; validation: the first 512 for testing."""
+def fashion(n: int = 2048, n_val: int = 512) -> Pairs:
+    """Images uint8[N, 28, 28], the first for training; validation: the first V for testing."""
     with np.load(data_file("fashion_mnist.npz")) as file:
         return (
-            (file["x_train"][:2048], file["y_train"][:2048]),
-            (file["x_test"][:512], file["y_test"][:512]),
+            (file["x_train"][:n], file["y_train"][:n]),
+            (file["x_test"][:n_val], file["y_test"][:n_val]),
         )
+
+
+def noise(n: int = 64, n_val: int = 32) -> Pairs:
+    """As ``fashion``, at random: nothing to learn, and no file needed."""
+    rng = np.random.default_rng(0)
+    sizes = (n, n_val)
+    x, x_val = (rng.integers(0, 256, (size, 28, 28), np.uint8) for size in sizes)
+    y, y_val = (rng.integers(0, 10, size, np.uint8) for size in sizes)
+    return (x, y), (x_val, y_val)
+
+
+def fashion_grid() -> list[dict[str, Any]]:
+    """The grid's eight configurations."""
+    names = ("activation", "conv_dropout", "dense1_neuron")
+    grid = itertools.product(["relu", "elu"], [0.25, 0.4], [256, 512])
+    return [dict(zip(names, values, strict=True)) for values in grid]
 
 
 def fashion_trials() -> list[dict[str, Any]]:
@@ -175,11 +193,7 @@ def fashion_trials() -> list[dict[str, Any]]:
 
     Three programs among the four trials, as most draws have (two or four are rarer).
     """
-    grid = itertools.product(["relu", "elu"], [0.25, 0.4], [256, 512])
-    drawn = random.Random(1).sample(list(grid), 4)
-    return [
-        dict(zip(("activation", "conv_dropout", "dense1_neuron"), t, strict=True)) for t in drawn
-    ]
+    return random.Random(1).sample(fashion_grid(), 4)
 
 
 # -- sentences -------------------------------------------------------------------------------------
@@ -314,5 +328,52 @@ WORKS = {
             rounds=1,
             given=fashion_trials,
         ),
+        Work(
+            "scan",
+            "Fashion CNN 64/128/256 5x5, 60,000 images, batch 32, 8 trials x 10 epochs",
+            lambda: example_build("fashion_mnist_cnn.py"),
+            lambda: fashion(60_000, 10_000),
+            8,
+            10,
+            32,
+            floor=(8.0, 8.0),
+            goal=None,
+            rounds=1,
+            given=fashion_grid,
+            for_a_card=True,
+        ),
+        Work(
+            "scan_tiny",
+            "the same on noise, 64 images, 2 trials x 1 epoch: whether it works",
+            lambda: example_build("fashion_mnist_cnn.py"),
+            noise,
+            2,
+            1,
+            32,
+            floor=(0.0, 0.0),
+            goal=None,
+            rounds=1,
+            given=lambda: fashion_grid()[:4:2],  # of one structure
+            for_a_card=True,
+        ),
     )
 }
+
+
+def find(name: str) -> Work:
+    """The work of that name; of ``NAME:FIRST:LAST`` only those of its given trials.
+
+    Raises:
+        ValueError: There are no such trials.
+    """
+    name, *part = name.split(":")
+    work = WORKS[name]
+    if not part:
+        return work
+    first, last = map(int, part)  # or a ValueError as well
+    if work.given is None or not 0 <= first < last <= work.n_trials:
+        raise ValueError(f"{name}: no trials {first}:{last}; it has {work.n_trials}")
+    trials = work.given()[first:last]
+    title = f"{work.title}, trials {first} to {last - 1}"
+    name = f"{name}:{first}:{last}"
+    return replace(work, name=name, title=title, n_trials=len(trials), given=lambda: trials)

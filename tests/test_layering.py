@@ -24,6 +24,7 @@ BETWEEN = {
     "corners",
     "datasets",
     "executor",
+    "fallback",
     "outlook",
     "precision",
     "probe",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 
+import jax
 import pytest
 
 
@@ -45,13 +46,40 @@ def test_an_accelerator_says_its_memory(paceline, monkeypatch, statistics, memor
     assert ("16.0 GiB each" in text) is (memory is not None)
 
 
-def test_no_device_is_wrong_input(paceline, monkeypatch):
-    def fail():
+def test_accelerators_are_listed_and_all_used(paceline, monkeypatch):
+    devices = [accelerator(number, {"bytes_limit": 2**30}) for number in range(2)]
+    monkeypatch.setattr("jax.local_devices", lambda: devices)
+    assert paceline("devices", "--json").json["would_use"] == ["tpu:0", "tpu:1"]
+    headline, first, second, versions, use = paceline("devices").out.splitlines()
+    assert headline == "2 tpu devices (TPU v5 lite), 1.0 GiB each"
+    assert first.split() == ["tpu:0", "TPU", "v5", "lite", "1.0", "GiB"]
+    assert second.split()[0] == "tpu:1"
+    assert versions.startswith(f"jax {jax.__version__}, ")
+    assert use == (
+        "A search would use all 2, tpu:0 to tpu:1, a pack of up to 32 slots on each: 64 trials at "
+        "once, fewer where memory is short."
+    )
+
+
+def test_one_accelerator_has_one_pack(paceline, monkeypatch):
+    monkeypatch.setattr("jax.local_devices", lambda: [accelerator(0, None)])
+    assert "A search would use tpu:0: a pack of up to 32 slots," in paceline("devices").out
+
+
+def test_a_cpu_says_its_cores_and_lanes(paceline, monkeypatch):
+    monkeypatch.setattr("paceline.executor.local._cores", lambda: 4)
+    out = paceline("devices").out
+    assert ", 4 cores, " in out
+    assert "in 4 lanes, a pack of up to 8 slots in each: 32 trials at once" in out
+
+
+def test_where_no_device_answers_it_is_wrong_input(paceline, monkeypatch):
+    def fail(**_):
         raise RuntimeError("Unable to initialize backend 'tpu'")
 
     monkeypatch.setattr("jax.local_devices", fail)
-    monkeypatch.setenv("JAX_PLATFORMS", "tpu")
     done = paceline("devices")
     assert done.code == 2
-    assert "JAX finds no device" in done.err
-    assert "JAX_PLATFORMS is 'tpu'; unset it" in done.err
+    assert "does not answer (Unable to initialize backend 'tpu'), and no other device does" in (
+        done.err
+    )

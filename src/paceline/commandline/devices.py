@@ -1,55 +1,121 @@
-"""``paceline devices``: what a search would run on."""
+"""``paceline devices``: what is there, and what a search would make of it."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from importlib import metadata
 from typing import Any
 
 from paceline.commandline import outcome
-from paceline.errors import UsageError
+
+_PACKAGES = ("jax", "jaxlib", "keras", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
 
 
 def show(as_json: bool) -> None:
-    """Print the devices that JAX finds."""
-    facts = device_facts()
+    """Print the devices that answer; on stderr, what was found out about those that do not.
+
+    Raises:
+        UsageError: No device answers, or another one than was meant, and that is forbidden.
+    """
+    from paceline import fallback
+
+    devices = fallback.settle(outcome.say)
     if as_json:
-        outcome.print_json(facts)
+        outcome.print_json(device_facts(devices))
         return
-    memory = facts["memory_bytes"]
-    each = " each" if facts["count"] > 1 and facts["platform"] != "cpu" else ""
-    size = f", {memory / 2**30:.1f} GiB{each}" if memory else ""
-    kind = "" if facts["kind"] == facts["platform"] else f" ({facts['kind']})"
-    plural = "" if facts["count"] == 1 else "s"
-    outcome.print_result(f"{facts['count']} {facts['platform']} device{plural}{kind}{size}")
-    outcome.print_result(f"A search would use {', '.join(facts['would_use'])}.")
+    os.environ.setdefault("KERAS_BACKEND", "jax")  # the executor, whose rules these are, imports it
+    for line in (*_listed(devices), _versions(), _use(devices)):
+        outcome.print_result(line)
 
 
-def device_facts() -> dict[str, Any]:
+def device_facts(devices: Sequence[Any]) -> dict[str, Any]:
     """Return what ``devices --json`` prints.
 
     ``memory_bytes`` is one device's, or the machine's for a CPU, or None where nobody says;
     ``would_use`` are the names of the devices a search would train on.
 
-    Raises:
-        UsageError: JAX finds no device, as when ``JAX_PLATFORMS`` names one that is not there.
+    Args:
+        devices: Those of JAX's default platform.
     """
-    import jax
-
-    try:
-        devices = jax.local_devices()
-    except RuntimeError as error:
-        asked = os.environ.get("JAX_PLATFORMS")
-        hint = f"JAX_PLATFORMS is {asked!r}; unset it" if asked else "check the installation of jax"
-        raise UsageError(f"JAX finds no device ({error}); {hint}") from error
     first = devices[0]
+    # The CPU's lanes are threads that share its first device; of accelerators all are used.
+    used = devices[:1] if first.platform == "cpu" else devices
     return {
         "platform": first.platform,
         "kind": first.device_kind,
         "count": len(devices),
         "memory_bytes": _memory(first),
-        # A pack lives on one device: JAX's default one, the first.
-        "would_use": [f"{first.platform}:{first.id}"],
+        "would_use": [_name(device) for device in used],
     }
+
+
+def _listed(devices: Sequence[Any]) -> list[str]:
+    """All devices in one line and, where there are several accelerators, each in one of its own."""
+    first = devices[0]
+    several = len(devices) > 1
+    if first.platform == "cpu":
+        kind, details = "", [_plural(_cores(), "core"), *_size(first)]
+    else:
+        kind = f" ({first.device_kind})"
+        details = [f"{size}{' each' if several else ''}" for size in _size(first)]
+    headline = ", ".join([f"{_plural(len(devices), f'{first.platform} device')}{kind}", *details])
+    if not several or first.platform == "cpu":
+        return [headline]
+    each = ["  ".join(("", _name(d), d.device_kind, *_size(d))) for d in devices]
+    return [headline, *each]
+
+
+def _use(devices: Sequence[Any]) -> str:
+    """What a search would do, slots and plan left to it; the executor's rules in words."""
+    from paceline.executor import local
+
+    first = devices[0]
+    slots = local.AUTO_SLOTS.get(first.platform, 32)
+    if first.platform == "cpu":
+        lanes = max(1, min(local._CPU_LANES, _cores()))
+        where = f"{_name(first)} in {_plural(lanes, 'lane')}"
+        return (
+            f"A search would use {where}, a pack of up to {slots} slots in each: "
+            f"{lanes * slots} trials at once. Where that gains nothing (convolutions, recurrent "
+            "layers, large matrix products), one trial a lane."
+        )
+    short = "fewer where memory is short"
+    if len(devices) == 1:
+        return f"A search would use {_name(first)}: a pack of up to {slots} slots, {short}."
+    return (
+        f"A search would use all {len(devices)}, {_name(first)} to {_name(devices[-1])}, a pack of "
+        f"up to {slots} slots on each: {len(devices) * slots} trials at once, {short}."
+    )
+
+
+def _versions() -> str:
+    found = []
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:  # a plugin that is not installed
+            continue
+    return ", ".join(found)
+
+
+def _name(device: Any) -> str:
+    return f"{device.platform}:{device.id}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _size(device: Any) -> list[str]:
+    memory = _memory(device)
+    return [f"{memory / 2**30:.1f} GiB"] if memory else []
+
+
+def _cores() -> int:
+    from paceline.executor import local
+
+    return local._cores()
 
 
 def _memory(device: Any) -> int | None:

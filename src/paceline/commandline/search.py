@@ -209,6 +209,7 @@ def _prepare(job: Job, view: LiveView) -> tuple[Any, dict[str, Any]]:
             f"{job.path.name} has changed since study {job.study!r} began; it goes on as long as "
             "build(hp) declares the same hyperparameters"
         )
+    _find_devices(view)
     view.status("loading the data")
     data = _load_data(job.data, user)
     if data.note is not None:
@@ -239,6 +240,16 @@ def _prepare(job: Job, view: LiveView) -> tuple[Any, dict[str, Any]]:
         # Late, so that the time for loading counts towards a deadline.
         "timeout": arguments.seconds_to_run(job.timeout, job.deadline, _now()),
     }
+
+
+def _find_devices(view: LiveView) -> None:
+    """Has JAX settle on its devices, or say why on others, after the file could choose them."""
+    if os.environ.get("KERAS_BACKEND") != "jax":
+        return  # another framework's search: JAX must not claim the device
+    view.status("finding the devices")
+    from paceline import fallback
+
+    fallback.settle(view.note)
 
 
 def _load_data(spec: str | None, user: user_file.UserFile) -> datasets.Dataset:

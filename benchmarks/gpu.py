@@ -1,0 +1,203 @@
+"""What a GPU (or TPU) makes of it: one command for a machine that has one.
+
+    python benchmarks/gpu.py                                    all parts
+    python benchmarks/gpu.py scan --sides paceline              in pieces of minutes
+    python benchmarks/gpu.py scan --sides keras_tuner --trials 0:4
+    python benchmarks/gpu.py plans --models mnist cnn
+    python benchmarks/gpu.py precision batches
+    python benchmarks/gpu.py --quick                            tiny, on any device: does it work?
+
+scan       the 8 configurations of examples/fashion_mnist_cnn.py on 60,000 + 10,000 images, 10
+           epochs, batch 32: Paceline (cold and warm) and KerasTuner on JAX (cold), each in a fresh
+           process
+plans      plan x slots, as benchmarks/plans.py
+precision  bfloat16 against float32, dense and CNN
+batches    batch size, dense and CNN, on this device and on the machine's CPU
+
+Each writes ``results/gpu_PART.json``; pieces of one commit gather there. Every part has processes
+of its own, one at a time, since JAX takes most of a card's memory. Exit code 1: something failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+import figures
+import machine
+import search_speed
+from works import MissingDataError, Work, find
+
+HERE = Path(__file__).resolve().parent
+PARTS = ("scan", "plans", "precision", "batches")
+SIDES = ("paceline", "keras_tuner")
+BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
+
+
+def main() -> int:
+    """Run the parts; return the exit code."""
+    arguments = parse()
+    if arguments.here:
+        return HERE_PARTS[arguments.here](arguments)
+    device = look()
+    if "(cpu)" in device and not arguments.quick:
+        print(
+            f"JAX finds no GPU or TPU, only {device}; --quick tries the command out on a CPU",
+            file=sys.stderr,
+        )
+        return 2
+    print(f"{machine.describe(machine.facts())}\n{device}", flush=True)
+    codes = []
+    for part in arguments.parts:
+        print(f"\n{part}", flush=True)
+        codes += [scan(arguments, device)] if part == "scan" else children(part)
+    return max(codes)
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, on any device")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES), help="of scan")
+    parser.add_argument("--trials", metavar="FIRST:LAST", help="of scan: some of the eight")
+    parser.add_argument("--models", nargs="+", metavar="MODEL", help="of plans")
+    parser.add_argument("--here", choices=HERE_PARTS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    try:
+        scanned(arguments)
+    except ValueError as error:
+        parser.error(f"--trials {arguments.trials}: {error}; give FIRST:LAST")
+    arguments.parts = arguments.parts or list(PARTS)
+    unknown = set(arguments.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"{', '.join(sorted(unknown))}: no such part; there are {', '.join(PARTS)}")
+    return arguments
+
+
+def look() -> str:
+    """The device that JAX finds, asked in another process: this one leaves it alone."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import machine; print(machine.device())"],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SystemExit(done.stderr)
+    return done.stdout.strip()
+
+
+def children(part: str) -> list[int]:
+    """Run a part in a process of its own; the batches on the CPU too."""
+    command = [sys.executable, __file__, *sys.argv[1:], "--here", part]
+    places: list[dict[str, str]] = [{}]
+    if part == "batches":  # this device last: the report names the last one
+        places.insert(0, {"JAX_PLATFORMS": "cpu"})
+    return [
+        1 if subprocess.run(command, env={**os.environ, **place}, check=False).returncode else 0
+        for place in places
+    ]
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def scan(arguments: argparse.Namespace, device: str) -> int:
+    """Whole searches of both sides; prints the ratio once both have all their trials."""
+    whole, work = scanned(arguments)
+    first, last = map(int, (arguments.trials or f"0:{whole.n_trials}").split(":"))
+    try:
+        work.data()
+    except MissingDataError as reason:
+        print(f"  skipped: {reason}", file=sys.stderr)
+        return 1
+    failed: list[str] = []
+    entries: dict[str, Any] = {}
+    for side in arguments.sides:
+        states = ["cold", "warm"] if side == "paceline" else ["cold"]
+        for state, outcomes in search_speed.measure(work, [side], states, 1, failed)[side].items():
+            for outcome in outcomes:
+                entry = {"side": side, "state": state, "trials": [first, last], **outcome}
+                entries[f"{side} {state} {first}:{last}"] = entry
+    found = {**machine.facts(), "device": device}
+    entries = machine.gather(f"gpu_{whole.name}", found, entries)
+    ours, theirs = (total(entries, side, whole.n_trials) for side in SIDES)
+    for side, seconds in zip(SIDES, (ours, theirs), strict=True):
+        if seconds:
+            print(f"  {whole.title}: {side} {seconds:.1f} s, cold")
+    if ours and theirs:
+        print(f"  KerasTuner / Paceline: {theirs / ours:.1f} times")
+    return 1 if failed else 0
+
+
+def scanned(arguments: argparse.Namespace) -> tuple[Work, Work]:
+    """The whole work, and the part of it that is asked for."""
+    whole = find("scan_tiny" if arguments.quick else "scan")
+    return whole, find(f"{whole.name}:{arguments.trials}") if arguments.trials else whole
+
+
+def total(entries: dict[str, Any], side: str, n_trials: int) -> float | None:
+    """Seconds of a side's cold run, or of pieces that make up all its trials; None: not all."""
+    pieces = {
+        tuple(entry["trials"]): entry["seconds"]
+        for entry in entries.values()
+        if (entry["side"], entry["state"]) == (side, "cold")
+    }
+    if (0, n_trials) in pieces:
+        return pieces[0, n_trials]
+    at, seconds = 0, 0.0
+    for (first, last), taken in sorted(pieces.items()):
+        if first == at:
+            at, seconds = last, seconds + taken
+    return seconds if at == n_trials else None
+
+
+def plans_part(arguments: argparse.Namespace) -> int:
+    """The table of plans.py."""
+    import plans
+
+    words = [*(arguments.models or ()), "--name", "gpu_plans"]
+    if arguments.quick:
+        words = ["digits", "cnn", "--quick", "--slots", "2", "--name", "gpu_plans_tiny"]
+    return plans.main(words)
+
+
+def precision_part(arguments: argparse.Namespace) -> int:
+    """bfloat16 against float32."""
+    rows = {}
+    for name, work in figures.cases(arguments.quick, n_images=60_000, on_cpu=False):
+        for precision in ("float32", "bfloat16"):
+            rows[f"{name} {precision}"] = (work, {"precision": precision})
+    return figures.measured("precision", rows, arguments.quick)
+
+
+def batches_part(arguments: argparse.Namespace) -> int:
+    """Batch sizes on this process's device."""
+    platform = machine.device().rpartition("(")[2].rstrip(")")
+    sizes = (16, 32) if arguments.quick else BATCH_SIZES
+    rows = {}
+    for name, work in figures.cases(arguments.quick, n_images=20_480, on_cpu=platform == "cpu"):
+        for size in sizes:
+            rows[f"{name} {platform} batch {size}"] = (replace(work, batch_size=size), {})
+    return figures.measured("batches", rows, arguments.quick)
+
+
+HERE_PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "plans": plans_part,
+    "precision": precision_part,
+    "batches": batches_part,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""Plan x slots for one model of each kind on this device, Keras' own fit beside it.
+
+    python benchmarks/plans.py [digits] [mnist] [cnn] [gru] [attention] [--slots 1 4 8 16 32]
+
+Milliseconds of one trial's training step, steady, as a search runs it (on a CPU a lane per core,
+all at once), and the seconds to compile it. ``sequential`` has one slot whatever is asked for:
+trials follow one another. Two trials that differ in dropout fill the slots in turn; after one epoch
+in the data's order their losses must be those of Keras' fit, and no cell may fail, else the exit
+code is 1.
+The data are random: only shapes matter here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+import keras
+import machine
+import steps
+from models import MODELS, Model
+
+from paceline.builder import Builder
+from paceline.search_space import HyperParameters
+
+SLOTS = (1, 4, 8, 16, 32)
+TRIALS = ({"dropout": 0.1, "lr": 1e-3}, {"dropout": 0.3, "lr": 3e-3})
+#: Epochs of a run, seconds for the runs of one cell.
+EPOCHS, PATIENCE = 10, 4.0
+#: Of a loss after one epoch of float32, relative. On a CPU 4e-5 is the most seen (the CNN, 40
+#: steps); elsewhere a guess, since matrix products may have 10 bits of mantissa there.
+TOLERANCE = {"cpu": 1e-3}
+_ROUGH = 2e-2
+
+Row = dict[str, Any]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("models", nargs="*", default=list(MODELS), help=f"of {', '.join(MODELS)}")
+    parser.add_argument("--slots", nargs="+", type=int, default=list(SLOTS), metavar="N")
+    parser.add_argument("--quick", action="store_true", help="tiny: only to see that it works")
+    parser.add_argument("--name", default="plans", help="of the file in results/")
+    arguments = parser.parse_args(words)
+    unknown = set(arguments.models) - set(MODELS)
+    if unknown:
+        parser.error(f"{', '.join(sorted(unknown))}: no such model; there are {', '.join(MODELS)}")
+    found = {**machine.facts(), "device": machine.device(), "lanes": steps.lanes()}
+    print(f"{machine.describe(found)}\n{found['device']}, lanes: {found['lanes']}\n", flush=True)
+    steps.always_compile()
+    rows: list[Row] = []
+    for name in arguments.models:
+        for row in cells(name, arguments.slots, arguments.quick):
+            rows.append({"model": name, **row})
+            print(f"{MODELS[name].title:36s} {_line(row)}", flush=True)
+    print("\n" + table(rows), flush=True)
+    machine.keep(arguments.name, {"machine": found, "rows": rows})
+    wrong = [row for row in rows if "error" in row or not row["agrees"]]
+    for row in wrong:
+        print(f"{row['model']}, {row['plan']} {row['slots']}: {_line(row)}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def cells(name: str, slots: Sequence[int], quick: bool) -> Iterator[Row]:
+    """The rows of one model: Keras' fit, sequential, stacked with so many slots."""
+    model = MODELS[name]
+    n_steps, patience = (4, 0.2) if quick else (model.n_steps, PATIENCE)
+    x, y = model.data(n_steps * model.batch_size)
+    fit, expected = fitted(model, x, y, epochs=3 if quick else EPOCHS)
+    yield {"plan": "fit", "slots": 1, **fit, "deviation": 0.0, "agrees": True}
+    step = steps.TracedStep(model.build, x, y, model.batch_size, TRIALS)
+    for plan, n_slots in (("sequential", 1), *(("stacked", n) for n in slots)):
+        row: Row = {"plan": plan, "slots": n_slots}
+        try:
+            program, seconds = step.compile(plan, n_slots)
+            row["compile_seconds"] = round(seconds, 2)
+            row["deviation"] = deviation(step.history(program), expected)
+            row["agrees"] = row["deviation"] <= TOLERANCE.get(_platform(), _ROUGH)
+            milliseconds = step.milliseconds(program, steps.lanes(), EPOCHS, patience)
+            row["ms_per_trial_step"] = round(milliseconds, 4)
+        except Exception as error:  # a cell that does not fit leaves the others to be measured
+            row["error"] = f"{type(error).__name__}: {error}".partition("\n")[0]
+        program = None
+        gc.collect()  # its arrays must not be in the way of the next cell's
+        yield row
+
+
+class Clock(keras.callbacks.Callback):
+    """Seconds of each epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """An epoch begins."""
+        self._began = time.perf_counter()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Its steps are done: the logs are numbers."""
+        self.seconds.append(time.perf_counter() - self._began)
+
+
+def fitted(model: Model, x: Any, y: Any, epochs: int) -> tuple[Row, list[dict[str, float]]]:
+    """Keras' fit of the first trial, and every trial's logs after one epoch in the data's order."""
+    logs, clock = [], Clock()
+    for seed, values in enumerate(TRIALS):
+        alone = Builder(model.build)(HyperParameters(values=values), seed)
+        history = alone.fit(
+            x,
+            y,
+            batch_size=model.batch_size,
+            shuffle=False,
+            verbose=0,
+            epochs=1 if seed else epochs,
+            callbacks=[] if seed else [clock],
+        ).history
+        logs.append({metric: series[0] for metric, series in history.items()})
+    steady = min(clock.seconds[1:])
+    return {
+        "compile_seconds": round(clock.seconds[0] - steady, 2),
+        "ms_per_trial_step": round(1e3 * steady * model.batch_size / len(x), 4),
+    }, logs
+
+
+def deviation(found: list[dict[str, float]], expected: list[dict[str, float]]) -> float:
+    """The largest relative difference of a loss; NaN where one is not finite."""
+    return max(
+        (abs(a["loss"] - b["loss"]) / abs(b["loss"]) for a, b in zip(found, expected, strict=True)),
+        key=lambda each: (each != each, each),
+    )
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Milliseconds per trial-step as a Markdown table, a model each line."""
+    columns = list(dict.fromkeys((row["plan"], row["slots"]) for row in rows))
+    heads = [plan if plan != "stacked" else f"stacked {n}" for plan, n in columns]
+    lines = [f"| ms per trial-step | {' | '.join(heads)} |", "|" + " --- |" * (len(heads) + 1)]
+    for name in dict.fromkeys(row["model"] for row in rows):
+        of = {(r["plan"], r["slots"]): r for r in rows if r["model"] == name}
+        shown = [_milliseconds(of.get(column, {})) for column in columns]
+        lines.append(f"| {MODELS[name].title} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def _milliseconds(row: Row) -> str:
+    value = row.get("ms_per_trial_step")
+    return "failed" if value is None else f"{value:.3g}"
+
+
+def _line(row: Row) -> str:
+    where = f"{row['plan']:10s} {row['slots']:3d}"
+    if "error" in row:
+        return f"{where}  FAILED: {row['error']}"
+    text = (
+        f"{where}  compile {row['compile_seconds']:6.2f} s  {row['ms_per_trial_step']:8.4f} ms per "
+        f"trial-step  loss off by {row['deviation']:.0e}"
+    )
+    return text if row["agrees"] else f"{text}: NOT THE SAME HISTORY"
+
+
+def _platform() -> str:
+    import jax
+
+    return jax.default_backend()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

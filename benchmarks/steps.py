@@ -1,0 +1,148 @@
+"""A model's training step, compiled under a plan and timed as a search runs it: a lane per core.
+
+S: slots of a lane. L: logs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+import jax
+import numpy as np
+
+from paceline.builder import Builder
+from paceline.data import prepare
+from paceline.plan import SequentialProgram, StackedProgram, Workload
+from paceline.plan import sequential as sequential_plan
+from paceline.plan import stacked as stacked_plan
+from paceline.program import trace
+from paceline.program.group import Role
+from paceline.search_space import HyperParameters
+
+
+def lanes() -> int:
+    """Lanes that a search has here: one per core, one on an accelerator."""
+    if jax.default_backend() != "cpu":
+        return 1
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+def always_compile() -> None:
+    """Takes no program from disk and keeps none, so that compiling can be timed."""
+    plans: tuple[Any, ...] = (stacked_plan, sequential_plan)
+    for module in plans:
+        module.key_of = lambda *parts: None
+    jax.config.update("jax_enable_compilation_cache", False)
+
+
+class TracedStep:
+    """One model's training step.
+
+    Args:
+        build: As for a search.
+        x, y: Training data, a multiple of ``batch_size`` examples.
+        batch_size: Examples per trial and step.
+        trials: Hyperparameters of trials that share the step; the seed of trial i is i. What
+            differs between them becomes an input of the step.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[Any], Any],
+        x: np.ndarray,
+        y: np.ndarray,
+        batch_size: int,
+        trials: Sequence[Mapping[str, Any]] = ({},),
+    ) -> None:
+        self.data, self.size = prepare(x, y), batch_size
+        self.steps = self.data.n // batch_size
+        shapes = self.data.batch_shapes(batch_size)
+        self.states, self.constants = [], []
+        for seed, values in enumerate(trials):
+            model = Builder(build)(HyperParameters(values=values), seed)
+            self.states.append(trace.build_state(model, shapes))
+            step = trace.trace_train(model, self.states[-1], shapes)
+            self.constants.append(step.canonical.constants)
+            if seed == 0:
+                self.role = Role(step, None)
+            self.role.admit(step.canonical.constants)
+        if len(trials) > 1:
+            self.role.settle(len(trials))
+
+    def compile(self, plan: str, n_slots: int) -> tuple[Any, float]:
+        """The step compiled under a plan, and the seconds that took."""
+        work = Workload(self.data, None, self.size, self.size)
+        parts: Any = (self.role, None, trace.shapes_only(self.states[0]), work)
+        began = time.perf_counter()
+        if plan == "sequential":
+            program: Any = SequentialProgram(*parts)
+        else:
+            program = StackedProgram(*parts, n_slots)
+        program.roles()
+        return program, time.perf_counter() - began
+
+    def history(self, program: Any) -> list[dict[str, float]]:
+        """Each trial's logs after one epoch in the data's order."""
+        data, n_slots, found = self.data.on_device(), program.n_slots, []
+        while len(found) < len(self.states):
+            state, lifted = self._laid(program, len(found))
+            logs = program.train(state, lifted, data, self._order(n_slots))[1]
+            found += [
+                dict(zip(self.role.full.log_names, row, strict=True))
+                for row in np.asarray(logs).tolist()
+            ]
+        return found[: len(self.states)]
+
+    def milliseconds(self, program: Any, n_lanes: int, epochs: int, patience: float) -> float:
+        """One trial's step, all lanes at once: the least of three runs, after one to warm up.
+
+        Args:
+            program: From ``compile``.
+            n_lanes: Packs that train at the same time, from a thread each.
+            epochs: Epochs of a run.
+            patience: Seconds; no run begins after them. Where an epoch takes a tenth of them, runs
+                are of one epoch; where one takes all of them, it is the only run.
+        """
+        data, order = self.data.on_device(), self._order(program.n_slots)
+
+        def lane(laid: Any, epochs: int) -> None:
+            (*state, metrics), lifted = laid
+            for _ in range(epochs):
+                state, logs = program.train([*state, metrics], lifted, data, order)
+                jax.block_until_ready((state, logs))
+
+        def together(epochs: int) -> float:
+            packs = [self._laid(program, 0) for _ in range(n_lanes)]
+            threads = [threading.Thread(target=lane, args=(laid, epochs)) for laid in packs]
+            jax.block_until_ready(packs)
+            began = time.perf_counter()
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            return time.perf_counter() - began
+
+        first, over = together(1), time.perf_counter() + patience
+        epochs = 1 if first > patience / 10 else epochs
+        runs = [first if first > patience else together(epochs)]
+        while first <= patience and len(runs) < 3 and time.perf_counter() < over:
+            runs.append(together(epochs))
+        return 1e3 * min(runs) / (epochs * self.steps * program.n_slots * n_lanes)
+
+    def _laid(self, program: Any, first: int) -> tuple[Any, Any]:
+        """Variables and lifted constants of a pack whose slots hold the trials in turn."""
+        chosen = [(first + slot) % len(self.states) for slot in range(program.n_slots)]
+        rows = [[self.constants[i][j].value for j in self.role.lifted] for i in chosen]
+        return program.place([self.states[i] for i in chosen]), program.lay(rows)
+
+    def _order(self, n_slots: int) -> np.ndarray:
+        return np.tile(np.arange(self.data.n, dtype=np.int32), (n_slots, 1))

@@ -1,0 +1,166 @@
+"""The benchmarks that wait for other machines: they run, and what they conclude follows."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline.search_space import HyperParameters
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch) -> Path:
+    """Where reports go, not beside those that are committed."""
+    folder = tmp_path / "results"
+    monkeypatch.setenv("PACELINE_BENCH_RESULTS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def benchmark_module(monkeypatch, results):
+    """Import a module of the benchmarks, which import each other by name; forgotten afterwards."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
+            del sys.modules[name]
+
+
+def test_plans_has_a_row_for_each_plan(child_environment, results):
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / "plans.py", "digits", "--quick", "--slots", "2"],
+        env={**child_environment, "PACELINE_BENCH_RESULTS": str(results)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads((results / "plans.json").read_text())
+    assert [(row["plan"], row["slots"]) for row in report["rows"]] == [
+        ("fit", 1),
+        ("sequential", 1),
+        ("stacked", 2),
+    ]
+    for row in report["rows"]:
+        assert row["agrees"]
+        assert row["ms_per_trial_step"] > 0
+    assert report["machine"]["device"].endswith("(cpu)")
+    assert {"commit", "versions", "lanes"} <= set(report["machine"])
+    assert "| dense 64-64-64-10, batch 32 |" in done.stdout
+
+
+def test_another_history_is_seen(benchmark_module):
+    plans = benchmark_module("plans")
+    right = [{"loss": 2.0}, {"loss": 1.0}]
+    assert plans.deviation(right, right) == 0.0
+    assert plans.deviation([{"loss": 2.0}, {"loss": 1.5}], right) == 0.5
+    lost = plans.deviation([{"loss": float("nan")}, {"loss": 1.5}], right)
+    assert not lost <= 1e9
+
+
+def test_a_cell_that_fails_leaves_the_others(benchmark_module, monkeypatch):
+    plans = benchmark_module("plans")
+
+    def fail(self, program):
+        raise MemoryError("no room\nfor that")
+
+    monkeypatch.setattr(plans, "fitted", lambda *_, **__: ({"ms_per_trial_step": 1.0}, []))
+    monkeypatch.setattr(plans.steps.TracedStep, "history", fail)
+    rows = list(plans.cells("digits", [1, 2], quick=True))
+    assert [row.get("error") for row in rows] == [None, *["MemoryError: no room"] * 3]
+    assert "failed" in plans.table([{"model": "digits", **row} for row in rows])
+
+
+def test_a_piece_of_a_work_is_some_of_its_trials(benchmark_module):
+    works = benchmark_module("works")
+    piece, whole = works.find("scan:4:6"), works.find("scan")
+    assert piece.given() == whole.given()[4:6]
+    assert (piece.n_trials, piece.name) == (2, "scan:4:6")
+    with pytest.raises(ValueError, match="scan: no trials 4:9; it has 8"):
+        works.find("scan:4:9")
+
+
+def test_what_is_for_a_card_is_not_run_by_default(benchmark_module):
+    speed = benchmark_module("search_speed")
+    assert "fashion" in speed._usual()
+    assert not {"scan", "scan_tiny"} & set(speed._usual())
+
+
+def test_a_piece_that_is_not_there_is_wrong(benchmark_module, monkeypatch, capsys):
+    gpu = benchmark_module("gpu")
+    for trials in ("4:9", "4", "a:b"):
+        monkeypatch.setattr(sys, "argv", ["gpu.py", "scan", "--trials", trials])
+        with pytest.raises(SystemExit, match="2"):
+            gpu.parse()
+        assert f"--trials {trials}: " in capsys.readouterr().err
+
+
+def test_pieces_add_up_to_a_whole_search(benchmark_module):
+    gpu = benchmark_module("gpu")
+
+    def entries(*pieces):
+        return {
+            str(i): {"side": "s", "state": "cold", "trials": list(trials), "seconds": seconds}
+            for i, (trials, seconds) in enumerate(pieces)
+        }
+
+    assert gpu.total(entries(((4, 8), 2.0), ((0, 4), 1.0)), "s", 8) == 3.0
+    assert gpu.total(entries(((0, 8), 5.0), ((0, 4), 1.0)), "s", 8) == 5.0
+    assert gpu.total(entries(((0, 4), 1.0)), "s", 8) is None
+    assert gpu.total(entries(((0, 4), 1.0), ((5, 8), 1.0)), "s", 8) is None
+    assert gpu.total(entries(((0, 8), 5.0)), "other", 8) is None
+
+
+def test_pieces_of_one_commit_gather(benchmark_module, results):
+    gather = benchmark_module("machine").gather
+    found = {"commit": "a", "versions": {}, "cpu": "c"}
+    gather("gpu_part", found, {"one": 1})
+    assert gather("gpu_part", found, {"two": 2}) == {"one": 1, "two": 2}
+    assert gather("gpu_part", {**found, "commit": "b"}, {"three": 3}) == {"three": 3}
+    report = json.loads((results / "gpu_part.json").read_text())
+    assert report["entries"] == {"three": 3}
+
+
+def test_searches_are_measured_and_failures_kept(benchmark_module, monkeypatch, results):
+    figures = benchmark_module("figures")
+    monkeypatch.setenv("PACELINE_CACHE_DIR", str(results))  # put back afterwards
+    work = dict(figures.cases(quick=True, n_images=0, on_cpu=True))["dense"]
+    rows = {"good": (work, {"precision": "bfloat16"}), "bad": (work, {"precision": "float8"})}
+    assert figures.measured("part", rows, quick=True) == 1
+    entries = json.loads((results / "gpu_part_tiny.json").read_text())["entries"]
+    assert entries["good"]["n_examples"] == 64
+    assert entries["good"]["examples_per_second"] > 0
+    assert entries["good"]["plans"] == ["stacked"]
+    assert entries["bad"]["error"].startswith("UsageError: precision: 'float8'")
+
+
+def test_trials_of_the_large_cnn_share_a_structure(benchmark_module):
+    figures = benchmark_module("figures")
+    work = dict(figures.cases(quick=False, n_images=64, on_cpu=True))["cnn"]
+    hp = HyperParameters(values={"conv_dropout": 0.3})
+    model = work.build()(hp)
+    assert hp.hparams == {"conv_dropout": 0.3}
+    assert [layer.rate for layer in model.layers if hasattr(layer, "rate")] == [0.3] * 3
+    assert model.layers[-2].units == 256
+
+
+def test_without_a_gpu_it_says_so(child_environment, results):
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / "gpu.py"],
+        env=child_environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "JAX finds no GPU or TPU, only 1 x cpu (cpu); --quick tries" in done.stderr
