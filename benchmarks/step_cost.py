@@ -46,7 +46,9 @@ def measure(name: str, slots: int, level: str) -> dict[str, Any]:
         base.index_shape(),
     )
     batch = base.batches(role, N, batch_size)[0]
-    lowered = jax.jit(stacked._full_batches(batch, len(role.full.log_names))).lower(*shapes)
+    lowered = jax.jit(
+        stacked._full_batches(batch, len(role.full.log_names), stacked.Side(None, mapped=False))
+    ).lower(*shapes)
     options = None
     if jax.default_backend() == "cpu":
         options = {"xla_backend_optimization_level": level}
