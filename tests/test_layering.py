@@ -24,6 +24,7 @@ BETWEEN = {
     "corners",
     "datasets",
     "executor",
+    "members",
     "outlook",
     "precision",
     "probe",

@@ -19,11 +19,19 @@ import jax
 from paceline.collector import Dropped
 from paceline.data import ArrayData
 from paceline.errors import UsageError
-from paceline.executor.base import EpochReport, Failed, Job, Report
+from paceline.executor.base import (
+    Answer,
+    EpochReport,
+    Failed,
+    Job,
+    LateAnswer,
+    Report,
+    settled,
+)
 from paceline.executor.intake import Group, Intake
 from paceline.executor.memory import free_bytes, is_out_of_memory, slot_bytes
 from paceline.executor.parking import Parking
-from paceline.pack import EpochTimes, Pack
+from paceline.pack import EpochTimes, Pack, Rider
 from paceline.plan import Program, SequentialProgram, StackedProgram
 from paceline.plan.cost import gains_from_stacking
 from paceline.program.compiling import Executable
@@ -63,6 +71,7 @@ class LocalExecutor:
         shuffle: A new order of examples each epoch, from the trial's seed.
         slots: Trials that train at once, or "auto": 8 per core on a CPU, 32 on an accelerator.
         plan: "stacked", "sequential" or "auto".
+        fold: Examples that jobs' folds train and validate on; None where jobs have no folds.
     """
 
     def __init__(
@@ -74,8 +83,9 @@ class LocalExecutor:
         shuffle: bool = True,
         slots: int | str = "auto",
         plan: str = "auto",
+        fold: tuple[int, int] | None = None,
     ) -> None:
-        self._data, self._validation = data, validation
+        self._data, self._validation, self._fold = data, validation, fold
         self._shuffle, self._plan = shuffle, plan
         self._platform = jax.default_backend()
         self._lanes = 1
@@ -86,7 +96,7 @@ class LocalExecutor:
             self._pack_slots = AUTO_SLOTS.get(self._platform, 32)
             if self._platform == "cpu":
                 self._lanes = max(1, min(_CPU_LANES, _cores()))
-        self._intake = Intake(data, validation, validation_batch_size)
+        self._intake = Intake(data, validation, validation_batch_size, fold)
         self._on_device: tuple[Any, Any] | None = None
         self._pool = ThreadPoolExecutor(self._lanes, thread_name_prefix="paceline-lane")
         self._programs: list[Program] = []
@@ -133,9 +143,12 @@ class LocalExecutor:
         self._parked_in.pop(number).queue.appendleft(self._parking.take(number))
 
     def drop(self, number: int) -> None:
-        """Forgets a paused trial."""
+        """Forgets a trial that is paused or has not begun; none of that number is no error."""
         self._parked_in.pop(number, None)
         self._parking.drop(number)
+        for group in self._intake.groups:
+            for rider in [rider for rider in group.queue if rider.number == number]:
+                group.queue.remove(rider)
 
     @property
     def max_slots(self) -> int:
@@ -195,12 +208,15 @@ class LocalExecutor:
         done = [epoch.result() for epoch in epochs if epoch.exception() is None]
         self._account(time.perf_counter() - began, [times for _, times in done])
         tight: list[Group] = []
+        told: list[tuple[Group, Pack, Rider, LateAnswer]] = []
         for (group, pack), epoch in zip(packs, epochs, strict=True):
             error = epoch.exception()
             if error is None:
-                self._tell(group, pack, epoch.result(), report)
+                told += self._tell(group, pack, epoch.result(), report)
             elif self._recover(group, pack, error, failed):
                 tight.append(group)
+        for group, pack, rider, answer in told:
+            self._heed(group, pack, rider, settled(answer))
         for group in {id(group): group for group in tight}.values():
             self._halve(group)
         for group in ready:
@@ -215,7 +231,7 @@ class LocalExecutor:
         executables = [executable for role in program.roles() for executable in role]
         data = self._data.nbytes
         each = slot_bytes(executables, program.n_slots, data)
-        held = self._validation.nbytes if self._validation else 0
+        held = self._validation.nbytes_beside(self._data) if self._validation else 0
         room = (free - data - held) / (self._lanes * each) if each else float("inf")
         if room >= program.n_slots:
             return True
@@ -294,9 +310,13 @@ class LocalExecutor:
             pack.admit(group.queue.popleft())
         return [pack for pack in group.packs if pack.live]
 
-    def _tell(self, group: Group, pack: Pack, epoch: Epoch, report: Report) -> None:
+    def _tell(
+        self, group: Group, pack: Pack, epoch: Epoch, report: Report
+    ) -> list[tuple[Group, Pack, Rider, LateAnswer]]:
+        """Reports an epoch of a pack; returns its trials with what was answered."""
         results, times = epoch
         share = (times.train + times.validate) / max(1, len(results))
+        told = []
         for rider in pack.live:
             answer = report(
                 EpochReport(
@@ -309,28 +329,34 @@ class LocalExecutor:
                     weights=pack.weights(rider.number),
                 )
             )
-            if answer == "pause":
-                self._parking.put(pack.take_out(rider.number))
-                self._parked_in[rider.number] = group
-            elif answer == "stop" or rider.epoch >= rider.epochs:
-                pack.evict(rider.number)
+            told.append((group, pack, rider, answer))
+        return told
+
+    def _heed(self, group: Group, pack: Pack, rider: Rider, answer: Answer) -> None:
+        if answer == "pause":
+            self._parking.put(pack.take_out(rider.number))
+            self._parked_in[rider.number] = group
+        elif answer == "stop" or rider.epoch >= rider.epochs:
+            pack.evict(rider.number)
 
     def _new_pack(self, group: Group) -> Pack:
         if self._on_device is None:
+            there: dict[int, Any] = {}
             validation = self._validation
             self._on_device = (
-                self._data.on_device(),
-                None if validation is None else validation.on_device(),
+                self._data.on_device(there),
+                None if validation is None else validation.on_device(there),
             )
         data, on_device = self._on_device
         return Pack(
             _program(group),
             data,
-            self._data.n,
+            group.work.n_train,
             on_device,
             self._shuffle,
             group.train.full.log_names,
             group.test.full.log_names if group.test else (),
+            None if self._fold is None else group.work.n_validation,
         )
 
     # -- compiling ---------------------------------------------------------------------------------
