@@ -74,7 +74,7 @@ def test_without_members_there_is_nothing_to_compare(given: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             one = optuna.pruners.WilcoxonPruner()
-    with pytest.raises(UsageError, match="wilcoxon compares the folds or repeats .* --folds"):
+    with pytest.raises(UsageError, match=r"wilcoxon compares the folds or repeats .*--folds"):
         pruner(one, n_members=1)
 
 

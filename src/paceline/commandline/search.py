@@ -224,7 +224,11 @@ def _prepare(job: Job, view: LiveView) -> tuple[Any, dict[str, Any]]:
         )
     view.status("loading the data")
     data = _load_data(job.data, user)
-    if data.note is not None:
+    validation: dict[str, Any] = {"validation_data": (data.x_val, data.y_val)}
+    if job.search.get("folds"):
+        view.note("folds are made of the training data; the validation data is not used")
+        validation = {}
+    elif data.note is not None:
         view.note(data.note)
     view.status("loading Keras")
     from paceline.tuner import Tuner
@@ -244,10 +248,6 @@ def _prepare(job: Job, view: LiveView) -> tuple[Any, dict[str, Any]]:
         },
         **job.tuner,
     )
-    validation: dict[str, Any] = {"validation_data": (data.x_val, data.y_val)}
-    if job.search.get("folds"):
-        view.note("folds are made of the training data; the validation data is not used")
-        validation = {}
     return tuner, {
         "x": data.x,
         "y": data.y,
