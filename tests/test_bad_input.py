@@ -270,6 +270,34 @@ def test_arguments_of_search(arguments, message):
         tuner().search(**({"x": X, "y": Y} | CALL | arguments))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"repeats": 0}, "repeats: 0 is not a positive whole number"),
+        ({"repeats": 2.5}, r"repeats: 2\.5 is not a positive whole number"),
+        ({"folds": 1}, "folds: 1 is not a whole number of at least 2"),
+        ({"folds": "five"}, "folds: 'five' is not a whole number"),
+        ({"folds": 51, "y": Y.astype("float32")}, "51 folds of 50 examples; give at most 50"),
+        ({"folds": 30}, "folds: 30 folds, but class . has [12]. examples; give fewer folds"),
+        ({"folds": 5, "validation_split": 0.2}, "folds: validation_split was given too"),
+        ({"folds": 5, "validation_data": (X, Y)}, "folds: validation_data was given too"),
+        ({"folds": 5, "batch_size": 41}, "41 is above the 40 training examples of a fold"),
+        ({"folds": 5, "batch_size": lambda hp: 41}, "above the 40 training examples of a fold"),
+    ],
+)
+def test_members_of_trials(arguments, message):
+    call = {"x": X, "y": Y, "epochs": 1, "n_trials": 2}
+    if "repeats" in arguments:
+        call |= CALL
+    with pytest.raises(paceline.UsageError, match=message):
+        tuner().search(**(call | arguments))
+
+
+def test_wilcoxon_needs_members():
+    with pytest.raises(paceline.UsageError, match="wilcoxon compares the folds or repeats"):
+        tuner(pruner="wilcoxon").search(X, Y, **CALL)
+
+
 def test_few_examples_need_no_smaller_batch_size(study):
     other = tuner(study="few")
     other.search(X[:20], Y[:20], **CALL)
@@ -310,6 +338,12 @@ def test_a_data_set_that_is_no_arrays(arguments, message):
     call |= arguments
     with pytest.raises(paceline.PacelineError, match=message):
         tuner(objective=call.pop("objective", None)).search(**call)
+
+
+def test_folds_are_parts_of_arrays():
+    for x in (Batches(), iter([(X, Y)])):
+        with pytest.raises(paceline.UsageError, match="folds: x is a .*, and folds are parts"):
+            tuner().search(x, folds=3, epochs=1, n_trials=1)
 
 
 def test_local_packs_or_says_why_not():

@@ -25,6 +25,7 @@ BETWEEN = {
     "datasets",
     "executor",
     "fallback",
+    "members",
     "outlook",
     "precision",
     "probe",

@@ -86,10 +86,21 @@ def search(
         str,
         typer.Option(
             metavar="NAME",
-            help="none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS] or "
-            "asha[:MIN_EPOCHS[:FACTOR]].",
+            help="none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "
+            "asha[:MIN_EPOCHS[:FACTOR]] or, with repeats or folds, wilcoxon[:P].",
         ),
     ] = "none",
+    repeats: Annotated[
+        int, typer.Option(metavar="N", help="Train each trial from so many seeds; the mean counts.")
+    ] = 1,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            help="Cross-validate each trial on K folds of the training data; the mean counts.",
+            show_default="none",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Everything random follows from it.")] = 0,
     timeout: Timeout = None,
     deadline: Deadline = None,
@@ -134,6 +145,8 @@ def search(
             objective=objective,
             sampler=sampler,
             pruner=pruner,
+            repeats=repeats,
+            folds=folds,
             seed=seed,
             timeout=timeout,
             deadline=deadline,

@@ -43,20 +43,35 @@ class ArrayData:
             lambda a: jax.ShapeDtypeStruct((size, *a.shape[1:]), _device_dtype(a)), self.inputs
         )
 
-    def on_device(self, sharding: Any = None) -> Any:
-        """The whole data set on the default device, or as sharded; uint8 images stay uint8."""
-        return jax.device_put(
-            # Cast here: on the device it would be a program of its own to compile.
-            jax.tree.map(lambda a: a.astype(_device_dtype(a), copy=False), self.inputs),
-            sharding,
-        )
+    def on_device(self, there: dict[int, Any] | None = None, sharding: Any = None) -> Any:
+        """The whole data set on the default device, or as sharded; uint8 images stay uint8.
+
+        Args:
+            there: What is on the device already, by the ``id`` of the array on the host: it is not
+                put there again. What is put there now is added.
+            sharding: Devices it goes to.
+        """
+        there = {} if there is None else there
+
+        def put(array: np.ndarray) -> Any:
+            if id(array) not in there:
+                # Cast here: on the device it would be a program of its own to compile.
+                there[id(array)] = jax.device_put(
+                    array.astype(_device_dtype(array), copy=False), sharding
+                )
+            return there[id(array)]
+
+        return jax.tree.map(put, self.inputs)
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        return sum(
-            a.size * np.dtype(_device_dtype(a)).itemsize for a in jax.tree.leaves(self.inputs)
-        )
+        return sum(map(_device_bytes, jax.tree.leaves(self.inputs)))
+
+    def nbytes_beside(self, other: ArrayData) -> int:
+        """Bytes on the device of those arrays that are none of ``other``."""
+        known = {id(array) for array in jax.tree.leaves(other.inputs)}
+        return sum(_device_bytes(a) for a in jax.tree.leaves(self.inputs) if id(a) not in known)
 
     def digest(self) -> str:
         """Identity of the data, as far as shapes, types and some hundred examples show it."""
@@ -139,6 +154,10 @@ def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
 def _device_dtype(array: np.ndarray) -> np.dtype:
     """What JAX makes of a dtype: 64 bits become 32 unless they are enabled."""
     return jax.dtypes.canonicalize_dtype(array.dtype)
+
+
+def _device_bytes(array: np.ndarray) -> int:
+    return array.size * np.dtype(_device_dtype(array)).itemsize
 
 
 def shapes_to_json(batch: Any) -> Any:

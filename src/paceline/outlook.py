@@ -9,6 +9,7 @@ from typing import Any
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor, Seconds
 from paceline.progress import Progress
+from paceline.report.tables import best_record
 from paceline.roster import Roster
 from paceline.study import Study
 
@@ -84,14 +85,7 @@ class Outlook:
                 **{state: roster.ended[state] for state in ("complete", "pruned", "failed")},
                 "running": len(roster.running) + len(roster.paused),
             },
-            "best": None
-            if best is None
-            else {
-                "number": best.number,
-                "value": best.value,
-                "hparams": best.hparams,
-                "epochs": best.epochs,
-            },
+            "best": None if best is None else best_record(best),
             "seconds": {
                 "total": seconds,
                 "build": build_seconds,

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from paceline.data import epoch_order
+from paceline.folds import Fold
 from paceline.plan import Arrays, Program
 from paceline.program.canonical import Constant
 from paceline.program.trace import State
@@ -23,15 +24,16 @@ from paceline.program.trace import State
 
 @dataclass
 class Rider:
-    """A trial on its way through a pack.
+    """A trial on its way through a pack, or a member of one (``members.py``).
 
     Attributes:
-        number: The trial's number.
+        number: The trial's number, or the member's.
         seed: Decides its order of examples.
         epochs: Epochs it is to train.
         state: Its initial variables; dropped once it sits in a slot.
         train, test: Its constants in the two steps; test is None without validation data.
         epoch: Epochs trained so far.
+        fold: The examples it trains and validates on; None: all of both data sets.
     """
 
     number: int
@@ -41,6 +43,7 @@ class Rider:
     train: Sequence[Constant]
     test: Sequence[Constant] | None
     epoch: int = 0
+    fold: Fold | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,17 @@ class EpochTimes:
 
 
 class Pack:
-    """Slots, and what is in them."""
+    """Slots, and what is in them.
+
+    Args:
+        program: The group's.
+        data: Training data on the device.
+        n_examples: N, those that one slot trains on.
+        validation: Validation data on the device, or None.
+        shuffle: Whether each epoch has an order of its own.
+        log_names, val_log_names: Names of the logs of the two steps.
+        n_own: V where riders have folds; None where all validate on all of ``validation``.
+    """
 
     def __init__(
         self,
@@ -63,11 +76,12 @@ class Pack:
         shuffle: bool,
         log_names: tuple[str, ...],
         val_log_names: tuple[str, ...],
+        n_own: int | None = None,
     ) -> None:
         self.program = program
         self.riders: list[Rider | None] = [None] * program.n_slots
         self._data, self._n_examples = data, n_examples
-        self._validation = validation
+        self._validation, self._n_own = validation, n_own
         self._shuffle = shuffle
         self._names = [*log_names, *(f"val_{name}" for name in val_log_names)]
         self._state: list[Arrays] | None = None
@@ -174,7 +188,7 @@ class Pack:
         if self._validation is not None:
             # Validation moves state too: recurrent layers draw dropout seeds there, as in Keras.
             state[1], val_logs = self.program.validate(
-                [*state, self._metrics], self._constants[1], self._validation
+                [*state, self._metrics], self._constants[1], self._validation, self._own()
             )
             logs.append(np.asarray(val_logs))
         jax.block_until_ready(state)
@@ -191,7 +205,16 @@ class Pack:
     def _order(self, rider: Rider | None) -> np.ndarray:
         if rider is None:
             return np.arange(self._n_examples, dtype=np.int32)
-        return epoch_order(rider.seed, rider.epoch, self._n_examples, self._shuffle)
+        order = epoch_order(rider.seed, rider.epoch, self._n_examples, self._shuffle)
+        return order if rider.fold is None else rider.fold.train[order]
+
+    def _own(self) -> np.ndarray | None:
+        """What each slot validates on, i32[S, V]; None where that is the same for all."""
+        if self._n_own is None:
+            return None
+        anything = np.arange(self._n_own, dtype=np.int32)  # a slot without a trial is not read
+        folds = [rider.fold if rider is not None else None for rider in self.riders]
+        return np.stack([anything if fold is None else fold.validation for fold in folds])
 
     def _settle(self) -> None:
         """Moves newly admitted trials onto the device, and lays out the constants of all."""

@@ -22,10 +22,11 @@ from paceline.errors import UsageError
 from paceline.objective import Direction
 from paceline.storage import quiet
 from paceline.trial import Trial
+from paceline.wilcoxon import Paired
 
 FORMS = (
     "none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "
-    "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]"
+    "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]], wilcoxon[:P]"
 )
 
 
@@ -112,6 +113,8 @@ def make_pruner(
     epochs: int | None,
     n_trials: int | None,
     past: Iterable[Past],
+    n_members: int = 1,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Pruner | None:
     """The pruner of one search.
 
@@ -121,9 +124,11 @@ def make_pruner(
         epochs: Epochs of every trial; None where they depend on hp.
         n_trials: The study's total; None when only time bounds it.
         past: Trials that have ended, each with the objective's values by epoch.
+        n_members: Members of each trial: repeats, folds.
+        note: Told what users may want to know.
 
     Raises:
-        UsageError: It cannot work with these epochs.
+        UsageError: It cannot work with these epochs, or with so few members.
     """
     if checked is None:
         return None
@@ -131,12 +136,15 @@ def make_pruner(
         if epochs is not None:
             checked.check(epochs)
         return _Halving(checked, direction, n_trials, past)
-    if not isinstance(checked, str):
-        return _Optunas(checked, direction, past)
-    name, _, rest = checked.partition(":")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return _Optunas(_NAMED[name][1](rest, direction, epochs), direction, past)
+    pruner = checked
+    if isinstance(pruner, str):
+        name, _, rest = pruner.partition(":")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            pruner = _NAMED[name][1](rest, direction, epochs)
+    if isinstance(pruner, optuna.pruners.WilcoxonPruner):
+        return Paired(pruner, direction, past, n_members, note)
+    return _Optunas(pruner, direction, past)
 
 
 class _Halving:
@@ -257,6 +265,13 @@ def _patience(rest: str, direction: Direction, epochs: int | None) -> BasePruner
     return optuna.pruners.PatientPruner(None, patience=int(rest or 5))
 
 
+def _wilcoxon(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
+    p = float(rest or 0.1)
+    if not 0 < p < 1:
+        raise UsageError(f"pruner: wilcoxon:{rest} is not between 0 and 1.")
+    return optuna.pruners.WilcoxonPruner(p_threshold=p)
+
+
 def _asha(rest: str) -> ASHA:
     return ASHA(*(int(part) for part in rest.split(":") if part))
 
@@ -270,4 +285,5 @@ _NAMED: dict[str, tuple[str, Callable[..., Any]]] = {
     "threshold": (_NUMBER, _threshold),
     "patience": (r"\d*", _patience),
     "asha": (r"(\d+(:\d+)?)?", _asha),
+    "wilcoxon": (rf"({_NUMBER})?", _wilcoxon),
 }

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.best import BestModels
 from paceline.builder import Builder
 from paceline.errors import BuildError, ObjectiveError, PacelineError
-from paceline.executor.base import Answer, EpochReport, Job
+from paceline.executor.base import Answer, EpochReport, Job, LateAnswer
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
+from paceline.members import Teams, member_seed
 from paceline.objective import Objective
 from paceline.outlook import Outlook
 from paceline.probe import check_labels
@@ -53,6 +54,7 @@ class Search:
             packs.tell_notes_to(notes)
         self._progress, self._note = progress, notes
         self._roster = Roster(study.trials)
+        self._teams = Teams(arguments.n_members, pruner is not None, packs, fit, self._report)
         self._outlook = Outlook(study, self._roster, objective.name, arguments.n_trials)
         # In a row: builds (and traces) that failed, by the order of asking; and trials that failed
         # in training, by the order of ending.
@@ -95,7 +97,7 @@ class Search:
         if self._packs is not None and self._packs.busy:
             limit = self._arguments.n_trials
             self._packs.all_asked = self._over or (limit or math.inf) <= self._roster.n_counted
-            self._packs.advance(self._report, self._ahead, self._training_failed)
+            self._packs.advance(self._receive, self._ahead, self._job_failed)
         elif self._fit.busy:
             self._advance_fit()
         elif not self._finish_one():
@@ -156,26 +158,22 @@ class Search:
             proposal = self._study.propose(self._build)
         except BuildFailed as failed:
             number = self._study.accept(failed.draft, failed.hp)
-            self._roster.begin(number, 0)
+            self._begin(number, 0)
             self._build_failed(number, failed.cause)
             return True
         if proposal is None:
             self._over = True
             self._note("every configuration of the space has been tried")
             return False
-        draft, hp, (model, epochs, batch_size) = proposal
+        draft, hp, made = proposal
         number = self._study.accept(draft, hp)
-        self._roster.begin(number, epochs)
-        job = Job(
-            number=number,
-            seed=draft.seed,
-            epochs=epochs,
-            batch_size=batch_size,
-            model=model,
-            rebuild=self._rebuilder(hp.hparams, draft.seed),
-        )
-        self._submit(job)
+        self._begin(number, made[1])
+        self._submit(number, draft.seed, hp.hparams, made)
         return True
+
+    def _begin(self, number: int, epochs: int) -> None:
+        self._roster.begin(number, epochs)
+        self._teams.begin(number, epochs)
 
     def _build(self, hp: HyperParameters, draft: Draft) -> tuple[Any, int, int]:
         began = time.perf_counter()
@@ -192,68 +190,141 @@ class Search:
     def _rebuilder(self, hparams: dict[str, Any], seed: int) -> Callable[[], Any]:
         return lambda: self._builder(HyperParameters(values=hparams), seed)
 
-    def _submit(self, job: Job) -> None:
-        if self._packs is None:
-            why = self._arguments.why_fit or "they are no arrays"
-            self._say_once(f"trials run in Keras' own fit, one at a time: {why}")
-            self._submit_to_fit(job, why)
-            return
-        packs = self._packs
-        limit = self._arguments.n_trials
-        if limit is not None:
-            packs.expected = packs.waiting + 1 + max(0, limit - self._roster.n_counted)
-            if self._study.max_open is not None:
-                packs.expected = min(packs.expected, self._study.max_open)
-        else:
-            packs.expected = self._study.max_open or packs.max_slots
+    def _submit(
+        self, number: int, seed: int, hparams: dict[str, Any], made: tuple[Any, int, int]
+    ) -> None:
         try:
-            packs.submit(job)
-        except Unpackable as why:
-            self._say_once(
-                f"trial {job.number} and its like run in Keras' own fit, one at a time: {why}",
-                str(why),
-            )
-            self._submit_to_fit(job, str(why))
+            jobs = self._jobs(number, seed, hparams, made)
+            if self._packs is None:
+                why = self._arguments.why_fit or "they are no arrays"
+                self._say_once(f"trials run in Keras' own fit, one at a time: {why}")
+                self._submit_to_fit(number, jobs, why)
+            else:
+                self._submit_to_packs(self._packs, number, jobs)
         except Exception as error:  # the user's train_step may raise anything while it is traced
-            self._build_failed(job.number, error)
+            self._build_failed(number, error)
             return
         self._builds_failed = 0
 
-    def _submit_to_fit(self, job: Job, why: str) -> None:
-        self._roster.running[job.number].not_packed = why
-        self._fit.submit(job)
+    def _jobs(
+        self, number: int, seed: int, hparams: dict[str, Any], made: tuple[Any, int, int]
+    ) -> list[Job]:
+        """A job for each repeat of a trial, the last one first; folds are parts of a job."""
+        model, epochs, batch_size = made
+        folds, jobs = self._arguments.folds, []
+        began = time.perf_counter()
+        for repeat in range(self._arguments.repeats):
+            rebuild = self._rebuilder(hparams, member_seed(seed, repeat))
+            job = Job(
+                number=number * self._teams.size + repeat * max(1, len(folds)),
+                seed=member_seed(seed, repeat),
+                epochs=epochs,
+                batch_size=batch_size,
+                model=model if repeat == 0 else rebuild(),
+                rebuild=rebuild,
+                folds=folds,
+            )
+            jobs.append(job)
+        self.build_seconds += time.perf_counter() - began
+        return jobs[::-1]
+
+    def _submit_to_packs(self, packs: LocalExecutor, number: int, jobs: list[Job]) -> None:
+        limit, size, most = self._arguments.n_trials, self._teams.size, self._study.max_open
+        if limit is not None:
+            packs.expected = packs.waiting + size * (1 + max(0, limit - self._roster.n_counted))
+            if most is not None:
+                packs.expected = min(packs.expected, size * most)
+        else:
+            packs.expected = size * most if most else packs.max_slots
+        try:
+            for job in jobs:
+                packs.submit(job)
+        except Unpackable as why:
+            self._say_once(
+                f"trial {number} and its like run in Keras' own fit, one at a time: {why}",
+                str(why),
+            )
+            self._teams.withdraw(number)
+            self._submit_to_fit(number, jobs, str(why))
+
+    def _submit_to_fit(self, number: int, jobs: list[Job], why: str) -> None:
+        self._roster.running[number].not_packed = why
+        for job in jobs:
+            self._fit.submit(job)
 
     # -- what comes back ---------------------------------------------------------------------------
 
     def _advance_fit(self) -> None:
-        number = self._fit.next_number
-        self._fit.advance(self._report, lambda: False, self._training_failed)
+        job = self._fit.next_number
+        number = self._teams.trial_of(job)
+        self._fit.advance(self._receive, lambda: False, self._job_failed)
         if number in self._roster.running and not self._stopped:
-            if self._roster.running[number].epoch:  # a callback of the user's stopped it early
-                self._complete(number)
-            else:
+            if not self._teams.trained(job):
                 self._training_failed(number, RuntimeError("fit ended without an epoch"))
+            elif self._teams.is_first(job):  # a callback of the user's stopped it early
+                self._complete(number)
 
-    def _report(self, report: EpochReport) -> Answer:
-        running, logs = self._roster.running[report.number], report.logs
+    def _receive(self, report: EpochReport) -> LateAnswer:
+        """Handles what an executor reports of a job: of a trial, or of a member of one."""
+        if self._teams.size == 1:
+            return self._teams.receive(report)
+        number = self._teams.trial_of(report.number)
+        if number not in self._roster.running:
+            return "stop"
+        value = self._value_of(report.logs)
+        member = self._teams.name_of(report.number, len(self._arguments.folds))
+        error = self._not_finite(report, value, self._study.trial(number).hparams, member)
+        if error is not None:
+            self._training_failed(number, error)
+            return "stop"
+        answer = self._teams.receive(report)
+        if number in self._roster.running and self._timed_out():
+            self._stopped = True
+            return "stop"
+        return answer
+
+    def _job_failed(self, job: int, error: BaseException) -> None:
+        self._training_failed(self._teams.trial_of(job), error)
+
+    def _value_of(self, logs: Mapping[str, float]) -> float | None:
+        """The objective; None in an epoch without validation."""
         value = logs.get(self._objective.name)
         if value is None and not self._arguments.fit.get("validation_freq"):
             raise ObjectiveError(
                 f'objective "{self._objective.name}" is no metric of this model; an epoch has: '
                 f"{', '.join(logs)}."
             )
+        return value
+
+    def _not_finite(
+        self,
+        report: EpochReport,
+        value: float | None,
+        hparams: Mapping[str, Any],
+        member: str = "",
+    ) -> FloatingPointError | None:
+        for name, number in (("loss", report.logs.get("loss")), (self._objective.name, value)):
+            if number is not None and not math.isfinite(number):
+                text = f"{name}{member} is {number} in epoch {report.epoch}, with {hparams}"
+                return FloatingPointError(text)
+        return None
+
+    def _report(self, report: EpochReport) -> Answer:
+        running, logs = self._roster.running[report.number], report.logs
+        value = self._value_of(logs)
         self._roster.trial_epochs += 1
         running.seconds += report.seconds
         running.epoch = report.epoch
         running.plan, running.program = report.plan, report.program
         trial = self._study.trial(report.number)
         before = trial.value
-        self._study.report(report.number, report.epoch, logs, value)
-        for name, number in (("loss", logs.get("loss")), (self._objective.name, value)):
-            if number is not None and not math.isfinite(number):
-                text = f"{name} is {number} in epoch {report.epoch}, with {trial.hparams}"
-                self._training_failed(report.number, FloatingPointError(text))
-                return "stop"
+        objective = self._objective.name
+        members = [member.get(objective, math.nan) for member in report.members]
+        self._study.report(report.number, report.epoch, logs, value, members)
+        error = self._not_finite(report, value, trial.hparams)
+        if error is not None:
+            self._training_failed(report.number, error)
+            return "stop"
         if value is not None and self._objective.better(value, before):
             self._best.offer(report.number, report.epoch, value, report.weights)
         self._show("training")
@@ -306,16 +377,13 @@ class Search:
     def _resume(self, numbers: list[int]) -> None:
         """Paused trials go on."""
         for number in numbers:
-            assert self._packs is not None
             self._roster.unpause(number)
             self._study.unpause(number)
-            self._packs.resume(number)
+            self._teams.resume(number)
 
     def _give_up(self, numbers: list[int]) -> None:
         """Ends paused trials."""
         for number in numbers:
-            if self._packs is not None:
-                self._packs.drop(number)
             self._roster.unpause(number)
             self._prune(number)
 
@@ -352,6 +420,7 @@ class Search:
 
     def _finish(self, number: int, state: TrialState, **attrs: Any) -> None:
         running = self._roster.end(number, state)
+        self._teams.end(number)
         self._finish_in_study(number, state, running, attrs)
         if self._pruner is not None:
             self._pruner.ended(self._study.trial(number))

@@ -14,6 +14,7 @@ import numpy as np
 
 from paceline.data import ArrayData, NotArrays, prepare, split
 from paceline.errors import DataError, UsageError
+from paceline.folds import Fold, make_folds
 from paceline.search_space import HyperParameters
 
 #: Arguments of ``model.fit`` that packs do not know, and what they are where they change nothing.
@@ -42,6 +43,9 @@ class Arguments:
         wanted: Trials the study shall have, ``"+N"`` for N more, None when time bounds the search.
         n_trials: The study's total, once it is known; None when only a timeout bounds the search.
         timeout: Seconds, or None.
+        repeats: Seeds that each trial's hparams are trained from.
+        folds: Parts of the data that each trial trains and validates on; none without folds.
+        folds_text: What to tell the user of them.
         fit: What ``model.fit`` gets, beside batch size, epochs and callbacks of ours.
         batched: Whether ``fit`` is told the batch size; a data set has its own.
         why_fit: Why no trial of this search can be packed; None when they can.
@@ -61,6 +65,21 @@ class Arguments:
     fit: dict[str, Any]
     batched: bool
     why_fit: str | None
+    repeats: int = 1
+    folds: tuple[Fold, ...] = ()
+    folds_text: str | None = None
+
+    @property
+    def n_members(self) -> int:
+        """How many times a trial's hparams are trained."""
+        return self.repeats * max(1, len(self.folds))
+
+    @property
+    def fold(self) -> tuple[int, int] | None:
+        """Examples that each fold trains and validates on; None without folds."""
+        if not self.folds:
+            return None
+        return len(self.folds[0].train), len(self.folds[0].validation)
 
     def epochs_for(self, hp: HyperParameters) -> int:
         """Epochs of one trial."""
@@ -72,11 +91,12 @@ class Arguments:
         Raises:
             UsageError: No positive whole number, or more than there are examples.
         """
+        n = None if self.data is None else self.fold[0] if self.fold else self.data.n
         if self.batch_size is None:
-            return _BATCH_SIZE if self.data is None else min(_BATCH_SIZE, self.data.n)
+            return _BATCH_SIZE if n is None else min(_BATCH_SIZE, n)
         size = whole_number(self._value("batch_size", hp), "batch_size")
-        if self.data is not None:
-            _check_batch_size(size, self.data)
+        if n is not None:
+            _check_batch_size(size, n, bool(self.folds))
         return size
 
     def settle(self, n_done: int) -> int | None:
@@ -92,6 +112,8 @@ class Arguments:
             "batch_size": None if callable(self.batch_size) else self.batch_size,
             "n_trials": self.n_trials,
             "shuffle": self.shuffle,
+            **({"repeats": self.repeats} if self.repeats > 1 else {}),
+            **({"folds": len(self.folds)} if self.folds else {}),
         }
 
     def _value(self, name: str, hp: HyperParameters) -> Any:
@@ -117,11 +139,14 @@ def read_arguments(
     others: Mapping[str, Any],
     executor: str,
     needs_end: bool,
+    repeats: Any = 1,
+    folds: Any = None,
+    seed: int = 0,
 ) -> Arguments:
     """Checks a call of ``search``, whose parameters these are.
 
-    Beside them, ``others`` are further arguments of ``model.fit``, ``executor`` is the tuner's, and
-    ``needs_end`` says that the sampler never ends by itself.
+    Beside them, ``others`` are further arguments of ``model.fit``, ``executor`` and ``seed`` are
+    the tuner's, and ``needs_end`` says that the sampler never ends by itself.
 
     Raises:
         UsageError: An argument that cannot work.
@@ -132,8 +157,13 @@ def read_arguments(
     why_fit = _why_fit(others, shuffle, executor)
     if x is None:
         raise UsageError("search: there is no x; pass the training data as to model.fit.")
+    repeats = whole_number(repeats, "repeats")
+    if folds is not None:
+        folds = _check_folds(folds, validation_data, validation_split)
     checked: dict[str, Any] = {"allow_nan": allow_nan}
     data = validation = sample = None
+    parts: tuple[Fold, ...] = ()
+    parts_text = None
     also = {"shuffle": shuffle, "validation_batch_size": validation_batch_size}
     try:
         data = prepare(x, y, sample_weight, **checked)
@@ -141,12 +171,21 @@ def read_arguments(
             validation = prepare(*_unpack(validation_data), **checked, what="validation data")
         elif validation_split:
             data, validation = split(data, validation_split)
+        elif folds is not None:
+            y_all = data.inputs[1] if len(data.inputs) > 1 else None
+            parts, parts_text = make_folds(y_all, data.n, folds, seed)
+            validation = data
         if class_weight is not None:  # after the split: Keras does not weigh validation data
             data = prepare(*data.inputs, class_weight=class_weight, **checked)
         if isinstance(batch_size, int):
-            _check_batch_size(batch_size, data)
+            _check_batch_size(batch_size, len(parts[0].train) if parts else data.n, bool(parts))
         fit = _as_fit_takes_it(data, validation)
     except NotArrays as reason:
+        if folds is not None:
+            raise UsageError(
+                f"folds: {reason}, and folds are parts of arrays; pass arrays, or validation_data "
+                "without folds."
+            ) from None
         if executor == "local":
             raise UsageError(
                 f"executor: 'local' cannot run this: {reason}, and packs need arrays; use 'auto'."
@@ -168,7 +207,7 @@ def read_arguments(
         data=data,
         validation=validation,
         sample=sample,
-        validated=validation_data is not None or bool(validation_split),
+        validated=validation_data is not None or bool(validation_split) or bool(parts),
         epochs=epochs,
         batch_size=batch_size,
         validation_batch_size=validation_batch_size,
@@ -179,6 +218,9 @@ def read_arguments(
         fit={name: value for name, value in {**fit, **others, **also}.items() if value is not None},
         batched=_is_array_like(x),
         why_fit=why_fit,
+        repeats=repeats,
+        folds=parts,
+        folds_text=parts_text,
     )
 
 
@@ -269,9 +311,23 @@ def _why_fit(others: Mapping[str, Any], shuffle: Any, executor: str) -> str | No
     return why
 
 
-def _check_batch_size(size: int, data: ArrayData) -> None:
-    if size > data.n:
-        raise UsageError(f"batch_size: {size} is above the {data.n} training examples.")
+def _check_batch_size(size: int, n: int, folded: bool = False) -> None:
+    if size > n:
+        of = " of a fold" if folded else ""
+        raise UsageError(f"batch_size: {size} is above the {n} training examples{of}.")
+
+
+def _check_folds(folds: Any, validation_data: Any, validation_split: Any) -> int:
+    for name, given in (
+        ("validation_data", validation_data is not None),
+        ("validation_split", bool(validation_split)),
+    ):
+        if given:
+            raise UsageError(
+                f"folds: {name} was given too, and each fold is validated on its own part of x and "
+                "y; give one of them."
+            )
+    return whole_number(folds, "folds", least=2)
 
 
 def _unpack(validation: Any) -> tuple[Any, Any, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -311,7 +311,12 @@ class Study:
     # What became of it
 
     def report(
-        self, number: int, epoch: int, logs: Mapping[str, float], value: float | None
+        self,
+        number: int,
+        epoch: int,
+        logs: Mapping[str, float],
+        value: float | None,
+        members: Sequence[float] = (),
     ) -> None:
         """Note an epoch of a running trial.
 
@@ -320,12 +325,15 @@ class Study:
             epoch: Counted from 1; one reported again, after a restart, replaces what was.
             logs: Metric name -> value.
             value: The objective; None when there is none this time.
+            members: The objective of each member, where ``value`` is their mean.
 
         Raises:
             StorageError: An earlier record could not be written.
         """
         trial = self._running(number)
         trial.epochs = epoch
+        if members:
+            trial.members[epoch - 1 :] = [[float(member) for member in members]]
         for name in dict.fromkeys([*trial.history, *logs]):
             column = trial.history.setdefault(name, [])
             del column[epoch - 1 :]

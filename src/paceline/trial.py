@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -25,6 +26,8 @@ class Trial:
         history: Metric name -> one float per epoch, names as Keras has them.
         error: Why it failed; None otherwise.
         best_epoch: The epoch of ``value``, from 1; None until an epoch was reported.
+        members: With repeats or folds, the objective of each of the trial's members, one list per
+            epoch; ``value`` and ``history`` are means over them. Empty otherwise.
     """
 
     number: int
@@ -39,3 +42,15 @@ class Trial:
     history: dict[str, list[float]] = field(default_factory=dict)
     error: str | None = None
     best_epoch: int | None = None
+    members: list[list[float]] = field(default_factory=list)
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation of the objective over the members, at the trial's best epoch.
+
+        That of these members (divided by their number), as NumPy's ``std`` and scikit-learn's
+        cross-validation have it; None without repeats or folds.
+        """
+        if self.best_epoch is None or len(self.members) < self.best_epoch:
+            return None
+        return statistics.pstdev(self.members[self.best_epoch - 1])

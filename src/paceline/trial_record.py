@@ -68,6 +68,8 @@ def ended(trial: Trial, other: Mapping[str, Any]) -> tuple[float | None, dict[st
         name: getattr(trial, name) for name in _ATTRIBUTES if name not in ("seed", *other)
     }
     attrs |= {"history": trial.history, **other}
+    if trial.members:
+        attrs |= {"members": trial.members, "spread": trial.spread}
     value = trial.value
     if trial.state == "failed":  # to Optuna, a failed trial has no value
         attrs["value"], value = value, None
@@ -94,6 +96,7 @@ def read(stored: FrozenTrial) -> Trial | None:
             name: [float(value) for value in column]
             for name, column in attrs.get("history", {}).items()
         },
+        members=[[float(value) for value in epoch] for epoch in attrs.get("members", [])],
     )
     for name in _ATTRIBUTES:
         if name in attrs:

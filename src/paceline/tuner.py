@@ -17,6 +17,7 @@ from paceline.corners import study_ends
 from paceline.errors import StudyError, UsageError
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
+from paceline.folds import Fold
 from paceline.mesh import check_mesh
 from paceline.objective import Objective, resolve_objective
 from paceline.precision import check_precision, policy_of
@@ -36,6 +37,7 @@ from paceline.study_lock import study_lock
 from paceline.trial import Trial
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 EXECUTORS = ("auto", "local", "fit")
@@ -55,8 +57,8 @@ class Tuner:
             or an Optuna storage object.
         sampler: "tpe", "random", "qmc", "grid", "gp", or an Optuna sampler.
         pruner: None; "median", "percentile[:P]", "hyperband", "threshold:VALUE",
-            "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]", a ``paceline.ASHA``, or an
-            object of ``optuna.pruners``.
+            "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]", with repeats or folds
+            "wilcoxon[:P]", a ``paceline.ASHA``, or an object of ``optuna.pruners``.
         seed: Decides every trial's hyperparameters, weights and order of examples.
         executor: "auto": packs, and Keras' ``fit`` for what cannot be packed; "local": an error
             where no trial could be packed; "fit": Keras' ``fit`` for all.
@@ -133,6 +135,7 @@ class Tuner:
         self._objective: Objective | None = None
         self._enqueued: list[dict[str, Any]] = []
         self._summary: dict[str, Any] = {}
+        self._folds: tuple[Fold, ...] = ()
 
     # -- searching ---------------------------------------------------------------------------------
 
@@ -147,6 +150,8 @@ class Tuner:
         batch_size: int | Callable[[Any], int] | None = None,
         n_trials: int | str | None = None,
         timeout: float | None = None,
+        repeats: int = 1,
+        folds: int | None = None,
         shuffle: bool = True,
         class_weight: Mapping[int, float] | None = None,
         sample_weight: Any = None,
@@ -169,6 +174,11 @@ class Tuner:
             batch_size: Examples per step; 32 by default, as in Keras.
             n_trials: The study's total, failed trials included, or ``"+N"`` for N more.
             timeout: Stop after this many seconds; trials under way are tried again next time.
+            repeats: Train each trial's hparams from this many seeds. Its value and history are then
+                means over them, its ``spread`` the standard deviation of the value.
+            folds: Train each trial's hparams on this many folds of x and y, each validated on what
+                the others leave (k-fold cross-validation), instead of validation data; value,
+                history and spread as for ``repeats``. Classes have their share in every fold.
             shuffle: A new order each epoch, decided by the trial's seed.
             class_weight: As in Keras.
             sample_weight: As in Keras.
@@ -200,7 +210,11 @@ class Tuner:
             others=fit_arguments,
             executor=self._executor,
             needs_end=self._sampler != "grid",
+            repeats=repeats,
+            folds=folds,
+            seed=self._seed,
         )
+        self._folds = arguments.folds
         use_persistent_cache()
         with (
             self._view(verbose),
@@ -235,11 +249,15 @@ class Tuner:
                 f"study {study.name!r} already has its {limit} trials; n_trials='+N' (--trials +N) "
                 "adds N"
             )
+        if arguments.folds_text is not None:
+            self._notes(arguments.folds_text)
         pruner = make_pruner(
             self._pruner,
             direction=objective.direction,
             epochs=None if callable(arguments.epochs) else int(arguments.epochs),
             n_trials=limit,
+            n_members=arguments.n_members,
+            note=self._notes,
             past=[
                 (trial, trial.history.get(objective.name, []))
                 for trial in study.trials
@@ -258,6 +276,7 @@ class Tuner:
                     slots=self._slots,
                     plan=self._plan,
                     mesh=self._mesh,
+                    fold=arguments.fold,
                 )
                 stack.callback(packs.close)
                 if limit is None or limit > n_done:
@@ -317,12 +336,20 @@ class Tuner:
                 f"the data are not those that study {self.name!r} was begun with: its earlier "
                 "values do not compare with the new ones; another study name begins afresh"
             )
-        epochs = arguments.to_meta()["epochs"]
-        if before.get("search", {}).get("epochs") != epochs and epochs is not None:
+        now, then = arguments.to_meta(), before.get("search", {})
+        epochs = now["epochs"]
+        if then.get("epochs") != epochs and epochs is not None:
             self._notes(
                 f"trials have {epochs} epochs from now on; those of study {self.name!r} so far had "
-                f"{before.get('search', {}).get('epochs') or 'epochs by hp'}"
+                f"{then.get('epochs') or 'epochs by hp'}"
             )
+        for name in ("repeats", "folds"):
+            if then.get(name) != now.get(name):
+                self._notes(
+                    f"trials have {now.get(name, 'no')} {name} from now on; those of study "
+                    f"{self.name!r} so far had {then.get(name, 'no')} {name}: their values do not "
+                    "quite compare"
+                )
 
     def _open(self, found: Probe) -> Study:
         """Settles the objective and opens the study; writes nothing."""
@@ -376,6 +403,11 @@ class Tuner:
     def best_model(self) -> Any:
         """The best trial's model, compiled, with the weights of its best epoch.
 
+        With repeats or folds that is the model of the trial's first member: trained from the
+        trial's own seed, with folds on all but the first of ``folds``. ``evaluate`` gives that
+        member's value, the first of ``best_trial.members[best_trial.best_epoch - 1]``, and not the
+        mean.
+
         Raises:
             StudyError: There is no such trial, or its saved weights are gone.
         """
@@ -407,8 +439,9 @@ class Tuner:
         """All trials, a row each.
 
         Returns:
-            Columns number, state, value, epochs, seconds, seed, program, plan, then one for each
-            hyperparameter: ``hp.NAME`` where it is called like one of those.
+            Columns number, state, value, epochs, seconds, seed, program, plan, where there are
+            repeats or folds also spread, then one for each hyperparameter: ``hp.NAME`` where it is
+            called like one of those.
         """
         return results_frame(self._require_study().trials)
 
@@ -420,8 +453,13 @@ class Tuner:
         """
         return self._require_study().trial(number)
 
+    @property
+    def folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The folds of the last search: numbers of examples to train on, and to validate on."""
+        return [(fold.train.copy(), fold.validation.copy()) for fold in self._folds]
+
     def history(self, number: int) -> dict[str, list[float]]:
-        """Metric name -> one value per epoch, names as Keras has them."""
+        """Metric name -> one value per epoch, names as Keras has them; with members the mean."""
         return dict(self.trial(number).history)
 
     def enqueue(self, hparams: Mapping[str, Any]) -> None:

@@ -57,6 +57,14 @@ def test_a_study_goes_on_as_it_began(paceline, tuner, model):
     assert "has changed" not in done.err
 
 
+def test_repeats_and_folds_are_as_before(paceline, tuner, model):
+    store("s", origin_of(model), repeats=2, folds=4)
+    assert paceline("resume", "s").code == 0
+    (made,) = tuner.made
+    assert (made.call["repeats"], made.call["folds"]) == (2, 4)
+    assert "validation_data" not in made.call
+
+
 def test_trials_epochs_and_time_can_be_changed(paceline, tuner, model):
     store("s", origin_of(model), storage="journal:j.log")
     words = "resume s --trials +4 --epochs 9 --timeout 1m --storage journal:j.log --json"

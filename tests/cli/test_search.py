@@ -172,6 +172,32 @@ def test_data_that_steer_by_a_test_part_are_noted_even_when_quiet(paceline, tune
     assert "paceline: d.npz has no validation part: its test part steers the search" in done.err
 
 
+def test_repeats_reach_the_tuner(paceline, tuner, model):
+    assert paceline("search", "model.py", "--repeats", "3", "--pruner", "wilcoxon:0.2").code == 0
+    (made,) = tuner.made
+    assert made.call["repeats"] == 3
+    assert "folds" not in made.call
+    assert made.call["validation_data"] == ([3], [1])
+    assert made.arguments["pruner"] == "wilcoxon:0.2"
+
+
+def test_folds_are_made_of_the_training_data_and_this_is_said(paceline, tuner, model):
+    np.savez("d.npz", x_train=[[1.0]], y_train=[1], x_test=[[2.0]], y_test=[0])
+    done = paceline("search", "model.py", "--data", "d.npz", "--folds", "5")
+    assert done.code == 0
+    (made,) = tuner.made
+    assert made.call["folds"] == 5
+    assert "validation_data" not in made.call and "repeats" not in made.call
+    assert "folds are made of the training data; the validation data is not used" in done.err
+    assert "steers the search" not in done.err
+
+
+def test_a_mean_is_printed_with_its_spread(paceline, tuner, model):
+    tuner.result["best"] |= {"spread": 0.0123}
+    out = paceline("search", "model.py", "--folds", "5").out
+    assert "Best: val_accuracy mean 0.9750 (spread 0.0123), trial 17, 10 epochs" in out
+
+
 def test_digits_are_built_in(paceline, tuner, model):
     assert paceline("search", "model.py", "--data", "digits").code == 0
     assert tuner.made[0].call["x"].shape == (1437, 64)
@@ -195,6 +221,8 @@ WRONG = [
     ("model.py --epochs 0", "--epochs 0"),
     ("model.py --batch-size -1", "--batch-size -1"),
     ("model.py --slots many", "--slots 'many'"),
+    ("model.py --repeats 0", "--repeats 0"),
+    ("model.py --folds 1", "--folds 1"),
     ("model.py --timeout soon", "--timeout 'soon'"),
     ("model.py --deadline never", "--deadline 'never'"),
     ("model.py --pruner medain", "pruner: 'medain' is not known"),

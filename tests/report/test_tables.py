@@ -42,6 +42,22 @@ def test_csv_has_the_columns_of_results_and_exact_numbers():
     assert rows[2]["hp.epochs"] == "7"
 
 
+def test_the_spread_is_shown_where_there_is_one():
+    folded = Trial(3, "complete", 0.8, {"spread": 7}, 2, best_epoch=2, members=[[0, 1], [0.7, 0.9]])
+    trials = [TRIALS[0], folded]
+    assert "spread" not in tables.trial_record(TRIALS[0])
+    assert tables.trial_record(folded)["spread"] == pytest.approx(0.1)
+    assert tables.best_record(folded)["spread"] == pytest.approx(0.1)
+    rows = list(csv.DictReader(io.StringIO(tables.to_csv(trials))))
+    assert list(rows[0]) == [*tables.FIXED_COLUMNS, "spread", "lr", "units", "hp.spread"]
+    assert rows[0]["spread"] == "" and float(rows[1]["spread"]) == pytest.approx(0.1)
+    assert rows[1]["hp.spread"] == "7"
+    head, _, first, second = tables.trials_table(trials, best=None).splitlines()
+    assert head.split()[2:4] == ["value", "spread"]
+    assert first.split()[2:4] == ["0.9100", "-"]
+    assert second.split()[2:4] == ["0.8000", "0.1000"]
+
+
 def test_csv_quotes_what_needs_it():
     trial = Trial(0, hparams={'a,"b"': "x\ny"})
     rows = list(csv.DictReader(io.StringIO(tables.to_csv([trial]))))

@@ -58,6 +58,8 @@ def search(
     objective: str | None,
     sampler: str,
     pruner: str,
+    repeats: int,
+    folds: int | None,
     seed: int,
     timeout: str | None,
     deadline: str | None,
@@ -97,6 +99,7 @@ def search(
                 "epochs": arguments.positive("--epochs", epochs),
                 "batch_size": arguments.positive("--batch-size", batch_size),
                 "n_trials": arguments.trial_count(trials),
+                **_members(repeats, folds),
             },
             timeout=None if timeout is None else arguments.timeout_seconds(timeout),
             deadline=None if deadline is None else arguments.deadline(deadline, _now()),
@@ -104,6 +107,18 @@ def search(
             quiet=quiet,
         )
     )
+
+
+def _members(repeats: int, folds: int | None) -> dict[str, int]:
+    """What gives a trial several members, as arguments of ``Tuner.search``; nothing by default."""
+    found = {}
+    if arguments.positive("--repeats", repeats) != 1:
+        found["repeats"] = repeats
+    if folds is not None:
+        if folds < 2:
+            raise UsageError(f"--folds {folds}: give a whole number of at least 2")
+        found["folds"] = folds
+    return found
 
 
 def resume(
@@ -212,7 +227,11 @@ def _prepare(job: Job, view: LiveView) -> tuple[Any, dict[str, Any]]:
     _find_devices(view)
     view.status("loading the data")
     data = _load_data(job.data, user)
-    if data.note is not None:
+    validation: dict[str, Any] = {"validation_data": (data.x_val, data.y_val)}
+    if job.search.get("folds"):
+        view.note("folds are made of the training data; the validation data is not used")
+        validation = {}
+    elif data.note is not None:
         view.note(data.note)
     view.status("loading Keras")
     from paceline.tuner import Tuner
@@ -235,7 +254,7 @@ def _prepare(job: Job, view: LiveView) -> tuple[Any, dict[str, Any]]:
     return tuner, {
         "x": data.x,
         "y": data.y,
-        "validation_data": (data.x_val, data.y_val),
+        **validation,
         **job.search,
         # Late, so that the time for loading counts towards a deadline.
         "timeout": arguments.seconds_to_run(job.timeout, job.deadline, _now()),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
+
+from paceline.folds import Fold
 
 #: Trainable and non-trainable variables, in Keras' order.
 Weights = tuple[list[np.ndarray], list[np.ndarray]]
@@ -14,15 +16,17 @@ Weights = tuple[list[np.ndarray], list[np.ndarray]]
 
 @dataclass
 class Job:
-    """A trial to train.
+    """A trial to train, or a member of one (``members.py``).
 
     Attributes:
-        number: The trial's number.
+        number: The trial's number, or the member's.
         seed: Weights, dropout and order of examples follow from it.
         epochs: Epochs to train.
         batch_size: Examples per step.
         model: The compiled model, just built; dropped once its state is taken.
         rebuild: Builds the same model again, from the seed on.
+        folds: Parts of the data to train and validate on, one after another: each is a member, and
+            their numbers begin at ``number``. Empty: all of the data.
     """
 
     number: int
@@ -31,20 +35,23 @@ class Job:
     batch_size: int
     model: Any
     rebuild: Callable[[], Any]
+    folds: Sequence[Fold] = ()
 
 
 @dataclass(frozen=True)
 class EpochReport:
-    """One epoch of one trial.
+    """One epoch of one trial, or of a member of one.
 
     Attributes:
-        number: The trial's number.
+        number: The trial's number, or the member's.
         epoch: From 1.
         logs: Metric name -> value, names as Keras has them.
         seconds: The trial's share of the time its pack took.
         program: Short fingerprint of the compiled program, None in ``fit``.
         plan: stacked, sequential or fit.
-        weights: Fetches the weights as they are now; only while the report is being handled.
+        weights: Fetches the weights as they are now; only until the reports of this round have been
+            answered.
+        members: The logs of each member, where ``logs`` are their means; executors give none.
     """
 
     number: int
@@ -54,14 +61,22 @@ class EpochReport:
     program: str | None
     plan: str
     weights: Callable[[], Weights]
+    members: Sequence[Mapping[str, float]] = ()
 
 
 #: What becomes of a trial after an epoch: it goes on, is taken out, or waits to be resumed.
 Answer = Literal["go", "stop", "pause"]
+#: An answer, or a way to ask for it when all reports of this round are in.
+LateAnswer = Answer | Callable[[], Answer]
 #: Handles a report.
-Report = Callable[[EpochReport], Answer]
+Report = Callable[[EpochReport], LateAnswer]
 #: Told of a trial that failed while it trained, and why.
 Failed = Callable[[int, BaseException], None]
+
+
+def settled(answer: LateAnswer) -> Answer:
+    """The answer, now that all reports of a round are in."""
+    return answer() if callable(answer) else answer
 
 
 class Executor(Protocol):

@@ -6,13 +6,17 @@ import copy
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+import jax
 import keras
 import numpy as np
 
 from paceline.errors import ObjectiveError
-from paceline.executor.base import EpochReport, Failed, Job, Report, Weights
+from paceline.executor.base import EpochReport, Failed, Job, Report, Weights, settled
+
+_DATA = ("x", "y", "sample_weight")
 
 
 class FitExecutor:
@@ -20,7 +24,8 @@ class FitExecutor:
 
     Args:
         arguments: What ``fit`` gets besides batch size and epochs. Every trial has copies of its
-            own of the callbacks, which keep state.
+            own of the callbacks, which keep state. Where jobs have folds, ``validation_data`` is
+            all that folds take their examples from.
         batched: Whether ``fit`` is told the batch size; a data set has its own.
     """
 
@@ -35,7 +40,12 @@ class FitExecutor:
     def submit(self, job: Job) -> None:
         """Queues a trial; its model is built again in its turn, so that seeds are as alone."""
         job.model = None
-        self._queue.append(job)
+        folds = [replace(job, number=job.number + i, folds=(f,)) for i, f in enumerate(job.folds)]
+        self._queue.extend(reversed(folds or [job]))  # the first member last: see members.py
+
+    def drop(self, number: int) -> None:
+        """Forgets a trial whose turn has not come; none of that number is no error."""
+        self._queue = deque(job for job in self._queue if job.number != number)
 
     @property
     def busy(self) -> bool:
@@ -63,7 +73,7 @@ class FitExecutor:
         began = time.perf_counter()
         try:
             model = job.rebuild()
-            arguments = dict(self._arguments)
+            arguments = self._arguments | self._fold(job)
             if self._batched:
                 arguments["batch_size"] = job.batch_size
             # Ours is last: it reports what the user's have made of the logs and of the weights.
@@ -75,6 +85,18 @@ class FitExecutor:
             failed(job.number, error)
         finally:
             self.seconds += time.perf_counter() - began
+
+    def _fold(self, job: Job) -> dict[str, Any]:
+        """The arguments that are others for a fold."""
+        if not job.folds:
+            return {}
+        (fold,) = job.folds
+
+        def part(name: str, numbers: np.ndarray) -> Any:
+            return jax.tree.map(lambda array: array[numbers], self._arguments[name])
+
+        found = {name: part(name, fold.train) for name in _DATA if name in self._arguments}
+        return {**found, "validation_data": part("validation_data", fold.validation)}
 
 
 class _Reporter(keras.callbacks.Callback):
@@ -99,7 +121,7 @@ class _Reporter(keras.callbacks.Callback):
             )
         )
         self._last = time.perf_counter()
-        if answer != "go" and self.model is not None:
+        if settled(answer) != "go" and self.model is not None:
             self.model.stop_training = True
 
     def _weights(self) -> Weights:

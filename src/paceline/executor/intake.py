@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline.data import ArrayData
@@ -102,12 +102,17 @@ class Intake:
         data: Training data.
         validation: Validation data, or None.
         validation_batch_size: None: as the trial's batch size, like Keras.
+        fold: Examples that a job's folds train and validate on; None without folds.
     """
 
     def __init__(
-        self, data: ArrayData, validation: ArrayData | None, validation_batch_size: int | None
+        self,
+        data: ArrayData,
+        validation: ArrayData | None,
+        validation_batch_size: int | None,
+        fold: tuple[int, int] | None = None,
     ) -> None:
-        self._data, self._validation = data, validation
+        self._data, self._validation, self._fold = data, validation, fold
         self._validation_batch_size = validation_batch_size
         self._by_key: dict[tuple[Any, ...], Group] = {}
         self._library = Library()
@@ -205,10 +210,10 @@ class Intake:
     def _file(self, structure: tuple[str, int]) -> str:
         name, batch_size = structure
         work = self._workload(batch_size)
-        shapes = [work.train.batch_shapes(work.batch_size), work.train.n % work.batch_size]
+        shapes = [work.train.batch_shapes(work.batch_size), work.n_train % work.batch_size]
         if work.validation is not None:
             size = work.validation_batch_size
-            shapes += [work.validation.batch_shapes(size), work.validation.n % size]
+            shapes += [work.validation.batch_shapes(size), work.n_validation % size]
         return key_of(name, *shapes)
 
     def _steps(
@@ -245,11 +250,11 @@ class Intake:
         return key, state, [s.canonical.constants for s in (train, test) if s is not None]
 
     def _workload(self, batch_size: int) -> Workload:
-        validation = self._validation
         size = self._validation_batch_size or batch_size
-        return Workload(
-            self._data, validation, batch_size, min(size, validation.n) if validation else size
-        )
+        work = Workload(self._data, self._validation, batch_size, size, self._fold)
+        if self._validation is None:
+            return work
+        return replace(work, validation_batch_size=min(size, work.n_validation))
 
 
 def _new_group(
@@ -272,11 +277,11 @@ def _new_group(
 def _tails(model: Any, state: State, work: Workload) -> tuple[Step | None, Step | None]:
     """The train and test step on the last, smaller batch, where there is one."""
     train = test = None
-    rest = work.train.n % work.batch_size
+    rest = work.n_train % work.batch_size
     if rest:
         train = trace.trace_train(model, state, work.train.batch_shapes(rest))
     if work.validation is not None:
-        rest = work.validation.n % work.validation_batch_size
+        rest = work.n_validation % work.validation_batch_size
         if rest:
             test = trace.trace_test(model, state, work.validation.batch_shapes(rest))
     return train, test
@@ -291,4 +296,8 @@ def _queue(
 ) -> None:
     group.note(train, test)
     group.n_trials += 1
-    group.queue.append(Rider(job.number, job.seed, job.epochs, state, train, test))
+    riders = [
+        Rider(job.number + i, job.seed, job.epochs, state, train, test, fold=fold)
+        for i, fold in enumerate(job.folds or (None,))
+    ]
+    group.queue.extend(reversed(riders))  # the first member last: see members.py

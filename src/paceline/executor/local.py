@@ -16,14 +16,22 @@ from typing import Any
 from paceline.collector import Dropped
 from paceline.data import ArrayData
 from paceline.errors import UsageError
-from paceline.executor.base import EpochReport, Failed, Job, Report
+from paceline.executor.base import (
+    Answer,
+    EpochReport,
+    Failed,
+    Job,
+    LateAnswer,
+    Report,
+    settled,
+)
 from paceline.executor.choice import Candidate
 from paceline.executor.intake import Group, Intake
 from paceline.executor.memory import free_bytes, is_out_of_memory, slot_bytes
 from paceline.executor.parking import Parking
 from paceline.executor.planner import Planner, layout_of
 from paceline.mesh import Layout
-from paceline.pack import EpochTimes, Pack
+from paceline.pack import EpochTimes, Pack, Rider
 from paceline.plan import Program
 
 #: After this many trials of one program, with no other in sight, it is compiled in the background.
@@ -55,6 +63,7 @@ class LocalExecutor:
         slots: Trials that train at once, or "auto": 8 per core on a CPU, 32 on an accelerator.
         plan: "stacked", "sequential" or "auto".
         mesh: Devices asked for, from ``check_mesh``; None: all accelerators, or one CPU.
+        fold: Examples that jobs' folds train and validate on; None where jobs have no folds.
 
     Raises:
         UsageError: There are not as many devices.
@@ -70,11 +79,12 @@ class LocalExecutor:
         slots: int | str = "auto",
         plan: str = "auto",
         mesh: tuple[int, int | None] | None = None,
+        fold: tuple[int, int] | None = None,
     ) -> None:
-        self._data, self._validation = data, validation
+        self._data, self._validation, self._fold = data, validation, fold
         self._shuffle = shuffle
         self._planner = Planner(slots, plan, mesh)
-        self._intake = Intake(data, validation, validation_batch_size)
+        self._intake = Intake(data, validation, validation_batch_size, fold)
         self._on_device: dict[Layout | None, tuple[Any, Any]] = {}
         self._pool = ThreadPoolExecutor(self._planner.lanes, thread_name_prefix="paceline-lane")
         self._parking = Parking()
@@ -130,9 +140,12 @@ class LocalExecutor:
         self._parked_in.pop(number).queue.appendleft(self._parking.take(number))
 
     def drop(self, number: int) -> None:
-        """Forgets a paused trial."""
+        """Forgets a trial that is paused or has not begun; none of that number is no error."""
         self._parked_in.pop(number, None)
         self._parking.drop(number)
+        for group in self._intake.groups:
+            for rider in [rider for rider in group.queue if rider.number == number]:
+                group.queue.remove(rider)
 
     @property
     def max_slots(self) -> int:
@@ -195,12 +208,15 @@ class LocalExecutor:
         full = len(packs) == self._planner.lanes and not any(pack.free for _, pack in packs)
         n_full = sum(len(pack.riders) for _, pack in packs) if full else 0
         tight: list[Group] = []
+        told: list[tuple[Group, Pack, Rider, LateAnswer]] = []
         for (group, pack), epoch in zip(packs, epochs, strict=True):
             error = epoch.exception()
             if error is None:
-                self._tell(group, pack, epoch.result(), report)
+                told += self._tell(group, pack, epoch.result(), report)
             elif self._recover(group, pack, error, failed):
                 tight.append(group)
+        for group, pack, rider, answer in told:
+            self._heed(group, pack, rider, settled(answer))
         for group in {id(group): group for group in tight}.values():
             self._halve(group)
         if len(ready) == 1 and not tight:
@@ -244,13 +260,11 @@ class LocalExecutor:
             return True
         program, free = _program(group), free_bytes()
         layout = layout_of(program)
-        rows = (
-            layout.trial if layout else 1
-        )  # each device has its share of the slots, and all of the data
+        rows = layout.trial if layout else 1  # each has a share of the slots, and all of the data
         executables = [executable for role in program.roles() for executable in role]
         data = self._data.nbytes
         each = slot_bytes(executables, program.n_slots // rows, data)
-        held = self._validation.nbytes if self._validation else 0
+        held = self._validation.nbytes_beside(self._data) if self._validation else 0
         room = (free - data - held) / (self._planner.lanes * each) if each else float("inf")
         if room * rows >= program.n_slots:
             return True
@@ -330,9 +344,13 @@ class LocalExecutor:
             pack.admit(group.queue.popleft())
         return [pack for pack in group.packs if pack.live]
 
-    def _tell(self, group: Group, pack: Pack, epoch: Epoch, report: Report) -> None:
+    def _tell(
+        self, group: Group, pack: Pack, epoch: Epoch, report: Report
+    ) -> list[tuple[Group, Pack, Rider, LateAnswer]]:
+        """Reports an epoch of a pack; returns its trials with what was answered."""
         results, times = epoch
         share = (times.train + times.validate) / max(1, len(results))
+        told = []
         for rider in pack.live:
             answer = report(
                 EpochReport(
@@ -345,30 +363,36 @@ class LocalExecutor:
                     weights=pack.weights(rider.number),
                 )
             )
-            if answer == "pause":
-                self._parking.put(pack.take_out(rider.number))
-                self._parked_in[rider.number] = group
-            elif answer == "stop" or rider.epoch >= rider.epochs:
-                pack.evict(rider.number)
+            told.append((group, pack, rider, answer))
+        return told
+
+    def _heed(self, group: Group, pack: Pack, rider: Rider, answer: Answer) -> None:
+        if answer == "pause":
+            self._parking.put(pack.take_out(rider.number))
+            self._parked_in[rider.number] = group
+        elif answer == "stop" or rider.epoch >= rider.epochs:
+            pack.evict(rider.number)
 
     def _new_pack(self, group: Group) -> Pack:
         program = _program(group)
         layout = layout_of(program)
         if layout not in self._on_device:
+            there: dict[int, Any] = {}
             validation, where = self._validation, layout.everywhere if layout else None
             self._on_device[layout] = (
-                self._data.on_device(where),
-                None if validation is None else validation.on_device(where),
+                self._data.on_device(there, where),
+                None if validation is None else validation.on_device(there, where),
             )
         data, on_device = self._on_device[layout]
         return Pack(
             program,
             data,
-            self._data.n,
+            group.work.n_train,
             on_device,
             self._shuffle,
             group.train.full.log_names,
             group.test.full.log_names if group.test else (),
+            None if self._fold is None else group.work.n_validation,
         )
 
     # -- accounts

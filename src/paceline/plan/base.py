@@ -1,11 +1,12 @@
 """What all plans share.
 
 Notation, here and in the plans
-    S: slots. N: examples. B: examples per trial and step. L: logs.
+    S: slots. N: examples. V: examples to validate on. B: examples per trial and step. L: logs.
     state: four lists of arrays (trainable, non-trainable, optimizer, metrics), each with a leading
         S where the plan stacks trials.
     lifted: the constants that differ between trials, likewise.
-    order: i32[S, N], each slot's order of the examples in this epoch.
+    order: i32[S, N], each slot's order of the examples in this epoch; in validation i32[S, V] where
+        slots validate on examples of their own (folds), else nothing.
     logs: float[S, L], the metrics after the epoch's last step, as Keras' ``fit`` reports them.
 """
 
@@ -40,17 +41,32 @@ class Workload:
         batch_size: B, at most the number of training examples.
         validation_batch_size: Examples per validation step, at most the number of validation
             examples.
+        fold: Examples that a slot trains on and validates on, where these are numbers of its own
+            among all; None where every slot has all of them.
     """
 
     train: ArrayData
     validation: ArrayData | None
     batch_size: int
     validation_batch_size: int
+    fold: tuple[int, int] | None = None
+
+    @property
+    def n_train(self) -> int:
+        """N: examples of one slot's training epoch."""
+        return self.train.n if self.fold is None else self.fold[0]
+
+    @property
+    def n_validation(self) -> int:
+        """V: examples that one slot validates on; 0 without validation data."""
+        if self.validation is None:
+            return 0
+        return self.validation.n if self.fold is None else self.fold[1]
 
     @property
     def steps(self) -> int:
         """Full training steps per epoch."""
-        return self.train.n // self.batch_size
+        return self.n_train // self.batch_size
 
 
 class Program(Protocol):
@@ -96,7 +112,9 @@ class Program(Protocol):
         """One epoch; returns the new trainable, non-trainable and optimizer variables, and logs."""
         ...
 
-    def validate(self, state: Sequence[Arrays], lifted: Arrays, data: Any) -> tuple[Arrays, Any]:
+    def validate(
+        self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None
+    ) -> tuple[Arrays, Any]:
         """All validation batches; returns the new non-trainable variables, and logs."""
         ...
 

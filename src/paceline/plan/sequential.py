@@ -63,7 +63,7 @@ class SequentialProgram:
             self._train = before._train
         else:
             arguments = (*one, lifted_shapes(train), data_shapes(work.train))
-            for batch in batches(train, work.train.n, work.batch_size):
+            for batch in batches(train, work.n_train, work.batch_size):
                 with_index = (*arguments, index_shape(batch.size))
                 future = compile_in_background(
                     _train_step(batch),
@@ -78,10 +78,12 @@ class SequentialProgram:
                 self._test = before._test
                 return
             data = data_shapes(work.validation)
-            arguments = (one[0], one[1], one[3], lifted_shapes(test), data, index_shape())
-            for batch in batches(test, work.validation.n, work.validation_batch_size):
-                key = key_of("sequential test", [test], batch.size, arguments)
-                future = compile_in_background(_test_step(batch), arguments, quick=quick, key=key)
+            arguments = (one[0], one[1], one[3], lifted_shapes(test), data)
+            for batch in batches(test, work.n_validation, work.validation_batch_size):
+                which = index_shape() if work.fold is None else index_shape(batch.size)
+                with_index = (*arguments, which)
+                key = key_of("sequential test", [test], batch.size, with_index)
+                future = compile_in_background(_test_step(batch), with_index, quick=quick, key=key)
                 self._test.append((future, batch.size))
 
     def roles(self) -> list[list[Executable]]:
@@ -114,18 +116,20 @@ class SequentialProgram:
         """One epoch; ``order`` is i32[1, N]."""
         new: list[Arrays] = list(state)
         logs = None
-        for call, start, size in _pass(self._train, self._work.train.n):
+        for call, start, size in _pass(self._train, self._work.n_train):
             *new, logs = call(*new, lifted, data, order[0, start : start + size])
         return new[:3], logs
 
-    def validate(self, state: Sequence[Arrays], lifted: Arrays, data: Any) -> tuple[Arrays, Any]:
-        """All validation batches."""
-        assert self._work.validation is not None
+    def validate(
+        self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None
+    ) -> tuple[Arrays, Any]:
+        """All validation batches; ``order`` is i32[1, V] or None."""
         trainable, non_trainable, _, metrics = state
         logs = None
-        for call, start, _ in _pass(self._test, self._work.validation.n):
+        for call, start, size in _pass(self._test, self._work.n_validation):
+            where = np.int32(start) if order is None else order[0, start : start + size]
             non_trainable, metrics, logs = call(
-                trainable, non_trainable, metrics, lifted, data, np.int32(start)
+                trainable, non_trainable, metrics, lifted, data, where
             )
         return non_trainable, logs
 
@@ -165,11 +169,11 @@ def _test_step(batch: Batch) -> Callable[..., Any]:
         metrics: Arrays,
         lifted: Arrays,
         data: Any,
-        start: Any,
+        where: Any,
     ) -> Any:
-        parts, logs = batch.run(
-            lifted, [trainable, non_trainable, metrics], cut(data, start, batch.size)
-        )
+        # The first of a row of examples, or (folds) the numbers of all.
+        examples = take(data, where) if where.ndim else cut(data, where, batch.size)
+        parts, logs = batch.run(lifted, [trainable, non_trainable, metrics], examples)
         return parts[1], parts[2], logs[None]
 
     return run

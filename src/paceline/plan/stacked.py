@@ -69,8 +69,8 @@ class StackedProgram:
             self._train = before._train
         else:
             fixed = (lifted_shapes(train, n_slots), data_shapes(work.train))
-            order = index_shape(n_slots, work.train.n)
-            full, *tail = batches(train, work.train.n, work.batch_size)
+            order = index_shape(n_slots, work.n_train)
+            full, *tail = batches(train, work.n_train, work.batch_size)
             n_logs = len(train.full.log_names)
             # The smaller batch is a program of its own, so that both compile at the same time.
             functions = [
@@ -94,15 +94,17 @@ class StackedProgram:
             if before is not None and before.lifted[1] == self.lifted[1]:
                 self._test = before._test
             else:
-                parts = batches(test, work.validation.n, work.validation_batch_size)
+                parts = batches(test, work.n_validation, work.validation_batch_size)
                 n_logs = len(test.full.log_names)
-                function = _validation_pass(parts, work.validation.n, n_logs, side)
-                arguments = (
+                function = _validation_pass(parts, work.n_validation, n_logs, side)
+                arguments: tuple[Any, ...] = (
                     *(many[0], many[1], many[3]),
                     lifted_shapes(test, n_slots),
                     data_shapes(work.validation),
                 )
-                over = (True, True, True, True, False)
+                if work.fold is not None:
+                    arguments += (index_shape(n_slots, work.n_validation),)
+                over = (True, True, True, True, False, True)
                 self._test.append(
                     self._compile(f"{self.plan} test", test, function, arguments, over, quick=quick)
                 )
@@ -177,10 +179,13 @@ class StackedProgram:
             *new, logs = last(*new, lifted, data, order)
         return new[:3], logs
 
-    def validate(self, state: Sequence[Arrays], lifted: Arrays, data: Any) -> tuple[Arrays, Any]:
+    def validate(
+        self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None
+    ) -> tuple[Arrays, Any]:
         """All validation batches of every slot."""
         trainable, non_trainable, _, metrics = state
-        return self._test[0].result().call(trainable, non_trainable, metrics, lifted, data)
+        own = () if order is None else (order,)
+        return self._test[0].result().call(trainable, non_trainable, metrics, lifted, data, *own)
 
 
 class MappedProgram(StackedProgram):
@@ -285,21 +290,36 @@ def _step_of_all(
 
 
 def _validation_pass(parts: Sequence[Batch], n: int, n_logs: int, side: Side) -> Callable[..., Any]:
-    """All validation batches of S trials; they share the batch, so it has no slot axis."""
+    """All validation batches of S trials.
+
+    They share the batch, so it has no slot axis; unless an order is given, i32[S, V]: then each
+    takes its own examples.
+    """
     full, *tail = parts
     n_full = n // full.size
 
     def validate(
-        trainable: Arrays, non_trainable: Arrays, metrics: Arrays, lifted: Arrays, data: Any
+        trainable: Arrays,
+        non_trainable: Arrays,
+        metrics: Arrays,
+        lifted: Arrays,
+        data: Any,
+        order: Any = None,
     ) -> Any:
         def all_slots(batch: Batch, moving: Any, start: Any) -> Any:
-            examples = side.split(cut(data, start, batch.size), batch.size)
-
-            def slot(lifted: Arrays, fixed: Arrays, moving: Any) -> Any:
-                new, logs = batch.run(lifted, [fixed, *moving], examples)
+            def run(lifted: Arrays, fixed: Arrays, moving: Any, examples: Any) -> Any:
+                new, logs = batch.run(lifted, [fixed, *moving], side.split(examples, batch.size))
                 return new[1:], logs
 
-            return side.over(slot, n_slots)(lifted, trainable, moving)
+            if order is None:
+                slot = partial(run, examples=cut(data, start, batch.size))
+                return side.over(slot, n_slots)(lifted, trainable, moving)
+
+            def own(lifted: Arrays, fixed: Arrays, moving: Any, index: Any) -> Any:
+                return run(lifted, fixed, moving, take(data, index))
+
+            index = lax.dynamic_slice_in_dim(order, start, batch.size, axis=1)
+            return side.over(own, n_slots)(lifted, trainable, moving, index)
 
         n_slots = jax.tree.leaves((trainable, non_trainable, metrics))[0].shape[0]
         logs = jnp.zeros((n_slots, n_logs), jnp.result_type(float))

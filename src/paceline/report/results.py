@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from paceline.report.tables import FIXED_COLUMNS, column_name, hparam_names, trial_record
+from paceline.report import tables
 from paceline.trial import Trial
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _DTYPES = {
     "number": "int64",
     "value": "float64",
+    "spread": "float64",
     "epochs": "int64",
     "seconds": "float64",
     "seed": "int64",
@@ -25,19 +26,21 @@ def results_frame(trials: Sequence[Trial]) -> pd.DataFrame:
     """One row per trial.
 
     Returns:
-        Columns number, state, value, epochs, seconds, seed, program, plan, then hyperparameters;
-        ``hp.NAME`` is one called like a column. What a trial does not have is missing in its row.
+        Columns number, state, value, epochs, seconds, seed, program, plan, with repeats or folds
+        spread, then hyperparameters; ``hp.NAME`` is one called like a column. What a trial does not
+        have is missing in its row.
     """
     import pandas as pd
 
     columns: dict[str, pd.Series] = {}
-    records = [trial_record(trial) for trial in trials]
-    for name in FIXED_COLUMNS:
-        values = [record[name] for record in records]
+    records = [tables.trial_record(trial) for trial in trials]
+    first = tables.columns(trials)
+    for name in first:
+        values = [record.get(name) for record in records]
         columns[name] = pd.Series(values, dtype=_DTYPES.get(name))
-    for name in hparam_names(trials):
+    for name in tables.hparam_names(trials):
         values = [trial.hparams.get(name) for trial in trials]
-        columns[column_name(name)] = pd.Series(values, dtype=_dtype(values))
+        columns[tables.column_name(name, first)] = pd.Series(values, dtype=_dtype(values))
     return pd.DataFrame(columns)
 
 

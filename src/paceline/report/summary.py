@@ -34,11 +34,13 @@ def best_text(best: Mapping[str, Any], objective: str) -> str:
     """Return the best configuration as a few lines.
 
     Args:
-        best: number, value, hparams, epochs.
+        best: number, value, hparams, epochs; with repeats or folds also spread.
         objective: Name of the objective.
     """
-    epochs = _plural(best["epochs"], "epoch")
-    lines = [f"Best: {objective} {numbers.metric(best['value'])}, trial {best['number']}, {epochs}"]
+    epochs, value = _plural(best["epochs"], "epoch"), numbers.metric(best["value"])
+    if best.get("spread") is not None:
+        value = f"mean {value} (spread {numbers.metric(best['spread'])})"
+    lines = [f"Best: {objective} {value}, trial {best['number']}, {epochs}"]
     width = max(map(len, best["hparams"]), default=0)
     lines += [f"  {name:<{width}}  {numbers.hparam(v)}" for name, v in best["hparams"].items()]
     return "\n".join(lines)

@@ -16,6 +16,8 @@ from paceline.report import numbers
 from paceline.trial import Trial
 
 FIXED_COLUMNS = ("number", "state", "value", "epochs", "seconds", "seed", "program", "plan")
+#: A further column where some trial has repeats or folds.
+SPREAD = "spread"
 
 
 def trial_record(trial: Trial) -> dict[str, Any]:
@@ -30,6 +32,7 @@ def trial_record(trial: Trial) -> dict[str, Any]:
         "seed": trial.seed,
         "program": trial.program,
         "plan": trial.plan,
+        **_spread(trial),
     }
 
 
@@ -40,7 +43,17 @@ def best_record(trial: Trial) -> dict[str, Any]:
         "value": trial.value,
         "hparams": trial.hparams,
         "epochs": trial.epochs,
+        **_spread(trial),
     }
+
+
+def _spread(trial: Trial) -> dict[str, Any]:
+    return {SPREAD: trial.spread} if trial.members else {}
+
+
+def columns(trials: Iterable[Trial]) -> tuple[str, ...]:
+    """Return the columns before those of hyperparameters."""
+    return (*FIXED_COLUMNS, SPREAD) if any(t.members for t in trials) else FIXED_COLUMNS
 
 
 def hparam_names(trials: Iterable[Trial]) -> list[str]:
@@ -48,20 +61,20 @@ def hparam_names(trials: Iterable[Trial]) -> list[str]:
     return list(dict.fromkeys(name for trial in trials for name in trial.hparams))
 
 
-def column_name(hparam: str) -> str:
+def column_name(hparam: str, taken: Sequence[str] = FIXED_COLUMNS) -> str:
     """Return a hyperparameter's column: ``hp.epochs`` where the plain name is a column already."""
-    return f"hp.{hparam}" if hparam in FIXED_COLUMNS else hparam
+    return f"hp.{hparam}" if hparam in taken else hparam
 
 
 def to_csv(trials: Sequence[Trial]) -> str:
     """Return CSV with the columns of ``Tuner.results()``; what a trial lacks stays empty."""
-    names = hparam_names(trials)
+    names, first = hparam_names(trials), columns(trials)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*FIXED_COLUMNS, *map(column_name, names)])
+    writer.writerow([*first, *(column_name(name, first) for name in names)])
     for trial in trials:
         record = trial_record(trial)
-        fixed = [record[column] for column in FIXED_COLUMNS]
+        fixed = [record.get(column) for column in first]
         writer.writerow([*fixed, *(trial.hparams.get(name) for name in names)])
     return text.getvalue()
 
@@ -96,18 +109,21 @@ def _build(trials: Sequence[Trial], best: int | None, names: list[str] | None) -
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("trial", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    for column in ("value", "epochs", "time"):
+    first = columns(trials)
+    spread = SPREAD in first
+    for column in ("value", *([SPREAD] if spread else []), "epochs", "time"):
         table.add_column(column, justify="right", no_wrap=True)
     if names is None:
         table.add_column("hparams", overflow="fold")
     else:
         for name in names:
-            table.add_column(Text(column_name(name)), justify="right", no_wrap=True)
+            table.add_column(Text(column_name(name, first)), justify="right", no_wrap=True)
     for trial in trials:
         cells = [
             f"{'* ' if trial.number == best else ''}{trial.number}",
             trial.state,
             numbers.metric(trial.value),
+            *([numbers.metric(trial.spread)] if spread else []),
             str(trial.epochs),
             numbers.seconds(trial.seconds),
         ]

@@ -1,0 +1,120 @@
+"""k-fold cross-validation: which examples each fold trains on, and which it validates on.
+
+All folds of a search are of one size, so that they are slots of one compiled program: where k does
+not divide the examples, the folds that would be larger leave one out.
+
+Notation
+    N: examples. K: folds. V = N // K: examples that a fold validates on; it trains on (K - 1) V.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.errors import UsageError
+
+# Keeps the draw of folds apart from others that begin with the study's seed.
+_FOLDS = 0xF01D5
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A part of the data to validate on, and the rest of them.
+
+    Attributes:
+        train: i32[(K - 1) V], numbers of the examples to train on, ascending.
+        validation: i32[V], numbers of those to validate on, ascending.
+    """
+
+    train: np.ndarray
+    validation: np.ndarray
+
+
+def make_folds(y: Any, n: int, k: int, seed: int) -> tuple[tuple[Fold, ...], str]:
+    """Draws K folds that share no example they validate on.
+
+    Where y holds one class per example (whole numbers, or one-hot rows), every class has its share
+    in every fold, to one example.
+
+    Args:
+        y: Targets, as ``prepare`` leaves them; None without.
+        n: N.
+        k: K.
+        seed: The same folds for the same seed.
+
+    Returns:
+        The folds, and what to tell the user of them.
+
+    Raises:
+        UsageError: More folds than examples, or than examples of a class.
+    """
+    if k > n:
+        raise UsageError(f"folds: {k} folds of {n} examples; give at most {n}.")
+    classes = class_labels(y)
+    rng = np.random.default_rng([_FOLDS, seed])
+    if classes is None:
+        dealt, kind = rng.permutation(n)[: n - n % k], "drawn at random"
+    else:
+        _check_classes(classes, k)
+        dealt, kind = _by_class(classes, k, rng), "every class in each by its share"
+    # Dealt like cards: those of a class lie together, so each fold gets its share of them.
+    parts = [np.sort(dealt[fold::k]).astype(np.int32) for fold in range(k)]
+    folds = tuple(
+        Fold(np.sort(np.concatenate([*parts[:fold], *parts[fold + 1 :]])), part)
+        for fold, part in enumerate(parts)
+    )
+    return folds, _text(k, len(parts[0]), n % k, kind)
+
+
+def class_labels(y: Any) -> np.ndarray | None:
+    """One class per example, [N]; None where the targets are something else."""
+    if not isinstance(y, np.ndarray):
+        return None
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim == 1:
+        return y if y.dtype.kind in "biu" else None
+    one_hot = y.ndim == 2 and np.all((y == 0) | (y == 1)) and np.all(y.sum(axis=1) == 1)
+    return y.argmax(axis=1) if one_hot else None
+
+
+def _check_classes(classes: np.ndarray, k: int) -> None:
+    values, counts = np.unique(classes, return_counts=True)
+    least = int(counts.argmin())
+    if counts[least] < k:
+        raise UsageError(
+            f"folds: {k} folds, but class {values[least]} has {_examples(int(counts[least]))}; "
+            "give fewer folds or more data. Where y holds no classes, pass it as floats: its folds "
+            "are then drawn without regard to it."
+        )
+
+
+def _by_class(classes: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+    """The examples class by class, each in random order, their number a multiple of K.
+
+    What is left out comes from what K does not divide of a class, so that no fold has fewer of a
+    class than N_class // K; from the largest classes first, which miss it least.
+    """
+    values, counts = np.unique(classes, return_counts=True)
+    kept, excess = counts.copy(), len(classes) % k
+    for index in np.argsort(-counts, kind="stable"):
+        taken = min(excess, counts[index] % k)
+        kept[index] -= taken
+        excess -= taken
+    numbers = [rng.permutation(np.flatnonzero(classes == value)) for value in values]
+    return np.concatenate([some[:keep] for some, keep in zip(numbers, kept, strict=True)])
+
+
+def _text(k: int, size: int, left_out: int, kind: str) -> str:
+    text = f"{k} folds of {_examples(size)} each, {kind}"
+    if left_out:
+        are = "is" if left_out == 1 else "are"
+        text += f"; {_examples(left_out)} {are} left out, so that the folds are equal in size"
+    return text
+
+
+def _examples(count: int) -> str:
+    return f"{count:,} example{'' if count == 1 else 's'}"

@@ -1,0 +1,218 @@
+"""The members of a trial: the same hparams trained from several seeds, or on the folds of the data.
+
+A trial has ``repeats`` times ``folds`` members, most often one. To executors each member is a job
+of its own. Here what they report becomes what the trial reports: the mean of every log, once the
+last member has reported an epoch; and one answer goes to all of them.
+
+Members may sit in different packs, or wait for a slot while others train. One that is ahead of the
+others waits for them where it matters: with a pruner, because all members follow one verdict; and
+always the first member, because its model is the trial's, and whether an epoch was the best shows
+only when all have reported it. Executors begin with the last member, so that the first is rarely
+ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from paceline.executor.base import Answer, EpochReport, LateAnswer, Weights
+
+
+class Runs(Protocol):
+    """What is needed of an executor."""
+
+    def drop(self, number: int) -> None:
+        """Forgets a job that does not train now."""
+        ...
+
+
+class Packs(Runs, Protocol):
+    """An executor that can pause."""
+
+    def resume(self, number: int) -> None:
+        """Has a paused job go on."""
+        ...
+
+
+def member_seed(seed: int, repeat: int) -> int:
+    """The seed of one repeat, 31 bits: the first has the trial's own."""
+    if repeat == 0:
+        return seed
+    return int(np.random.SeedSequence([seed, repeat]).generate_state(1)[0]) >> 1
+
+
+class Team:
+    """The members of one trial, by the numbers of their jobs.
+
+    Args:
+        number: The trial's number.
+        size: How many members it has.
+        epochs: Epochs it is to train.
+
+    Attributes:
+        jobs: Their numbers, the first member's first.
+        complete: Epochs that all members have reported.
+        trained: Job -> epochs it has reported.
+        waiting: Jobs that are paused until the others have caught up.
+        verdict: The answer to the last epoch that all have reported.
+    """
+
+    def __init__(self, number: int, size: int, epochs: int) -> None:
+        self.number, self.epochs = number, epochs
+        self.jobs = range(number * size, (number + 1) * size)
+        self.complete = 0
+        self.trained = dict.fromkeys(self.jobs, 0)
+        self.waiting: set[int] = set()
+        self.verdict: Answer = "go"
+        self._reports: dict[int, dict[int, EpochReport]] = {}  # epoch -> job -> report
+        self._seconds = 0.0
+        self._fetch: Callable[[], Weights] | None = None  # the first member's latest weights
+
+    def add(self, report: EpochReport) -> EpochReport | None:
+        """Notes a member's epoch; returns the trial's when it is the last member's."""
+        job, epoch = report.number, report.epoch
+        self.trained[job] = epoch
+        self._seconds += report.seconds
+        if job == self.jobs[0]:
+            self._fetch = report.weights
+        found = self._reports.setdefault(epoch, {})
+        found[job] = report
+        if len(found) < len(self.jobs):
+            return None
+        del self._reports[epoch]
+        assert self._fetch is not None
+        self.complete, seconds, self._seconds = epoch, self._seconds, 0.0
+        members = [found[job].logs for job in self.jobs]
+        return EpochReport(
+            number=self.number,
+            epoch=epoch,
+            logs=_mean(members),
+            seconds=seconds,
+            program=report.program,
+            plan=report.plan,
+            weights=self._fetch,
+            members=members,
+        )
+
+    def hold(self) -> None:
+        """Copies the first member's weights, to have them when the others have caught up."""
+        assert self._fetch is not None
+        weights = self._fetch()
+        self._fetch = lambda: weights
+
+
+class Teams:
+    """The teams of a search, between its executors and its trials.
+
+    Args:
+        size: Members of each trial; with one, reports and answers pass through as they are.
+        together: Whether members wait for each other after every epoch, for a pruner's verdict.
+        packs: Where members train; None when none can be packed.
+        fit: Where they train otherwise, one after another: nobody can wait there.
+        handle: Handles what a trial reports.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        together: bool,
+        packs: Packs | None,
+        fit: Runs,
+        handle: Callable[[EpochReport], Answer],
+    ) -> None:
+        self.size = size
+        self._together, self._packs, self._fit, self._handle = together, packs, fit, handle
+        self._teams: dict[int, Team] = {}
+
+    def begin(self, number: int, epochs: int) -> Team:
+        """A trial is under way."""
+        self._teams[number] = Team(number, self.size, epochs)
+        return self._teams[number]
+
+    def trial_of(self, job: int) -> int:
+        """The number of the trial that a job is a member of."""
+        return job // self.size
+
+    def name_of(self, job: int, n_folds: int) -> str:
+        """Which member a job is, for messages; nothing for a trial's only one."""
+        if self.size == 1:
+            return ""
+        repeat, fold = divmod(job % self.size, max(1, n_folds))
+        parts = [f"repeat {repeat + 1}"] if self.size > max(1, n_folds) else []
+        return " of " + ", ".join([*parts, *([f"fold {fold + 1}"] if n_folds else [])])
+
+    def trained(self, job: int) -> int:
+        """Epochs that a job of a trial under way has reported."""
+        return self._teams[self.trial_of(job)].trained[job]
+
+    def is_first(self, job: int) -> bool:
+        """Whether a job is its trial's first member, which executors begin with last."""
+        return job % self.size == 0
+
+    def receive(self, report: EpochReport) -> LateAnswer:
+        """Handles a report of a job; the answer may have to wait for others of the same round."""
+        number = self.trial_of(report.number)
+        team = self._teams.get(number)
+        if team is None:
+            return "stop"  # another member has failed
+        mean = team.add(report)
+        if self.size == 1:
+            assert mean is not None
+            return self._handle(report)
+        if mean is not None:
+            team.verdict = self._handle(mean)
+            if team.verdict == "go":
+                self._catch_up(team)
+        return lambda: self._answer(number, report)
+
+    def resume(self, number: int) -> None:
+        """All members of a paused trial go on."""
+        team = self._teams[number]
+        team.verdict = "go"
+        team.waiting.update(team.jobs)
+        self._catch_up(team)
+
+    def end(self, number: int) -> None:
+        """A trial has ended: members that wait are forgotten, others stop when they report."""
+        for job in self._teams.pop(number).jobs:
+            self._fit.drop(job)
+            if self._packs is not None:
+                self._packs.drop(job)
+
+    def withdraw(self, number: int) -> None:
+        """Takes a trial's jobs back from the packs: another executor will train them."""
+        if self._packs is not None:
+            for job in self._teams[number].jobs:
+                self._packs.drop(job)
+
+    def _catch_up(self, team: Team) -> None:
+        assert self._packs is not None or not team.waiting
+        for job in sorted(team.waiting):  # each goes before the others: the first trains last
+            if self._packs is not None:
+                self._packs.resume(job)
+        team.waiting.clear()
+
+    def _answer(self, number: int, report: EpochReport) -> Answer:
+        team = self._teams.get(number)
+        if team is None:
+            return "stop"
+        if report.epoch <= team.complete or team.verdict == "stop":
+            return team.verdict
+        first, packed = self.is_first(report.number), report.plan != "fit"
+        if not packed or not (first or self._together):
+            return "go"
+        if first:
+            team.hold()
+        if report.epoch >= team.epochs:
+            return "stop"
+        team.waiting.add(report.number)
+        return "pause"
+
+
+def _mean(members: list[dict[str, float]]) -> dict[str, Any]:
+    """The mean of every log that all members have."""
+    names = [name for name in members[0] if all(name in logs for logs in members)]
+    return {name: sum(logs[name] for logs in members) / len(members) for name in names}
