@@ -15,11 +15,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from paceline.data import epoch_order
 from paceline.folds import Fold
 from paceline.plan import Arrays, Program
 from paceline.program.canonical import Constant
 from paceline.program.trace import State
+from paceline.stream import Stream, chunked_order
 
 
 @dataclass
@@ -205,7 +205,8 @@ class Pack:
     def _order(self, rider: Rider | None) -> np.ndarray:
         if rider is None:
             return np.arange(self._n_examples, dtype=np.int32)
-        order = epoch_order(rider.seed, rider.epoch, self._n_examples, self._shuffle)
+        size = self._data.size if isinstance(self._data, Stream) else None
+        order = chunked_order(rider.seed, rider.epoch, self._n_examples, self._shuffle, size)
         return order if rider.fold is None else rider.fold.train[order]
 
     def _own(self) -> np.ndarray | None:

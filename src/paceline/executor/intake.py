@@ -103,6 +103,7 @@ class Intake:
         validation: Validation data, or None.
         validation_batch_size: None: as the trial's batch size, like Keras.
         fold: Examples that a job's folds train and validate on; None without folds.
+        chunk_bytes: Of chunks of training data that are not on the device; None: they are.
     """
 
     def __init__(
@@ -111,8 +112,10 @@ class Intake:
         validation: ArrayData | None,
         validation_batch_size: int | None,
         fold: tuple[int, int] | None = None,
+        chunk_bytes: float | None = None,
     ) -> None:
         self._data, self._validation, self._fold = data, validation, fold
+        self._chunk_bytes = chunk_bytes
         self._validation_batch_size = validation_batch_size
         self._by_key: dict[tuple[Any, ...], Group] = {}
         self._library = Library()
@@ -251,7 +254,9 @@ class Intake:
 
     def _workload(self, batch_size: int) -> Workload:
         size = self._validation_batch_size or batch_size
-        work = Workload(self._data, self._validation, batch_size, size, self._fold)
+        work = Workload(
+            self._data, self._validation, batch_size, size, self._fold, self._chunk_bytes
+        )
         if self._validation is None:
             return work
         return replace(work, validation_batch_size=min(size, work.n_validation))

@@ -27,12 +27,13 @@ from paceline.executor.base import (
 )
 from paceline.executor.choice import Candidate
 from paceline.executor.intake import Group, Intake
-from paceline.executor.memory import free_bytes, is_out_of_memory, slot_bytes
+from paceline.executor.memory import chunk_bytes_of, free_bytes, is_out_of_memory, slot_bytes
 from paceline.executor.parking import Parking
 from paceline.executor.planner import Planner, layout_of
 from paceline.mesh import Layout
 from paceline.pack import EpochTimes, Pack, Rider
 from paceline.plan import Program
+from paceline.stream import Stream
 
 #: After this many trials of one program, with no other in sight, it is compiled in the background.
 _SURE = 3
@@ -84,8 +85,13 @@ class LocalExecutor:
         self._data, self._validation, self._fold = data, validation, fold
         self._shuffle = shuffle
         self._planner = Planner(slots, plan, mesh)
-        self._intake = Intake(data, validation, validation_batch_size, fold)
-        self._on_device: dict[Layout | None, tuple[Any, Any]] = {}
+        chunk_bytes = None
+        if fold is None:
+            chunk_bytes = chunk_bytes_of(data.nbytes, validation.nbytes if validation else 0)
+        if chunk_bytes is not None:
+            self._planner.lanes = 1  # each lane would read the data on its own
+        self._intake = Intake(data, validation, validation_batch_size, fold, chunk_bytes)
+        self._on_device: dict[tuple[Layout | None, int | None], tuple[Any, Any]] = {}
         self._pool = ThreadPoolExecutor(self._planner.lanes, thread_name_prefix="paceline-lane")
         self._parking = Parking()
         self._parked_in: dict[int, Group] = {}  # paused trial -> its group
@@ -262,8 +268,9 @@ class LocalExecutor:
         layout = layout_of(program)
         rows = layout.trial if layout else 1  # each has a share of the slots, and all of the data
         executables = [executable for role in program.roles() for executable in role]
-        data = self._data.nbytes
-        each = slot_bytes(executables, program.n_slots // rows, data)
+        data = group.work.resident_bytes
+        given = data / 2 if group.work.chunk else data  # of two chunks a program is given one
+        each = slot_bytes(executables, program.n_slots // rows, given)
         held = self._validation.nbytes_beside(self._data) if self._validation else 0
         room = (free - data - held) / (self._planner.lanes * each) if each else float("inf")
         if room * rows >= program.n_slots:
@@ -375,15 +382,7 @@ class LocalExecutor:
 
     def _new_pack(self, group: Group) -> Pack:
         program = _program(group)
-        layout = layout_of(program)
-        if layout not in self._on_device:
-            there: dict[int, Any] = {}
-            validation, where = self._validation, layout.everywhere if layout else None
-            self._on_device[layout] = (
-                self._data.on_device(there, where),
-                None if validation is None else validation.on_device(there, where),
-            )
-        data, on_device = self._on_device[layout]
+        data, on_device = self._placed(group, layout_of(program))
         return Pack(
             program,
             data,
@@ -394,6 +393,25 @@ class LocalExecutor:
             group.test.full.log_names if group.test else (),
             None if self._fold is None else group.work.n_validation,
         )
+
+    def _placed(self, group: Group, layout: Layout | None) -> tuple[Any, Any]:
+        """Training and validation data on the devices; a stream of those that do not fit."""
+        chunk = group.work.chunk
+        if (layout, chunk) not in self._on_device:
+            there: dict[int, Any] = {}
+            validation, where = self._validation, layout.everywhere if layout else None
+            if chunk is None:
+                data: Any = self._data.on_device(there, where)
+            else:
+                data = Stream(self._data, chunk, group.work.batch_size, where)
+                self._planner.note(
+                    f"the training data ({_size(self._data.nbytes)}) do not fit on the device: "
+                    f"chunks of {chunk:,} examples are sent to it in turn, and examples are "
+                    "shuffled within a chunk"
+                )
+            placed = None if validation is None else validation.on_device(there, where)
+            self._on_device[layout, chunk] = data, placed
+        return self._on_device[layout, chunk]
 
     # -- accounts
     # ------------------------------------------------------------------------------------

@@ -15,6 +15,9 @@ from paceline.program.compiling import Executable
 LIMIT = "PACELINE_MEMORY_BYTES"
 #: Share of the free memory that packs may take.
 _SHARE = 0.9
+#: Share of those that data may take, before training data are sent in chunks; and share of a chunk,
+#: of which there are two.
+_DATA, _CHUNK = 0.6, 0.1
 
 
 def free_bytes() -> float:
@@ -39,7 +42,24 @@ def free_bytes() -> float:
     return _SHARE * 1024 * int(available[0]) if available else float("inf")
 
 
-def slot_bytes(executables: Iterable[Executable], n_slots: int, data_bytes: int) -> float:
+def chunk_bytes_of(train_bytes: int, validation_bytes: int) -> float | None:
+    """Bytes of a chunk of training data where they must be sent in chunks; None where all fit.
+
+    Raises:
+        UsageError: The validation data alone do not fit.
+    """
+    free = free_bytes()
+    if validation_bytes > _DATA * free:
+        raise UsageError(
+            f"validation_data: {validation_bytes / 1e6:,.0f} MB do not fit into the device's "
+            f"{free / 1e6:,.0f} MB beside the trials; give fewer examples."
+        )
+    if train_bytes + validation_bytes <= _DATA * free:
+        return None
+    return _CHUNK * free
+
+
+def slot_bytes(executables: Iterable[Executable], n_slots: int, data_bytes: float) -> float:
     """What one slot takes beside the data, at the most of a pack's programs.
 
     Args:

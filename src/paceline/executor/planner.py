@@ -164,7 +164,7 @@ class Planner:
         most = self._enough(n_trials)
         if self._platform == "cpu":
             if group.convolves:
-                return [Candidate("mapped", min(8, most))]
+                return [Candidate("stacked", 1), Candidate("mapped", min(8, most))]
             return [Candidate("stacked", slots) for slots in (1, 8, 16) if slots <= most]
         others = [Candidate("stacked", 8), Candidate("sequential", 1)]
         if group.convolves:  # vmap groups them, which is slow backward on a GPU (jax #13800)

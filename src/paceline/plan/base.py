@@ -43,6 +43,8 @@ class Workload:
             examples.
         fold: Examples that a slot trains on and validates on, where these are numbers of its own
             among all; None where every slot has all of them.
+        chunk_bytes: Training data beyond are sent in chunks of at most so many bytes, but of a
+            batch at least; None: all of them are on the device.
     """
 
     train: ArrayData
@@ -50,6 +52,28 @@ class Workload:
     batch_size: int
     validation_batch_size: int
     fold: tuple[int, int] | None = None
+    chunk_bytes: float | None = None
+
+    @property
+    def chunk(self) -> int | None:
+        """C: examples of a chunk, a multiple of B; None where all are on the device."""
+        if self.chunk_bytes is None:
+            return None
+        batches = int(self.chunk_bytes * self.train.n / self.train.nbytes) // self.batch_size
+        size = self.batch_size * max(1, batches)
+        return size if size < self.train.n else None
+
+    @property
+    def resident(self) -> int:
+        """Training examples that a program is given at a time."""
+        return self.chunk or self.train.n
+
+    @property
+    def resident_bytes(self) -> float:
+        """Bytes of the training data on the device: of all, or of two chunks."""
+        if self.chunk is None:
+            return self.train.nbytes
+        return 2 * self.train.nbytes * self.chunk / self.train.n
 
     @property
     def n_train(self) -> int:
@@ -194,9 +218,9 @@ def lifted_shapes(role: Role, n_slots: int | None = None) -> Arrays:
     return [jax.ShapeDtypeStruct((*lead, *value.shape), value.dtype) for value in constants]
 
 
-def data_shapes(data: ArrayData) -> Any:
-    """Shapes of a whole data set on the device."""
-    return data.batch_shapes(data.n)
+def data_shapes(data: ArrayData, n: int | None = None) -> Any:
+    """Shapes of a data set on the device, or of n examples of it."""
+    return data.batch_shapes(data.n if n is None else n)
 
 
 def index_shape(*shape: int) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -29,6 +30,7 @@ from paceline.program.compiling import Executable, compile_in_background
 from paceline.program.group import Role
 from paceline.program.modules import key_of
 from paceline.program.trace import State
+from paceline.stream import Chunk, Stream
 
 
 class SequentialProgram:
@@ -62,7 +64,7 @@ class SequentialProgram:
         if before is not None and before.lifted[0] == self.lifted[0]:
             self._train = before._train
         else:
-            arguments = (*one, lifted_shapes(train), data_shapes(work.train))
+            arguments = (*one, lifted_shapes(train), data_shapes(work.train, work.resident))
             for batch in batches(train, work.n_train, work.batch_size):
                 with_index = (*arguments, index_shape(batch.size))
                 future = compile_in_background(
@@ -114,10 +116,16 @@ class SequentialProgram:
         self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray
     ) -> tuple[list[Arrays], Any]:
         """One epoch; ``order`` is i32[1, N]."""
-        new: list[Arrays] = list(state)
-        logs = None
-        for call, start, size in _pass(self._train, self._work.n_train):
-            *new, logs = call(*new, lifted, data, order[0, start : start + size])
+        new, logs, chunk = list(state), None, Chunk(data, order, self._work.steps)
+        (full, size), *tail = self._train
+        for chunk in data.chunks(order) if isinstance(data, Stream) else [chunk]:
+            jax.block_until_ready(logs)  # the device holds two chunks at most
+            for start in range(0, chunk.steps * size, size):
+                index = chunk.order[0, start : start + size]
+                *new, logs = full.result().call(*new, lifted, chunk.data, index)
+        for last, rest in tail:
+            index = chunk.order[0, chunk.order.shape[1] - rest :]
+            *new, logs = last.result().call(*new, lifted, chunk.data, index)
         return new[:3], logs
 
     def validate(

@@ -30,6 +30,7 @@ from paceline.program.compiling import Executable, compile_in_background
 from paceline.program.group import Role
 from paceline.program.modules import key_of
 from paceline.program.trace import State
+from paceline.stream import Chunk, Stream
 
 
 class StackedProgram:
@@ -68,8 +69,8 @@ class StackedProgram:
         if before is not None and before.lifted[0] == self.lifted[0]:
             self._train = before._train
         else:
-            fixed = (lifted_shapes(train, n_slots), data_shapes(work.train))
-            order = index_shape(n_slots, work.n_train)
+            fixed = (lifted_shapes(train, n_slots), data_shapes(work.train, work.resident))
+            order = index_shape(n_slots, work.chunk or work.n_train)
             full, *tail = batches(train, work.n_train, work.batch_size)
             n_logs = len(train.full.log_names)
             # The smaller batch is a program of its own, so that both compile at the same time.
@@ -174,9 +175,13 @@ class StackedProgram:
     ) -> tuple[list[Arrays], Any]:
         """One epoch of every slot; donates all but the metrics."""
         full, *tail = (future.result().call for future in self._train)
-        *new, logs = full(*state, lifted, data, order, np.int32(self._steps))
+        new, logs, chunk = list(state), None, Chunk(data, order, self._steps)
+        for chunk in data.chunks(order) if isinstance(data, Stream) else [chunk]:
+            # The device holds the chunk it trains on and the one after: it is asked for no more.
+            jax.block_until_ready(logs)
+            *new, logs = full(*new, lifted, chunk.data, chunk.order, np.int32(chunk.steps))
         for last in tail:
-            *new, logs = last(*new, lifted, data, order)
+            *new, logs = last(*new, lifted, chunk.data, chunk.order)
         return new[:3], logs
 
     def validate(
