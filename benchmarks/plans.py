@@ -4,10 +4,9 @@
 
 Milliseconds of one trial's training step, steady, as a search runs it (on a CPU a lane per core,
 all at once), and the seconds to compile it. ``sequential`` has one slot whatever is asked for:
-trials follow one another. Two trials that differ in dropout fill the slots in turn; after one epoch
-in the data's order their losses must be those of Keras' fit, and no cell may fail, else the exit
-code is 1.
-The data are random: only shapes matter here.
+trials follow one another. Two trials that differ in dropout and learning rate fill the slots in
+turn; after one epoch in the data's order their losses must be those of Keras' fit, and no cell may
+fail, else the exit code is 1. The data are random: only shapes matter.
 """
 
 from __future__ import annotations
@@ -31,13 +30,12 @@ from paceline.builder import Builder
 from paceline.search_space import HyperParameters
 
 SLOTS = (1, 4, 8, 16, 32)
-TRIALS = ({"dropout": 0.1, "lr": 1e-3}, {"dropout": 0.3, "lr": 3e-3})
+TRIALS = ({"dropout": 0.1, "lr": 1e-3}, {"dropout": 0.5, "lr": 1e-2})
 #: Epochs of a run, seconds for the runs of one cell.
 EPOCHS, PATIENCE = 10, 4.0
-#: Of a loss after one epoch of float32, relative. On a CPU 4e-5 is the most seen (the CNN, 40
-#: steps); elsewhere a guess, since matrix products may have 10 bits of mantissa there.
-TOLERANCE = {"cpu": 1e-3}
-_ROUGH = 2e-2
+#: A loss may differ from Keras' by so much of what tells the two trials apart, and on a CPU by so
+#: much of itself: 4e-5 is the most seen there (the CNN, 40 steps). Other devices round products.
+SHARE, ROUNDING = 0.1, 1e-3
 
 Row = dict[str, Any]
 
@@ -75,6 +73,9 @@ def cells(name: str, slots: Sequence[int], quick: bool) -> Iterator[Row]:
     n_steps, patience = (4, 0.2) if quick else (model.n_steps, PATIENCE)
     x, y = model.data(n_steps * model.batch_size)
     fit, expected = fitted(model, x, y, epochs=3 if quick else EPOCHS)
+    allowed = SHARE * deviation(expected[:1], expected[1:])
+    if steps.on_cpu():
+        allowed = min(allowed, ROUNDING)
     yield {"plan": "fit", "slots": 1, **fit, "deviation": 0.0, "agrees": True}
     step = steps.TracedStep(model.build, x, y, model.batch_size, TRIALS)
     for plan, n_slots in (("sequential", 1), *(("stacked", n) for n in slots)):
@@ -82,8 +83,9 @@ def cells(name: str, slots: Sequence[int], quick: bool) -> Iterator[Row]:
         try:
             program, seconds = step.compile(plan, n_slots)
             row["compile_seconds"] = round(seconds, 2)
+            row["allowed"] = allowed
             row["deviation"] = deviation(step.history(program), expected)
-            row["agrees"] = row["deviation"] <= TOLERANCE.get(_platform(), _ROUGH)
+            row["agrees"] = row["deviation"] <= allowed
             milliseconds = step.milliseconds(program, steps.lanes(), EPOCHS, patience)
             row["ms_per_trial_step"] = round(milliseconds, 4)
         except Exception as error:  # a cell that does not fit leaves the others to be measured
@@ -165,12 +167,6 @@ def _line(row: Row) -> str:
         f"trial-step  loss off by {row['deviation']:.0e}"
     )
     return text if row["agrees"] else f"{text}: NOT THE SAME HISTORY"
-
-
-def _platform() -> str:
-    import jax
-
-    return jax.default_backend()
 
 
 if __name__ == "__main__":

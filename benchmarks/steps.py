@@ -26,9 +26,14 @@ from paceline.program.group import Role
 from paceline.search_space import HyperParameters
 
 
+def on_cpu() -> bool:
+    """Whether JAX runs on the CPU."""
+    return jax.default_backend() == "cpu"
+
+
 def lanes() -> int:
     """Lanes that a search has here: one per core, one on an accelerator."""
-    if jax.default_backend() != "cpu":
+    if not on_cpu():
         return 1
     try:
         return len(os.sched_getaffinity(0))

@@ -73,11 +73,25 @@ def test_a_cell_that_fails_leaves_the_others(benchmark_module, monkeypatch):
     def fail(self, program):
         raise MemoryError("no room\nfor that")
 
-    monkeypatch.setattr(plans, "fitted", lambda *_, **__: ({"ms_per_trial_step": 1.0}, []))
+    fit = {"ms_per_trial_step": 1.0}
+    monkeypatch.setattr(plans, "fitted", lambda *_, **__: (fit, [{"loss": 1.0}, {"loss": 2.0}]))
     monkeypatch.setattr(plans.steps.TracedStep, "history", fail)
     rows = list(plans.cells("digits", [1, 2], quick=True))
     assert [row.get("error") for row in rows] == [None, *["MemoryError: no room"] * 3]
     assert "failed" in plans.table([{"model": "digits", **row} for row in rows])
+
+
+def test_trials_that_are_mixed_up_do_not_agree(benchmark_module, monkeypatch):
+    plans = benchmark_module("plans")
+    right = [{"loss": 1.0}, {"loss": 1.1}]
+    step = plans.steps.TracedStep
+    monkeypatch.setattr(plans, "fitted", lambda *_, **__: ({"ms_per_trial_step": 1.0}, right))
+    monkeypatch.setattr(step, "compile", lambda *_: (None, 0.0))
+    monkeypatch.setattr(step, "milliseconds", lambda *_: 1.0)
+    for found, agrees in ((right, True), (right[::-1], False)):
+        monkeypatch.setattr(step, "history", lambda *_, found=found: found)
+        _, *rows = plans.cells("digits", [2], quick=True)
+        assert [row["agrees"] for row in rows] == [agrees] * len(rows)
 
 
 def test_a_piece_of_a_work_is_some_of_its_trials(benchmark_module):
