@@ -68,7 +68,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def cells(name: str, slots: Sequence[int], quick: bool) -> Iterator[Row]:
-    """The rows of one model: Keras' fit, sequential, stacked with so many slots."""
+    """The rows of one model: Keras' fit, sequential, stacked and mapped with so many slots."""
     model = MODELS[name]
     n_steps, patience = (4, 0.2) if quick else (model.n_steps, PATIENCE)
     x, y = model.data(n_steps * model.batch_size)
@@ -78,7 +78,9 @@ def cells(name: str, slots: Sequence[int], quick: bool) -> Iterator[Row]:
         allowed = min(allowed, ROUNDING)
     yield {"plan": "fit", "slots": 1, **fit, "deviation": 0.0, "agrees": True}
     step = steps.TracedStep(model.build, x, y, model.batch_size, TRIALS)
-    for plan, n_slots in (("sequential", 1), *(("stacked", n) for n in slots)):
+    packs = [(plan, n) for plan in ("stacked", "mapped") for n in slots]
+    # A single slot is neither stacked nor mapped: one row for both.
+    for plan, n_slots in (("sequential", 1), *(p for p in packs if p != ("mapped", 1))):
         row: Row = {"plan": plan, "slots": n_slots}
         try:
             program, seconds = step.compile(plan, n_slots)
@@ -144,13 +146,17 @@ def deviation(found: list[dict[str, float]], expected: list[dict[str, float]]) -
 def table(rows: Sequence[Row]) -> str:
     """Milliseconds per trial-step as a Markdown table, a model each line."""
     columns = list(dict.fromkeys((row["plan"], row["slots"]) for row in rows))
-    heads = [plan if plan != "stacked" else f"stacked {n}" for plan, n in columns]
+    heads = [f"{plan} {n}" if n > 1 else _alone(plan) for plan, n in columns]
     lines = [f"| ms per trial-step | {' | '.join(heads)} |", "|" + " --- |" * (len(heads) + 1)]
     for name in dict.fromkeys(row["model"] for row in rows):
         of = {(r["plan"], r["slots"]): r for r in rows if r["model"] == name}
         shown = [_milliseconds(of.get(column, {})) for column in columns]
         lines.append(f"| {MODELS[name].title} | {' | '.join(shown)} |")
     return "\n".join(lines)
+
+
+def _alone(plan: str) -> str:
+    return "a loop over steps" if plan == "stacked" else plan
 
 
 def _milliseconds(row: Row) -> str:

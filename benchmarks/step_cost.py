@@ -29,6 +29,8 @@ from paceline.plan import base, stacked
 N = 640
 RUNS = 9
 TRIALS = ({"dropout": 0.1, "lr": 1e-3}, {"dropout": 0.2, "lr": 1e-3})
+#: All slots at once, on one device.
+ALONE = stacked.Side(None, mapped=False)
 #: A loop over convolutions is another subject: benchmarks/plans.py.
 NAMES = [name for name in MODELS if name != "cnn"]
 
@@ -46,9 +48,7 @@ def measure(name: str, slots: int, level: str) -> dict[str, Any]:
         base.index_shape(),
     )
     batch = base.batches(role, N, batch_size)[0]
-    lowered = jax.jit(
-        stacked._full_batches(batch, len(role.full.log_names), stacked.Side(None, mapped=False))
-    ).lower(*shapes)
+    lowered = jax.jit(stacked._full_batches(batch, len(role.full.log_names), ALONE)).lower(*shapes)
     options = None
     if jax.default_backend() == "cpu":
         options = {"xla_backend_optimization_level": level}

@@ -18,7 +18,8 @@ import numpy as np
 
 from paceline.builder import Builder
 from paceline.data import prepare
-from paceline.plan import SequentialProgram, StackedProgram, Workload
+from paceline.executor.planner import Planner
+from paceline.plan import MappedProgram, SequentialProgram, StackedProgram, Workload
 from paceline.plan import sequential as sequential_plan
 from paceline.plan import stacked as stacked_plan
 from paceline.program import trace
@@ -33,12 +34,7 @@ def on_cpu() -> bool:
 
 def lanes() -> int:
     """Lanes that a search has here: one per core, one on an accelerator."""
-    if not on_cpu():
-        return 1
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
+    return Planner("auto", "auto").lanes
 
 
 def always_compile() -> None:
@@ -91,7 +87,8 @@ class TracedStep:
         if plan == "sequential":
             program: Any = SequentialProgram(*parts)
         else:
-            program = StackedProgram(*parts, n_slots)
+            kind = MappedProgram if plan == "mapped" else StackedProgram
+            program = kind(*parts, n_slots)
         program.roles()
         return program, time.perf_counter() - began
 

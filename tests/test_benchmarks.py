@@ -49,6 +49,7 @@ def test_plans_has_a_row_for_each_plan(child_environment, results):
         ("fit", 1),
         ("sequential", 1),
         ("stacked", 2),
+        ("mapped", 2),
     ]
     for row in report["rows"]:
         assert row["agrees"]
@@ -77,7 +78,7 @@ def test_a_cell_that_fails_leaves_the_others(benchmark_module, monkeypatch):
     monkeypatch.setattr(plans, "fitted", lambda *_, **__: (fit, [{"loss": 1.0}, {"loss": 2.0}]))
     monkeypatch.setattr(plans.steps.TracedStep, "history", fail)
     rows = list(plans.cells("digits", [1, 2], quick=True))
-    assert [row.get("error") for row in rows] == [None, *["MemoryError: no room"] * 3]
+    assert [row.get("error") for row in rows] == [None, *["MemoryError: no room"] * 4]
     assert "failed" in plans.table([{"model": "digits", **row} for row in rows])
 
 

@@ -54,7 +54,7 @@ class Stream:
     sharding: Any = None
 
     def chunks(self, order: np.ndarray) -> Iterator[Chunk]:
-        """One epoch. A chunk is sent when it is asked for: while the device trains on the one before.
+        """One epoch; a chunk is sent when asked for, while the device trains on the one before.
 
         Args:
             order: i32[S, N] from ``chunked_order``.
@@ -84,6 +84,20 @@ class Stream:
         return ArrayData(jax.tree.map(full, part.inputs), self.size).on_device(
             sharding=self.sharding
         )
+
+
+def chunks_of(data: Any, order: np.ndarray, steps: int) -> Iterator[Chunk]:
+    """One epoch of data on the device, in one chunk, or of a stream.
+
+    Args:
+        data: N examples on the device, or a ``Stream``.
+        order: i32[S, N].
+        steps: Full batches in N.
+    """
+    if isinstance(data, Stream):
+        yield from data.chunks(order)
+    else:
+        yield Chunk(data, order, steps)
 
 
 def chunked_order(seed: int, epoch: int, n: int, shuffle: bool, size: int | None) -> np.ndarray:

@@ -49,6 +49,7 @@ def test_an_accelerator_says_its_memory(paceline, monkeypatch, statistics, memor
 def test_accelerators_are_listed_and_all_used(paceline, monkeypatch):
     devices = [accelerator(number, {"bytes_limit": 2**30}) for number in range(2)]
     monkeypatch.setattr("jax.local_devices", lambda: devices)
+    monkeypatch.setattr("jax.default_backend", lambda: "tpu")
     assert paceline("devices", "--json").json["would_use"] == ["tpu:0", "tpu:1"]
     headline, first, second, versions, use = paceline("devices").out.splitlines()
     assert headline == "2 tpu devices (TPU v5 lite), 1.0 GiB each"
@@ -56,18 +57,19 @@ def test_accelerators_are_listed_and_all_used(paceline, monkeypatch):
     assert second.split()[0] == "tpu:1"
     assert versions.startswith(f"jax {jax.__version__}, ")
     assert use == (
-        "A search would use all 2, tpu:0 to tpu:1, a pack of up to 32 slots on each: 64 trials at "
-        "once, fewer where memory is short."
+        "A search would use all 2, tpu:0 to tpu:1, up to 32 slots on each: 64 trials at once, "
+        "fewer where memory is short. Fewer trials than devices have their batches split."
     )
 
 
 def test_one_accelerator_has_one_pack(paceline, monkeypatch):
     monkeypatch.setattr("jax.local_devices", lambda: [accelerator(0, None)])
+    monkeypatch.setattr("jax.default_backend", lambda: "tpu")
     assert "A search would use tpu:0: a pack of up to 32 slots," in paceline("devices").out
 
 
 def test_a_cpu_says_its_cores_and_lanes(paceline, monkeypatch):
-    monkeypatch.setattr("paceline.executor.local._cores", lambda: 4)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(4), raising=False)
     out = paceline("devices").out
     assert ", 4 cores, " in out
     assert "in 4 lanes, a pack of up to 8 slots in each: 32 trials at once" in out

@@ -25,7 +25,7 @@ def show(as_json: bool) -> None:
         outcome.print_json(device_facts(devices))
         return
     os.environ.setdefault("KERAS_BACKEND", "jax")  # the executor, whose rules these are, imports it
-    for line in (*_listed(devices), _versions(), _use(devices)):
+    for line in (*_listed(devices), _versions(), _use()):
         outcome.print_result(line)
 
 
@@ -38,15 +38,15 @@ def device_facts(devices: Sequence[Any]) -> dict[str, Any]:
     Args:
         devices: Those of JAX's default platform.
     """
+    from paceline import mesh
+
     first = devices[0]
-    # The CPU's lanes are threads that share its first device; of accelerators all are used.
-    used = devices[:1] if first.platform == "cpu" else devices
     return {
         "platform": first.platform,
         "kind": first.device_kind,
         "count": len(devices),
         "memory_bytes": _memory(first),
-        "would_use": [_name(device) for device in used],
+        "would_use": [_name(device) for device in mesh.local_devices(None)],
     }
 
 
@@ -66,26 +66,27 @@ def _listed(devices: Sequence[Any]) -> list[str]:
     return [headline, *each]
 
 
-def _use(devices: Sequence[Any]) -> str:
-    """What a search would do, slots and plan left to it; the executor's rules in words."""
-    from paceline.executor import local
+def _use() -> str:
+    """What a search would do, slots, plan and mesh left to it."""
+    from paceline.executor.planner import Planner
 
+    planner = Planner("auto", "auto")
+    devices, lanes, at_once = planner.devices, planner.lanes, planner.max_slots([])
+    slots = at_once // (lanes * len(devices))
     first = devices[0]
-    slots = local.AUTO_SLOTS.get(first.platform, 32)
     if first.platform == "cpu":
-        lanes = max(1, min(local._CPU_LANES, _cores()))
-        where = f"{_name(first)} in {_plural(lanes, 'lane')}"
         return (
-            f"A search would use {where}, a pack of up to {slots} slots in each: "
-            f"{lanes * slots} trials at once. Where that gains nothing (convolutions, recurrent "
-            "layers, large matrix products), one trial a lane."
+            f"A search would use {_name(first)} in {_plural(lanes, 'lane')}, a pack of up to "
+            f"{slots} slots in each: {at_once} trials at once. Where that gains nothing "
+            "(convolutions, recurrent layers, large matrix products), one trial a lane."
         )
     short = "fewer where memory is short"
     if len(devices) == 1:
         return f"A search would use {_name(first)}: a pack of up to {slots} slots, {short}."
     return (
-        f"A search would use all {len(devices)}, {_name(first)} to {_name(devices[-1])}, a pack of "
-        f"up to {slots} slots on each: {len(devices) * slots} trials at once, {short}."
+        f"A search would use all {len(devices)}, {_name(first)} to {_name(devices[-1])}, up to "
+        f"{slots} slots on each: {at_once} trials at once, {short}. Fewer trials than devices "
+        "have their batches split."
     )
 
 
@@ -113,9 +114,11 @@ def _size(device: Any) -> list[str]:
 
 
 def _cores() -> int:
-    from paceline.executor import local
-
-    return local._cores()
+    """Cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
 
 
 def _memory(device: Any) -> int | None:

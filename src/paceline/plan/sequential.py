@@ -30,7 +30,7 @@ from paceline.program.compiling import Executable, compile_in_background
 from paceline.program.group import Role
 from paceline.program.modules import key_of
 from paceline.program.trace import State
-from paceline.stream import Chunk, Stream
+from paceline.stream import chunks_of
 
 
 class SequentialProgram:
@@ -116,13 +116,14 @@ class SequentialProgram:
         self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray
     ) -> tuple[list[Arrays], Any]:
         """One epoch; ``order`` is i32[1, N]."""
-        new, logs, chunk = list(state), None, Chunk(data, order, self._work.steps)
+        new, logs, chunk = list(state), None, None
         (full, size), *tail = self._train
-        for chunk in data.chunks(order) if isinstance(data, Stream) else [chunk]:
+        for chunk in chunks_of(data, order, self._work.steps):
             jax.block_until_ready(logs)  # the device holds two chunks at most
             for start in range(0, chunk.steps * size, size):
                 index = chunk.order[0, start : start + size]
                 *new, logs = full.result().call(*new, lifted, chunk.data, index)
+        assert chunk is not None
         for last, rest in tail:
             index = chunk.order[0, chunk.order.shape[1] - rest :]
             *new, logs = last.result().call(*new, lifted, chunk.data, index)

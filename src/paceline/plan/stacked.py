@@ -30,7 +30,7 @@ from paceline.program.compiling import Executable, compile_in_background
 from paceline.program.group import Role
 from paceline.program.modules import key_of
 from paceline.program.trace import State
-from paceline.stream import Chunk, Stream
+from paceline.stream import chunks_of
 
 
 class StackedProgram:
@@ -175,11 +175,12 @@ class StackedProgram:
     ) -> tuple[list[Arrays], Any]:
         """One epoch of every slot; donates all but the metrics."""
         full, *tail = (future.result().call for future in self._train)
-        new, logs, chunk = list(state), None, Chunk(data, order, self._steps)
-        for chunk in data.chunks(order) if isinstance(data, Stream) else [chunk]:
+        new, logs, chunk = list(state), None, None
+        for chunk in chunks_of(data, order, self._steps):
             # The device holds the chunk it trains on and the one after: it is asked for no more.
             jax.block_until_ready(logs)
             *new, logs = full(*new, lifted, chunk.data, chunk.order, np.int32(chunk.steps))
+        assert chunk is not None
         for last in tail:
             *new, logs = last(*new, lifted, chunk.data, chunk.order)
         return new[:3], logs
