@@ -344,8 +344,8 @@ class LocalExecutor:
             there: dict[int, Any] = {}
             validation = self._validation
             self._on_device = (
-                self._data.on_device(there),
-                None if validation is None else validation.on_device(there),
+                self._data.on_device(there=there),
+                None if validation is None else validation.on_device(there=there),
             )
         data, on_device = self._on_device
         return Pack(
