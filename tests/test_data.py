@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import numpy as np
 import pandas as pd
@@ -142,3 +144,16 @@ def test_a_series_is_a_column_as_in_keras():
 def test_labels_in_words_are_refused(y):
     with pytest.raises(DataError, match="y holds text or objects .* number the classes from 0"):
         prepare(np.zeros((3, 2), np.float32), y)
+
+
+def test_what_two_data_sets_share_is_on_the_device_once():
+    x, y = np.zeros((6, 4), "float32"), np.zeros(6, "int32")
+    plain = prepare(x, y)
+    weighted = prepare(*plain.inputs, class_weight={0: 2.0})
+    there: dict[int, Any] = {}
+    ours, theirs = plain.on_device(there=there), weighted.on_device(there=there)
+    assert [a is b for a, b in zip(ours, theirs, strict=False)] == [True, True]
+    assert len(there) == 3
+    assert plain.nbytes_beside(weighted) == 0
+    assert weighted.nbytes_beside(plain) == 6 * 4
+    assert plain.on_device()[0] is not ours[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jax
 import keras
 import numpy as np
 import optuna
@@ -15,6 +16,7 @@ import paceline
 import toys
 from paceline.executor.base import EpochReport, settled
 from paceline.members import Teams, member_seed
+from paceline.plan import StackedProgram
 from paceline.search import Search
 
 # 53 examples in 3 folds of 17: two are left out, and both steps have a smaller last batch.
@@ -118,83 +120,12 @@ def test_a_study_keeps_members_and_says_when_they_change(make) -> None:
     assert stored.user_attrs["spread"] == first["spread"][0]
 
 
-# -- folds -----------------------------------------------------------------------------------------
-
-
-def by_hand(make: Any, tuner: paceline.Tuner, **call: Any) -> list[paceline.Tuner]:
-    """A search for each fold, with its part of the data for validation."""
-    found = []
-    weight = call.pop("sample_weight", None)
-    for number, (train, validation) in enumerate(tuner.folds):
-        more = {} if weight is None else {"sample_weight": weight[train]}
-        pair = (X[validation], Y[validation])
-        if weight is not None:
-            pair += (weight[validation],)
-        found.append(make(f"fold{number}"))
-        found[-1].search(X[train], Y[train], validation_data=pair, **CALL, **call, **more)
-    return found
-
-
-@PLANS
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_folds_are_searches_by_hand(make, plan: str, shuffle: bool) -> None:
-    tuner = make(plan=plan)
-    tuner.search(X, Y, folds=3, n_trials=2, shuffle=shuffle, **CALL)
-    searches = by_hand(make, tuner, n_trials=2, shuffle=shuffle)
-    for number in range(2):
-        close(tuner.history(number), mean_of([search.history(number) for search in searches]))
-        values = [search.history(number)["val_accuracy"] for search in searches]
-        np.testing.assert_allclose(tuner.trial(number).members, np.transpose(values), atol=1e-5)
-    # One program for all: the folds are slots of one pack.
-    programs = tuner.summary()["programs"]
-    assert programs["distinct"] == 1 and programs["compiled"] + programs["from_cache"] == 2
-
-
-@pytest.mark.parametrize("executor", ["local", "fit"])
-@pytest.mark.parametrize("kind", ["sample_weight", "class_weight"])
-def test_weights_follow_the_examples(make, executor: str, kind: str) -> None:
-    weight: Any = np.linspace(0.5, 1.5, len(X)) if kind == "sample_weight" else {0: 1.0, 1: 3.0}
-    tuner = make(executor=executor)
-    call = {"n_trials": 1, "shuffle": False, kind: weight}
-    tuner.search(X, Y, folds=3, **CALL, **call)
-    close(tuner.history(0), mean_of([search.history(0) for search in by_hand(make, tuner, **call)]))
-
-
-@pytest.mark.parametrize("repeats", [1, 2])
-def test_in_fit_members_are_the_same(make, repeats: int) -> None:
-    packs, fit = make("packs"), make("fit", executor="fit")
-    call = {"folds": 3, "repeats": repeats, "n_trials": 1, "shuffle": False}
-    for tuner in (packs, fit):
-        tuner.search(X, Y, **CALL, **call)
-    close(packs.history(0), fit.history(0))
-    assert len(fit.trial(0).members[0]) == 3 * repeats
-    np.testing.assert_allclose(packs.trial(0).members, fit.trial(0).members, atol=1e-5)
-    assert fit.results()["plan"].tolist() == ["fit"]
-
-
-def test_models_that_cannot_be_packed_have_members_too(make) -> None:
-    def build(hp: Any) -> Any:
-        return toys.softmax(jit_compile=hp.Choice("units", [1, 2]) % 2 == 0)
-
-    tuner = make(build=build, sampler="grid")
-    tuner.search(X, Y, folds=2, **(CALL | {"epochs": 1}))
-    assert tuner.results()["plan"].tolist() == ["fit", "stacked"]
-    assert tuner.results()["spread"].notna().all()
-
-
-def test_what_is_left_out_is_said(make) -> None:
-    notes: list[str] = []
-    tuner = make(notes=notes.append)
-    tuner.search(X, Y, folds=3, n_trials=1, **(CALL | {"epochs": 1}))
-    assert any("3 folds of 17 examples" in n and "2 examples are left out" in n for n in notes)
-
-
 # -- the model that is kept ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("slots", "pruner", "executor"),
-    [(4, None, "local"), (2, None, "local"), (2, "asha", "local"), (2, None, "fit")],
+    [(2, None, "local"), (2, "asha", "local"), (2, None, "fit")],
 )
 def test_the_best_model_is_the_first_members(make, slots: int, pruner: Any, executor: str) -> None:
     """With fewer slots than members, too: then they report an epoch at different times."""
@@ -309,6 +240,45 @@ def test_a_build_that_fails_for_a_later_seed_fails_the_trial(make) -> None:
     states = tuner.results()["state"].tolist()
     assert sorted(states) == ["complete", "complete", "failed"]
     assert tuner.trial(states.index("failed")).error == "ValueError: no luck with this seed"
+
+
+def test_running_out_of_memory_loses_no_member(make, monkeypatch) -> None:
+    """As XLA fails: the memory of the state it was given is gone. The others wait, and go on."""
+    plenty, tight = make("plenty"), make("tight", pruner=Sees(), slots="auto")
+    plenty.search(X, Y, repeats=3, n_trials=3, **HELD_OUT)
+    train = StackedProgram.train
+
+    def failing(self: StackedProgram, state: Any, *arguments: Any) -> Any:
+        if self.n_slots > 2:
+            for array in jax.tree.leaves(list(state)[:3]):
+                array.delete()
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating")
+        return train(self, state, *arguments)
+
+    monkeypatch.setattr(StackedProgram, "train", failing)
+    tight.search(X, Y, repeats=3, n_trials=3, **HELD_OUT)
+    for number in range(3):
+        close(tight.history(number), plenty.history(number))
+
+
+@pytest.mark.parametrize("executor", ["local", "fit"])
+def test_a_timeout_leaves_the_trial_for_the_next_search(make, monkeypatch, executor: str) -> None:
+    reports: list[int] = []
+    receive = Search._receive
+    with monkeypatch.context() as patch:
+        patch.setattr(Search, "_timed_out", lambda self: len(reports) >= 2)
+        patch.setattr(
+            Search, "_receive", lambda self, one: (reports.append(1), receive(self, one))[1]
+        )
+        tuner = make(executor=executor, slots=2)
+        tuner.search(X, Y, repeats=3, n_trials=1, timeout=1000.0, **HELD_OUT)
+    assert tuner.results()["state"].tolist() == ["running"]
+    assert len(reports) == 2
+    again = make(executor=executor, slots=2)
+    again.search(X, Y, repeats=3, n_trials=1, **HELD_OUT)
+    assert again.results()["state"].tolist() == ["failed", "complete"]
+    assert again.trial(0).error == "interrupted"
+    assert len(again.trial(1).members) == 3
 
 
 # -- a team ----------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class ArrayData:
             lambda a: jax.ShapeDtypeStruct((size, *a.shape[1:]), _device_dtype(a)), self.inputs
         )
 
-    def on_device(self, there: dict[int, Any] | None = None, sharding: Any = None) -> Any:
+    def on_device(self, *, there: dict[int, Any] | None = None, sharding: Any = None) -> Any:
         """The whole data set on the default device, or as sharded; uint8 images stay uint8.
 
         Args:

@@ -158,10 +158,10 @@ class Teams:
         team = self._teams.get(number)
         if team is None:
             return "stop"  # another member has failed
-        mean = team.add(report)
         if self.size == 1:
-            assert mean is not None
+            team.trained[report.number] = report.epoch
             return self._handle(report)
+        mean = team.add(report)
         if mean is not None:
             team.verdict = self._handle(mean)
             if team.verdict == "go":

@@ -13,6 +13,7 @@ import toys
 from paceline.builder import Builder, random_state_kept
 from paceline.executor.base import Answer, EpochReport, Job
 from paceline.executor.fit import FitExecutor
+from paceline.folds import make_folds
 from paceline.search_space import HyperParameters
 
 X, Y = toys.data()
@@ -117,3 +118,41 @@ def test_what_a_model_raises_is_raised_and_the_next_can_run():
         executor.advance(lambda epoch: "go", lambda: False, errors.__setitem__)
     assert re.search("expected|incompatible", str(errors[0]))
     assert executor.next_number == 1
+
+
+def test_folds_train_one_after_another_on_their_examples():
+    folds, _ = make_folds(Y, len(Y), 2, 0)
+    data = {"x": X, "y": Y, "sample_weight": np.linspace(0, 1, len(X), dtype="float32")}
+    executor = FitExecutor({**data, "validation_data": tuple(data.values()), "shuffle": False})
+    folded = job(4)
+    folded.folds = folds
+    executor.submit(folded)
+    assert executor.waiting == 2
+    reports = run(executor)
+    assert [epoch.number for epoch in reports] == [5, 5, 4, 4]  # the first is the last
+    parts = [{name: a[fold.train] for name, a in data.items()} for fold in folds]
+    with random_state_kept():
+        held_out = tuple(array[folds[0].validation] for array in data.values())
+        alone = (
+            job()
+            .rebuild()
+            .fit(
+                **parts[0],
+                validation_data=held_out,
+                shuffle=False,
+                batch_size=25,
+                epochs=2,
+                verbose=0,
+            )
+        )
+    for name, values in alone.history.items():
+        np.testing.assert_allclose([epoch.logs[name] for epoch in reports[2:]], values, rtol=1e-5)
+
+
+def test_what_is_dropped_does_not_train():
+    executor = FitExecutor(DATA)
+    for number in range(3):
+        executor.submit(job(number, epochs=1))
+    executor.drop(1)
+    executor.drop(7)
+    assert [epoch.number for epoch in run(executor)] == [0, 2]

@@ -401,7 +401,7 @@ class LocalExecutor:
             there: dict[int, Any] = {}
             validation, where = self._validation, layout.everywhere if layout else None
             if chunk is None:
-                data: Any = self._data.on_device(there, where)
+                data: Any = self._data.on_device(there=there, sharding=where)
             else:
                 data = Stream(self._data, chunk, group.work.batch_size, where)
                 self._planner.note(
@@ -409,7 +409,7 @@ class LocalExecutor:
                     f"chunks of {chunk:,} examples are sent to it in turn, and examples are "
                     "shuffled within a chunk"
                 )
-            placed = None if validation is None else validation.on_device(there, where)
+            placed = None if validation is None else validation.on_device(there=there, sharding=where)
             self._on_device[layout, chunk] = data, placed
         return self._on_device[layout, chunk]
 
