@@ -117,12 +117,12 @@ def check_mesh(mesh: Any) -> tuple[int, int | None] | None:
     """
     if mesh is None or mesh == "auto":
         return None
+    sizes: tuple[Any, ...] = tuple(mesh) if isinstance(mesh, (tuple, list)) else (mesh,)
     found = _TEXT.fullmatch(mesh) if isinstance(mesh, str) else None
     if found:
-        mesh = tuple(int(part) for part in found.groups() if part is not None)
-    sizes = mesh if isinstance(mesh, (tuple, list)) else (mesh,)
-    whole = all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
-    if not whole or not 1 <= len(sizes) <= 2 or min(sizes, default=0) < 1:
+        sizes = tuple(int(part) for part in found.groups() if part is not None)
+    whole = all(type(size) is int and size >= 1 for size in sizes)
+    if not whole or not 1 <= len(sizes) <= 2:
         raise UsageError(
             f"mesh: {mesh!r} is no mesh; give a number of devices, (trial, data) such as (4, 2) "
             "(--mesh 4x2), or 'auto'."

@@ -409,7 +409,9 @@ class LocalExecutor:
                     f"chunks of {chunk:,} examples are sent to it in turn, and examples are "
                     "shuffled within a chunk"
                 )
-            placed = None if validation is None else validation.on_device(there=there, sharding=where)
+            placed = (
+                None if validation is None else validation.on_device(there=there, sharding=where)
+            )
             self._on_device[layout, chunk] = data, placed
         return self._on_device[layout, chunk]
 

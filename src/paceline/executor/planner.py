@@ -96,7 +96,7 @@ class Planner:
         expected: int,
         before: Program | None = None,
     ) -> Program:
-        parts: tuple[Any, ...] = (group.train, group.test, group.state, group.work)
+        parts = (group.train, group.test, group.state, group.work)
         epochs = max((rider.epochs for rider in group.queue), default=1)
         waves = max(expected, n_trials, 1) / (candidate.slots * self.lanes)
         quick = waves * epochs * max(1, group.work.steps) < _SHORT_STEPS
@@ -107,7 +107,7 @@ class Planner:
             kind = MappedProgram if candidate.plan == "mapped" else StackedProgram
             program = kind(
                 *parts,
-                candidate.slots,
+                n_slots=candidate.slots,
                 quick=quick,
                 before=before if isinstance(before, kind) else None,
                 layout=layout_of(before) if before else self._lay_out(group, n_trials),
