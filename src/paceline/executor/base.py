@@ -23,6 +23,7 @@ class Job:
         batch_size: Examples per step.
         model: The compiled model, just built; dropped once its state is taken.
         rebuild: Builds the same model again, from the seed on.
+        program: Short fingerprint of the program it shares with others, once it is known.
     """
 
     number: int
@@ -31,6 +32,7 @@ class Job:
     batch_size: int
     model: Any
     rebuild: Callable[[], Any]
+    program: str | None = None
 
 
 @dataclass(frozen=True)

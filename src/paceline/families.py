@@ -1,0 +1,122 @@
+"""Families: trials that share a program, asked for one after another to fill a pack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from paceline.draws import Draws
+from paceline.samplers import Sampler
+from paceline.search_space import Space
+from paceline.structure import Structure
+from paceline.trial import INTERRUPTED
+
+#: Trials in a row that TPE is asked for with the structure of the first (docs/decisions/0009).
+WAVE = 4
+#: Attempts at such a trial that keep to it. TPE is fond of what it has tried, and is free then.
+FIXED_ATTEMPTS = 3
+#: Ended trials from which TPE goes by values; one structure less before that is one never tried.
+TPE_BEGINS = 10
+
+
+class Families:
+    """Decides which trials have the structure of the one before.
+
+    Random search tries its draws in another order, which changes nothing in what it finds. TPE is
+    asked in waves: it is free in the first trial of each, and for the others the structural values
+    are fixed to those of the first. Other samplers keep their own order.
+
+    Attributes:
+        slots: Trials that train at once; with one there are no families.
+        sure: Trials that will be run for certain, whose order is free.
+    """
+
+    def __init__(
+        self, sampler: Sampler, seed: int, space: Space, past: Iterable[FrozenTrial]
+    ) -> None:
+        """Begin, or go on.
+
+        Args:
+            sampler: The study's.
+            seed: The study's.
+            space: What is known of the search space; it grows.
+            past: Trials of earlier sessions, as the storage holds them.
+        """
+        self.slots = self.sure = 1
+        self._space = space
+        self._structure = Structure()
+        self._waves = sampler.name == "tpe"
+        self._n_ended = 0
+        self._values: dict[int, dict[str, Any]] = {}  # trial number -> stored values
+        self._last: int | None = None
+        used: list[int] = []
+        for trial in past:
+            attrs = trial.user_attrs
+            self._values[trial.number] = trial.params
+            if trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
+                self._n_ended += 1
+            if "program" in attrs:
+                self.learn_program(trial.number, attrs["program"])
+            over = trial.state.is_finished() and attrs.get("error") != INTERRUPTED
+            if "draw" in attrs and over:
+                used.append(attrs["draw"])
+        self.draws = Draws(seed, used) if sampler.name == "random" else None
+
+    def next_draw(self) -> int:
+        """Return the number of the draw that random search tries next."""
+        assert self.draws is not None
+        # A window holds a family of each structure: a search that is stopped has met most of them.
+        window = self.slots * max(4, self._structure.n_programs) if self.slots > 1 else 1
+        structure = self._last_structure()
+        return self.draws.next(min(self.sure, window), structure, self._space.parameters)
+
+    def fixed(self, number: int, attempt: int = 0) -> dict[str, Any]:
+        """Return what TPE is not asked for: storage name -> stored value; often nothing.
+
+        Args:
+            number: Of the trial that is to be. Waves go by numbers, so that a search that goes on
+                after a restart has the same ones.
+            attempt: How many proposals for this number were turned down before.
+        """
+        leader = number - number % min(WAVE, self.slots)
+        if not self._waves or self._n_ended < TPE_BEGINS or attempt >= FIXED_ATTEMPTS:
+            return {}
+        if leader == number or leader not in self._values:
+            return {}
+        return self._structure.of(self._values[leader])
+
+    def goes_on(self, number: int) -> bool:
+        """Return whether the trial that is to be can have the structure of the last one."""
+        if not self._structure.names or self._last is None:
+            return False
+        if self.draws is None:
+            return bool(self.fixed(number))
+        return self.draws.agree(self._last_structure(), self._space.parameters)
+
+    # Learning
+
+    def begin(self, number: int, values: Mapping[str, Any], draw: int | None) -> None:
+        """Note a trial that was accepted, with its stored values and, in random search, draw."""
+        self._values[number], self._last = dict(values), number
+        self.turn_down(draw)
+
+    def turn_down(self, draw: int | None) -> None:
+        """Note that a draw need not come again."""
+        if self.draws is not None and draw is not None:
+            self.draws.done(draw)
+
+    def learn_program(self, number: int, program: str) -> None:
+        """Note that a trial fell into a program."""
+        values, known = self._values[number], self._space.parameters
+        finite = [name for name in values if name in known and known[name].is_finite]
+        self._structure.learn(program, values, finite)
+
+    def end(self, state: OptunaState) -> None:
+        """Note that a trial has ended."""
+        self._n_ended += state in (OptunaState.COMPLETE, OptunaState.PRUNED)
+
+    def _last_structure(self) -> dict[str, Any]:
+        return {} if self._last is None else self._structure.of(self._values[self._last])
