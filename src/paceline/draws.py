@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from paceline.samplers import Chooser, random_chooser, random_value
 from paceline.search_space import Parameter
 
+#: Storage name -> stored value of the structural parameters that are active.
+Values = Mapping[str, Any]
+
 
 class Draws:
-    """Hands out draws, those of one structure after another.
+    """Keeps the draws that are next in a pool, from which they are tried by structure.
 
-    What draw n holds follows from the study's seed and n. Draws are taken a window at a time: the
-    lowest numbers that were not tried, no more than trials are sure to be run. So the order in a
-    window changes nothing in what has been tried when it is empty, and a search that goes on after
-    a crash begins with what was left.
+    What draw n holds follows from the study's seed and n. The pool is filled in the order of
+    numbers and never holds more draws than trials are sure to be run, so what has been tried when
+    it is empty is what the plain order would have tried. A search that goes on after a crash fills
+    it with what was left.
     """
 
     def __init__(self, seed: int, used: Iterable[int]) -> None:
@@ -29,29 +32,12 @@ class Draws:
         taken = frozenset(used)
         self._seed = seed
         self._fresh = (number for number in itertools.count() if number not in taken)
-        self._window: list[int] = []
-        self._known: dict[tuple[int, str], Any] = {}  # what draws of the window hold
+        self._pool: dict[int, dict[str, Any]] = {}  # number -> what is known of its stored values
 
-    def next(
-        self, size: int, structure: Mapping[str, Any], parameters: Mapping[str, Parameter]
-    ) -> int:
-        """Return the next draw, which is the next one again until it is ``done``.
-
-        Args:
-            size: Draws of a new window; 1 is the plain order.
-            structure: Storage name -> stored value; the first draw that agrees is taken, or, where
-                none does, the first of all.
-            parameters: Storage name -> parameter.
-        """
-        if not self._window:
-            self._window = list(itertools.islice(self._fresh, max(1, size)))
-            self._known.clear()
-        found = self._agreeing(structure, parameters)
-        return self._window[0] if found is None else found
-
-    def agree(self, structure: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> bool:
-        """Return whether there are draws of the window that agree with ``structure``."""
-        return self._agreeing(structure, parameters) is not None
+    def fill(self, size: int) -> None:
+        """Take draws into the pool, up to ``size``; one at least."""
+        while len(self._pool) < max(1, size):
+            self._pool[next(self._fresh)] = {}
 
     def chooser(self, number: int) -> Chooser:
         """Return the chooser of a draw."""
@@ -59,21 +45,45 @@ class Draws:
 
     def done(self, number: int) -> None:
         """Note that a draw was tried, or had been tried before."""
-        self._window.remove(number)
+        del self._pool[number]
 
-    def _agreeing(
-        self, structure: Mapping[str, Any], parameters: Mapping[str, Parameter]
-    ) -> int | None:
-        for number in self._window:
-            if all(
-                self._value(number, parameters[name]) == value for name, value in structure.items()
-            ):
-                return number
-        return None
+    @property
+    def first(self) -> int:
+        """The first draw of the pool."""
+        return next(iter(self._pool))
+
+    def like(self, values: Values, parameters: Mapping[str, Parameter]) -> list[int]:
+        """Return the draws of the pool that have these values, the first first."""
+        return [
+            number
+            for number in self._pool
+            if all(self._value(number, parameters[name]) == value for name, value in values.items())
+        ]
+
+    def of_largest(
+        self, known: Sequence[Values], names: Sequence[str], parameters: Mapping[str, Parameter]
+    ) -> int:
+        """Return the first draw of the pool's largest family; of equal ones the first to come.
+
+        Args:
+            known: The structures of earlier trials. A draw like none of them may hold values that
+                would not be asked for, and counts with those that share them all.
+            names: The structural parameters.
+            parameters: Storage name -> parameter.
+        """
+        families = [found for values in known if (found := self.like(values, parameters))]
+        met = {number for found in families for number in found}
+        others: dict[tuple[Any, ...], list[int]] = {}
+        for number in self._pool:
+            if number not in met:
+                key = tuple(self._value(number, parameters[name]) for name in names)
+                others.setdefault(key, []).append(number)
+        families += others.values()
+        return max(families, key=lambda found: (len(found), -found[0]))[0]
 
     def _value(self, number: int, parameter: Parameter) -> Any:
         """Return the stored value that a draw has for a parameter."""
-        key = number, parameter.storage_name
-        if key not in self._known:
-            self._known[key] = parameter.to_storage(random_value(parameter, self._seed, number))
-        return self._known[key]
+        known, name = self._pool[number], parameter.storage_name
+        if name not in known:
+            known[name] = parameter.to_storage(random_value(parameter, self._seed, number))
+        return known[name]

@@ -15,7 +15,7 @@ from paceline.structure import Structure
 from paceline.trial import INTERRUPTED
 
 #: Trials in a row that TPE is asked for with the structure of the first (docs/decisions/0009).
-WAVE = 4
+WAVE = 8
 #: Attempts at such a trial that keep to it. TPE is fond of what it has tried, and is free then.
 FIXED_ATTEMPTS = 3
 #: Ended trials from which TPE goes by values; one structure less before that is one never tried.
@@ -31,6 +31,7 @@ class Families:
 
     Attributes:
         slots: Trials that train at once; with one there are no families.
+        open: Trials of an adaptive sampler that may be open at once.
         sure: Trials that will be run for certain, whose order is free.
     """
 
@@ -45,13 +46,14 @@ class Families:
             space: What is known of the search space; it grows.
             past: Trials of earlier sessions, as the storage holds them.
         """
-        self.slots = self.sure = 1
+        self.slots = self.open = self.sure = 1
         self._space = space
         self._structure = Structure()
         self._waves = sampler.name == "tpe"
         self._n_ended = 0
         self._values: dict[int, dict[str, Any]] = {}  # trial number -> stored values
         self._last: int | None = None
+        self._run = 0  # trials in a row with its structure
         used: list[int] = []
         for trial in past:
             attrs = trial.user_attrs
@@ -66,12 +68,24 @@ class Families:
         self.draws = Draws(seed, used) if sampler.name == "random" else None
 
     def next_draw(self) -> int:
-        """Return the number of the draw that random search tries next."""
-        assert self.draws is not None
-        # A window holds a family of each structure: a search that is stopped has met most of them.
-        window = self.slots * max(4, self._structure.n_programs) if self.slots > 1 else 1
-        structure = self._last_structure()
-        return self.draws.next(min(self.sure, window), structure, self._space.parameters)
+        """Return the number of the draw that random search tries next.
+
+        A family fills the slots once. Then comes the largest one in the pool, whose size is such
+        that one of them fills the slots again: what is left of the others waits for more of their
+        kind, and a search that is stopped has met most structures.
+        """
+        draws, names = self.draws, self._structure.names
+        assert draws is not None
+        pool = self.slots * max(4, self._structure.n_programs) if self.slots > 1 else 1
+        draws.fill(min(self.sure, pool))
+        if not names or self.slots == 1:
+            return draws.first
+        if found := self._rest_of_family():
+            return found[0]
+        known = dict.fromkeys(
+            tuple(self._structure.of(values).items()) for values in self._values.values()
+        )
+        return draws.of_largest([dict(items) for items in known], names, self._space.parameters)
 
     def fixed(self, number: int, attempt: int = 0) -> dict[str, Any]:
         """Return what TPE is not asked for: storage name -> stored value; often nothing.
@@ -81,7 +95,7 @@ class Families:
                 after a restart has the same ones.
             attempt: How many proposals for this number were turned down before.
         """
-        leader = number - number % min(WAVE, self.slots)
+        leader = number - number % min(WAVE, self.slots, self.open)
         if not self._waves or self._n_ended < TPE_BEGINS or attempt >= FIXED_ATTEMPTS:
             return {}
         if leader == number or leader not in self._values:
@@ -94,13 +108,15 @@ class Families:
             return False
         if self.draws is None:
             return bool(self.fixed(number))
-        return self.draws.agree(self._last_structure(), self._space.parameters)
+        return bool(self._rest_of_family())
 
     # Learning
 
     def begin(self, number: int, values: Mapping[str, Any], draw: int | None) -> None:
         """Note a trial that was accepted, with its stored values and, in random search, draw."""
+        structure = self._last_structure()
         self._values[number], self._last = dict(values), number
+        self._run = self._run + 1 if self._last_structure() == structure else 1
         self.turn_down(draw)
 
     def turn_down(self, draw: int | None) -> None:
@@ -120,3 +136,9 @@ class Families:
 
     def _last_structure(self) -> dict[str, Any]:
         return {} if self._last is None else self._structure.of(self._values[self._last])
+
+    def _rest_of_family(self) -> list[int]:
+        """Return the draws like the last trial, as long as they fill the slots."""
+        if self.draws is None or self._run % self.slots == 0:
+            return []
+        return self.draws.like(self._last_structure(), self._space.parameters)

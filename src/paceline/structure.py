@@ -70,26 +70,39 @@ class Structure:
         return {name: values[name] for name in self.names if name in values}
 
     def _separating(self) -> list[str]:
-        """Return parameters that tell programs apart, each time the one that tells most."""
+        """Return parameters that tell programs apart, each time the one that tells most.
+
+        One that is not always active is left for last: what activates it comes before, since a
+        draw does not tell whether it would be asked for.
+        """
         candidates = [name for name in self._finite if name not in self._free]
         names: list[str] = []
         alike = [list(self._first.values())]
-        while len(alike) < len(self._first):
-            splits = {name: _split(alike, name) for name in candidates}
-            best = max(splits, key=lambda name: len(splits[name]), default=None)
-            if best is None or len(splits[best]) == len(alike):
-                break  # nothing tells the others apart
-            names.append(best)
-            alike = splits[best]
+        for absent in (False, True):
+            while len(alike) < len(self._first):
+                splits = {name: _split(alike, name, absent) for name in candidates}
+                best = max(splits, key=lambda name: len(splits[name]), default=None)
+                if best is None or len(splits[best]) == len(alike):
+                    break  # nothing tells the others apart
+                names.append(best)
+                alike = splits[best]
         return names
 
 
-def _split(alike: list[list[dict[str, Any]]], name: str) -> list[list[dict[str, Any]]]:
-    """Split lists of trials by their values of one parameter."""
+def _split(
+    alike: list[list[dict[str, Any]]], name: str, absent: bool
+) -> list[list[dict[str, Any]]]:
+    """Split lists of trials by their values of one parameter.
+
+    Args:
+        alike: The lists.
+        name: The parameter.
+        absent: Whether a list is split where some trials do not have it.
+    """
     parts: list[list[dict[str, Any]]] = []
     for trials in alike:
         by_value: dict[Any, list[dict[str, Any]]] = {}
         for values in trials:
             by_value.setdefault(values.get(name, _ABSENT), []).append(values)
-        parts += by_value.values()
+        parts += by_value.values() if absent or _ABSENT not in by_value else [trials]
     return parts

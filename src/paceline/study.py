@@ -240,8 +240,10 @@ class Study:
                 enqueued value or name that build does not know.
             SamplerError: The sampler failed.
         """
+        families = self._proposer.families
+        families.open = self.max_open or 1
         if self.n_trials is not None:
-            self._proposer.families.sure = self.n_trials - self._n_counted
+            families.sure = self.n_trials - self._n_counted
         return self._proposer.propose(run)
 
     def ask(self, *, attempt: int = 0) -> Draft:
