@@ -54,6 +54,11 @@ class Families:
         self._values: dict[int, dict[str, Any]] = {}  # trial number -> stored values
         self._last: int | None = None
         self._run = 0  # trials in a row with its structure
+        # The wave: its first trial (None where that was not of TPE's choice), how many it has, and
+        # which of them have not ended.
+        self._leader: int | None = None
+        self._n_asked = 0
+        self._under_way: set[int] = set()
         used: list[int] = []
         for trial in past:
             attrs = trial.user_attrs
@@ -87,33 +92,42 @@ class Families:
         )
         return draws.of_largest([dict(items) for items in known], names, self._space.parameters)
 
-    def fixed(self, number: int, attempt: int = 0) -> dict[str, Any]:
+    @property
+    def wave(self) -> int:
+        """How many trials TPE is asked for with one structure; 1 with other samplers."""
+        return min(WAVE, self.slots, self.open) if self._waves else 1
+
+    def fixed(self, attempt: int = 0) -> dict[str, Any]:
         """Return what TPE is not asked for: storage name -> stored value; often nothing.
 
-        Args:
-            number: Of the trial that is to be. Waves go by numbers, so that a search that goes on
-                after a restart has the same ones.
-            attempt: How many proposals for this number were turned down before.
-        """
-        leader = number - number % min(WAVE, self.slots, self.open)
-        if not self._waves or self._n_ended < TPE_BEGINS or attempt >= FIXED_ATTEMPTS:
-            return {}
-        if leader == number or leader not in self._values:
-            return {}
-        return self._structure.of(self._values[leader])
+        A wave ends with the last of its trials, too: one that trains alone may be any.
 
-    def goes_on(self, number: int) -> bool:
-        """Return whether the trial that is to be can have the structure of the last one."""
+        Args:
+            attempt: How many proposals for this trial were turned down before.
+        """
+        if not self._in_wave() or attempt >= FIXED_ATTEMPTS:
+            return {}
+        assert self._leader is not None
+        return self._structure.of(self._values[self._leader])
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the next trial can have the structure of the last one."""
         if not self._structure.names or self._last is None:
             return False
-        if self.draws is None:
-            return bool(self.fixed(number))
-        return bool(self._rest_of_family())
+        return bool(self._rest_of_family()) if self.draws is not None else self._in_wave()
 
     # Learning
 
     def begin(self, number: int, values: Mapping[str, Any], draw: int | None) -> None:
         """Note a trial that was accepted, with its stored values and, in random search, draw."""
+        if self._in_wave():
+            self._n_asked += 1
+        else:
+            self._leader = number if self._n_ended >= TPE_BEGINS else None
+            self._n_asked = 1
+            self._under_way.clear()
+        self._under_way.add(number)
         structure = self._last_structure()
         self._values[number], self._last = dict(values), number
         self._run = self._run + 1 if self._last_structure() == structure else 1
@@ -130,9 +144,13 @@ class Families:
         finite = [name for name in values if name in known and known[name].is_finite]
         self._structure.learn(program, values, finite)
 
-    def end(self, state: OptunaState) -> None:
+    def end(self, number: int, state: OptunaState) -> None:
         """Note that a trial has ended."""
+        self._under_way.discard(number)
         self._n_ended += state in (OptunaState.COMPLETE, OptunaState.PRUNED)
+
+    def _in_wave(self) -> bool:
+        return self._leader is not None and bool(self._under_way) and self._n_asked < self.wave
 
     def _last_structure(self) -> dict[str, Any]:
         return {} if self._last is None else self._structure.of(self._values[self._last])

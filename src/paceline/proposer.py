@@ -177,7 +177,7 @@ class Proposer:
                 chooser = self.families.draws.chooser(draw)
             elif self._sampler.make is not None and attempt < OWN_ATTEMPTS:
                 sampler = self._sampler.make(number, attempt)
-                if values is None and (structure := self.families.fixed(number, attempt)):
+                if values is None and (structure := self.families.fixed(attempt)):
                     sampler = fixed(structure, sampler)
             else:
                 chooser = random_chooser(self._seed, number, attempt)
@@ -253,7 +253,7 @@ class Proposer:
     @property
     def in_family(self) -> bool:
         """Whether the next trial can have the structure of the last one."""
-        return not self._queue and self.families.goes_on(self._next)
+        return not self._queue and self.families.goes_on
 
     def have_seen(self, hparams: Mapping[str, Any]) -> None:
         """Note the values of a trial."""
@@ -274,7 +274,7 @@ class Proposer:
             SamplerError: The sampler failed.
         """
         if number in self._mirrored:
-            self.families.end(state)
+            self.families.end(number, state)
             with self._timed():
                 self._mirror().tell(self._mirrored.pop(number), state, loss)
 

@@ -323,6 +323,11 @@ class Study:
         self._proposer.families.slots = slots
 
     @property
+    def wave(self) -> int:
+        """How many trials of one structure the sampler is asked for at once; 1 with most."""
+        return self._proposer.families.wave
+
+    @property
     def in_family(self) -> bool:
         """Whether the next trial can share the last one's program, as far as is known."""
         return self._proposer.in_family

@@ -191,24 +191,22 @@ def test_random_values_are_even_and_hang_on_nothing_else():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_tpe_is_asked_in_waves_of_one_structure(seed):
-    study = new(sampler="tpe", seed=seed, n_trials=64)
-    assert study.max_open == WAVE
-    found = go_on(study, 64)
-    waves = [found[at : at + WAVE] for at in range(0, 64, WAVE)]
-    assert len(set(map(program, waves[0]))) > 1  # TPE knows nothing yet
-    late = [len(set(map(program, wave))) for wave in waves[2:]]
+@pytest.mark.parametrize(("n", "wave"), [(64, WAVE), (36, 4)])
+def test_tpe_is_asked_in_waves_of_one_structure(seed, n, wave):
+    study = new(sampler="tpe", seed=seed, n_trials=n)
+    assert min(WAVE, study.max_open) == wave
+    found = go_on(study, n)
+    begun = TPE_BEGINS + 4  # four are open when the next one is asked for
+    assert len(set(map(program, found[:begun]))) > 2  # TPE knows nothing yet
+    waves = [found[at : at + wave] for at in range(begun, n, wave)]
     # The first trial of a wave may show that one more parameter is structural.
-    assert late.count(1) >= len(late) - 1
-    assert len({program(wave[0]) for wave in waves[2:]}) > 1
+    assert [len(set(map(program, wave))) for wave in waves].count(1) >= len(waves) - 1
+    assert len({program(wave[0]) for wave in waves}) > 1
 
 
-def test_no_more_trials_share_a_wave_than_may_be_open():
-    study = new(sampler="tpe", n_trials=32)
-    assert study.max_open == 4
-    found = go_on(study, 32)
-    late = [found[at : at + 4] for at in range(16, 32, 4)]
-    assert [len(set(map(program, wave))) for wave in late].count(1) >= 3
+def test_tpe_is_free_where_trials_end_one_by_one():
+    plain = go_on(new("plain", slots=1, sampler="tpe"), 30, at_once=0)
+    assert go_on(new("family", sampler="tpe"), 30, at_once=0) == plain
 
 
 def test_tpe_begins_as_it_does_plainly():
@@ -221,15 +219,6 @@ def test_tpe_is_free_where_a_structure_has_been_tried_out():
     found = go_on(study, 100, small)
     assert len(set(keys(found))) == len(found) == 36
     assert study.exhausted
-
-
-def test_a_wave_of_tpes_goes_on_after_a_restart():
-    whole = go_on(new("whole", sampler="tpe", seed=4), 31, at_once=0)
-    first = new("parts", sampler="tpe", seed=4)
-    found = go_on(first, 22, at_once=0)
-    first.close()
-    second = new("parts", sampler="tpe", seed=4)
-    assert found + go_on(second, 9, at_once=0) == whole
 
 
 # Others
