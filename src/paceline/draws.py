@@ -61,25 +61,27 @@ class Draws:
         ]
 
     def of_largest(
-        self, known: Sequence[Values], names: Sequence[str], parameters: Mapping[str, Parameter]
+        self, known: Iterable[Values], names: Sequence[str], parameters: Mapping[str, Parameter]
     ) -> int:
         """Return the first draw of the pool's largest family; of equal ones the first to come.
 
         Args:
-            known: The structures of earlier trials. A draw like none of them may hold values that
-                would not be asked for, and counts with those that share them all.
+            known: The structures of earlier trials. They tell what would not be asked for: draws
+                that differ there alone are of one family.
             names: The structural parameters.
             parameters: Storage name -> parameter.
         """
-        families = [found for values in known if (found := self.like(values, parameters))]
-        met = {number for found in families for number in found}
-        others: dict[tuple[Any, ...], list[int]] = {}
+        families: dict[tuple[Any, ...], list[int]] = {}
         for number in self._pool:
-            if number not in met:
-                key = tuple(self._value(number, parameters[name]) for name in names)
-                others.setdefault(key, []).append(number)
-        families += others.values()
-        return max(families, key=lambda found: (len(found), -found[0]))[0]
+            key = tuple(self._value(number, parameters[name]) for name in names)
+            families.setdefault(key, []).append(number)
+        for values in known:
+            if len(values) < len(names):
+                asked = [(i, values[name]) for i, name in enumerate(names) if name in values]
+                alike = [key for key in families if all(key[i] == value for i, value in asked)]
+                if alike:
+                    families[alike[0]] = sorted(n for key in alike for n in families.pop(key))
+        return max(families.values(), key=lambda found: (len(found), -found[0]))[0]
 
     def _value(self, number: int, parameter: Parameter) -> Any:
         """Return the stored value that a draw has for a parameter."""

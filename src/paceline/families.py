@@ -65,10 +65,11 @@ class Families:
             self._values[trial.number] = trial.params
             if trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
                 self._n_ended += 1
-            if "program" in attrs:
+            # Other programs may have stored trials of their own, with attributes of any kind.
+            if isinstance(attrs.get("program"), str):
                 self.learn_program(trial.number, attrs["program"])
             over = trial.state.is_finished() and attrs.get("error") != INTERRUPTED
-            if "draw" in attrs and over:
+            if isinstance(attrs.get("draw"), int) and over:
                 used.append(attrs["draw"])
         self.draws = Draws(seed, used) if sampler.name == "random" else None
 
@@ -119,12 +120,21 @@ class Families:
 
     # Learning
 
-    def begin(self, number: int, values: Mapping[str, Any], draw: int | None) -> None:
-        """Note a trial that was accepted, with its stored values and, in random search, draw."""
+    def begin(
+        self, number: int, values: Mapping[str, Any], draw: int | None, *, given: bool
+    ) -> None:
+        """Note a trial that was accepted.
+
+        Args:
+            number: The trial's.
+            values: Storage name -> stored value.
+            draw: Its draw, in random search.
+            given: Whether some values were given: it leads no wave.
+        """
         if self._in_wave():
             self._n_asked += 1
         else:
-            self._leader = number if self._n_ended >= TPE_BEGINS else None
+            self._leader = None if given or self._n_ended < TPE_BEGINS else number
             self._n_asked = 1
             self._under_way.clear()
         self._under_way.add(number)

@@ -224,7 +224,7 @@ class Proposer:
             )
         self._draft = None
         self._next = draft.number + 1
-        self.families.begin(draft.number, values, draft.draw)
+        self.families.begin(draft.number, values, draft.draw, given=bool(draft.values))
         self._mirrored[draft.number] = draft.mirror_number
         self.have_seen(hparams)
         self._note_tried(draft)

@@ -78,6 +78,14 @@ def changes(found: list[dict[str, Any]]) -> int:
     return sum(program(a) != program(b) for a, b in zip(found, found[1:], strict=False))
 
 
+def test_attributes_of_other_programs_do_no_harm(optuna_study):
+    go_on(new(), 2, at_once=0)
+    other = optuna_study("s")
+    trial = optuna.trial.create_trial(value=1.0, user_attrs={"program": [1], "draw": "first"})
+    other.add_trial(trial)
+    assert len(go_on(new(), 10, at_once=0)) == 10
+
+
 # Random
 
 
@@ -219,6 +227,19 @@ def test_tpe_is_free_where_a_structure_has_been_tried_out():
     found = go_on(study, 100, small)
     assert len(set(keys(found))) == len(found) == 36
     assert study.exhausted
+
+
+def test_a_trial_that_was_given_leads_no_wave():
+    study = new(sampler="tpe", n_trials=64)
+    go_on(study, 22)
+    study.enqueue({"units": 16, "layers": 1})
+    assert not study.in_family  # what was given comes first
+    go_on(study, 1)
+    for number in range(18, 23):
+        end(study, number)
+    study.enqueue({"units": 16, "layers": 1})
+    go_on(study, 1)
+    assert not study.in_family
 
 
 # Others
