@@ -52,8 +52,10 @@ class Families:
         self._waves = sampler.name == "tpe"
         self._n_ended = 0
         self._values: dict[int, dict[str, Any]] = {}  # trial number -> stored values
-        self._last: int | None = None
-        self._run = 0  # trials in a row with its structure
+        self._numbers: list[int] = []  # this session's trials
+        # Trials of this session by structure, how many of them are counted, and under which names.
+        self._counts: dict[tuple[tuple[str, Any], ...], int] = {}
+        self._n_counted, self._counted_by = 0, self._structure.names
         # The wave: its first trial (None where that was not of TPE's choice), how many it has, and
         # which of them have not ended.
         self._leader: int | None = None
@@ -76,11 +78,12 @@ class Families:
     def next_draw(self) -> int:
         """Return the number of the draw that random search tries next.
 
-        A family fills the slots once. Then comes the largest one in the pool, whose size is such
-        that one of them fills the slots again: what is left of the others waits for more of their
+        A family goes on until it fills the slots. Then comes one that was begun and can be filled,
+        so that its program is compiled for as many; or else the largest one in the pool, whose size
+        is such that this one fills the slots. What is left of the others waits for more of its
         kind, and a search that is stopped has met most structures.
         """
-        draws, names = self.draws, self._structure.names
+        draws, names, parameters = self.draws, self._structure.names, self._space.parameters
         assert draws is not None
         pool = self.slots * max(4, self._structure.n_programs) if self.slots > 1 else 1
         draws.fill(min(self.sure, pool))
@@ -88,10 +91,13 @@ class Families:
             return draws.first
         if found := self._rest_of_family():
             return found[0]
-        known = dict.fromkeys(
-            tuple(self._structure.of(values).items()) for values in self._values.values()
-        )
-        return draws.of_largest([dict(items) for items in known], names, self._space.parameters)
+        asked = self._asked()
+        for structure, n in asked.items():
+            if n % self.slots:
+                found = draws.like(dict(structure), parameters)
+                if len(found) >= self.slots - n % self.slots:
+                    return found[0]
+        return draws.of_largest(map(dict, asked), names, parameters)
 
     @property
     def wave(self) -> int:
@@ -114,7 +120,7 @@ class Families:
     @property
     def goes_on(self) -> bool:
         """Whether the next trial can have the structure of the last one."""
-        if not self._structure.names or self._last is None:
+        if not self._structure.names or not self._numbers:
             return False
         return bool(self._rest_of_family()) if self.draws is not None else self._in_wave()
 
@@ -138,9 +144,8 @@ class Families:
             self._n_asked = 1
             self._under_way.clear()
         self._under_way.add(number)
-        structure = self._last_structure()
-        self._values[number], self._last = dict(values), number
-        self._run = self._run + 1 if self._last_structure() == structure else 1
+        self._values[number] = dict(values)
+        self._numbers.append(number)
         self.turn_down(draw)
 
     def turn_down(self, draw: int | None) -> None:
@@ -162,11 +167,22 @@ class Families:
     def _in_wave(self) -> bool:
         return self._leader is not None and bool(self._under_way) and self._n_asked < self.wave
 
-    def _last_structure(self) -> dict[str, Any]:
-        return {} if self._last is None else self._structure.of(self._values[self._last])
-
     def _rest_of_family(self) -> list[int]:
         """Return the draws like the last trial, as long as they fill the slots."""
-        if self.draws is None or self._run % self.slots == 0:
+        if self.draws is None or not self._numbers:
             return []
-        return self.draws.like(self._last_structure(), self._space.parameters)
+        last = self._structure.of(self._values[self._numbers[-1]])
+        if self._asked()[tuple(last.items())] % self.slots == 0:
+            return []
+        return self.draws.like(last, self._space.parameters)
+
+    def _asked(self) -> dict[tuple[tuple[str, Any], ...], int]:
+        """Return how many trials of each structure this session has asked for."""
+        if self._counted_by != self._structure.names:
+            self._counts, self._n_counted = {}, 0
+            self._counted_by = self._structure.names
+        for number in self._numbers[self._n_counted :]:
+            structure = tuple(self._structure.of(self._values[number]).items())
+            self._counts[structure] = self._counts.get(structure, 0) + 1
+        self._n_counted = len(self._numbers)
+        return self._counts
