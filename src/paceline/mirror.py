@@ -40,11 +40,13 @@ class Mirror:
                 afresh for every trial do not, which saves Optuna's copying.
         """
         self._learns = learns
+        # An Optuna study has a sampler; this one is never asked, and seeded, because it would draw
+        # from the system otherwise.
+        self._nobody = RandomSampler(seed=0)
         self._storage = optuna.storages.InMemoryStorage()
         with quiet():
-            # Seeded, because an unseeded sampler would draw from the system before ours is set.
             self._study = optuna.create_study(
-                storage=self._storage, study_name="mirror", sampler=RandomSampler(seed=0)
+                storage=self._storage, study_name="mirror", sampler=self._nobody
             )
         self._id = self._storage.get_study_id_from_name("mirror")
 
@@ -72,12 +74,13 @@ class Mirror:
             )
         )
 
-    def ask(self, sampler: BaseSampler) -> optuna.Trial:
-        """Begin a trial whose values ``sampler`` chooses.
+    def ask(self, sampler: BaseSampler | None) -> optuna.Trial:
+        """Begin a trial whose values ``sampler`` chooses; None where they come from elsewhere.
 
         Raises:
             SamplerError: The sampler failed.
         """
+        sampler = sampler or self._nobody
         with _blaming(sampler):
             self._study.sampler = sampler
             return self._study.ask()

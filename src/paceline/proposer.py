@@ -15,8 +15,9 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import SamplerError, SpaceError
+from paceline.families import Families
 from paceline.mirror import Mirror
-from paceline.samplers import Chooser, Sampler, Tried, random_sampler, trial_seed
+from paceline.samplers import Chooser, Sampler, Tried, fixed, random_chooser, trial_seed
 from paceline.search_space import HyperParameters, Odometer, Parameter, Space
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ class Draft:
         chooser: Returns the real value of a parameter.
         mirror_number: Its number in the mirror.
         chosen: Storage name -> parameter and real value chosen, in the order met.
+        draw: Number of the draw that it tries, in random search.
         failed: Whether the build raised.
     """
 
@@ -62,6 +64,7 @@ class Draft:
     chooser: Chooser
     mirror_number: int
     chosen: dict[str, tuple[Parameter, Any]] = field(default_factory=dict)
+    draw: int | None = None
     failed: bool = False
 
     def choose(self, parameter: Parameter) -> Any:
@@ -77,6 +80,7 @@ class Proposer:
     Attributes:
         space: What is known of the search space.
         exhausted: Whether the last ``propose`` found nothing new.
+        families: Which trials have the structure of the one before.
         seconds: Time spent in samplers.
         note: Called with a line of text that users may want to see.
     """
@@ -119,6 +123,7 @@ class Proposer:
         self._seen: set[str] = set()
         if sampler.points is not None:
             sampler.points.know(space.parameters)
+        self.families = Families(sampler, seed, space, past)
 
     # Proposing
 
@@ -160,17 +165,23 @@ class Proposer:
             SamplerError: The sampler failed.
         """
         if self._draft is not None:  # a search was interrupted between propose and accept
-            self.reject(self._draft)
-        number, sampler = self._next, self._sampler
-        if chooser is None and sampler.points is not None and attempt == 0:
-            chooser = sampler.points.chooser(number)
-        own = chooser is None and attempt < OWN_ATTEMPTS
+            self._drop(self._draft)
+        number, sampler, draw = self._next, None, None
         with self._timed():
-            asked = self._mirror().ask(
-                sampler.make(number, attempt)
-                if own
-                else random_sampler(self._seed, number, attempt)
-            )
+            if chooser is not None:
+                pass
+            elif self._sampler.points is not None and attempt == 0:
+                chooser = self._sampler.points.chooser(number)
+            elif self.families.draws is not None and values is None:
+                draw = self.families.next_draw()
+                chooser = self.families.draws.chooser(draw)
+            elif self._sampler.make is not None and attempt < OWN_ATTEMPTS:
+                sampler = self._sampler.make(number, attempt)
+                if values is None and (structure := self.families.fixed(attempt)):
+                    sampler = fixed(structure, sampler)
+            else:
+                chooser = random_chooser(self._seed, number, attempt)
+            asked = self._mirror().ask(sampler)
 
         def choose(parameter: Parameter) -> Any:
             known = self.space.parameters.get(parameter.storage_name)
@@ -185,7 +196,9 @@ class Proposer:
                 return parameter.from_storage(stored)
 
         seed = trial_seed(self._seed, number)
-        self._draft = Draft(number, seed, attempt, dict(values or {}), choose, asked.number)
+        self._draft = Draft(
+            number, seed, attempt, dict(values or {}), choose, asked.number, draw=draw
+        )
         return self._draft
 
     def accept(self, draft: Draft, hp: HyperParameters) -> dict[str, Any]:
@@ -211,17 +224,17 @@ class Proposer:
             )
         self._draft = None
         self._next = draft.number + 1
+        self.families.begin(draft.number, values, draft.draw, given=bool(draft.values))
         self._mirrored[draft.number] = draft.mirror_number
         self.have_seen(hparams)
         self._note_tried(draft)
         return values
 
     def reject(self, draft: Draft) -> None:
-        """Drop a draft: it leaves no trace but in the mirror."""
+        """Turn a draft down: it leaves no trace but in the mirror."""
         self._check(draft)
-        self._draft = None
-        with self._timed():
-            self._mirror().tell(draft.mirror_number, OptunaState.FAIL)
+        self.families.turn_down(draft.draw)
+        self._drop(draft)
 
     def enqueue(self, values: Mapping[str, Any], *, users: bool) -> None:
         """Have values tried next.
@@ -236,6 +249,11 @@ class Proposer:
     def seen(self, hparams: Mapping[str, Any]) -> bool:
         """Return whether some trial had exactly these values."""
         return _key(hparams) in self._seen
+
+    @property
+    def in_family(self) -> bool:
+        """Whether the next trial can have the structure of the last one."""
+        return not self._queue and self.families.goes_on
 
     def have_seen(self, hparams: Mapping[str, Any]) -> None:
         """Note the values of a trial."""
@@ -256,6 +274,7 @@ class Proposer:
             SamplerError: The sampler failed.
         """
         if number in self._mirrored:
+            self.families.end(number, state)
             with self._timed():
                 self._mirror().tell(self._mirrored.pop(number), state, loss)
 
@@ -270,7 +289,7 @@ class Proposer:
             made = run(hp, draft)
             self.space.learn(hp)
         except (SpaceError, SamplerError):  # wrong for every configuration
-            self.reject(draft)
+            self._drop(draft)
             raise
         except Exception as error:
             if self.seen(hp.hparams):
@@ -349,6 +368,12 @@ class Proposer:
                     self._lazy_mirror.add(frozen, self._sign)
             self._past = ()
         return self._lazy_mirror
+
+    def _drop(self, draft: Draft) -> None:
+        """Forget a draft; what it was to try comes again."""
+        self._draft = None
+        with self._timed():
+            self._mirror().tell(draft.mirror_number, OptunaState.FAIL)
 
     def _check(self, draft: Draft) -> None:
         if draft is not self._draft:

@@ -1,18 +1,20 @@
 """Samplers: who chooses the values of a trial.
 
-``random``, ``tpe`` and ``gp`` are Optuna's, made afresh for every trial from the study's seed and
-the trial's number, so that what is chosen does not hang on the clock or on a restart. ``qmc`` is
-ours, because Optuna's knows no conditions and needs a finished trial to go by. ``grid`` is ours as
-well (``Odometer``): Optuna's wants the space before the first build.
+``tpe`` and ``gp`` are Optuna's, made afresh for every trial from the study's seed and the trial's
+number, so that what is chosen does not hang on the clock or on a restart. ``random`` is ours
+(``Draws``), because what Optuna's draws for one parameter hangs on which were asked for before it;
+``qmc``, because Optuna's knows no conditions and needs a finished trial to go by; ``grid``
+(``Odometer``), because Optuna's wants the space before the first build.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import math
 import operator
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +37,7 @@ NAMES = ("random", "qmc", "tpe", "gp", "grid")
 Chooser = Callable[[Parameter], Any]
 
 # Streams of random numbers that a study's seed gives.
-_TRIAL, _SAMPLER, _SHIFT = range(3)
+_TRIAL, _SAMPLER, _SHIFT, _VALUE = range(4)
 
 
 def check_seed(seed: Any) -> int:
@@ -66,13 +68,13 @@ class Sampler:
         name: One of ``NAMES``, or the class of an Optuna sampler.
         adaptive: Whether it goes by values: few trials may then be open at once.
         users: Whether it is an object of the user's, which wants to be told of ended trials.
-        make: Trial number and attempt -> the Optuna sampler that chooses.
+        make: Trial number and attempt -> the Optuna sampler that chooses; None where none does.
         points: Chooses instead of ``make``'s sampler where it is given.
     """
 
     name: str
     adaptive: bool
-    make: Callable[[int, int], BaseSampler]
+    make: Callable[[int, int], BaseSampler] | None
     users: bool = False
     points: Sobol | None = None
 
@@ -99,18 +101,43 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
         raise MissingExtraError(
             'sampler "gp" needs torch, which is not installed: pip install "paceline[gp]"'
         )
-    new = {"tpe": Tpe().seeded, "gp": _gp}.get(sampler, _random)
+    points = Sobol(seed) if sampler == "qmc" else None
+    if sampler not in ("tpe", "gp"):
+        return Sampler(sampler, adaptive=False, make=None, points=points)
+    new = Tpe().seeded if sampler == "tpe" else _gp
     return Sampler(
         sampler,
-        adaptive=sampler in ("tpe", "gp"),
+        adaptive=True,
         make=lambda number, attempt: new(_draw(seed, _SAMPLER, number, attempt)),
-        points=Sobol(seed) if sampler == "qmc" else None,
     )
 
 
-def random_sampler(seed: int, number: int, attempt: int) -> BaseSampler:
-    """Return a sampler that chooses at random, for one attempt at one trial."""
-    return _random(_draw(seed, _SAMPLER, number, attempt))
+def random_value(parameter: Parameter, seed: int, *stream: int) -> Any:
+    """Return the real value of a parameter in one stream of a study's random draws.
+
+    It does not hang on what else is drawn: a parameter has it whatever was asked for before.
+    """
+    name = hashlib.sha256(parameter.storage_name.encode()).digest()[:8]
+    key = (_VALUE, *stream, int.from_bytes(name, "big"))
+    bits = np.random.SeedSequence(seed, spawn_key=key).generate_state(1, np.uint64)[0]
+    return parameter.from_storage(value_at(parameter.distribution, int(bits >> 11) / 2**53))
+
+
+def random_chooser(seed: int, *stream: int) -> Chooser:
+    """Return a chooser at random: ``random_value`` of one stream."""
+    return lambda parameter: random_value(parameter, seed, *stream)
+
+
+def fixed(values: Mapping[str, Any], sampler: BaseSampler) -> BaseSampler:
+    """Return a sampler that chooses as another one does, but for what is given.
+
+    Args:
+        values: Storage name -> stored value.
+        sampler: Chooses the others.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.samplers.PartialFixedSampler(dict(values), sampler)
 
 
 class Tpe(BaseSampler):
@@ -271,10 +298,6 @@ def _draw(seed: int, *stream: int) -> int:
 
 def _log_between(low: float, high: float, share: float) -> float:
     return math.exp(math.log(low) + (math.log(high) - math.log(low)) * share)
-
-
-def _random(seed: int) -> BaseSampler:
-    return RandomSampler(seed=seed)
 
 
 def _gp(seed: int) -> BaseSampler:

@@ -52,6 +52,7 @@ class Search:
         self._packs, self._fit, self._pruner = packs, fit, pruner
         if packs is not None:
             packs.tell_notes_to(notes)
+            study.fill(packs.max_slots)
         self._progress, self._note = progress, notes
         self._roster = Roster(study.trials)
         self._teams = Teams(arguments.n_members, pruner is not None, packs, fit, self._report)
@@ -88,7 +89,7 @@ class Search:
         """One round: asks for trials, trains for an epoch; False at the end of the search."""
         self.each_round()
         self._bring_back()
-        while self._hungry() and self._ask():
+        while self._hungry() and self._ask_family():
             pass
         if self._timed_out():
             self._give_up(list(self._roster.paused))
@@ -135,7 +136,7 @@ class Search:
         packs = self._packs
         assert packs is not None
         self._show("compiling" if packs.compiling else "training")
-        return packs.room and self._ask()
+        return packs.room and self._ask_family()
 
     def _may_ask(self) -> bool:
         study, limit = self._study, self._arguments.n_trials
@@ -147,6 +148,18 @@ class Search:
         if self._fit.waiting >= (self._packs.max_slots if self._packs and self._packs.busy else 1):
             return False
         return study.max_open is None or len(self._roster.running) < study.max_open
+
+    def _ask_family(self) -> bool:
+        """Asks for a trial and those that go on with its structure; False when there is none.
+
+        Their program is compiled for as many as there are: it is not when some are still to come.
+        """
+        if not self._ask():
+            return False
+        for _ in range(1, self._packs.max_slots if self._packs else 1):
+            if not self._study.in_family or not self._ask():
+                break
+        return True
 
     def _ask(self) -> bool:
         """Asks for one trial, builds it and hands it to an executor; False when there is none."""
@@ -239,6 +252,8 @@ class Search:
         try:
             for job in jobs:
                 packs.submit(job)
+            if jobs[0].program is not None:
+                self._study.learn_program(number, jobs[0].program)
         except Unpackable as why:
             self._say_once(
                 f"trial {number} and its like run in Keras' own fit, one at a time: {why}",

@@ -26,15 +26,12 @@ from paceline.samplers import check_seed, resolve_sampler
 from paceline.search_space import HyperParameters, Space
 from paceline.storage import Store
 from paceline.study_record import FORMAT, StoredStudy, check_name, stored_space
-from paceline.trial import Trial, TrialState
+from paceline.trial import INTERRUPTED, Trial, TrialState
 from paceline.writer import Annotated, Created, Described, Finished, Reported
 
 __all__ = ["INTERRUPTED", "BuildFailed", "Draft", "Study"]
 
 T = TypeVar("T")
-
-# The error of a trial that was running when its process ended.
-INTERRUPTED = "interrupted"
 
 
 class Study:
@@ -82,6 +79,7 @@ class Study:
         self._known_parameters = len(self.space.parameters)
         self._ledger = Ledger(store)
         self._trials: dict[int, Trial] = {}
+        self._n_counted = 0  # of these, for n_trials: those that are not tried again
         self._left_running: list[int] = []
         for stored_trial in past:
             trial = trial_record.read(stored_trial)
@@ -242,6 +240,10 @@ class Study:
                 enqueued value or name that build does not know.
             SamplerError: The sampler failed.
         """
+        families = self._proposer.families
+        families.open = self.max_open or 1
+        if self.n_trials is not None:
+            families.sure = self.n_trials - self._n_counted
         return self._proposer.propose(run)
 
     def ask(self, *, attempt: int = 0) -> Draft:
@@ -272,8 +274,10 @@ class Study:
         values = self._proposer.accept(draft, hp)
         trial = Trial(draft.number, hparams=hp.hparams, seed=draft.seed)
         self._trials[trial.number] = trial
+        self._n_counted += 1
         distributions = {name: known.distribution for name, known in hp.parameters.items()}
-        self._ledger.put(Created(trial.number, trial_record.begun(trial, values, distributions)))
+        stored = trial_record.begun(trial, values, distributions, draw=draft.draw)
+        self._ledger.put(Created(trial.number, stored))
         if len(self.space.parameters) > self._known_parameters and self._ledger.started:
             self._describe(self.meta)
         return trial.number
@@ -307,6 +311,35 @@ class Study:
         if not values:
             raise SpaceError("enqueue: no hyperparameter is named; give at least one value.")
         self._proposer.enqueue(values, users=True)
+
+    # Families
+
+    def fill(self, slots: int) -> None:
+        """Have trials that share a program asked for one after another, where the sampler lets us.
+
+        Args:
+            slots: Trials that train at once; 1 is the plain order.
+        """
+        self._proposer.families.slots = slots
+
+    @property
+    def wave(self) -> int:
+        """How many trials of one structure the sampler is asked for at once; 1 with most."""
+        return self._proposer.families.wave
+
+    @property
+    def in_family(self) -> bool:
+        """Whether the next trial can share the last one's program, as far as is known."""
+        return self._proposer.in_family
+
+    def learn_program(self, number: int, program: str) -> None:
+        """Note into which program a trial fell: that tells which hyperparameters are structural.
+
+        Args:
+            number: The trial's.
+            program: The program's name.
+        """
+        self._proposer.families.learn_program(number, program)
 
     # What became of it
 
@@ -490,6 +523,7 @@ class Study:
             self._left_running.append(trial.number)
             self._proposer.enqueue(trial.hparams, users=False)
         elif trial.error != INTERRUPTED:
+            self._n_counted += 1
             self._proposer.have_seen(trial.hparams)
 
     def _running(self, number: int) -> Trial:

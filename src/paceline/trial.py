@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 TrialState = Literal["complete", "pruned", "failed", "running", "paused"]
 
+#: The error of a trial that was running when its process ended.
+INTERRUPTED = "interrupted"
+
 
 @dataclass
 class Trial:

@@ -29,7 +29,11 @@ _ATTRIBUTES = ("seed", "epochs", "seconds", "program", "plan", "error", "best_ep
 
 
 def begun(
-    trial: Trial, values: Mapping[str, Any], distributions: Mapping[str, BaseDistribution]
+    trial: Trial,
+    values: Mapping[str, Any],
+    distributions: Mapping[str, BaseDistribution],
+    *,
+    draw: int | None = None,
 ) -> FrozenTrial:
     """Return the stored form of a trial that begins to run.
 
@@ -37,12 +41,16 @@ def begun(
         trial: Its hparams and seed are stored as attributes.
         values: Storage name -> stored value.
         distributions: Storage name -> distribution.
+        draw: Which draw of random search it tries; None with other samplers.
     """
+    attrs: dict[str, Any] = {"hparams": plain(trial.hparams), "seed": trial.seed}
+    if draw is not None:
+        attrs["draw"] = draw
     return create_trial(
         state=OptunaState.RUNNING,
         params=dict(values),
         distributions=dict(distributions),
-        user_attrs={"hparams": plain(trial.hparams), "seed": trial.seed},
+        user_attrs=attrs,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from paceline.builder import Builder
 from paceline.data import prepare
 from paceline.executor.base import Answer, EpochReport, Job
 from paceline.executor.local import LocalExecutor
+from paceline.plan import stacked
 from paceline.search_space import HyperParameters
 from zoo.samples import vectors
 
@@ -86,6 +89,38 @@ def test_each_structure_has_its_own() -> None:
     counts = Search(slots=2).train(*trials)
     assert counts["distinct"] == 3  # a dropout of rate 0 is none
     assert counts["roles"] == 6
+
+
+def test_the_next_program_compiles_while_this_one_trains(monkeypatch) -> None:
+    search, compile_ = Search(validate=False, slots=2), stacked.compile_in_background
+    heard, started, in_time = threading.Event(), [], []
+    each = 2  # a program for the full batches and one for the last
+
+    def second_waits(*args: Any, **options: Any) -> Future[Any]:
+        """The second program is not there before a trial of the first has trained an epoch."""
+        found, late = compile_(*args, **options), Future()
+        started.append(found)
+        if len(started) <= each:
+            return found
+
+        def wait() -> None:
+            in_time.append(heard.wait(60))
+            late.set_result(found.result())
+
+        threading.Thread(target=wait).start()
+        return late
+
+    def hear(report: EpochReport) -> Answer:
+        assert len(started) == 2 * each  # both have begun to compile before anything is trained
+        search.epochs[report.number] = report.epoch
+        heard.set()
+        return "go"
+
+    monkeypatch.setattr(stacked, "compile_in_background", second_waits)
+    monkeypatch.setattr(search, "_heard", hear)
+    search.train(*rated(*RATES[:3], units=2), *rated(*RATES[:3], units=3))
+    assert in_time == [True] * each
+    assert search.epochs == dict.fromkeys(range(6), 2)
 
 
 def test_widening_happens_once() -> None:

@@ -27,6 +27,7 @@ class Job:
         rebuild: Builds the same model again, from the seed on.
         folds: Parts of the data to train and validate on, one after another: each is a member, and
             their numbers begin at ``number``. Empty: all of the data.
+        program: Short fingerprint of the program it shares with others, once it is known.
     """
 
     number: int
@@ -36,6 +37,7 @@ class Job:
     model: Any
     rebuild: Callable[[], Any]
     folds: Sequence[Fold] = ()
+    program: str | None = None
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ class Intake:
         return [group for group in self._by_key.values() if group.n_trials]
 
     def take(self, job: Job) -> Group:
-        """Queues a trial in its group.
+        """Queues a trial in its group, whose name becomes the job's program.
 
         Raises:
             Unpackable: The step cannot be traced, or not be shared; the message says why.
@@ -137,7 +137,9 @@ class Intake:
         trace.check_packable(job.model)
         recipe = recipe_of(job.model)
         group = None if recipe is None else self._recognise(job, recipe)
-        return group or self._trace(job, recipe)
+        group = group or self._trace(job, recipe)
+        job.program = group.name
+        return group
 
     def study(self, model: Any, batch_size: int) -> None:
         """Learns from a model that is not to be trained how the constants of its kind follow.
