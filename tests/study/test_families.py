@@ -246,7 +246,9 @@ def test_a_trial_that_was_given_leads_no_wave():
 
 
 @pytest.mark.parametrize(
-    "sampler", ["qmc", "grid", lambda: optuna.samplers.TPESampler(seed=0)], ids=str
+    "sampler",
+    ["qmc", "grid", lambda: optuna.samplers.TPESampler(seed=0)],
+    ids=["qmc", "grid", "users"],
 )
 def test_other_samplers_keep_their_own_order(sampler):
     def found(name, slots):
