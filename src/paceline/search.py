@@ -249,6 +249,7 @@ class Search:
                 packs.expected = min(packs.expected, size * most)
         else:
             packs.expected = size * most if most else packs.max_slots
+        packs.family = size * self._study.wave
         try:
             for job in jobs:
                 packs.submit(job)

@@ -98,6 +98,7 @@ class LocalExecutor:
         self._dropped = Dropped()
         self._slot_epochs = self._busy_epochs = 0
         self.seconds = Seconds()
+        self.family = 1  # trials that come with one structure where the sampler is adaptive
         self._unasked = 0  # of the trials still to come, those not yet taken in
         self.expected = 1  # trials still to come, those waiting included; the tuner keeps it
         self.all_asked = False  # no trial will be submitted any more
@@ -194,7 +195,8 @@ class LocalExecutor:
         active = [group for group in self._intake.groups if group.active]
         for group in active:
             if group.program is None or any(role.stale for role in group.roles):
-                self._planner.compile(group, len(group.queue), self.expected)
+                n_trials = max(len(group.queue), min(self.family, self.expected))
+                self._planner.compile(group, n_trials, self.expected)
         ready = [group for group in active if _program(group).ready()]
         if not ready:
             ready = active[:1]
