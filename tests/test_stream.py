@@ -37,12 +37,14 @@ def build(hp):
 
 def searched(name: str, **options) -> tuple[paceline.Tuner, list[str]]:
     notes: list[str] = []
-    arguments = {key: options.pop(key) for key in ("shuffle", "folds") if key in options}
+    arguments = {
+        key: options.pop(key) for key in ("shuffle", "folds", "batch_size") if key in options
+    }
     tuner = paceline.Tuner(
         build, objective="val_loss", study=name, sampler="random", notes=notes.append, **options
     )
     validation = {} if "folds" in arguments else {"validation_data": (X[:30], Y[:30])}
-    tuner.search(X, Y, epochs=2, batch_size=16, n_trials=5, **validation, **arguments)
+    tuner.search(X, Y, epochs=2, n_trials=5, **validation, **{"batch_size": 16, **arguments})
     return tuner, notes
 
 
@@ -74,6 +76,21 @@ def test_with_shuffling_slots_do_not_matter(small_device) -> None:
     for number in range(5):
         np.testing.assert_allclose(
             many.history(number)["val_loss"], one.history(number)["val_loss"], rtol=1e-5
+        )
+
+
+def test_batch_sizes_do_not_share_a_stream(small_device) -> None:
+    def sizes(hp):
+        return hp.Choice("batch_size", [16, 32])
+
+    streamed, notes = searched("streamed", shuffle=False, batch_size=sizes)
+    assert len([note for note in notes if "chunks of 32 examples" in note]) == 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paceline.executor.local.chunk_bytes_of", lambda *_: None)
+        resident, _ = searched("resident", shuffle=False, batch_size=sizes)
+    for number in range(5):
+        np.testing.assert_allclose(
+            streamed.history(number)["val_loss"], resident.history(number)["val_loss"], rtol=1e-6
         )
 
 

@@ -91,7 +91,7 @@ class LocalExecutor:
         if chunk_bytes is not None:
             self._planner.lanes = 1  # each lane would read the data on its own
         self._intake = Intake(data, validation, validation_batch_size, fold, chunk_bytes)
-        self._on_device: dict[tuple[Layout | None, int | None], tuple[Any, Any]] = {}
+        self._on_device: dict[Any, tuple[Any, Any]] = {}  # training and validation data, by key
         self._pool = ThreadPoolExecutor(self._planner.lanes, thread_name_prefix="paceline-lane")
         self._parking = Parking()
         self._parked_in: dict[int, Group] = {}  # paused trial -> its group
@@ -399,7 +399,9 @@ class LocalExecutor:
     def _placed(self, group: Group, layout: Layout | None) -> tuple[Any, Any]:
         """Training and validation data on the devices; a stream of those that do not fit."""
         chunk = group.work.chunk
-        if (layout, chunk) not in self._on_device:
+        # Chunks are cut into batches: of another size they are another stream.
+        key = (layout, None if chunk is None else (chunk, group.work.batch_size))
+        if key not in self._on_device:
             there: dict[int, Any] = {}
             validation, where = self._validation, layout.everywhere if layout else None
             if chunk is None:
@@ -414,8 +416,8 @@ class LocalExecutor:
             placed = (
                 None if validation is None else validation.on_device(there=there, sharding=where)
             )
-            self._on_device[layout, chunk] = data, placed
-        return self._on_device[layout, chunk]
+            self._on_device[key] = data, placed
+        return self._on_device[key]
 
     # -- accounts
     # ------------------------------------------------------------------------------------
