@@ -373,3 +373,14 @@ def test_a_paused_trials_members_come_back_the_first_one_last() -> None:
     assert relay.packs.resumed == [6, 7, 8]  # each before those resumed earlier
     relay.verdict = "go"
     assert relay.round((6, 2), (7, 2), (8, 2)) == ["go"] * 3
+
+
+def test_repeats_alike_do_not_count_as_trials_that_show_what_differs(make) -> None:
+    def build(hp):
+        hp.Choice("unused", [1, 2, 3])
+        return toys.dense(hp)
+
+    tuner = make(build=build)
+    tuner.search(X, Y, repeats=3, n_trials=4, **HELD_OUT)
+    counts = tuner.summary()["programs"]
+    assert counts["compiled"] + counts["from_cache"] == 2, "train and test, never widened"

@@ -130,6 +130,23 @@ def check_mesh(mesh: Any) -> tuple[int, int | None] | None:
     return sizes[0], sizes[1] if len(sizes) == 2 else None
 
 
+def check_use(mesh: tuple[int, int | None] | None, plan: str, executor: str) -> None:
+    """Checks a mesh of several devices against what else was asked for.
+
+    Raises:
+        UsageError: It would be of no use.
+    """
+    if mesh is None or mesh[0] * (mesh[1] or 1) == 1:
+        return
+    text = f"mesh: {mesh[0]} x {mesh[1] or 1} devices"
+    if plan == "sequential":
+        raise UsageError(f"{text}, but the plan sequential trains on one; leave one of them out.")
+    if plan == "mapped" and mesh[1] not in (None, 1):
+        raise UsageError(f"{text}, but the plan mapped splits no batch; give mesh={mesh[0]}.")
+    if executor == "fit":
+        raise UsageError(f"{text}, but Keras' fit is not spread over them; leave one out.")
+
+
 def local_devices(given: tuple[int, int | None] | None) -> list[Any]:
     """The devices a search uses: those asked for, else all accelerators, else one CPU.
 
@@ -178,8 +195,8 @@ def lay_out(
         trial, data = given[0], given[1]
         if batch_size % data:
             raise UsageError(
-                f"mesh: a batch of {batch_size} cannot be split over {data} devices; "
-                f"{_largest(batch_size, data)} divide it."
+                f"mesh: a batch of {batch_size} cannot be split over {data} devices; over "
+                f"{_largest(batch_size, data)} it can."
             )
     else:
         # The most trials side by side that leave every row as many devices.

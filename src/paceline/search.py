@@ -52,7 +52,7 @@ class Search:
         self._packs, self._fit, self._pruner = packs, fit, pruner
         if packs is not None:
             packs.tell_notes_to(notes)
-            study.fill(packs.max_slots)
+            study.fill(max(1, packs.max_slots // arguments.n_members))
         self._progress, self._note = progress, notes
         self._roster = Roster(study.trials)
         self._teams = Teams(arguments.n_members, pruner is not None, packs, fit, self._report)
@@ -96,8 +96,7 @@ class Search:
             self._say_stopped("stopped by the timeout")
             return False
         if self._packs is not None and self._packs.busy:
-            limit = self._arguments.n_trials
-            self._packs.all_asked = self._over or (limit or math.inf) <= self._roster.n_counted
+            self._packs.all_asked = self._all_asked()
             self._packs.advance(self._receive, self._ahead, self._job_failed)
         elif self._fit.busy:
             self._advance_fit()
@@ -132,17 +131,22 @@ class Search:
         return self._packs is None or self._packs.hungry or not self._packs.busy
 
     def _ahead(self) -> bool:
-        """While the device works: get one more trial ready."""
+        """While the device works: get one more trial, or family, ready."""
         packs = self._packs
         assert packs is not None
         self._show("compiling" if packs.compiling else "training")
         return packs.room and self._ask_family()
 
+    def _all_asked(self) -> bool:
+        """Whether no trial will be asked for any more."""
+        limit = self._arguments.n_trials
+        if self._over or self._cause is not None or self._study.exhausted or self._timed_out():
+            return True
+        return limit is not None and self._roster.n_counted >= limit
+
     def _may_ask(self) -> bool:
-        study, limit = self._study, self._arguments.n_trials
-        if self._over or self._cause is not None or study.exhausted or self._timed_out():
-            return False
-        if limit is not None and self._roster.n_counted >= limit:
+        study = self._study
+        if self._all_asked():
             return False
         # Those for fit are trained one by one: no more of them than may wait.
         if self._fit.waiting >= (self._packs.max_slots if self._packs and self._packs.busy else 1):
@@ -156,7 +160,7 @@ class Search:
         """
         if not self._ask():
             return False
-        for _ in range(1, self._packs.max_slots if self._packs else 1):
+        for _ in range(1, self._packs.max_slots // self._teams.size if self._packs else 1):
             if not self._study.in_family or not self._ask():
                 break
         return True
@@ -236,6 +240,7 @@ class Search:
                 model=model if repeat == 0 else rebuild(),
                 rebuild=rebuild,
                 folds=folds,
+                counts=repeat == 0,
             )
             jobs.append(job)
         self.build_seconds += time.perf_counter() - began

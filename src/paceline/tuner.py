@@ -18,7 +18,7 @@ from paceline.errors import StudyError, UsageError
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.folds import Fold
-from paceline.mesh import check_mesh
+from paceline.mesh import check_mesh, check_use
 from paceline.objective import Objective, resolve_objective
 from paceline.precision import check_precision, policy_of
 from paceline.probe import Probe, probe
@@ -113,11 +113,7 @@ class Tuner:
             raise UsageError(f"plan: {plan!r} is not one of {', '.join(PLANS)}.")
         self._precision = check_precision(precision)
         self._mesh = check_mesh(mesh)
-        if self._mesh is not None and plan == "sequential":
-            raise UsageError(
-                f"mesh: {mesh!r} spreads slots over devices, which the plan sequential has not; "
-                "leave one of them out."
-            )
+        check_use(self._mesh, plan, executor)
         self._slots = slots if slots == "auto" else whole_number(slots, "slots")
         self._seed = whole_number(seed, "seed", least=0)
         self._keep_best = whole_number(keep_best, "keep_best")
@@ -279,6 +275,8 @@ class Tuner:
                     fold=arguments.fold,
                 )
                 stack.callback(packs.close)
+                if not callable(arguments.batch_size):
+                    packs.check_batch(arguments.batch_size_for(found.hp))
                 if limit is None or limit > n_done:
                     study_ends(packs, self._builder, arguments, found.hp, self._seed)
             search = Search(

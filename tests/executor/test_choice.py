@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
 
 import keras
@@ -73,6 +74,23 @@ def test_nonsense_is_not_believed(body: bytes) -> None:
 def test_the_key_follows_what_decides() -> None:
     keys = {key_of("f", 32, 2, []), key_of("g", 32, 2, []), key_of("f", 64, 2, [])}
     assert len(keys | {key_of("f", 32, 1, []), key_of("f", 32, 2, [object()])}) == 5
+
+
+def test_a_hopeless_candidate_is_timed_once() -> None:
+    choice = timed({A: 1.0})
+    choice.note(B, 1, 99.0)
+    assert not choice.timed(B)
+    choice.note(B, 1, 2.5)
+    assert choice.timed(B)
+
+
+def test_what_cannot_be_compiled_is_never_taken() -> None:
+    choice = timed({A: 1.0})
+    choice.rule_out(B)
+    assert choice.to_try(A, 10**9, 0.0) == C
+    choice.rule_out(C)
+    assert choice.to_try(A, 10**9, 0.0) is None
+    assert choice.settle(A) == A
 
 
 RNG = np.random.default_rng(0)
@@ -201,3 +219,44 @@ def test_a_pack_shrinks_when_no_more_trials_come(
         np.testing.assert_allclose(
             shrunk.history(number)["val_loss"], whole.history(number)["val_loss"], rtol=1e-5
         )
+
+
+def test_a_candidate_that_fails_to_compile_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, two_lanes: None
+) -> None:
+    monkeypatch.setattr(choice_module, "_REPAYS", 0.0)
+    monkeypatch.setattr(planner.Planner, "_others", lambda *_: [Candidate("mapped", 4)])
+    make = planner.Planner._make
+
+    def broken(self, group, candidate, *args):
+        program = make(self, group, candidate, *args)
+        program.roles()
+        if candidate.plan == "mapped":
+            program._train[0] = Future()
+            program._train[0].set_exception(RuntimeError("no such instruction"))
+        return program
+
+    monkeypatch.setattr(planner.Planner, "_make", broken)
+    tuner = searched("broken")
+    assert tuner.summary()["plans"] == ["stacked"]
+    assert tuner.summary()["n_trials"]["complete"] == 24
+
+
+def test_a_pack_grows_when_many_wait(
+    monkeypatch: pytest.MonkeyPatch, two_lanes: None, at_once: list[Candidate]
+) -> None:
+    monkeypatch.setattr(planner, "_compile_seconds", lambda program: 0.0)
+    first = planner.Planner._slots_for
+    asked: list[int] = []
+
+    def few_at_first(self, *args):
+        asked.append(1)
+        return 1 if len(asked) == 1 else first(self, *args)
+
+    monkeypatch.setattr(planner.Planner, "_slots_for", few_at_first)
+    grown = searched("grown")
+    slots = [candidate.slots for candidate in at_once]
+    assert slots[0] == 1
+    assert max(slots) == 8
+    monkeypatch.setattr(planner.Planner, "_slots_for", first)
+    np.testing.assert_allclose(histories(grown), histories(searched("whole")), rtol=1e-5)

@@ -12,6 +12,7 @@ import pytest
 import paceline
 from paceline.executor import planner
 from paceline.mesh import Layout, check_mesh, lay_out, local_devices
+from paceline.pack import Pack
 
 N, BATCH = 96, 16
 RNG = np.random.default_rng(0)
@@ -45,13 +46,14 @@ class Searched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, mesh, n_trials, build=build, **arguments):
         programs, self.notes = [], []
 
-        class Kept(planner.StackedProgram):
-            def __init__(self, *args, **options):
-                super().__init__(*args, **options)
-                programs.append(self)
+        make = planner.Planner._make
+
+        def kept(*args, **options):
+            programs.append(make(*args, **options))
+            return programs[-1]
 
         with monkeypatch.context() as patch:
-            patch.setattr(planner, "StackedProgram", Kept)
+            patch.setattr(planner.Planner, "_make", kept)
             tuner = paceline.Tuner(
                 build,
                 objective="val_loss",
@@ -59,6 +61,7 @@ class Searched:
                 sampler="random",
                 mesh=mesh,
                 notes=self.notes.append,
+                **{name: arguments.pop(name) for name in ("slots", "plan") if name in arguments},
             )
             tuner.search(
                 X,
@@ -195,8 +198,49 @@ def test_a_mesh_that_does_not_fit_the_devices() -> None:
         local_devices((4, 4))
     with pytest.raises(paceline.UsageError, match=r"batch of 32 cannot be split over 3"):
         lay_out(jax.devices()[:6], (2, 3), 4, 32)
-    with pytest.raises(paceline.UsageError, match="mesh: 8 .* sequential"):
-        paceline.Tuner(build, mesh=8, plan="sequential")
+    for options, why in (
+        ({"mesh": 8, "plan": "sequential"}, "8 x 1 devices, but the plan sequential"),
+        ({"mesh": (2, 2), "plan": "mapped"}, "splits no batch; give mesh=2"),
+        ({"mesh": 4, "executor": "fit"}, "Keras' fit is not spread"),
+    ):
+        with pytest.raises(paceline.UsageError, match=why):
+            paceline.Tuner(build, **options)
+    paceline.Tuner(build, mesh=1, plan="sequential")
+
+
+def test_a_batch_that_cannot_be_split_as_asked(searched, fresh_folder) -> None:
+    with pytest.raises(paceline.UsageError, match="batch of 17 cannot be split over 2"):
+        searched((1, 2), 2, batch_size=17)
+    assert not list(fresh_folder.iterdir()), "nothing was written"
+    some = searched((1, 2), 6, batch_size=lambda hp: hp.Choice("batch_size", [17, 16]))
+    states = some.results.groupby("batch_size")["state"].unique()
+    assert states[16].tolist() == ["complete"]
+    assert states[17].tolist() == ["failed"]
+
+
+def test_one_slot_on_two_devices_is_split(searched) -> None:
+    one = searched((1, 2), 2, slots=1)
+    assert [(each.trial, each.data) for each in one.layouts] == [(1, 2)]
+    one.equal(searched("auto", 2), rtol=2e-5)
+
+
+def test_a_loop_over_slots_shares_no_batch(searched) -> None:
+    mapped = searched(8, 2, plan="mapped")
+    assert [(each.trial, each.data) for each in mapped.layouts] == [(2, 1)]
+    assert not any(COLLECTIVE.search(text) for text in mapped.texts)
+    assert any("2 of 8 devices" in note for note in mapped.notes)
+    mapped.equal(searched("auto", 2), rtol=2e-5)
+
+
+def test_out_of_memory_on_a_mesh_that_cannot_shrink_ends(searched, monkeypatch) -> None:
+    def full(self):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+
+    monkeypatch.setattr(Pack, "run_epoch", full)
+    with monkeypatch.context() as patch:
+        patch.setattr(paceline.Tuner, "history", lambda self, number: {})
+        spread = searched((2, 1), 2, slots=2)
+    assert (spread.results["state"] == "failed").all()
 
 
 def test_a_row_is_read_from_the_device_that_has_it() -> None:

@@ -28,6 +28,7 @@ class Job:
         folds: Parts of the data to train and validate on, one after another: each is a member, and
             their numbers begin at ``number``. Empty: all of the data.
         program: Short fingerprint of the program it shares with others, once it is known.
+        counts: It tells how trials differ; further repeats of a trial do not.
     """
 
     number: int
@@ -38,6 +39,7 @@ class Job:
     rebuild: Callable[[], Any]
     folds: Sequence[Fold] = ()
     program: str | None = None
+    counts: bool = True
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class EpochReport:
         logs: Metric name -> value, names as Keras has them.
         seconds: The trial's share of the time its pack took.
         program: Short fingerprint of the compiled program, None in ``fit``.
-        plan: stacked, sequential or fit.
+        plan: stacked, mapped, sequential or fit.
         weights: Fetches the weights as they are now; only until the reports of this round have been
             answered.
         members: The logs of each member, where ``logs`` are their means; executors give none.

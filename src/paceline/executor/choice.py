@@ -64,8 +64,15 @@ class Choice:
         self._seconds.setdefault(candidate, []).append(seconds / n_trials)
 
     def timed(self, candidate: Candidate) -> bool:
-        """Whether enough epochs of it were timed."""
-        return len(self._seconds.get(candidate, ())) > _EPOCHS
+        """Whether enough epochs of it were timed; one where it is hopeless."""
+        n = len(self._seconds.get(candidate, ()))
+        others = [self.cost(other) for other in self._seconds if other != candidate]
+        hopeless = n > 1 and self.cost(candidate) > 2 * min(others, default=float("inf"))
+        return n > _EPOCHS or hopeless
+
+    def rule_out(self, candidate: Candidate) -> None:
+        """A candidate that cannot be compiled is as good as endlessly slow."""
+        self._seconds[candidate] = [float("inf")] * (_EPOCHS + 1)
 
     def cost(self, candidate: Candidate) -> float:
         """Seconds of a trial's epoch; infinity where it was not timed."""
@@ -83,8 +90,8 @@ class Choice:
         if self.settled or not left or not self.timed(now):
             return None
         best = min(self.cost(c) for c in self._seconds)
-        # Compiling, and some epochs at half of the speed.
-        price = len(left) * compile_seconds + _EPOCHS * best * sum(c.slots for c in left)
+        # Compiling, and some epochs at a third of the speed.
+        price = len(left) * compile_seconds + 3 * (_EPOCHS + 1) * best * sum(c.slots for c in left)
         return left[0] if trial_epochs * best > _REPAYS * price else None
 
     def settle(self, now: Candidate) -> Candidate:
@@ -94,7 +101,7 @@ class Choice:
         if first in self._seconds and self.cost(best) * _GAIN > self.cost(first):
             best = first
         self.settled = best
-        if len(self._seconds) > 1:
+        if len(self._seconds) > 1 and self.cost(best) < float("inf"):
             _DRAWER.write(f"{self.key}.json", json.dumps([best.plan, best.slots]).encode())
         return best
 

@@ -71,8 +71,14 @@ class Group:
         """Trials in slots."""
         return sum(len(pack.live) for pack in self.packs)
 
-    def note(self, train: Sequence[Constant], test: Sequence[Constant] | None = None) -> None:
-        """Notes the constants of a model.
+    def note(
+        self,
+        train: Sequence[Constant],
+        test: Sequence[Constant] | None = None,
+        *,
+        counts: bool = True,
+    ) -> None:
+        """Notes the constants of a model; ``counts`` where it may differ from those before.
 
         Raises:
             Unpackable: A number differs both between models and between batch sizes.
@@ -80,7 +86,7 @@ class Group:
         self.train.admit(train)
         if self.test is not None and test is not None:
             self.test.admit(test)
-        self.n_seen += 1
+        self.n_seen += counts
 
     @property
     def nbytes(self) -> int:
@@ -200,7 +206,8 @@ class Intake:
                 continue
             for numbers, constants in old.like(steps):
                 self._library.add(structure, key, numbers, constants)
-                group.note(*constants)
+                if not all(role.settled for role in group.roles):
+                    group.note(*constants)
             old.settle(group.roles)
 
     def keep(self) -> None:
@@ -301,7 +308,7 @@ def _queue(
     train: Sequence[Constant],
     test: Sequence[Constant] | None = None,
 ) -> None:
-    group.note(train, test)
+    group.note(train, test, counts=job.counts)
     group.n_trials += 1
     riders = [
         Rider(job.number + i, job.seed, job.epochs, state, train, test, fold=fold)

@@ -27,7 +27,13 @@ from paceline.executor.base import (
 )
 from paceline.executor.choice import Candidate
 from paceline.executor.intake import Group, Intake
-from paceline.executor.memory import chunk_bytes_of, free_bytes, is_out_of_memory, slot_bytes
+from paceline.executor.memory import (
+    chunk_bytes_of,
+    free_bytes,
+    is_out_of_memory,
+    limited,
+    slot_bytes,
+)
 from paceline.executor.parking import Parking
 from paceline.executor.planner import Planner, layout_of
 from paceline.mesh import Layout
@@ -62,12 +68,12 @@ class LocalExecutor:
         validation_batch_size: None: as the trial's batch size, like Keras.
         shuffle: A new order of examples each epoch, from the trial's seed.
         slots: Trials that train at once, or "auto": 8 per core on a CPU, 32 on an accelerator.
-        plan: "stacked", "sequential" or "auto".
+        plan: "stacked", "mapped", "sequential" or "auto".
         mesh: Devices asked for, from ``check_mesh``; None: all accelerators, or one CPU.
         fold: Examples that jobs' folds train and validate on; None where jobs have no folds.
 
     Raises:
-        UsageError: There are not as many devices.
+        UsageError: There are not as many devices, or the data that must be there do not fit.
     """
 
     def __init__(
@@ -85,13 +91,18 @@ class LocalExecutor:
         self._data, self._validation, self._fold = data, validation, fold
         self._shuffle = shuffle
         self._planner = Planner(slots, plan, mesh)
-        chunk_bytes = None
-        if fold is None:
-            chunk_bytes = chunk_bytes_of(data.nbytes, validation.nbytes if validation else 0)
+        beside = validation.nbytes_beside(data) if validation else 0
+        chunk_bytes = chunk_bytes_of(data.nbytes, beside)
+        if fold is not None and chunk_bytes is not None:
+            raise UsageError(
+                f"folds: their data stay on the device, and {_size(data.nbytes)} do not fit beside "
+                "the trials; give fewer examples."
+            )
         if chunk_bytes is not None:
             self._planner.lanes = 1  # each lane would read the data on its own
         self._intake = Intake(data, validation, validation_batch_size, fold, chunk_bytes)
         self._on_device: dict[Any, tuple[Any, Any]] = {}  # training and validation data, by key
+        self._arrays: dict[Any, dict[int, Any]] = {}  # by devices and host array
         self._pool = ThreadPoolExecutor(self._planner.lanes, thread_name_prefix="paceline-lane")
         self._parking = Parking()
         self._parked_in: dict[int, Group] = {}  # paused trial -> its group
@@ -114,6 +125,14 @@ class LocalExecutor:
         """Has ``note`` called with what users may want to know."""
         self._planner.note = note
 
+    def check_batch(self, batch_size: int) -> None:
+        """Checks that the devices can share a batch as the user asks.
+
+        Raises:
+            UsageError: They cannot.
+        """
+        self._planner.check_batch(batch_size)
+
     # -- taking trials in ------------------------------------------------------------------------
 
     def submit(self, job: Job) -> None:
@@ -123,7 +142,8 @@ class LocalExecutor:
             Unpackable: The step cannot be traced, or not be shared; the message says why.
         """
         began = time.perf_counter()
-        self._unasked = max(0, self.expected - self.waiting - 1)
+        self._planner.check_batch(job.batch_size)
+        self._unasked = max(0, self.expected - self.waiting - max(1, len(job.folds)))
         group = self._intake.take(job)
         job.model = None
         self._dropped.add(group.nbytes)
@@ -205,8 +225,11 @@ class LocalExecutor:
         packs = [(group, pack) for group in ready for pack in self._filled(group)]
         began = time.perf_counter()
         epochs = [self._pool.submit(pack.run_epoch) for _, pack in packs]
+        disturbed = False
         while not all(epoch.done() for epoch in epochs):
-            if not meanwhile():
+            if meanwhile():
+                disturbed = True
+            else:
                 wait(epochs, timeout=_PAUSE)
         self._slot_epochs += sum(len(pack.riders) for _, pack in packs)
         self._busy_epochs += sum(len(pack.live) for _, pack in packs)
@@ -214,7 +237,8 @@ class LocalExecutor:
         wall = time.perf_counter() - began
         self._account(wall, [times for _, times in done])
         full = len(packs) == self._planner.lanes and not any(pack.free for _, pack in packs)
-        n_full = sum(len(pack.riders) for _, pack in packs) if full else 0
+        # What was built and traced meanwhile took its share of the time.
+        n_full = sum(len(pack.riders) for _, pack in packs) if full and not disturbed else 0
         tight: list[Group] = []
         told: list[tuple[Group, Pack, Rider, LateAnswer]] = []
         for (group, pack), epoch in zip(packs, epochs, strict=True):
@@ -227,18 +251,18 @@ class LocalExecutor:
             self._heed(group, pack, rider, settled(answer))
         for group in {id(group): group for group in tight}.values():
             self._halve(group)
-        if len(ready) == 1 and not tight:
-            self._reconsider(ready[0], n_full, wall)
+        for group in ready if not tight else ():
+            self._reconsider(group, n_full if len(ready) == 1 else 0, wall)
         for group in ready:
             if not group.active:
                 group.packs.clear()  # its arrays need not stay on the device
 
     def _reconsider(self, group: Group, n_trials: int, seconds: float) -> None:
-        """After an epoch of a group on its own: perhaps it goes on with another program.
+        """After an epoch: perhaps a group goes on with another program.
 
         Args:
             group: The group.
-            n_trials: Trials that trained, where all slots were taken; else 0.
+            n_trials: Trials that trained, where it was alone and all slots were taken; else 0.
             seconds: What the epoch took.
         """
         program = _program(group)
@@ -251,7 +275,9 @@ class LocalExecutor:
         parked = any(each is group for each in self._parked_in.values())
         if self.all_asked and not group.queue and not parked:
             self._planner.shrink(group, seconds)
-        if group.coming is not None and group.coming.ready():
+        else:
+            self._planner.grow(group, left, seconds, self.expected)
+        if group.coming is not None and self._planner.arrived(group):
             self._clear(group)
             group.program, group.coming = group.coming, None
             self._planner.plans.add(group.program.plan)
@@ -270,10 +296,13 @@ class LocalExecutor:
         layout = layout_of(program)
         rows = layout.trial if layout else 1  # each has a share of the slots, and all of the data
         executables = [executable for role in program.roles() for executable in role]
+        # What is on the device already is not free any more; only a limit knows nothing of it.
+        there = not limited() and self._data_key(group, layout) in self._on_device
         data = group.work.resident_bytes
         given = data / 2 if group.work.chunk else data  # of two chunks a program is given one
         each = slot_bytes(executables, program.n_slots // rows, given)
         held = self._validation.nbytes_beside(self._data) if self._validation else 0
+        data, held = (0, 0) if there else (data, held)
         room = (free - data - held) / (self._planner.lanes * each) if each else float("inf")
         if room * rows >= program.n_slots:
             return True
@@ -318,7 +347,8 @@ class LocalExecutor:
         if not isinstance(error, Exception):
             raise error
         saved, lost = pack.rescue()
-        again = is_out_of_memory(error) and (pack.program.n_slots > 1 or self._planner.lanes > 1)
+        group.packs.remove(pack)  # its arrays may be gone
+        again = is_out_of_memory(error) and self._planner.can_halve(pack.program)
         if again:
             group.queue.extendleft(reversed(saved))
         else:
@@ -398,11 +428,10 @@ class LocalExecutor:
 
     def _placed(self, group: Group, layout: Layout | None) -> tuple[Any, Any]:
         """Training and validation data on the devices; a stream of those that do not fit."""
-        chunk = group.work.chunk
-        # Chunks are cut into batches: of another size they are another stream.
-        key = (layout, None if chunk is None else (chunk, group.work.batch_size))
+        chunk, key = group.work.chunk, self._data_key(group, layout)
         if key not in self._on_device:
-            there: dict[int, Any] = {}
+            # Whatever the mesh, every device of it holds the same.
+            there = self._arrays.setdefault(layout.devices if layout else None, {})
             validation, where = self._validation, layout.everywhere if layout else None
             if chunk is None:
                 data: Any = self._data.on_device(there=there, sharding=where)
@@ -418,6 +447,11 @@ class LocalExecutor:
             )
             self._on_device[key] = data, placed
         return self._on_device[key]
+
+    def _data_key(self, group: Group, layout: Layout | None) -> tuple[Any, ...]:
+        # Chunks are cut into batches: of another size they are another stream.
+        chunk = group.work.chunk
+        return layout, None if chunk is None else (chunk, group.work.batch_size)
 
     # -- accounts
     # ------------------------------------------------------------------------------------
@@ -456,6 +490,7 @@ class LocalExecutor:
             group.packs.clear()
             group.queue.clear()
         self._on_device.clear()
+        self._arrays.clear()
         self._parking.close()
 
 

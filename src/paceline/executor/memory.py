@@ -20,6 +20,11 @@ _SHARE = 0.9
 _DATA, _CHUNK = 0.6, 0.1
 
 
+def limited() -> bool:
+    """Whether the user has set a limit: what packs take does not show in it."""
+    return bool(os.environ.get(LIMIT))
+
+
 def free_bytes() -> float:
     """Memory that packs may take on the default device; infinity where it cannot be known."""
     given = os.environ.get(LIMIT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 
@@ -96,7 +97,8 @@ class Planner:
         before: Program | None = None,
     ) -> Program:
         parts = (group.train, group.test, group.state, group.work)
-        epochs = max((rider.epochs for rider in group.queue), default=1)
+        riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
+        epochs = max((rider.epochs - rider.epoch for rider in riders), default=1)
         waves = max(expected, n_trials, 1) / (candidate.slots * self.lanes)
         quick = waves * epochs * max(1, group.work.steps) < _SHORT_STEPS
         if candidate.plan == "sequential":
@@ -120,17 +122,49 @@ class Planner:
             return None
         most = n_trials if group.most_slots is None else min(n_trials, group.most_slots)
         layout, note = lay_out(self.devices, self._mesh, most, group.work.batch_size)
-        if note is not None and note not in self._noted:
+        if layout is not None and layout.data > 1 and self._rule(group) == "mapped":
+            # A loop over slots on several devices: they must not share one slot's batch.
+            rows = layout.trial
+            layout = Layout(layout.devices[:rows], rows, 1) if rows > 1 else None
+            note = f"plan mapped: batches are not split, {rows} of {len(self.devices)} devices used"
+        if note is not None:
+            self._say(note)
+        return layout
+
+    def _say(self, note: str) -> None:
+        if note not in self._noted:
             self._noted.add(note)
             self.note(note)
-        return layout
+
+    def check_batch(self, batch_size: int) -> None:
+        """Checks that the user's mesh can split a batch.
+
+        Raises:
+            UsageError: It cannot.
+        """
+        if self._mesh is not None:
+            lay_out(self.devices, self._mesh, 1, batch_size)
+
+    def can_halve(self, program: Program) -> bool:
+        """Whether a program of fewer slots, or fewer lanes, can be had."""
+        rows = self._mesh[0] if self._mesh and self._mesh[1] is not None else 1
+        return program.n_slots > rows or self.lanes > 1
 
     # -- choosing ----------------------------------------------------------------------------------
 
     def _first(self, group: Group, n_trials: int) -> Candidate:
         """How a group begins: as an earlier search found best, else as rules say."""
-        layout = self._lay_out(group, n_trials)
         plan = self._rule(group)
+        layout = self._lay_out(group, n_trials)
+        if plan == "sequential" and len(self.devices) > 1:
+            self._say(
+                f"program {group.name} trains on one device: "
+                + (
+                    "its random generator would draw other numbers side by side"
+                    if group.rng_differs
+                    else "its plan is sequential"
+                )
+            )
         slots = 1 if plan == "sequential" else self._slots_for(group, n_trials, layout)
         first = Candidate(plan, slots)
         free = self._plan == "auto" and self.chooses_slots and len(self.devices) == 1
@@ -156,7 +190,7 @@ class Planner:
         # slower.
         if group.convolves and self._platform == "cpu":
             return "sequential"
-        return "stacked" if self._pack_slots > 1 else "sequential"
+        return "stacked" if self._pack_slots > 1 or len(self.devices) > 1 else "sequential"
 
     def _others(self, group: Group, n_trials: int) -> list[Candidate]:
         """What else may be faster."""
@@ -204,7 +238,44 @@ class Planner:
             if following == candidate:
                 return
             self.note(f"trials go on {following}: faster than {candidate}, as was measured")
-        group.coming = self._make(group, following, trial_epochs, expected)
+        epochs = max(1, *(rider.epochs for pack in group.packs for rider in pack.live), 1)
+        group.coming = self._make(group, following, -(-trial_epochs // epochs), expected)
+
+    def arrived(self, group: Group) -> bool:
+        """Whether a program to go on with has been compiled; one that failed is forgotten."""
+        coming = group.coming
+        if coming is None or not coming.ready():
+            return False
+        try:
+            coming.roles()
+        except Exception:  # whatever XLA may raise: the present program goes on
+            self.programs.remove(coming)
+            if group.choice is not None:
+                group.choice.rule_out(Candidate(coming.plan, coming.n_slots))
+            group.coming = None
+            return False
+        return True
+
+    def grow(self, group: Group, trial_epochs: int, epoch_seconds: float, expected: int) -> None:
+        """Has larger packs compiled for a group that began with few trials, where that pays.
+
+        Args:
+            group: A group whose packs have just trained an epoch.
+            trial_epochs: Epochs left, of all its trials together.
+            epoch_seconds: What the last epoch took.
+            expected: Trials still to come in the search.
+        """
+        now = group.program
+        settled = group.choice is not None and group.choice.settled is not None
+        if now is None or now.plan == "sequential" or group.coming is not None or settled:
+            return
+        if len(group.queue) < now.n_slots * self.lanes:
+            return
+        n_trials = len(group.queue) + group.live
+        slots = self._slots_for(group, n_trials, self._lay_out(group, n_trials))
+        rounds = trial_epochs / (now.n_slots * self.lanes)
+        if slots >= 2 * now.n_slots and rounds * epoch_seconds > 2 * _compile_seconds(now):
+            group.coming = self._make(group, Candidate(now.plan, slots), n_trials, expected)
 
     def shrink(self, group: Group, epoch_seconds: float) -> None:
         """With no more trials to come: has a smaller pack compiled where that pays.
@@ -228,8 +299,15 @@ class Planner:
     # -- accounts ----------------------------------------------------------------------------------
 
     def compiled_roles(self) -> list[list[Executable]]:
-        """What was compiled, a train or validate role each; one that was taken over counts once."""
-        unique = {id(role[0]): role for p in self.programs if p.ready() for role in p.roles()}
+        """What was compiled, a train or validate role each; one that was taken over counts once.
+
+        A program that failed to compile is among none of them.
+        """
+        unique: dict[int, list[Executable]] = {}
+        for program in self.programs:
+            if program.ready():
+                with contextlib.suppress(Exception):
+                    unique.update({id(role[0]): role for role in program.roles()})
         return list(unique.values())
 
 
