@@ -10,6 +10,8 @@ import pytest
 
 import paceline
 import toys
+from paceline.executor import planner
+from paceline.executor.local import LocalExecutor
 from paceline.pack import Pack
 from paceline.study import Study
 
@@ -74,3 +76,43 @@ def test_packs_are_fuller_in_families(sampler, n_trials, tmp_path, live, monkeyp
     # Of four slots: 3.0 against 1.8 measured; when a program is compiled is a matter of time.
     assert full > 1.25 * sparse
     assert (configurations(family) == configurations(plain)) == (sampler == "random")
+
+
+def test_while_a_pack_trains_trials_are_made_one_at_a_time(tmp_path, live, monkeypatch):
+    made: list[int] = []
+    submit, advance = LocalExecutor.submit, LocalExecutor.advance
+
+    def submitted(self: LocalExecutor, job: Any) -> None:
+        made.append(job.number)
+        submit(self, job)
+
+    def advanced(self: LocalExecutor, report: Any, meanwhile: Any, failed: Any) -> None:
+        def watched() -> bool:
+            before = len(made)
+            more = meanwhile()
+            assert len(made) - before <= 1
+            return more
+
+        advance(self, report, watched, failed)
+
+    monkeypatch.setattr(LocalExecutor, "submit", submitted)
+    monkeypatch.setattr(LocalExecutor, "advance", advanced)
+    searched(tmp_path, live, "random", 32)
+    assert len(made) == 32
+
+
+def test_a_sequential_plan_has_few_models_made_ahead(tmp_path, live, monkeypatch):
+    monkeypatch.setattr(planner, "AUTO_SLOTS", {"cpu": 64})  # as if it were many accelerators
+    waiting: list[float] = []
+    advance = LocalExecutor.advance
+
+    def advanced(self: LocalExecutor, *arguments: Any) -> None:
+        waiting.append(self.waiting / self._planner.lanes)
+        advance(self, *arguments)
+
+    monkeypatch.setattr(LocalExecutor, "advance", advanced)
+    tuner = paceline.Tuner(
+        toys.dense, study="s", sampler="random", plan="sequential", directory=tmp_path
+    )
+    tuner.search(X, Y, n_trials=40, **CALL)
+    assert 0 < max(waiting) <= 5

@@ -135,15 +135,16 @@ class Families:
             number: The trial's.
             values: Storage name -> stored value.
             draw: Its draw, in random search.
-            given: Whether some values were given: it leads no wave.
+            given: Whether some values were given: it leads no wave, and is in none.
         """
-        if self._in_wave():
-            self._n_asked += 1
-        else:
+        in_wave = self._in_wave()
+        if not in_wave:
             self._leader = None if given or self._n_ended < TPE_BEGINS else number
-            self._n_asked = 1
+            self._n_asked = 0
             self._under_way.clear()
-        self._under_way.add(number)
+        if not in_wave or not given:
+            self._n_asked += 1
+            self._under_way.add(number)
         self._values[number] = dict(values)
         self._numbers.append(number)
         self.turn_down(draw)

@@ -120,7 +120,7 @@ def random_value(parameter: Parameter, seed: int, *stream: int) -> Any:
     name = hashlib.sha256(parameter.storage_name.encode()).digest()[:8]
     key = (_VALUE, *stream, int.from_bytes(name, "big"))
     bits = np.random.SeedSequence(seed, spawn_key=key).generate_state(1, np.uint64)[0]
-    return parameter.from_storage(value_at(parameter.distribution, int(bits >> 11) / 2**53))
+    return parameter.from_storage(value_at(parameter.distribution, (int(bits) >> 11) / 2**53))
 
 
 def random_chooser(seed: int, *stream: int) -> Chooser:

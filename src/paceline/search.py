@@ -89,8 +89,10 @@ class Search:
         """One round: asks for trials, trains for an epoch; False at the end of the search."""
         self.each_round()
         self._bring_back()
-        while self._hungry() and self._ask_family():
-            pass
+        while self._hungry() and self._ask():
+            self._finish_family()
+        if self._packs is not None and self._packs.uncompiled:
+            self._finish_family()
         if self._timed_out():
             self._give_up(list(self._roster.paused))
             self._say_stopped("stopped by the timeout")
@@ -131,11 +133,11 @@ class Search:
         return self._packs is None or self._packs.hungry or not self._packs.busy
 
     def _ahead(self) -> bool:
-        """While the device works: get one more trial, or family, ready."""
+        """While the device works: get one more trial ready."""
         packs = self._packs
         assert packs is not None
         self._show("compiling" if packs.compiling else "training")
-        return packs.room and self._ask_family()
+        return packs.room and self._ask()
 
     def _all_asked(self) -> bool:
         """Whether no trial will be asked for any more."""
@@ -153,17 +155,14 @@ class Search:
             return False
         return study.max_open is None or len(self._roster.running) < study.max_open
 
-    def _ask_family(self) -> bool:
-        """Asks for a trial and those that go on with its structure; False when there is none.
+    def _finish_family(self) -> None:
+        """Asks for those that go on with the last trial's structure.
 
         Their program is compiled for as many as there are: it is not when some are still to come.
         """
-        if not self._ask():
-            return False
         for _ in range(1, self._packs.max_slots // self._teams.size if self._packs else 1):
             if not self._study.in_family or not self._ask():
                 break
-        return True
 
     def _ask(self) -> bool:
         """Asks for one trial, builds it and hands it to an executor; False when there is none."""

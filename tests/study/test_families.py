@@ -242,6 +242,17 @@ def test_a_trial_that_was_given_leads_no_wave():
     assert not study.in_family
 
 
+def test_a_trial_that_was_given_takes_no_place_in_a_wave():
+    study = new(sampler="tpe", n_trials=64)
+    begun = TPE_BEGINS + 4
+    found = go_on(study, begun + 3)
+    assert study.in_family
+    study.enqueue({"units": 16, "layers": 1})
+    found += go_on(study, 1 + WAVE - 3)
+    assert {program(hparams) for hparams in found[begun + 4 :]} == {program(found[begun])}
+    assert not study.in_family
+
+
 # Others
 
 

@@ -197,12 +197,17 @@ class LocalExecutor:
         """
         groups = self._intake.groups
         have = sum(len(group.queue) + group.live for group in groups)
-        return have < self.max_slots * (4 if len(groups) > 1 else 1)
+        return have < self._planner.slots_now(groups) * (4 if len(groups) > 1 else 1)
 
     @property
     def room(self) -> bool:
         """Whether one more trial is worth tracing now, to have it ready when a slot is free."""
-        return self.waiting < 4 * self.max_slots
+        return self.waiting < 4 * self._planner.slots_now(self._intake.groups)
+
+    @property
+    def uncompiled(self) -> bool:
+        """Whether a program is about to be compiled for the trials that wait for it."""
+        return any(group.active and group.program is None for group in self._intake.groups)
 
     # -- training ----------------------------------------------------------------------------------
 

@@ -65,6 +65,19 @@ class Planner:
         now = (group.program.n_slots for group in groups if group.program is not None)
         return self.lanes * max((self._pack_slots, *now))
 
+    def slots_now(self, groups: list[Group]) -> int:
+        """Trials that can train at once as things are: no more than that need to be ready.
+
+        A plan that trains one after another needs few, where ``max_slots`` of many accelerators
+        are hundreds of models on the host.
+        """
+        plans = {
+            group.program.plan if group.program is not None else self._rule(group)
+            for group in groups
+            if group.active
+        }
+        return self.lanes if plans == {"sequential"} else self.max_slots(groups)
+
     # -- compiling ---------------------------------------------------------------------------------
 
     def compile(self, group: Group, n_trials: int, expected: int) -> None:
