@@ -223,9 +223,7 @@ def main() -> int:
             f"{met['plain']} plainly",
             flush=True,
         )
-    path = HERE / "results" / f"{arguments.name}.json"
-    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"written: {os.path.relpath(path)}")
+    machine.keep(arguments.name, report)
     return 1 if arguments.floors and missed else 0
 
 

@@ -14,13 +14,11 @@ the ratio is that of the work; it is shown, and nothing is claimed of it.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -33,7 +31,6 @@ from works import digits, digits_build
 import paceline
 from paceline.folds import make_folds
 
-HERE = Path(__file__).resolve().parent
 BATCH, LIMIT = 32, 2.5
 
 
@@ -88,10 +85,7 @@ def main() -> int:
         claim = f"claimed: under {LIMIT}" if case.claimed else "nothing claimed"
         print(f"  median: {texts} one fold ({claim})", flush=True)
         report["cases"][name] = {**case._asdict(), "ratios": ratios, "rounds": rows}
-    path = HERE / "results" / f"{arguments.name}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"written: {os.path.relpath(path)}")
+    machine.keep(arguments.name, report)
     return 1 if arguments.floors and missed else 0
 
 

@@ -9,10 +9,8 @@ docs/decisions/0005.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -71,10 +69,7 @@ def main() -> None:
         print(f"{name:16s} {milliseconds:6.3f} ms")
     rate = 4 * B * N_IN * N_OUT / (parts["forward product"] + parts["kernel gradient"]) / 1e6
     print(f"the two products: {rate:.0f} GFLOP/s")
-    facts = machine.facts()
-    path = Path(__file__).parent / "results" / "gemm_bound.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"machine": facts, "milliseconds": parts}, indent=1) + "\n")
+    machine.keep("gemm_bound", {"machine": machine.facts(), "milliseconds": parts})
 
 
 if __name__ == "__main__":

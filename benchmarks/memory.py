@@ -9,7 +9,6 @@ The claim: after trial 1,000 at most 10 % above (or below) what it was after tri
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -23,7 +22,6 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 import machine
 from works import WORKS
 
-HERE = Path(__file__).resolve().parent
 TOLERANCE = 0.10
 
 
@@ -49,10 +47,7 @@ def main() -> int:
         f"({'flat' if flat else 'NOT FLAT'}: {TOLERANCE:.0%} allowed)"
     )
     report = {"machine": found, "resident_bytes": samples, "growth": growth, "seconds": seconds}
-    path = HERE / "results" / f"{arguments.name}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"written: {os.path.relpath(path)}")
+    machine.keep(arguments.name, report)
     return 0 if flat else 1
 
 

@@ -12,12 +12,10 @@ one batch; the same while packs train on the whole data, and both share the core
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -25,7 +23,6 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 import machine
 from works import WORKS, digits_build
 
-HERE = Path(__file__).resolve().parent
 # Claims, ms per trial.
 CLAIMS = {"dropout and learning rate": 20.0, "learning rate only": 6.0}
 #: Trials of the search to compare with: enough for all that a longer one does once.
@@ -60,11 +57,7 @@ def main() -> int:
             )
     figures["Keras alone"] = {"build": bare(arguments.trials)}
     print(f"of it Keras' own build, alone: {figures['Keras alone']['build']:.1f} ms")
-    path = HERE / "results" / f"{arguments.name}.json"
-    path.parent.mkdir(exist_ok=True)
-    report = {"machine": found, "milliseconds": figures, "claims": CLAIMS}
-    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"written: {os.path.relpath(path)}")
+    machine.keep(arguments.name, {"machine": found, "milliseconds": figures, "claims": CLAIMS})
     missed = [title for title, claim in CLAIMS.items() if sum(figures[title].values()) >= claim]
     return 1 if arguments.floors and missed else 0
 

@@ -11,13 +11,11 @@ at most a third of the trial-epochs, and a median gap of at most 0.005.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -28,7 +26,6 @@ from works import WORKS, data_file, digits, digits_build
 
 import paceline
 
-HERE = Path(__file__).resolve().parent
 TRIALS, EPOCHS = 64, 27
 SHARE, GAP = 1 / 3, 0.005
 
@@ -90,10 +87,7 @@ def main() -> int:
         missed |= gap > GAP or share > SHARE
         print(f"  share at most {share:.0%} (claimed {SHARE:.0%}), median gap {gap:.4f} ({GAP})")
         report["cases"][case] = {"median_gap": gap, "largest_share": share, "seeds": rows}
-    path = HERE / "results" / f"{arguments.name}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"written: {os.path.relpath(path)}")
+    machine.keep(arguments.name, report)
     return 1 if arguments.floors and missed else 0
 
 

@@ -57,10 +57,7 @@ def main() -> int:
         report["works"][work.name] = {"title": work.title, "runs": runs, **compare(work, runs)}
         print(parts_of(runs), end="", flush=True)
     print("\n" + table(report, arguments.works), flush=True)
-    path = HERE / "results" / f"{arguments.name}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"written: {os.path.relpath(path)}")
+    machine.keep(arguments.name, report)
     missed = missed_floors(report)
     if arguments.floors:
         for line in missed:

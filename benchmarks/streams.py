@@ -10,12 +10,10 @@ Seconds of training, the median of the rounds; nothing is claimed, the figure is
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -23,7 +21,6 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 import machine
 from works import WORKS
 
-HERE = Path(__file__).resolve().parent
 EPOCHS, SLOTS = 3, 8
 
 
@@ -57,10 +54,7 @@ def main() -> int:
         if not chunks:
             print(f"{name}: nothing was streamed")
             return 1
-    path = HERE / "results" / f"{arguments.name}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"written: {os.path.relpath(path)}")
+    machine.keep(arguments.name, report)
     return 0
 
 
