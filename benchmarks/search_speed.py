@@ -11,6 +11,9 @@ cold   no compiled program anywhere
 warm   the same search once more, with the compiled programs that the cold run left on disk: every
        side has JAX's persistent compilation cache and keeps every program, which is kind to the
        peers, who meet exactly the values (dropout rates) that they compiled for
+With --tensorflow PYTHON, KerasTuner runs with Keras on TensorFlow too, in that interpreter, which
+has tensorflow, keras and keras-tuner; TensorFlow keeps no programs, so warm is as cold there.
+
 other  with --other: like warm, but other values are drawn, as when a search is really run again
 """
 
@@ -31,6 +34,7 @@ from works import WORKS, MissingDataError, Work
 
 HERE = Path(__file__).resolve().parent
 SIDES = ("paceline", "keras_tuner", "optuna")
+ON_TENSORFLOW = "keras_tuner_tf"
 # State of the caches, and the seed of the sampler (KerasTuner takes 0 for "none").
 STATES = {"cold": 1, "warm": 1, "other": 2}
 PARTS = ("build", "trace", "compile", "train", "validate", "storage", "sampler")
@@ -53,7 +57,9 @@ def main() -> int:
         print(f"\n{work.title}", flush=True)
         states = [s for s in STATES if s != "other" or (arguments.other and not work.given)]
         rounds = arguments.rounds or work.rounds
-        runs = measure(work, arguments.sides, states, rounds, report["failed"])
+        runs = measure(
+            work, arguments.sides, states, rounds, report["failed"], arguments.tensorflow
+        )
         report["works"][work.name] = {"title": work.title, "runs": runs, **compare(work, runs)}
         print(parts_of(runs), end="", flush=True)
     print("\n" + table(report, arguments.works), flush=True)
@@ -73,8 +79,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="runs of each side (default: the work's own)")
     parser.add_argument("--other", action="store_true", help="also warm runs with other values")
     parser.add_argument("--name", default="search_speed", help="of the file in results/")
+    parser.add_argument("--tensorflow", metavar="PYTHON", help="an interpreter with TensorFlow")
     parser.add_argument("--floors", action="store_true", help="exit 1 where a floor is missed")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.tensorflow:
+        arguments.sides.append(ON_TENSORFLOW)
+    return arguments
 
 
 def _usual() -> list[str]:
@@ -82,7 +92,12 @@ def _usual() -> list[str]:
 
 
 def measure(
-    work: Work, sides: list[str], states: list[str], rounds: int, failed: list[str]
+    work: Work,
+    sides: list[str],
+    states: list[str],
+    rounds: int,
+    failed: list[str],
+    tensorflow: str | None = None,
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """All runs of a work: side, then state of the caches, then one outcome a round."""
     runs: dict[str, dict[str, list]] = {side: {state: [] for state in states} for side in sides}
@@ -91,7 +106,7 @@ def measure(
         for side in sides[number % len(sides) :] + sides[: number % len(sides)]:
             with tempfile.TemporaryDirectory(prefix="paceline-bench-cache-") as cache:
                 for state in states:
-                    outcome = run(side, work, STATES[state], Path(cache))
+                    outcome = run(side, work, STATES[state], Path(cache), tensorflow)
                     where = f"{work.name}, {side}, {state}"
                     if "error" not in outcome and outcome["complete"] != work.n_trials:
                         outcome["error"] = (
@@ -103,7 +118,7 @@ def measure(
                         break
                     runs[side][state].append(outcome)
                     print(
-                        f"  {side:12s} {state:5s} {outcome['seconds']:7.2f} s  best "
+                        f"  {side:14s} {state:5s} {outcome['seconds']:7.2f} s  best "
                         f"{outcome['best']:.4f}  cpu {outcome['cpu_seconds']:.1f} s  "
                         f"{outcome['peak_bytes'] / 2**20:.0f} MiB  "
                         f"programs compiled {outcome['cache_misses']}, "
@@ -114,7 +129,9 @@ def measure(
     return runs
 
 
-def run(side: str, work: Work, seed: int, cache: Path) -> dict[str, Any]:
+def run(
+    side: str, work: Work, seed: int, cache: Path, tensorflow: str | None = None
+) -> dict[str, Any]:
     """One side on one work in a fresh process; ``{"error": ...}`` where it fails."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMPILATION_CACHE")}
     environment |= {
@@ -131,7 +148,10 @@ def run(side: str, work: Work, seed: int, cache: Path) -> dict[str, Any]:
         }
     result = cache / "result.json"
     result.unlink(missing_ok=True)
-    command = [sys.executable, str(HERE / "sides.py"), side, work.name, str(seed), str(result)]
+    python = sys.executable
+    if side == ON_TENSORFLOW and tensorflow is not None:
+        python, environment["KERAS_BACKEND"] = tensorflow, "tensorflow"
+    command = [python, str(HERE / "sides.py"), side, work.name, str(seed), str(result)]
     try:
         done = subprocess.run(
             command,
@@ -209,6 +229,15 @@ def table(report: dict[str, Any], names: list[str]) -> str:
             for claim in (entry["floor"], entry["goal"]):
                 cells.append(f"{claim[state]:g}" if state in claim else "")
             lines.append("| " + " | ".join(cells) + " |")
+    if any(ON_TENSORFLOW in entry["ratios"] for entry in report["works"].values()):
+        lines += ["", "KerasTuner on TensorFlow / Paceline:"]
+        for name, entry in report["works"].items():
+            times = ", ".join(
+                f"{state} {_cell(entry['seconds'], ON_TENSORFLOW, state, '{:.1f} s')}, "
+                f"{_cell(entry['ratios'], ON_TENSORFLOW, state, '{:.2f}')} times"
+                for state in entry["seconds"].get(ON_TENSORFLOW, {})
+            )
+            lines.append(f"- {name}: {times}")
     return "\n".join(lines)
 
 

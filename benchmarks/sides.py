@@ -144,17 +144,20 @@ def _folder(work: Work) -> str:
     return work.name.replace(":", "-")
 
 
-SIDES = {"paceline": paceline_side, "keras_tuner": keras_tuner_side, "optuna": optuna_side}
+SIDES = {
+    "paceline": paceline_side,
+    "keras_tuner": keras_tuner_side,
+    "keras_tuner_tf": keras_tuner_side,  # in another interpreter, with another KERAS_BACKEND
+    "optuna": optuna_side,
+}
 
 
 def main() -> None:
     """Run one side on one work and write what it took to a file."""
     side, name, seed, result = sys.argv[1:]
     work = find(name)
-    import jax
     import keras
 
-    device = machine.device()
     keras.ops.zeros(1)
     counts = {"cache_hits": 0, "cache_misses": 0}
 
@@ -163,7 +166,13 @@ def main() -> None:
         if name in counts:
             counts[name] += 1
 
-    jax.monitoring.register_event_listener(count)
+    if keras.backend.backend() == "jax":
+        import jax
+
+        device = machine.device()
+        jax.monitoring.register_event_listener(count)
+    else:
+        device = keras.backend.backend()
     data = work.data()
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
         search = SIDES[side](work, data, directory, int(seed))
