@@ -31,10 +31,9 @@ SHARE, GAP = 1 / 3, 0.005
 
 
 def fashion() -> Any:
-    """10,000 images f32[10000, 784] to train on, 2,000 others to validate."""
+    """10,000 images uint8[28, 28] to train on, 2,000 others to validate."""
     with np.load(data_file("fashion_mnist.npz")) as file:
-        x = file["x_train"][:12000].reshape(12000, -1).astype(np.float32) / 255
-        y = file["y_train"][:12000].astype(np.int64)
+        x, y = file["x_train"][:12000], file["y_train"][:12000]
     return (x[:10000], y[:10000]), (x[10000:], y[10000:])
 
 

@@ -124,6 +124,23 @@ class Ladder:
         rung.paused[number] = loss
         return "pause"
 
+    def place(self, number: int, epoch: int, epochs: int, loss: float, paused: bool) -> None:
+        """A trial of an earlier process has been judged after an epoch; it has its place again.
+
+        Args:
+            number: The trial's.
+            epoch: From 1.
+            epochs: Epochs it would train in all.
+            loss: The best until then; low is good.
+            paused: Whether it waits at the last of its epochs.
+        """
+        if epoch not in self._settings.rungs(epochs):
+            return
+        insort(self._rungs.setdefault(epoch, _Rung()).losses, (loss, number))
+        self.leave(number)
+        if paused:
+            self._rungs[epoch].paused[number] = loss
+
     def promoted(self) -> list[int]:
         """Paused trials that go on now, those of the highest rungs first."""
         found = []

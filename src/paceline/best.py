@@ -6,10 +6,12 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from paceline.executor.base import Weights
 
@@ -68,6 +70,37 @@ class BestModels:
     def drop(self, number: int) -> None:
         """Forgets a trial, because it failed."""
         self._open.pop(number, None)
+
+    def snapshot(self, arrays: dict[str, np.ndarray], without: Container[int]) -> dict[str, Any]:
+        """What is held and not saved, as JSON values and, in ``arrays``, weights.
+
+        Args:
+            arrays: Name -> array, added to.
+            without: Trials that are left out.
+        """
+        facts: dict[str, Any] = {}
+        for where, trials in (("open", self._open), ("complete", self._complete)):
+            facts[where] = {}
+            for number, held in trials.items():
+                if held.weights is None or number in without:
+                    continue
+                sizes = [len(part) for part in held.weights]
+                facts[where][str(number)] = [held.value, held.epoch, *sizes]
+                for part, leaves in enumerate(held.weights):
+                    for at, leaf in enumerate(leaves):
+                        arrays[f"best.{number}.{part}.{at}"] = leaf
+        return facts
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Holds what a snapshot held."""
+        for where, trials in (("open", self._open), ("complete", self._complete)):
+            for number, (value, epoch, *sizes) in facts[where].items():
+                name = f"best.{number}"
+                weights = tuple(
+                    [arrays[f"{name}.{part}.{at}"] for at in range(n)]
+                    for part, n in enumerate(sizes)
+                )
+                trials[int(number)] = _Held(value, epoch, (weights[0], weights[1]))
 
     def weights(self, number: int) -> Weights | None:
         """A complete trial's weights, where this process holds them."""

@@ -36,7 +36,12 @@ class Families:
     """
 
     def __init__(
-        self, sampler: Sampler, seed: int, space: Space, past: Iterable[FrozenTrial]
+        self,
+        sampler: Sampler,
+        seed: int,
+        space: Space,
+        past: Iterable[FrozenTrial],
+        resumed: Mapping[str, Any] | None = None,
     ) -> None:
         """Begin, or go on.
 
@@ -45,6 +50,7 @@ class Families:
             seed: The study's.
             space: What is known of the search space; it grows.
             past: Trials of earlier sessions, as the storage holds them.
+            resumed: Of ``snapshot``: the session that it was taken in goes on.
         """
         self.slots = self.open = self.sure = 1
         self._space = space
@@ -71,8 +77,14 @@ class Families:
             if isinstance(attrs.get("program"), str):
                 self.learn_program(trial.number, attrs["program"])
             over = trial.state.is_finished() and attrs.get("error") != INTERRUPTED
-            if isinstance(attrs.get("draw"), int) and over:
+            if isinstance(attrs.get("draw"), int) and (
+                over or (resumed and not trial.state.is_finished())
+            ):
                 used.append(attrs["draw"])
+        if resumed:
+            self._numbers = list(resumed["numbers"])
+            self._leader, self._n_asked = resumed["leader"], resumed["asked"]
+            self._under_way = set(resumed["under_way"])
         self.draws = Draws(seed, used) if sampler.name == "random" else None
 
     def next_draw(self) -> int:
@@ -123,6 +135,15 @@ class Families:
         if not self._structure.names or not self._numbers:
             return False
         return bool(self._rest_of_family()) if self.draws is not None else self._in_wave()
+
+    def snapshot(self) -> dict[str, Any]:
+        """What cannot be told from the trials, as JSON values."""
+        return {
+            "numbers": self._numbers,
+            "leader": self._leader,
+            "asked": self._n_asked,
+            "under_way": sorted(self._under_way),
+        }
 
     # Learning
 

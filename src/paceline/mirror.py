@@ -50,12 +50,15 @@ class Mirror:
             )
         self._id = self._storage.get_study_id_from_name("mirror")
 
-    def add(self, trial: FrozenTrial, sign: int) -> None:
-        """Add a finished trial of an earlier session.
+    def add(self, trial: FrozenTrial, sign: int) -> int:
+        """Add a trial of an earlier session, finished or still running.
 
         Args:
             trial: As the storage holds it.
             sign: 1 where low values are good, -1 where high ones are.
+
+        Returns:
+            The mirror's number of it.
         """
         complete = trial.state == OptunaState.COMPLETE
         value = trial.value if complete else None
@@ -73,6 +76,7 @@ class Mirror:
                 intermediate_values=steps,
             )
         )
+        return self._storage.get_n_trials(self._id) - 1
 
     def ask(self, sampler: BaseSampler | None) -> optuna.Trial:
         """Begin a trial whose values ``sampler`` chooses; None where they come from elsewhere.

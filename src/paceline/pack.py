@@ -100,9 +100,9 @@ class Pack:
         """The trials that train now."""
         return [rider for rider in self.riders if rider is not None]
 
-    def admit(self, rider: Rider) -> None:
-        """Puts a trial into a free slot; it trains from the next epoch on."""
-        slot = self.free[0]
+    def admit(self, rider: Rider, slot: int | None = None) -> None:
+        """Puts a trial into a free slot, or that one; it trains from the next epoch on."""
+        slot = self.free[0] if slot is None else slot
         assert rider.state is not None
         self.riders[slot] = rider
         self._waiting[slot] = rider.state
@@ -128,6 +128,22 @@ class Pack:
         rider.state = State(trainable, non_trainable, optimizer, metrics)
         self.riders[slot] = None
         return rider
+
+    def states(self) -> dict[int, State]:
+        """The state of every live trial as it is now, on the host; the trials stay."""
+        found = {}
+        whole: list[list[np.ndarray]] | None = None
+        for slot, rider in enumerate(self.riders):
+            if rider is None:
+                continue
+            if slot in self._waiting:
+                found[rider.number] = self._waiting[slot]
+                continue
+            if whole is None:
+                assert self._state is not None
+                whole = self.program.fetch([*self._state, self._metrics])
+            found[rider.number] = State(*([a[slot] for a in part] for part in whole))
+        return found
 
     def rescue(self) -> tuple[list[Rider], list[Rider]]:
         """Takes all trials out after an epoch that failed.

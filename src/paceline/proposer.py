@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
+from paceline import trial_record
 from paceline.errors import SamplerError, SpaceError
 from paceline.families import Families
 from paceline.mirror import Mirror
@@ -94,6 +95,8 @@ class Proposer:
         next_number: int,
         past: Sequence[FrozenTrial],
         sign: int,
+        resumed: Mapping[str, Any] | None = None,
+        foretold: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> None:
         """Begin, or go on.
 
@@ -104,6 +107,8 @@ class Proposer:
             next_number: The first number that is free.
             past: Trials of earlier sessions, as the storage holds them.
             sign: 1 where low values of ``past`` are good, -1 where high ones are.
+            resumed: Of ``snapshot``: trials of ``past`` that run are under way again.
+            foretold: The hparams of trials that will come again, by number.
         """
         self.space = space
         self.exhausted = False
@@ -123,7 +128,13 @@ class Proposer:
         self._seen: set[str] = set()
         if sampler.points is not None:
             sampler.points.know(space.parameters)
-        self.families = Families(sampler, seed, space, past)
+        self._foretold = dict(foretold or {})
+        resumed = resumed or {}
+        self._queue.extend((dict(values), users) for values, users in resumed.get("queue", ()))
+        self._open = [t.number for t in past if t.state == OptunaState.RUNNING and resumed]
+        self.families = Families(sampler, seed, space, past, resumed.get("families"))
+        if self._open:
+            self._mirror()  # it must hear of them
 
     # Proposing
 
@@ -131,6 +142,16 @@ class Proposer:
         self, run: Callable[[HyperParameters, Draft], T]
     ) -> tuple[Draft, HyperParameters, T] | None:
         """Return the next configuration; see ``Study.propose``."""
+        found, told = self._propose(run), self._foretold.pop(self._next, None)
+        if found is None or told is None or found[1].hparams == told:
+            return found
+        # A sampler that does not decide again as it did: what was decided stands.
+        self.reject(found[0])
+        return self._propose_given(run, dict(told), users=False) or self._propose(run)
+
+    def _propose(
+        self, run: Callable[[HyperParameters, Draft], T]
+    ) -> tuple[Draft, HyperParameters, T] | None:
         self.exhausted = False
         while self._queue:
             values, users = self._queue.popleft()
@@ -259,6 +280,11 @@ class Proposer:
         """Note the values of a trial."""
         self._seen.add(_key(hparams))
 
+    def snapshot(self) -> dict[str, Any]:
+        """What cannot be told from the trials, as JSON values."""
+        queue = [[trial_record.plain(values), users] for values, users in self._queue]
+        return {"next": self._next, "queue": queue, "families": self.families.snapshot()}
+
     # Learning
 
     def report(self, number: int, epoch: int, loss: float) -> None:
@@ -364,7 +390,9 @@ class Proposer:
         if self._lazy_mirror is None:
             self._lazy_mirror = Mirror(learns=self._sampler.users)
             for frozen in self._past:
-                if frozen.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
+                if frozen.number in self._open:
+                    self._mirrored[frozen.number] = self._lazy_mirror.add(frozen, self._sign)
+                elif frozen.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
                     self._lazy_mirror.add(frozen, self._sign)
             self._past = ()
         return self._lazy_mirror

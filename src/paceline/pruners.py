@@ -56,6 +56,16 @@ class Pruner(Protocol):
         """
         ...
 
+    def recall(self, trial: Trial, values: list[float], epochs: int) -> None:
+        """A trial of an earlier process goes on, or is still paused, as its state says.
+
+        Args:
+            trial: As it was when it was last judged.
+            values: The objective by epoch.
+            epochs: Epochs it would train in all.
+        """
+        ...
+
     def ended(self, trial: Trial) -> None:
         """A trial ended; its state says how."""
         ...
@@ -158,10 +168,7 @@ class _Halving:
         self._sign = -1.0 if direction == "maximize" else 1.0
         self._ladder = Ladder(settings, n_trials)
         for trial, values in past:  # those of earlier sessions hold their places
-            best = math.inf
-            for epoch, value in enumerate(values, start=1):
-                best = min(best, self._sign * value)  # NaN is not less
-                self._ladder.judge(trial.number, epoch, trial.epochs + 1, best)
+            self.recall(trial, values, trial.epochs + 1)
             self._ladder.leave(trial.number)
 
     def judge(
@@ -169,6 +176,12 @@ class _Halving:
     ) -> Verdict:
         best = value if trial.value is None else trial.value
         return self._ladder.judge(trial.number, epoch, epochs, self._sign * best, can_pause)
+
+    def recall(self, trial: Trial, values: list[float], epochs: int) -> None:
+        best = math.inf
+        for epoch, value in enumerate(values, start=1):
+            best = min(best, self._sign * value)  # NaN is not less
+            self._ladder.place(trial.number, epoch, epochs, best, trial.state == "paused")
 
     def ended(self, trial: Trial) -> None:
         self._ladder.leave(trial.number)
@@ -197,9 +210,7 @@ class _Optunas:
             )
         self._ids: dict[int, int] = {}
         for trial, values in past:
-            self._begin(trial)
-            for epoch, value in enumerate(values, start=1):
-                self._note(trial.number, epoch, value)
+            self.recall(trial, values, trial.epochs)
             self.ended(trial)
 
     def judge(
@@ -211,6 +222,11 @@ class _Optunas:
         frozen = self._storage.get_trial(self._ids[trial.number])
         with quiet():
             return "prune" if self._pruner.prune(self._study, frozen) else "go"
+
+    def recall(self, trial: Trial, values: list[float], epochs: int) -> None:
+        self._begin(trial)
+        for epoch, value in enumerate(values, start=1):
+            self._note(trial.number, epoch, value)
 
     def ended(self, trial: Trial) -> None:
         found = self._ids.get(trial.number)

@@ -93,4 +93,4 @@ class Roster:
 
 def counts(trial: Trial) -> bool:
     """Whether a trial of an earlier session counts for ``n_trials``."""
-    return trial.error != INTERRUPTED and trial.state != "running"
+    return trial.error != INTERRUPTED and trial.state not in ("running", "paused")

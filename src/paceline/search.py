@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from paceline.best import BestModels
 from paceline.builder import Builder
+from paceline.checkpoint import Snapshot
 from paceline.errors import BuildError, ObjectiveError, PacelineError
 from paceline.executor.base import Answer, EpochReport, Job, LateAnswer
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
+from paceline.executor.saving import emptied
+from paceline.keeper import Keeper
 from paceline.members import Teams, member_seed
 from paceline.objective import Objective
 from paceline.outlook import Outlook
@@ -23,8 +29,9 @@ from paceline.pruners import Pruner
 from paceline.roster import Roster, Running
 from paceline.search_arguments import Arguments
 from paceline.search_space import HyperParameters
+from paceline.stop import Stop
 from paceline.study import BuildFailed, Draft, Study
-from paceline.trial import TrialState
+from paceline.trial import Trial, TrialState
 
 #: A space or a data set that fails this often in a row is not going to work.
 FAILURES_IN_A_ROW = 5
@@ -46,7 +53,9 @@ class Search:
         pruner: Pruner | None,
         progress: Callable[[Progress], None] | None,
         notes: Callable[[str], None],
+        keeper: Keeper | None = None,
     ) -> None:
+        self._keeper = keeper
         self._builder, self._study, self._objective = builder, study, objective
         self._best, self._arguments = best, arguments
         self._packs, self._fit, self._pruner = packs, fit, pruner
@@ -64,7 +73,10 @@ class Search:
         self._cause: BaseException | None = None
         self._failure: BaseException | None = None
         self._over = self._stopped = False
+        self.done = False  # ``run`` has come to an end, and nothing is under way
         self._noted: set[str] = set()
+        self._due: int | None = None  # trials to get ready in this round; None: as many as can be
+        self._round = 0.0  # seconds of the last round
         self._began = time.perf_counter()
         self._shown = 0.0
         self.build_seconds = 0.0
@@ -78,28 +90,40 @@ class Search:
         Raises:
             BuildError: Trials failed several times in a row; the message holds the cause.
         """
-        try:
-            while self._go_on():
-                pass
-        except KeyboardInterrupt:
-            self._say_stopped("interrupted")
-            raise
+        with Stop() as self._stop:
+            try:
+                while self._go_on():
+                    pass
+            except KeyboardInterrupt:
+                self._say_stopped("interrupted")
+                raise
+        self.done = not self._roster.running and not self._roster.paused
 
     def _go_on(self) -> bool:
         """One round: asks for trials, trains for an epoch; False at the end of the search."""
         self.each_round()
+        if self._stop.asked:
+            self._keep()
+            raise KeyboardInterrupt
+        if self._keeper is not None and self._keeper.due:
+            self._keep()
         self._bring_back()
         while self._hungry() and self._ask():
             self._finish_family()
         if self._packs is not None and self._packs.uncompiled:
             self._finish_family()
         if self._timed_out():
-            self._give_up(list(self._roster.paused))
+            self._keep()
             self._say_stopped("stopped by the timeout")
             return False
         if self._packs is not None and self._packs.busy:
             self._packs.all_asked = self._all_asked()
+            free = self._packs.one_program and self._study.max_open is None and not self._pruner
+            self._due = None if free else self._packs.ahead(steady=not self._pruner)
+            self._packs.lockstep = not free
+            began = time.perf_counter()
             self._packs.advance(self._receive, self._ahead, self._job_failed)
+            self._round = time.perf_counter() - began
         elif self._fit.busy:
             self._advance_fit()
         elif not self._finish_one():
@@ -119,13 +143,14 @@ class Search:
             raise BuildError(f"{text}: {_describe(cause)}") from cause
 
     def _say_stopped(self, how: str) -> None:
-        if n := len(self._roster.running):
-            how += f" with {n} trials under way; the next search of this study tries them again"
+        if n := len(self._roster.running) + len(self._roster.paused):
+            how += f" with {n} trials under way; the next search of this study goes on with them"
         self._note(how)
 
     def _timed_out(self) -> bool:
+        """Whether time is up, or would be before another round has ended and been saved."""
         limit = self._arguments.timeout
-        return limit is not None and time.perf_counter() - self._began > limit
+        return limit is not None and time.perf_counter() - self._began + self._round > limit
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -137,7 +162,13 @@ class Search:
         packs = self._packs
         assert packs is not None
         self._show("compiling" if packs.compiling else "training")
-        return packs.room and self._ask()
+        if self._stop.asked and packs.compiling:  # nothing trains: the round has not begun
+            self._keep()
+            raise KeyboardInterrupt
+        if self._due is None:
+            return packs.room and self._ask()
+        self._due -= 1
+        return self._due >= 0 and self._ask()
 
     def _all_asked(self) -> bool:
         """Whether no trial will be asked for any more."""
@@ -191,7 +222,7 @@ class Search:
         self._roster.begin(number, epochs)
         self._teams.begin(number, epochs)
 
-    def _build(self, hp: HyperParameters, draft: Draft) -> tuple[Any, int, int]:
+    def _build(self, hp: HyperParameters, draft: Draft | Trial) -> tuple[Any, int, int]:
         began = time.perf_counter()
         try:
             model = self._builder(hp, draft.seed)
@@ -298,8 +329,7 @@ class Search:
             self._training_failed(number, error)
             return "stop"
         answer = self._teams.receive(report)
-        if number in self._roster.running and self._timed_out():
-            self._stopped = True
+        if number in self._roster.running and self._must_leave(report):
             return "stop"
         return answer
 
@@ -351,10 +381,15 @@ class Search:
         if report.epoch >= running.epochs:
             self._complete(report.number)
             return "stop"
-        if self._timed_out():
-            self._stopped = True
+        if self._must_leave(report):
             return "stop"
         return "go" if value is None else self._judge(report, value)
+
+    def _must_leave(self, report: EpochReport) -> bool:
+        """Whether time is up for a trial that nobody else could stop; packs stop by themselves."""
+        if report.plan == "fit" and (self._timed_out() or self._stop.asked):
+            self._stopped = True
+        return self._stopped
 
     # -- pruning -----------------------------------------------------------------------------------
 
@@ -459,6 +494,87 @@ class Search:
                 **attrs,
             },
         )
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        """Saves the search as it is, between two rounds."""
+        if self._keeper is None:
+            return
+        arrays: dict[str, np.ndarray] = {}
+        under_way = {**self._roster.running, **self._roster.paused}
+        # Those whose state is not kept: in fit, or of several members.
+        afresh = {n for n, r in under_way.items() if r.not_packed or self._teams.size > 1}
+        facts = {
+            "study": self._study.snapshot(afresh),
+            "packs": None if self._packs is None else self._packs.snapshot(arrays),
+            "trials": {
+                str(number): dataclasses.asdict(Running(r.epochs) if number in afresh else r)
+                for number, r in under_way.items()
+            },
+            "trial_epochs": self._roster.trial_epochs,
+            "n_begun": self._roster.n_begun,
+            "succeeded": self._succeeded,
+            "best": self._best.snapshot(arrays, afresh),
+        }
+        self._keeper.keep(Snapshot(facts, arrays))
+
+    def resume(self, snapshot: Snapshot) -> None:
+        """Puts the trials of a checkpoint back to where they were; ``run`` goes on with them."""
+        facts, arrays = snapshot.facts, snapshot.arrays
+        under_way = {int(number): Running(**was) for number, was in facts["trials"].items()}
+        for number, was in sorted(under_way.items()):
+            self._roster.running[number] = was
+            self._teams.begin(number, was.epochs)
+        packs, alone = self._packs, self._teams.size == 1
+        if packs is not None and not alone:
+            packs.restore(emptied(facts["packs"]), arrays, self._example)
+        if packs is not None:
+            packs.resuming = True
+        for number in sorted(under_way):
+            self._build_again(number)
+        if packs is not None:
+            packs.resuming = False
+        self._best.restore(facts["best"], arrays)
+        lost = []
+        if packs is not None and alone:
+            lost = packs.restore(facts["packs"], arrays, self._example)
+        for number in lost:
+            self._roster.running[number] = Running(under_way[number].epochs)
+            self._study.begin_again(number)
+            self._best.drop(number)
+        if lost:
+            self._note(f"{len(lost)} trials under way begin again: the model is not what it was")
+        for number in sorted(under_way):
+            trial = self._study.trial(number)
+            if number not in self._roster.running:
+                continue  # its build failed this time
+            if self._pruner is not None and trial.epochs:
+                values = trial.history.get(self._objective.name, [])
+                self._pruner.recall(trial, values, under_way[number].epochs)
+            if trial.state == "paused":
+                self._roster.pause(number)
+        self._roster.trial_epochs, self._roster.n_begun = facts["trial_epochs"], facts["n_begun"]
+        self._succeeded = facts["succeeded"]
+
+    def _build_again(self, number: int) -> None:
+        trial, epochs = self._study.trial(number), self._roster.running[number].epochs
+        hp = HyperParameters(values=trial.hparams)
+        try:
+            model, _, batch_size = self._build(hp, trial)
+        except Exception as error:
+            self._build_failed(number, error)
+            return
+        self._submit(number, trial.seed, trial.hparams, (model, epochs, batch_size))
+
+    def _example(self, job: int) -> tuple[Any, int] | None:
+        """The model of a trial that has ended, and its batch size."""
+        try:
+            trial = self._study.trial(self._teams.trial_of(job))
+            model, _, batch_size = self._build(HyperParameters(values=trial.hparams), trial)
+        except Exception:  # what it was for is compiled anew when it is needed
+            return None
+        return model, batch_size
 
     # -- what people see ---------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ from paceline.proposer import BuildFailed, Draft, Proposer
 from paceline.samplers import check_seed, resolve_sampler
 from paceline.search_space import HyperParameters, Space
 from paceline.storage import Store
-from paceline.study_record import FORMAT, StoredStudy, check_name, stored_space
+from paceline.study_record import FORMAT, StoredStudy, check_name, rolled_back, stored_space
 from paceline.trial import INTERRUPTED, Trial, TrialState
 from paceline.writer import Annotated, Created, Described, Finished, Reported
 
@@ -42,6 +42,7 @@ class Study:
         exists: Whether it was in the storage when opened.
         meta: What only Paceline knows of it, JSON values; see ``persist``.
         n_trials: Trials wanted in all; None when only time bounds the search.
+        resumed: Whether it goes on from a snapshot.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Study:
         sampler: str | BaseSampler,
         seed: int,
         n_trials: int | None,
+        resumed: Mapping[str, Any] | None = None,
     ) -> None:
         """Make a study of what a storage holds; use ``Study.open``."""
         self.name = name
@@ -61,6 +63,12 @@ class Study:
         self.meta = stored.meta if stored is not None else {}
         self.n_trials = n_trials
         past = stored.trials if stored is not None else []
+        back = None if resumed is None else rolled_back(past, resumed)
+        self.resumed = back is not None
+        self._foretold: set[int] = set()
+        if back is not None:
+            past, foretold = back
+            self._foretold = set(foretold)
         self._direction: Direction | None = stored.direction if stored is not None else None
         if direction is not None:
             self.set_direction(direction)
@@ -75,6 +83,8 @@ class Study:
             next_number=len(past),
             past=past,
             sign=-1 if self._direction == "maximize" else 1,
+            resumed=None if back is None else resumed,
+            foretold=None if back is None else back[1],
         )
         self._known_parameters = len(self.space.parameters)
         self._ledger = Ledger(store)
@@ -85,6 +95,9 @@ class Study:
             trial = trial_record.read(stored_trial)
             if trial is not None:
                 self._take_over(trial)
+        if back is not None and resumed is not None:
+            for number, was in resumed["open"].items():
+                trial_record.resume(self._trials[int(number)], was)
 
     @classmethod
     def open(
@@ -97,6 +110,7 @@ class Study:
         sampler: str | BaseSampler = "random",
         seed: int = 0,
         n_trials: int | None = None,
+        resumed: Mapping[str, Any] | None = None,
     ) -> Study:
         """Return a study with what is stored of it; writes nothing.
 
@@ -110,6 +124,7 @@ class Study:
             sampler: random, qmc, tpe, gp, grid or an object of ``optuna.samplers``.
             seed: Of all that is drawn at random; 0 or above.
             n_trials: Trials wanted in all; None when only time bounds the search.
+            resumed: Of ``snapshot``: the study is as it was then, as far as the storage allows.
 
         Raises:
             StudyError: An impossible name, another direction than the stored one, or a study that
@@ -131,6 +146,7 @@ class Study:
             sampler=sampler,
             seed=seed,
             n_trials=n_trials,
+            resumed=resumed,
         )
         study._ledger.seconds += time.perf_counter() - began
         return study
@@ -277,7 +293,10 @@ class Study:
         self._n_counted += 1
         distributions = {name: known.distribution for name, known in hp.parameters.items()}
         stored = trial_record.begun(trial, values, distributions, draw=draft.draw)
-        self._ledger.put(Created(trial.number, stored))
+        if trial.number in self._foretold:
+            self._foretold.discard(trial.number)  # the storage has it, and perhaps its end too
+        else:
+            self._ledger.put(Created(trial.number, stored))
         if len(self.space.parameters) > self._known_parameters and self._ledger.started:
             self._describe(self.meta)
         return trial.number
@@ -339,6 +358,7 @@ class Study:
             number: The trial's.
             program: The program's name.
         """
+        self.trial(number).program = program
         self._proposer.families.learn_program(number, program)
 
     # What became of it
@@ -439,6 +459,11 @@ class Study:
         self.trial(number).state = "running"
         self.annotate(number, paused=False)
 
+    def begin_again(self, number: int) -> None:
+        """Forget the epochs of a running trial, which trains from its first one again."""
+        trial = self._running(number)
+        trial_record.resume(trial, trial_record.suspended(trial, afresh=True))
+
     def annotate(self, number: int, **attrs: Any) -> None:
         """Store attributes of a running trial; storages accept none once it has ended.
 
@@ -464,6 +489,25 @@ class Study:
                 "give the objective that it was begun with, or choose another study name."
             )
         self._direction = direction
+
+    def snapshot(self, afresh: Container[int] = ()) -> dict[str, Any]:
+        """The study as it is, as far as the storage would not tell: JSON values.
+
+        What has ended is in the storage then.
+
+        Args:
+            afresh: Trials under way that would begin again from their first epoch.
+
+        Raises:
+            StorageError: It could not be written.
+        """
+        self.flush()
+        opened = {
+            str(trial.number): trial_record.suspended(trial, afresh=trial.number in afresh)
+            for trial in self.trials
+            if trial.state in ("running", "paused")
+        }
+        return {**self._proposer.snapshot(), "open": opened}
 
     # Storage
 
@@ -519,7 +563,7 @@ class Study:
     def _take_over(self, trial: Trial) -> None:
         """Know a trial of an earlier session."""
         self._trials[trial.number] = trial
-        if trial.state == "running":
+        if trial.state == "running" and not self.resumed:
             self._left_running.append(trial.number)
             self._proposer.enqueue(trial.hparams, users=False)
         elif trial.error != INTERRUPTED:

@@ -112,6 +112,29 @@ def read(stored: FrozenTrial) -> Trial | None:
     return trial
 
 
+def suspended(trial: Trial, *, afresh: bool) -> dict[str, Any]:
+    """A trial under way, as JSON values; ``resume`` takes them.
+
+    Args:
+        trial: The trial.
+        afresh: Whether it begins again, from its first epoch.
+    """
+    if afresh:
+        trial = Trial(trial.number, hparams=trial.hparams, seed=trial.seed)
+    fields = {name: getattr(trial, name) for name in _ATTRIBUTES if name != "error"}
+    fields |= {"state": trial.state, "value": trial.value, "history": trial.history}
+    return plain({**fields, "members": trial.members, "hparams": trial.hparams})
+
+
+def resume(trial: Trial, was: Mapping[str, Any]) -> None:
+    """Gives a trial that is under way again what it had."""
+    set_fields(trial, {name: was[name] for name in _ATTRIBUTES if name in was})
+    trial.state = was["state"]
+    trial.value = None if was["value"] is None else float(was["value"])
+    trial.history = {name: [float(v) for v in column] for name, column in was["history"].items()}
+    trial.members = [[float(value) for value in epoch] for epoch in was["members"]]
+
+
 def plain(value: Any) -> Any:
     """Return ``value`` as JSON values; NaN and infinities as text, which ``float`` reads again."""
     if isinstance(value, float):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,13 @@ from paceline import collector
 from paceline import data as data_module
 from paceline.best import BestModels, apply_weights
 from paceline.builder import Builder, random_state_kept
+from paceline.checkpoint import Checkpoints, Snapshot
 from paceline.corners import study_ends
 from paceline.errors import StudyError, UsageError
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.folds import Fold
+from paceline.keeper import Keeper
 from paceline.mesh import check_mesh, check_use
 from paceline.objective import Objective, resolve_objective
 from paceline.precision import check_precision, policy_of
@@ -219,8 +221,10 @@ class Tuner:
             collector.calm(),
         ):
             found = probe(self._builder, arguments, self._seed, FAILURES_IN_A_ROW)
-            study = self._open(found)
-            self._run(study, arguments, found, began)
+            with closing(self._checkpoints()) as checkpoints:
+                keeper = Keeper(checkpoints, self._key(arguments))
+                study, snapshot = self._open(found, keeper)
+                self._run(study, arguments, found, began, keeper, snapshot)
 
     @contextmanager
     def _view(self, verbose: int | str) -> Iterator[None]:
@@ -235,10 +239,39 @@ class Tuner:
             finally:
                 self._progress, self._notes = None, _to_stderr
 
-    def _run(self, study: Study, arguments: Arguments, found: Probe, began: float) -> None:
+    def _checkpoints(self) -> Checkpoints:
+        return Checkpoints(self._directory / self.name / "checkpoints", self._notes)
+
+    def _key(self, arguments: Arguments) -> dict[str, Any]:
+        """What two searches must share for one to go on with the other's trials: JSON values."""
+        search = {k: v for k, v in arguments.to_meta().items() if k != "n_trials"}
+        data = (arguments.data, arguments.validation)
+        sampler = self._sampler
+        return {
+            "search": {**search, "validation_batch_size": arguments.validation_batch_size},
+            "data": [None if each is None else each.digest() for each in data],
+            "objective": str(self._objective_given),
+            "sampler": sampler if isinstance(sampler, str) else type(sampler).__name__,
+            "seed": self._seed,
+            "pruner": pruner_text(self._pruner),
+            "precision": self._precision,
+            "slots": self._slots,
+            "plan": self._plan,
+            "executor": self._executor,
+        }
+
+    def _run(
+        self,
+        study: Study,
+        arguments: Arguments,
+        found: Probe,
+        began: float,
+        keeper: Keeper,
+        snapshot: Snapshot | None,
+    ) -> None:
         objective, best = self._objective, self._best
         assert objective is not None and best is not None
-        n_done = sum(map(counts, study.trials))
+        n_done = sum(counts(trial) or study.resumed for trial in study.trials)
         limit = study.n_trials = arguments.settle(n_done)
         if limit is not None and n_done >= limit:
             self._notes(
@@ -290,15 +323,20 @@ class Tuner:
                 pruner=pruner,
                 progress=self._progress,
                 notes=self._notes,
+                keeper=keeper,
             )
             stack.enter_context(study_lock(self._directory / self.name))
             self._compare(study, arguments)
             study.persist(self._meta(objective, arguments, found))
             stack.callback(self._finish, search, began)
+            # Not before all that came of it is on disk.
+            stack.callback(lambda: keeper.clear() if search.done else None)
             stack.callback(study.close)
             stack.callback(lambda: best.save(self._with_weights, self._notes))
             saver = _Throttled(lambda: best.save(self._with_weights, self._notes))
             search.each_round = saver
+            if snapshot is not None:
+                search.resume(snapshot)
             search.run()
 
     def _finish(self, search: Search, began: float) -> None:
@@ -349,8 +387,9 @@ class Tuner:
                     "quite compare"
                 )
 
-    def _open(self, found: Probe) -> Study:
-        """Settles the objective and opens the study; writes nothing."""
+    def _open(self, found: Probe, keeper: Keeper) -> tuple[Study, Snapshot | None]:
+        """Settles the objective and opens the study, with what to go on from; writes nothing."""
+        snapshot = keeper.load()
         objective = resolve_objective(self._objective_given, self._direction, found.names)
         study = Study.open(
             self.name,
@@ -359,6 +398,7 @@ class Tuner:
             direction=objective.direction,
             sampler=self._sampler,
             seed=self._seed,
+            resumed=None if snapshot is None else snapshot.facts["study"],
         )
         study.on_note(self._notes)
         stored = study.meta.get("objective")
@@ -375,7 +415,7 @@ class Tuner:
             self._study.close()
         self._study, self._objective = study, objective
         self._best = self._best_models(objective.direction)
-        return study
+        return study, snapshot if study.resumed else None
 
     # -- what came of it ---------------------------------------------------------------------------
 

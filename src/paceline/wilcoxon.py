@@ -82,6 +82,9 @@ class Paired:
             now = create_trial(state=OptunaState.RUNNING, intermediate_values=_by_member(ours))
             return "prune" if self._pruner.prune(self._studies[epoch], now) else "go"
 
+    def recall(self, trial: Trial, values: list[float], epochs: int) -> None:
+        """Nothing is kept of trials under way."""
+
     def ended(self, trial: Trial) -> None:
         """See ``pruners.Pruner``."""
         if trial.state != "complete" or not trial.members:

@@ -36,6 +36,7 @@ class Group:
         convolves: Its training step holds a convolution.
         n_seen: Models whose constants are known, trials or not.
         n_trials: Trials taken in so far.
+        example: Number of the first of them.
         queue: Trials without a slot.
         program: Compiled for its packs; None before the first.
         packs: One per lane, while there are trials.
@@ -54,6 +55,7 @@ class Group:
     convolves: bool
     n_seen: int = 0
     n_trials: int = 0
+    example: int | None = None
     queue: deque[Rider] = field(default_factory=deque)
     program: Program | None = None
     packs: list[Pack] = field(default_factory=list)
@@ -134,6 +136,12 @@ class Intake:
         """All groups that trials have joined, in the order they were met."""
         return [group for group in self._by_key.values() if group.n_trials]
 
+    def reorder(self, groups: Sequence[Group]) -> None:
+        """Has these groups come first, in this order."""
+        first = {id(group): at for at, group in enumerate(groups)}
+        items = sorted(self._by_key.items(), key=lambda pair: first.get(id(pair[1]), len(first)))
+        self._by_key = dict(items)
+
     def take(self, job: Job) -> Group:
         """Queues a trial in its group, whose name becomes the job's program.
 
@@ -147,19 +155,26 @@ class Intake:
         job.program = group.name
         return group
 
-    def study(self, model: Any, batch_size: int) -> None:
+    def study(self, model: Any, batch_size: int) -> Group | None:
         """Learns from a model that is not to be trained how the constants of its kind follow.
+
+        Returns:
+            Its group; None where nothing is to be learnt from it.
 
         Raises:
             Unpackable: It cannot be packed.
         """
         trace.check_packable(model)
         recipe = recipe_of(model)
-        if recipe is None or self._library.predict((recipe.structure, batch_size), recipe.numbers):
-            return
+        if recipe is not None:
+            found = self._library.predict((recipe.structure, batch_size), recipe.numbers)
+            if found is not None:
+                return self._by_key[found[0]]
         key, _, steps = self._steps(model, batch_size, recipe)
         self._by_key[key].note(*steps)
-        self._learn((recipe.structure, batch_size), key, recipe.numbers, steps)
+        if recipe is not None:
+            self._learn((recipe.structure, batch_size), key, recipe.numbers, steps)
+        return self._by_key[key]
 
     def _recognise(self, job: Job, recipe: Recipe) -> Group | None:
         """Queues a trial whose constants follow from its configuration; None: it must be traced."""
@@ -310,6 +325,8 @@ def _queue(
 ) -> None:
     group.note(train, test, counts=job.counts)
     group.n_trials += 1
+    if group.example is None:
+        group.example = job.number
     riders = [
         Rider(job.number + i, job.seed, job.epochs, state, train, test, fold=fold)
         for i, fold in enumerate(job.folds or (None,))

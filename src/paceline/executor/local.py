@@ -16,6 +16,7 @@ from typing import Any
 from paceline.collector import Dropped
 from paceline.data import ArrayData
 from paceline.errors import UsageError
+from paceline.executor import saving
 from paceline.executor.base import (
     Answer,
     EpochReport,
@@ -39,10 +40,13 @@ from paceline.executor.planner import Planner, layout_of
 from paceline.mesh import Layout
 from paceline.pack import EpochTimes, Pack, Rider
 from paceline.plan import Program
+from paceline.program.canonical import Unpackable
 from paceline.stream import Stream
 
 #: After this many trials of one program, with no other in sight, it is compiled in the background.
 _SURE = 3
+#: Share of the slots that programs must fill before another waits for its turn.
+_FILLED = 0.5
 #: Seconds between looks at the device when there is nothing else to do.
 _PAUSE = 0.02
 
@@ -115,6 +119,9 @@ class LocalExecutor:
         self.all_asked = False  # no trial will be submitted any more
         self.uniform = False  # the space has no choice that could make another program
         self.compiling = False  # nothing can train until a program is compiled
+        # Trials that are got ready while an epoch trains are all there before it is reported.
+        self.lockstep = False
+        self.resuming = False  # trials are submitted to be put back to where they were
 
     @property
     def plans(self) -> set[str]:
@@ -149,18 +156,20 @@ class LocalExecutor:
         self._dropped.add(group.nbytes)
         self.seconds.trace += time.perf_counter() - began
         sure = group.n_seen >= _SURE and (self.uniform or group.n_trials >= _SURE)
-        if group.program is None and sure and len(self._intake.groups) == 1:
+        sure = sure and not self.resuming and len(self._intake.groups) == 1
+        if group.program is None and sure:
             self._planner.compile(group, max(self.expected, len(group.queue)), self.expected)
 
-    def study(self, model: Any, batch_size: int) -> None:
+    def study(self, model: Any, batch_size: int) -> Group | None:
         """Learns from a model that is not to be trained, to trace fewer of those that are.
 
         Raises:
             Unpackable: It cannot be packed.
         """
         began = time.perf_counter()
-        self._intake.study(model, batch_size)
+        group = self._intake.study(model, batch_size)
         self.seconds.trace += time.perf_counter() - began
+        return group
 
     def resume(self, number: int) -> None:
         """Queues a paused trial, before those that have not begun; it goes on where it stopped."""
@@ -205,6 +214,25 @@ class LocalExecutor:
         return self.waiting < 4 * self._planner.slots_now(self._intake.groups)
 
     @property
+    def one_program(self) -> bool:
+        """Whether all trials share a program, as far as one can tell."""
+        return self.uniform and len(self._intake.groups) <= 1
+
+    def ahead(self, steady: bool) -> int:
+        """Trials to get ready while the next epoch trains, so that free slots are filled at once.
+
+        Args:
+            steady: Whether trials stay in their slots until their last epoch.
+        """
+        groups = self._intake.groups
+        riders = [r for g in groups for pack in g.packs for r in pack.live]
+        riders += [rider for group in groups for rider in group.queue]
+        slots = self._planner.slots_now(groups)
+        missing = slots - max(0, len(riders) - slots)
+        left = min((rider.epochs - rider.epoch for rider in riders), default=1) if steady else 1
+        return max(0, -(-missing // max(1, left)))
+
+    @property
     def uncompiled(self) -> bool:
         """Whether a program is about to be compiled for the trials that wait for it."""
         return any(group.active and group.program is None for group in self._intake.groups)
@@ -222,10 +250,9 @@ class LocalExecutor:
             if group.program is None or any(role.stale for role in group.roles):
                 n_trials = max(len(group.queue), min(self.family, self.expected))
                 self._planner.compile(group, n_trials, self.expected)
-        ready = [group for group in active if _program(group).ready()]
-        if not ready:
-            ready = active[:1]
-            self._wait_for(_program(ready[0]), meanwhile)
+        ready = self._in_turn(active)
+        for group in ready:
+            self._wait_for(_program(group), meanwhile)
         ready = [group for group in ready if self._fits(group, failed)]
         packs = [(group, pack) for group in ready for pack in self._filled(group)]
         began = time.perf_counter()
@@ -236,6 +263,8 @@ class LocalExecutor:
                 disturbed = True
             else:
                 wait(epochs, timeout=_PAUSE)
+        while self.lockstep and meanwhile():
+            disturbed = True
         self._slot_epochs += sum(len(pack.riders) for _, pack in packs)
         self._busy_epochs += sum(len(pack.live) for _, pack in packs)
         done = [epoch.result() for epoch in epochs if epoch.exception() is None]
@@ -262,6 +291,26 @@ class LocalExecutor:
             if not group.active:
                 group.packs.clear()  # its arrays need not stay on the device
 
+    def _in_turn(self, active: list[Group]) -> list[Group]:
+        """The groups that train now: those in slots, and in their order as many as fill the device.
+
+        It is the same whichever of them happen to be compiled: with what trains when goes what
+        samplers and pruners see, and a search that is resumed must decide as it did.
+        """
+        lanes, found = self._planner.lanes, [group for group in active if group.live]
+        for group in active:
+            if group.live:
+                continue
+            riders = [one.live + len(one.queue) for one in found]
+            n_packs = sum(min(lanes, n) for n in riders)
+            filled = sum(
+                n / (lanes * _program(one).n_slots) for n, one in zip(riders, found, strict=True)
+            )
+            if n_packs >= lanes and filled >= _FILLED:
+                break
+            found.append(group)
+        return [group for group in active if group in found]
+
     def _reconsider(self, group: Group, n_trials: int, seconds: float) -> None:
         """After an epoch: perhaps a group goes on with another program.
 
@@ -286,6 +335,90 @@ class LocalExecutor:
             self._clear(group)
             group.program, group.coming = group.coming, None
             self._planner.plans.add(group.program.plan)
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def snapshot(self, arrays: saving.Arrays) -> saving.Facts:
+        """All trials under way, as JSON values and, in ``arrays``, their variables."""
+        paused: dict[int, list[int]] = {}
+        for number, group in self._parked_in.items():
+            paused.setdefault(id(group), []).append(number)
+        return {
+            "device": self._planner.signature,
+            "asking": [self.family, self.expected, self._unasked],
+            "groups": [
+                saving.taken(group, map(self._parking.peek, paused.get(id(group), ())), arrays, at)
+                for at, group in enumerate(self._intake.groups)
+            ],
+        }
+
+    def restore(
+        self,
+        facts: saving.Facts,
+        arrays: saving.Arrays,
+        example: Callable[[int], tuple[Any, int] | None],
+    ) -> list[int]:
+        """Puts trials that have been submitted back to where they were.
+
+        Args:
+            facts: Of ``snapshot``, perhaps in another process.
+            arrays: Likewise.
+            example: The model of a trial, by number, and its batch size; None where there is none.
+
+        Returns:
+            Numbers of trials that must begin again.
+        """
+        order, lost = [], []
+        for at, was in enumerate(facts["groups"]):
+            group = self._group_of(was, example)
+            if group is None or not saving.restore_roles(group, was["roles"]):
+                lost += [int(number) for number, epoch in was["epochs"].items() if epoch]
+                continue
+            order.append(group)
+            group.n_seen, group.n_trials = was["seen"], was["trials"]
+            group.example, group.most_slots = was["example"], was["most_slots"]
+            riders, again = saving.riders_of(group, was, arrays, at)
+            lost += again
+            group.queue.clear()
+            for number in set(was["parked"]) - set(again):
+                self._parking.put(riders.pop(number))
+                self._parked_in[number] = group
+            program = was["program"]
+            if program is not None and facts["device"] == self._planner.signature:
+                candidate = Candidate(program["plan"], program["slots"])
+                self._planner.compile_again(group, candidate, program["quick"])
+                self._seat(group, was["packs"], riders)
+            group.queue.extend(riders.pop(n) for n in [*riders] if n not in was["queue"])
+            group.queue.extend(riders[n] for n in was["queue"] if n in riders)
+        self._intake.reorder(order)
+        self.family, self.expected, self._unasked = facts["asking"]
+        return lost
+
+    def _seat(self, group: Group, packs: list[list[int | None]], riders: dict[int, Rider]) -> None:
+        """Puts trials into the slots that they had."""
+        for numbers in packs[: self._planner.lanes]:
+            pack = self._new_pack(group)
+            group.packs.append(pack)
+            for slot, number in enumerate(numbers):
+                if number in riders:
+                    pack.admit(riders.pop(number), slot)
+
+    def _group_of(
+        self, was: saving.Facts, example: Callable[[int], tuple[Any, int] | None]
+    ) -> Group | None:
+        """The group that facts are about: of its trials, or of the model of an ended one."""
+        numbers = {int(number) for number in was["epochs"]}
+        for group in self._intake.groups:
+            if any(rider.number in numbers for rider in group.queue):
+                return group if group.name == was["name"] else None
+        made = None if numbers else example(was["example"])
+        if made is None:
+            return None
+        try:
+            group = self.study(*made)
+        except Unpackable:
+            return None
+        return group if group is not None and group.name == was["name"] else None
 
     def _clear(self, group: Group) -> None:
         """Takes a group's trials out of its packs, to go on in others."""

@@ -71,6 +71,11 @@ class Parking:
         parked.rider.state = state
         return parked.rider
 
+    def peek(self, number: int) -> tuple[Rider, State]:
+        """A trial and its state; both stay."""
+        parked = self._parked[number]
+        return parked.rider, parked.state if parked.state is not None else _read(parked)
+
     def drop(self, number: int) -> None:
         """Forgets a trial; none of that number is no error."""
         parked = self._parked.pop(number, None)

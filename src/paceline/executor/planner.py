@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from typing import Any
 
 import jax
 
@@ -65,6 +66,12 @@ class Planner:
         now = (group.program.n_slots for group in groups if group.program is not None)
         return self.lanes * max((self._pack_slots, *now))
 
+    @property
+    def signature(self) -> list[Any]:
+        """The devices and lanes that programs are made for, as JSON values."""
+        kinds = [getattr(device, "device_kind", "") for device in self.devices]
+        return [self._platform, kinds, self.lanes]
+
     def slots_now(self, groups: list[Group]) -> int:
         """Trials that can train at once as things are: no more than that need to be ready.
 
@@ -96,10 +103,17 @@ class Planner:
             candidate = self._first(group, n_trials)
         else:
             candidate = Candidate(before.plan, before.n_slots)
-        group.program = self._make(group, candidate, n_trials, expected, before)
-        self.plans.add(group.program.plan)
+        self._begin(group, self._make(group, candidate, n_trials, expected, before))
         for pack in group.packs:
-            pack.exchange(group.program)
+            pack.exchange(_compiled(group))
+
+    def compile_again(self, group: Group, candidate: Candidate, quick: bool) -> None:
+        """Compiles what a checkpoint says that a group was trained by."""
+        self._begin(group, self._make(group, candidate, candidate.slots, 0, quick=quick))
+
+    def _begin(self, group: Group, program: Program) -> None:
+        group.program = program
+        self.plans.add(program.plan)
 
     def _make(
         self,
@@ -108,12 +122,14 @@ class Planner:
         n_trials: int,
         expected: int,
         before: Program | None = None,
+        quick: bool | None = None,
     ) -> Program:
         parts = (group.train, group.test, group.state, group.work)
         riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
         epochs = max((rider.epochs - rider.epoch for rider in riders), default=1)
         waves = max(expected, n_trials, 1) / (candidate.slots * self.lanes)
-        quick = waves * epochs * max(1, group.work.steps) < _SHORT_STEPS
+        if quick is None:
+            quick = waves * epochs * max(1, group.work.steps) < _SHORT_STEPS
         if candidate.plan == "sequential":
             old = before if isinstance(before, SequentialProgram) else None
             program: Program = SequentialProgram(*parts, quick=quick, before=old)
@@ -282,6 +298,8 @@ class Planner:
         settled = group.choice is not None and group.choice.settled is not None
         if now is None or now.plan == "sequential" or group.coming is not None or settled:
             return
+        if not self.chooses_slots:
+            return
         if len(group.queue) < now.n_slots * self.lanes:
             return
         n_trials = len(group.queue) + group.live
@@ -299,6 +317,8 @@ class Planner:
         """
         now = group.program
         if now is None or group.coming is not None or layout_of(now) is not None:
+            return
+        if not self.chooses_slots:
             return
         riders = [rider for pack in group.packs for rider in pack.live]
         slots = self._enough(len(riders))
@@ -322,6 +342,11 @@ class Planner:
                 with contextlib.suppress(Exception):
                     unique.update({id(role[0]): role for role in program.roles()})
         return list(unique.values())
+
+
+def _compiled(group: Group) -> Program:
+    assert group.program is not None
+    return group.program
 
 
 def layout_of(program: Program) -> Layout | None:

@@ -99,11 +99,13 @@ class Program(Protocol):
     Attributes:
         plan: Its name.
         n_slots: S.
+        quick: Whether it was compiled for a short run.
         lifted: Numbers of the constants that are inputs, of the train step and of the test step.
     """
 
     plan: str
     n_slots: int
+    quick: bool
     lifted: tuple[tuple[int, ...], tuple[int, ...]]
 
     def place(self, states: Sequence[State]) -> list[Arrays]:
@@ -120,6 +122,10 @@ class Program(Protocol):
 
     def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
         """One slot's arrays, on the host."""
+        ...
+
+    def fetch(self, state: Sequence[Arrays]) -> list[list[np.ndarray]]:
+        """Copies of all slots' arrays on the host, slots along the first axis."""
         ...
 
     def roles(self) -> list[list[Executable]]:

@@ -56,7 +56,7 @@ class SequentialProgram:
         quick: bool = False,
         before: SequentialProgram | None = None,
     ) -> None:
-        self.lifted = (train.lifted, test.lifted if test else ())
+        self.lifted, self.quick = (train.lifted, test.lifted if test else ()), quick
         self._work = work
         one = shapes(state)
         self._train: list[tuple[Future[Executable], int]] = []
@@ -111,6 +111,10 @@ class SequentialProgram:
     def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
         """The only slot's arrays, on the host."""
         return [np.array(a) for a in part]
+
+    def fetch(self, state: Sequence[Arrays]) -> list[list[np.ndarray]]:
+        """The only slot's arrays, on the host, behind an axis for slots."""
+        return [[np.array(a)[None] for a in part] for part in state]
 
     def train(
         self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray

@@ -59,7 +59,7 @@ class StackedProgram:
         before: StackedProgram | None = None,
         layout: Layout | None = None,
     ) -> None:
-        self.n_slots, self.layout = n_slots, layout
+        self.n_slots, self.layout, self.quick = n_slots, layout, quick
         side = Side(layout, mapped=self.plan == "mapped")
         self.lifted = (train.lifted, test.lifted if test else ())
         self._steps = work.steps
@@ -169,6 +169,10 @@ class StackedProgram:
         if jax.default_backend() == "cpu":  # host memory: a view and a copy, nothing to compile
             return [np.array(np.asarray(a)[slot]) for a in part]
         return [np.array(a) for a in _take_row(part, np.int32(slot))]
+
+    def fetch(self, state: Sequence[Arrays]) -> list[list[np.ndarray]]:
+        """All slots' arrays on the host: copies, since programs are given the memory again."""
+        return [[np.array(a) for a in part] for part in state]
 
     def train(
         self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray

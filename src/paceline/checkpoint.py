@@ -1,0 +1,191 @@
+"""Checkpoints: a search as it stood between two epochs, on disk, to go on from.
+
+A checkpoint is one safetensors file: arrays by name, and facts as JSON in its header. Its name
+holds a running number and the beginning of its SHA-256, so that a damaged one is known as such. It
+is written beside its place and moved there, so that there is no half of one. Two are kept: where
+the newest is damaged the one before is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+#: Of what the facts hold; a file of another format is not read.
+FORMAT = 1
+KEPT = 2
+_NAME = re.compile(r"checkpoint-(\d{6,})-([0-9a-f]{16})\.safetensors")
+_TEMPORARY = ".checkpoint.tmp"
+
+
+@dataclass
+class Snapshot:
+    """A search between two epochs.
+
+    Attributes:
+        facts: JSON values.
+        arrays: Name -> array on the host, which nobody changes any more.
+    """
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+class Checkpoints:
+    """The checkpoints of one study.
+
+    Args:
+        folder: Where they go; made at the first one.
+        note: Told of one that cannot be written or read.
+
+    Attributes:
+        seconds: What writing took, in a thread of its own.
+    """
+
+    def __init__(self, folder: Path, note: Callable[[str], None]) -> None:
+        self._folder, self._note = folder, note
+        self._thread: ThreadPoolExecutor | None = None
+        self._writing: Future[None] | None = None
+        self._noted = False
+        self.seconds = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """Whether none is being written."""
+        return self._writing is None or self._writing.done()
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Has a snapshot written; waits for the one before."""
+        self.flush()
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="paceline-checkpoint")
+        self._writing = self._thread.submit(self._write, snapshot)
+
+    def flush(self) -> None:
+        """Waits until what was to be saved is on disk; one that cannot be is told of once."""
+        if self._writing is None:
+            return
+        try:
+            self._writing.result()
+        except (OSError, SafetensorError) as error:
+            if not self._noted:
+                self._noted = True
+                self._note(
+                    f"no checkpoint can be written to {self._folder}: {error}; training goes on, "
+                    "and what has ended is kept, but a trial under way would begin again"
+                )
+        finally:
+            self._writing = None
+
+    def close(self) -> None:
+        """Waits for the last one."""
+        self.flush()
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+
+    def clear(self) -> None:
+        """Removes all: nothing is under way."""
+        self.flush()
+        for _, _, path in self._found():
+            path.unlink(missing_ok=True)
+        (self._folder / _TEMPORARY).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
+
+    def load(self) -> Snapshot | None:
+        """The newest that is whole; None where there is none."""
+        found = self._found()
+        for at, (_, digest, path) in enumerate(found):
+            snapshot, why = _read(path, digest)
+            if snapshot is not None:
+                return snapshot
+            then = "the one before is taken" if at + 1 < len(found) else "there is no other"
+            self._note(f"checkpoint {path.name} {why}: {then}")
+        return None
+
+    def _write(self, snapshot: Snapshot) -> None:
+        began = time.thread_time()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        temporary = self._folder / _TEMPORARY
+        arrays, kinds = {}, {}
+        for name, array in snapshot.arrays.items():
+            arrays[name] = np.asarray(array, order="C")
+            if array.dtype.isbuiltin != 1:  # bfloat16 and its like are none of NumPy's own
+                kinds[name] = [array.dtype.name, list(array.shape)]
+                arrays[name] = np.frombuffer(arrays[name].tobytes(), np.uint8)
+        facts = {"format": FORMAT, "kinds": kinds, "facts": snapshot.facts}
+        try:
+            save_file(arrays, temporary, {"paceline": json.dumps(facts)})
+            digest = _digest(temporary)
+            _sync(temporary)
+            found = self._found()
+            number = found[0][0] + 1 if found else 1
+            os.replace(temporary, self._folder / f"checkpoint-{number:06d}-{digest}.safetensors")
+            _sync(self._folder)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        for _, _, path in found[KEPT - 1 :]:
+            path.unlink(missing_ok=True)
+        self.seconds += time.thread_time() - began
+
+    def _found(self) -> list[tuple[int, str, Path]]:
+        """Number, digest and path of each, the newest first."""
+        found = []
+        with contextlib.suppress(OSError):
+            for path in self._folder.iterdir():
+                if match := _NAME.fullmatch(path.name):
+                    found.append((int(match[1]), match[2], path))
+        return sorted(found, reverse=True)
+
+
+def _read(path: Path, digest: str) -> tuple[Snapshot | None, str]:
+    """A checkpoint, or why there is none."""
+    try:
+        if _digest(path) != digest:
+            return None, "is damaged"
+        with safe_open(path, framework="numpy") as file:
+            held = json.loads(file.metadata()["paceline"])
+            if held["format"] != FORMAT:
+                return None, f"has format {held['format']}, this version reads {FORMAT}"
+            names = list(file.keys())
+            arrays = {name: _array(file.get_tensor(name), held["kinds"], name) for name in names}
+        return Snapshot(held["facts"], arrays), ""
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        return None, f"cannot be read ({type(error).__name__}: {error})"
+
+
+def _array(array: np.ndarray, kinds: Mapping[str, Any], name: str) -> np.ndarray:
+    if name not in kinds:
+        return array
+    kind, shape = kinds[name]
+    return array.view(np.dtype(kind)).reshape(shape)  # JAX has told NumPy of these
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def _sync(path: Path) -> None:
+    """Has a file, or a folder's list of files, on the disk itself; not every system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

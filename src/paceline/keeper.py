@@ -1,0 +1,77 @@
+"""When to save a search, so that a session that dies costs little, and saving costs less."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.checkpoint import Checkpoints, Snapshot
+from paceline.errors import UsageError
+
+#: Seconds between checkpoints, or an epoch where that is longer.
+EVERY = 60.0
+#: Of the time that a checkpoint held the search up, so many times must pass before the next.
+_REPAYS = 40.0
+_VARIABLE = "PACELINE_CHECKPOINT_SECONDS"
+
+
+class Keeper:
+    """Saves a search now and then.
+
+    Args:
+        checkpoints: Of the study.
+        key: What a search must share with this one to go on with its checkpoints, JSON values.
+
+    Attributes:
+        seconds: What the search has waited for.
+
+    Raises:
+        UsageError: PACELINE_CHECKPOINT_SECONDS is no number.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, key: Mapping[str, Any]) -> None:
+        self._checkpoints, self._key = checkpoints, dict(key)
+        self._every = seconds_between()
+        self._next = 0.0  # at once: from then on it is known what began since
+        self.seconds = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for another."""
+        return time.perf_counter() >= self._next
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Has a snapshot written in the background."""
+        began = time.perf_counter()
+        snapshot.facts["key"] = self._key
+        self._checkpoints.save(snapshot)
+        now = time.perf_counter()
+        self.seconds += now - began
+        self._next = now + max(self._every, _REPAYS * (now - began) if self._every else 0.0)
+
+    def load(self) -> Snapshot | None:
+        """The last snapshot, where this search can go on with it."""
+        snapshot = self._checkpoints.load()
+        return snapshot if snapshot is not None and snapshot.facts.get("key") == self._key else None
+
+    def clear(self) -> None:
+        """Nothing is under way any more."""
+        self._checkpoints.clear()
+
+
+def seconds_between() -> float:
+    """Seconds between checkpoints.
+
+    Raises:
+        UsageError: The environment holds no number.
+    """
+    text = os.environ.get(_VARIABLE)
+    try:
+        seconds = EVERY if text is None else float(text)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0:
+        raise UsageError(f"{_VARIABLE}: {text!r} is no number of seconds; give 0 or more.")
+    return seconds

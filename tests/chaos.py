@@ -1,0 +1,298 @@
+"""Searches that are killed and resumed, compared to the bit with one that never was.
+
+    python tests/chaos.py [CASE ...] [--kills N] [--seed N] [--keep FOLDER]
+
+For each case one search runs undisturbed; then the same search, in a folder of its own, is killed
+with SIGKILL again and again, at random moments and in the middle of what is delicate, and resumed
+by the same call until it is done. Histories, hparams, seeds, values and states of all trials and
+the best model's weights must be the same, to the bit.
+
+A process of each search is forked from this one, which has imported Keras but not asked JAX for
+its devices: an import takes longer than most searches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import keras
+import numpy as np
+import toys
+
+import paceline
+from paceline import checkpoint, pack
+from paceline.executor import local
+from paceline.program import compiling
+from paceline.study import Study
+from paceline.writer import Writer
+
+N_TRIALS, EPOCHS = 14, 6
+X, Y = toys.data(60)
+VALIDATION = toys.data(20, seed=1)
+
+
+def structures(hp: Any) -> keras.Model:
+    """Four structures, rates beside them."""
+    layers = [
+        keras.Input((toys.FEATURES,)),
+        keras.layers.Dense(hp.Choice("units", [4, 8]), activation=hp.Choice("act", ["relu", "elu"])),
+        keras.layers.Dropout(hp.Float("dropout", 0.1, 0.5)),
+        keras.layers.Dense(toys.CLASSES, activation="softmax"),
+    ]
+    return toys.compiled(keras.Sequential(layers), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+
+
+def recurrent(hp: Any) -> keras.Model:
+    """A GRU, whose validation draws seeds too."""
+    layers = [
+        keras.Input((toys.FEATURES,)),
+        keras.layers.Reshape((toys.FEATURES, 1)),
+        keras.layers.GRU(4, dropout=hp.Float("dropout", 0.1, 0.5)),
+        keras.layers.Dense(toys.CLASSES, activation="softmax"),
+    ]
+    return toys.compiled(keras.Sequential(layers), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+
+
+#: Name -> build, arguments of Tuner, arguments of search.
+CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = {
+    "random": (toys.dense, {"sampler": "random"}, {}),
+    "tpe": (toys.dense, {"sampler": "tpe"}, {"n_trials": 24}),
+    "families": (structures, {"sampler": "random"}, {}),
+    "families-tpe": (structures, {"sampler": "tpe"}, {"n_trials": 24}),
+    "grid": (structures, {"sampler": "grid"}, {}),
+    "qmc": (toys.dense, {"sampler": "qmc"}, {}),
+    "asha": (toys.dense, {"sampler": "random", "pruner": "asha"}, {"epochs": 9, "n_trials": 20}),
+    "asha-tpe": (toys.dense, {"sampler": "tpe", "pruner": "asha"}, {"epochs": 9, "n_trials": 20}),
+    "median": (structures, {"sampler": "random", "pruner": "median"}, {"n_trials": 20}),
+    "recurrent": (recurrent, {"sampler": "random"}, {"epochs": 3, "n_trials": 8}),
+    "sequential": (toys.dense, {"sampler": "random", "plan": "sequential"}, {}),
+    "repeats": (toys.dense, {"sampler": "random"}, {"repeats": 2, "n_trials": 6}),
+    "folds": (toys.dense, {"sampler": "random"}, {"folds": 3, "n_trials": 6}),
+    "fit": (toys.dense, {"sampler": "random", "executor": "fit"}, {"epochs": 2, "n_trials": 4}),
+}
+
+#: Where a process may be killed: what, and the method that does it.
+PLACES: dict[str, tuple[Any, str]] = {
+    "checkpoint": (checkpoint, "save_file"),
+    "checkpoint moved": (checkpoint.os, "replace"),
+    "storage": (Writer, "_write"),
+    "refill": (pack.Pack, "admit"),
+    "epoch": (pack.Pack, "run_epoch"),
+    "report": (Study, "report"),
+    "end": (Study, "finish"),
+    "ask": (Study, "accept"),
+    "compile": (compiling, "compile_in_background"),
+    "restore": (local.LocalExecutor, "restore"),
+}
+
+
+def traced(folder: Path) -> None:
+    """Has every epoch of every pack written down, to see where two searches part."""
+    run_epoch = pack.Pack.run_epoch
+
+    def told(self: pack.Pack) -> Any:
+        riders = [r and [r.number, r.epoch] for r in self.riders]
+        line = [os.getpid(), self.program.plan, riders, self.program.lifted]
+        with (folder / "trace.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        return run_epoch(self)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    pack.Pack.run_epoch = told
+
+
+def search(case: str, folder: Path) -> None:
+    """The search of a case, to its end; what came of it goes to ``result.json``."""
+    build, tuner_arguments, search_arguments = CASES[case]
+    tuner = paceline.Tuner(
+        build,
+        objective="val_accuracy",
+        study="s",
+        directory=folder,
+        slots=4,
+        notes=lambda text: None,
+        **tuner_arguments,
+    )
+    call = {"epochs": EPOCHS, "n_trials": N_TRIALS, **search_arguments}
+    if "folds" not in call:
+        call["validation_data"] = VALIDATION
+    tuner.search(X, Y, batch_size=16, **call)
+    (folder / "result.json").write_text(json.dumps(result(tuner), indent=1, sort_keys=True))
+
+
+def result(tuner: paceline.Tuner) -> dict[str, Any]:
+    """All that must be the same."""
+    trials = []
+    for number in tuner.results()["number"]:
+        trial = tuner.trial(int(number))
+        trials.append(
+            {
+                **{name: getattr(trial, name) for name in ("number", "state", "hparams", "seed")},
+                "value": repr(trial.value),
+                "history": {name: list(map(repr, found)) for name, found in trial.history.items()},
+                "members": repr(trial.members),
+            }
+        )
+    digest = hashlib.sha256()
+    for weights in tuner.best_model().get_weights():
+        digest.update(np.ascontiguousarray(weights).tobytes())
+    return {"trials": trials, "best": tuner.best_trial.number, "weights": digest.hexdigest()}
+
+
+def dying_at(place: str, count: int, after: bool) -> None:
+    """Has this process die when something is done for the ``count``-th time."""
+    owner, name = PLACES[place]
+    original, left = getattr(owner, name), [count]
+
+    def deadly(*arguments: Any, **named: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0 and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        done = original(*arguments, **named)
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+
+    setattr(owner, name, deadly)
+
+
+def child(case: str, folder: Path, death: tuple[str, int, bool] | None) -> NoReturn:
+    """A forked process: searches, perhaps not to the end."""
+    code = 1
+    try:
+        if os.environ.get("CHAOS_TRACE"):
+            traced(folder)
+        if death is not None:
+            dying_at(*death)
+        search(case, folder)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def run(case: str, folder: Path, death: Any = None, seconds: float | None = None) -> bool:
+    """One process; whether it came to the end of the search. Others than the killed must not fail.
+
+    Args:
+        case: Of CASES.
+        folder: Where studies go.
+        death: Where to die: place, count, after it rather than before.
+        seconds: When to be killed from outside.
+    """
+    pid = os.fork()
+    if pid == 0:
+        child(case, folder, death)
+    began = time.monotonic()
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            break
+        if seconds is not None and time.monotonic() - began > seconds:
+            os.kill(pid, signal.SIGKILL)
+            seconds = None
+        time.sleep(0.01)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL, f"{case}: died of {os.WTERMSIG(status)}"
+        return False
+    assert os.WEXITSTATUS(status) == 0, f"{case}: a search failed; see above"
+    return True
+
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """What is not the same, a line each."""
+    lines = [
+        f"{name}: {one[name]} and {other[name]}"
+        for name in ("best", "weights")
+        if one[name] != other[name]
+    ]
+    if len(one["trials"]) != len(other["trials"]):
+        lines.append(f"{len(one['trials'])} trials and {len(other['trials'])}")
+    for a, b in zip(one["trials"], other["trials"], strict=False):
+        lines += [f"trial {a['number']}, {k}: {a[k]} and {b[k]}" for k in a if a[k] != b[k]]
+    return lines
+
+
+def check(case: str, kills: int, rng: random.Random, keep: Path | None = None) -> tuple[int, list]:
+    """One case: how often it was killed, and what differs."""
+    folder = Path(tempfile.mkdtemp(prefix="paceline-chaos-"))
+    whole, killed, lines = folder / "whole", 0, []
+    try:
+        for _ in range(2):  # the first compiles, and keeps what it learnt; the second learns more
+            assert run(case, whole)
+            shutil.rmtree(whole)
+        began = time.monotonic()
+        assert run(case, whole)
+        seconds = time.monotonic() - began
+        expected = json.loads((whole / "result.json").read_text())
+        while killed < kills and not lines:
+            again = folder / f"killed-{killed}"
+            killed += disturbed(case, again, min(4, kills - killed), rng, seconds)
+            lines = differences(expected, json.loads((again / "result.json").read_text()))
+            if (again / "s" / "checkpoints").exists():
+                lines.append("checkpoints were left behind")
+        if lines and keep is not None:
+            shutil.copytree(folder, keep / case, dirs_exist_ok=True)
+        return killed, lines
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def disturbed(case: str, folder: Path, most: int, rng: random.Random, seconds: float) -> int:
+    """One search, killed at most so often and then left alone; how often it was."""
+    killed = 0
+    while killed < most:
+        if rng.random() < 0.6:
+            place, count = rng.choice(list(PLACES)), rng.choice([1, 2, 3, 5, 8, 12, 20])
+            done = run(case, folder, (place, count, rng.random() < 0.5))
+        else:
+            done = run(case, folder, seconds=rng.uniform(0.2, 1.0) * seconds)
+        if done:
+            return killed
+        killed += 1
+    assert run(case, folder)
+    return killed
+
+
+def main() -> int:
+    """Checks the cases; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("cases", nargs="*", default=list(CASES), metavar="CASE")
+    parser.add_argument("--kills", type=int, default=50, help="in all, shared by the cases")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="copies of studies that differ go there")
+    arguments = parser.parse_args()
+    os.environ.setdefault("PACELINE_CHECKPOINT_SECONDS", "0")
+    rng, wrong, total = random.Random(arguments.seed), 0, 0
+    for at, case in enumerate(arguments.cases):
+        share = -(-(arguments.kills - total) // (len(arguments.cases) - at))
+        killed, lines = check(case, share, rng, arguments.keep)
+        total += killed
+        wrong += bool(lines)
+        print(f"{case:13s} killed {killed} times, {len(lines)} differences", flush=True)
+        for line in lines[:5]:
+            print(f"    {line[:300]}", flush=True)
+    print(f"{total} kills, {wrong} of {len(arguments.cases)} cases differ")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
