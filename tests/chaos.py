@@ -51,7 +51,9 @@ def structures(hp: Any) -> keras.Model:
     """Four structures, rates beside them."""
     layers = [
         keras.Input((toys.FEATURES,)),
-        keras.layers.Dense(hp.Choice("units", [4, 8]), activation=hp.Choice("act", ["relu", "elu"])),
+        keras.layers.Dense(
+            hp.Choice("units", [4, 8]), activation=hp.Choice("act", ["relu", "elu"])
+        ),
         keras.layers.Dropout(hp.Float("dropout", 0.1, 0.5)),
         keras.layers.Dense(toys.CLASSES, activation="softmax"),
     ]

@@ -121,6 +121,15 @@ def test_other_files_do_no_harm(checkpoints, tmp_path) -> None:
     assert len(list(folder.iterdir())) == 3  # what is not ours stays
 
 
+def test_what_a_killed_process_left_half_written_is_removed(checkpoints, tmp_path) -> None:
+    checkpoints.save(snapshot(0))
+    checkpoints.flush()
+    (tmp_path / "checkpoints" / ".tmpHalf").write_bytes(b"half")
+    checkpoints.save(snapshot(1))
+    checkpoints.flush()
+    assert all(not name.startswith(".") for name in files(tmp_path))
+
+
 def test_cleared_leaves_no_folder(checkpoints, tmp_path) -> None:
     checkpoints.save(snapshot(0))
     checkpoints.clear()

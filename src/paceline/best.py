@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from paceline.executor.base import Weights
 
 MANIFEST = "manifest.json"
 _MODEL, _WEIGHTS = ".keras", ".weights.h5"
+_HALF = re.compile(r"\.\d+-")
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,8 @@ class BestModels:
                     continue
                 entries[number] = self._write(number, held, model, note)
         stale = {e["file"] for e in self._saved.values()} - {e["file"] for e in entries.values()}
+        # What a process that was killed left half written; nobody else writes here now.
+        stale |= {path.name for path in self._folder.iterdir() if _HALF.match(path.name)}
         self._saved = entries
         text = json.dumps({str(n): entry for n, entry in entries.items()}, indent=1)
         _write_atomically(self._folder / MANIFEST, text.encode())

@@ -28,7 +28,7 @@ from safetensors.numpy import save_file
 FORMAT = 1
 KEPT = 2
 _NAME = re.compile(r"checkpoint-(\d{6,})-([0-9a-f]{16})\.safetensors")
-_TEMPORARY = ".checkpoint.tmp"
+_TEMPORARY = ".tmp-checkpoint"
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Checkpoints:
         self.flush()
         for _, _, path in self._found():
             path.unlink(missing_ok=True)
-        (self._folder / _TEMPORARY).unlink(missing_ok=True)
+        self._tidy()
         with contextlib.suppress(OSError):
             self._folder.rmdir()
 
@@ -120,6 +120,7 @@ class Checkpoints:
     def _write(self, snapshot: Snapshot) -> None:
         began = time.thread_time()
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._tidy()  # a process may have been killed here
         temporary = self._folder / _TEMPORARY
         arrays, kinds = {}, {}
         for name, array in snapshot.arrays.items():
@@ -137,11 +138,16 @@ class Checkpoints:
             os.replace(temporary, self._folder / f"checkpoint-{number:06d}-{digest}.safetensors")
             _sync(self._folder)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            self._tidy()
             raise
         for _, _, path in found[KEPT - 1 :]:
             path.unlink(missing_ok=True)
         self.seconds += time.thread_time() - began
+
+    def _tidy(self) -> None:
+        """Removes what writing left behind; safetensors writes to a file of its own first."""
+        for path in self._folder.glob(".tmp*"):
+            path.unlink(missing_ok=True)
 
     def _found(self) -> list[tuple[int, str, Path]]:
         """Number, digest and path of each, the newest first."""
