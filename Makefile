@@ -19,7 +19,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-numerics test-oldest lint format bench bench-plans bench-gpu lock
+.PHONY: help env demo test test-numerics test-chaos test-oldest lint format bench bench-plans bench-gpu lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test: env ## run the tests, on all cores (ARGS go to pytest)
 
 test-numerics: env ## compare every kind of model with Keras' fit in float32 too, run out of memory; takes long
 	$(BIN)/python -m pytest -n auto -m "slow or not slow" tests/numerics tests/executor $(ARGS)
+
+test-chaos: env ## kill searches at random moments, resume them and compare, 50 times (ARGS="tpe asha --kills 200")
+	$(BIN)/python tests/chaos.py $(ARGS)
 
 test-oldest: $(VENV_OLDEST)/.installed ## run the tests on the oldest releases supported
 	$(VENV_OLDEST)/bin/python -m pytest -n auto $(ARGS)

@@ -33,9 +33,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import keras
 import numpy as np
-import toys
 
 import paceline
+import toys
 from paceline import checkpoint, pack
 from paceline.executor import local
 from paceline.program import compiling
@@ -274,6 +274,11 @@ def disturbed(case: str, folder: Path, most: int, rng: random.Random, seconds: f
     return killed
 
 
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
 def main() -> int:
     """Checks the cases; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -289,10 +294,10 @@ def main() -> int:
         killed, lines = check(case, share, rng, arguments.keep)
         total += killed
         wrong += bool(lines)
-        print(f"{case:13s} killed {killed} times, {len(lines)} differences", flush=True)
+        say(f"{case:13s} killed {killed} times, {len(lines)} differences")
         for line in lines[:5]:
-            print(f"    {line[:300]}", flush=True)
-    print(f"{total} kills, {wrong} of {len(arguments.cases)} cases differ")
+            say(f"    {line[:300]}")
+    say(f"{total} kills, {wrong} of {len(arguments.cases)} cases differ")
     return 1 if wrong else 0
 
 

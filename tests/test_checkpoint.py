@@ -158,14 +158,16 @@ def test_a_full_disk_is_said_once_and_keeps_the_one_before(
     assert len(files(tmp_path)) == 1
 
 
-def test_a_keeper_goes_on_with_its_own_kind_only(checkpoints) -> None:
-    keeper = Keeper(checkpoints, {"epochs": 3})
+def test_a_keeper_goes_on_with_its_own_kind_only(checkpoints, notes) -> None:
+    keeper = Keeper(checkpoints, {"epochs": 3, "seed": 0})
     assert keeper.due
-    keeper.keep(snapshot(0))
+    keeper.keep(Snapshot({"trials": {"4": {}}}))
     assert not keeper.due
     checkpoints.flush()
-    assert keeper.load() is not None
-    assert Keeper(checkpoints, {"epochs": 4}).load() is None
+    assert keeper.load(notes.append) is not None
+    assert notes == []
+    assert Keeper(checkpoints, {"epochs": 4, "seed": 0}).load(notes.append) is None
+    assert "(epochs)" in notes[0]
 
 
 def test_seconds_between_checkpoints(monkeypatch) -> None:

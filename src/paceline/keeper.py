@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.checkpoint import Checkpoints, Snapshot
@@ -51,10 +51,20 @@ class Keeper:
         self.seconds += now - began
         self._next = now + max(self._every, _REPAYS * (now - began) if self._every else 0.0)
 
-    def load(self) -> Snapshot | None:
-        """The last snapshot, where this search can go on with it."""
+    def load(self, note: Callable[[str], None]) -> Snapshot | None:
+        """The last snapshot, where this search can go on with it; ``note`` is told why not."""
         snapshot = self._checkpoints.load()
-        return snapshot if snapshot is not None and snapshot.facts.get("key") == self._key else None
+        if snapshot is None or snapshot.facts.get("key") == self._key:
+            return snapshot
+        before = snapshot.facts.get("key", {})
+        names = ", ".join(name for name in self._key if before.get(name) != self._key[name])
+        if snapshot.facts["trials"]:
+            note(
+                f"this search is not the one that was stopped ({names}): what has ended stays, and "
+                f"the {len(snapshot.facts['trials'])} trials that were under way begin again as "
+                "new ones"
+            )
+        return None
 
     def clear(self) -> None:
         """Nothing is under way any more."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import numpy as np
 
 from paceline.best import BestModels
 from paceline.builder import Builder
@@ -17,7 +14,6 @@ from paceline.errors import BuildError, ObjectiveError, PacelineError
 from paceline.executor.base import Answer, EpochReport, Job, LateAnswer
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
-from paceline.executor.saving import emptied
 from paceline.keeper import Keeper
 from paceline.members import Teams, member_seed
 from paceline.objective import Objective
@@ -31,6 +27,7 @@ from paceline.search_arguments import Arguments
 from paceline.search_space import HyperParameters
 from paceline.stop import Stop
 from paceline.study import BuildFailed, Draft, Study
+from paceline.suspension import Suspension
 from paceline.trial import Trial, TrialState
 
 #: A space or a data set that fails this often in a row is not going to work.
@@ -65,6 +62,9 @@ class Search:
         self._progress, self._note = progress, notes
         self._roster = Roster(study.trials)
         self._teams = Teams(arguments.n_members, pruner is not None, packs, fit, self._report)
+        self._suspension = Suspension(
+            study, self._roster, self._teams, packs, best, pruner, objective.name, notes
+        )
         self._outlook = Outlook(study, self._roster, objective.name, arguments.n_trials)
         # In a row: builds (and traces) that failed, by the order of asking; and trials that failed
         # in training, by the order of ending.
@@ -499,63 +499,15 @@ class Search:
 
     def _keep(self) -> None:
         """Saves the search as it is, between two rounds."""
-        if self._keeper is None:
-            return
-        arrays: dict[str, np.ndarray] = {}
-        under_way = {**self._roster.running, **self._roster.paused}
-        # Those whose state is not kept: in fit, or of several members.
-        afresh = {n for n, r in under_way.items() if r.not_packed or self._teams.size > 1}
-        facts = {
-            "study": self._study.snapshot(afresh),
-            "packs": None if self._packs is None else self._packs.snapshot(arrays),
-            "trials": {
-                str(number): dataclasses.asdict(Running(r.epochs) if number in afresh else r)
-                for number, r in under_way.items()
-            },
-            "trial_epochs": self._roster.trial_epochs,
-            "n_begun": self._roster.n_begun,
-            "succeeded": self._succeeded,
-            "best": self._best.snapshot(arrays, afresh),
-        }
-        self._keeper.keep(Snapshot(facts, arrays))
+        if self._keeper is not None:
+            snapshot = self._suspension.taken()
+            snapshot.facts["succeeded"] = self._succeeded
+            self._keeper.keep(snapshot)
 
     def resume(self, snapshot: Snapshot) -> None:
         """Puts the trials of a checkpoint back to where they were; ``run`` goes on with them."""
-        facts, arrays = snapshot.facts, snapshot.arrays
-        under_way = {int(number): Running(**was) for number, was in facts["trials"].items()}
-        for number, was in sorted(under_way.items()):
-            self._roster.running[number] = was
-            self._teams.begin(number, was.epochs)
-        packs, alone = self._packs, self._teams.size == 1
-        if packs is not None and not alone:
-            packs.restore(emptied(facts["packs"]), arrays, self._example)
-        if packs is not None:
-            packs.resuming = True
-        for number in sorted(under_way):
-            self._build_again(number)
-        if packs is not None:
-            packs.resuming = False
-        self._best.restore(facts["best"], arrays)
-        lost = []
-        if packs is not None and alone:
-            lost = packs.restore(facts["packs"], arrays, self._example)
-        for number in lost:
-            self._roster.running[number] = Running(under_way[number].epochs)
-            self._study.begin_again(number)
-            self._best.drop(number)
-        if lost:
-            self._note(f"{len(lost)} trials under way begin again: the model is not what it was")
-        for number in sorted(under_way):
-            trial = self._study.trial(number)
-            if number not in self._roster.running:
-                continue  # its build failed this time
-            if self._pruner is not None and trial.epochs:
-                values = trial.history.get(self._objective.name, [])
-                self._pruner.recall(trial, values, under_way[number].epochs)
-            if trial.state == "paused":
-                self._roster.pause(number)
-        self._roster.trial_epochs, self._roster.n_begun = facts["trial_epochs"], facts["n_begun"]
-        self._succeeded = facts["succeeded"]
+        self._succeeded = snapshot.facts["succeeded"]
+        self._suspension.restore(snapshot, self._build_again, self._example)
 
     def _build_again(self, number: int) -> None:
         trial, epochs = self._study.trial(number), self._roster.running[number].epochs

@@ -460,8 +460,8 @@ class Study:
         self.annotate(number, paused=False)
 
     def begin_again(self, number: int) -> None:
-        """Forget the epochs of a running trial, which trains from its first one again."""
-        trial = self._running(number)
+        """Forget the epochs of a trial under way, which trains from its first one again."""
+        trial = self.trial(number)
         trial_record.resume(trial, trial_record.suspended(trial, afresh=True))
 
     def annotate(self, number: int, **attrs: Any) -> None:

@@ -248,7 +248,8 @@ class Tuner:
         data = (arguments.data, arguments.validation)
         sampler = self._sampler
         return {
-            "search": {**search, "validation_batch_size": arguments.validation_batch_size},
+            **search,
+            "validation_batch_size": arguments.validation_batch_size,
             "data": [None if each is None else each.digest() for each in data],
             "objective": str(self._objective_given),
             "sampler": sampler if isinstance(sampler, str) else type(sampler).__name__,
@@ -336,6 +337,11 @@ class Tuner:
             saver = _Throttled(lambda: best.save(self._with_weights, self._notes))
             search.each_round = saver
             if snapshot is not None:
+                n = len(snapshot.facts["trials"])
+                self._notes(
+                    f"going on from the last checkpoint: {n_done - n} trials have ended there, {n} "
+                    "are under way; what came after it comes again"
+                )
                 search.resume(snapshot)
             search.run()
 
@@ -389,7 +395,7 @@ class Tuner:
 
     def _open(self, found: Probe, keeper: Keeper) -> tuple[Study, Snapshot | None]:
         """Settles the objective and opens the study, with what to go on from; writes nothing."""
-        snapshot = keeper.load()
+        snapshot = keeper.load(self._notes)
         objective = resolve_objective(self._objective_given, self._direction, found.names)
         study = Study.open(
             self.name,

@@ -16,7 +16,6 @@ from typing import Any
 from paceline.collector import Dropped
 from paceline.data import ArrayData
 from paceline.errors import UsageError
-from paceline.executor import saving
 from paceline.executor.base import (
     Answer,
     EpochReport,
@@ -36,12 +35,11 @@ from paceline.executor.memory import (
     slot_bytes,
 )
 from paceline.executor.parking import Parking
+from paceline.executor.placement import Placement, size_text
 from paceline.executor.planner import Planner, layout_of
-from paceline.mesh import Layout
+from paceline.executor.saving import Arrays, Example, Facts, Saver
 from paceline.pack import EpochTimes, Pack, Rider
 from paceline.plan import Program
-from paceline.program.canonical import Unpackable
-from paceline.stream import Stream
 
 #: After this many trials of one program, with no other in sight, it is compiled in the background.
 _SURE = 3
@@ -99,17 +97,19 @@ class LocalExecutor:
         chunk_bytes = chunk_bytes_of(data.nbytes, beside)
         if fold is not None and chunk_bytes is not None:
             raise UsageError(
-                f"folds: their data stay on the device, and {_size(data.nbytes)} do not fit beside "
-                "the trials; give fewer examples."
+                f"folds: their data stay on the device, and {size_text(data.nbytes)} do not fit "
+                "beside the trials; give fewer examples."
             )
         if chunk_bytes is not None:
             self._planner.lanes = 1  # each lane would read the data on its own
         self._intake = Intake(data, validation, validation_batch_size, fold, chunk_bytes)
-        self._on_device: dict[Any, tuple[Any, Any]] = {}  # training and validation data, by key
-        self._arrays: dict[Any, dict[int, Any]] = {}  # by devices and host array
+        self._placement = Placement(data, validation, self._planner)
         self._pool = ThreadPoolExecutor(self._planner.lanes, thread_name_prefix="paceline-lane")
         self._parking = Parking()
         self._parked_in: dict[int, Group] = {}  # paused trial -> its group
+        self._saver = Saver(
+            self._intake, self._planner, self._parking, self._parked_in, self._new_pack
+        )
         self._dropped = Dropped()
         self._slot_epochs = self._busy_epochs = 0
         self.seconds = Seconds()
@@ -182,6 +182,26 @@ class LocalExecutor:
         for group in self._intake.groups:
             for rider in [rider for rider in group.queue if rider.number == number]:
                 group.queue.remove(rider)
+
+    def snapshot(self, arrays: Arrays) -> Facts:
+        """All trials under way, as JSON values and, in ``arrays``, their variables."""
+        asking = [self.family, self.expected, self._unasked]
+        return {**self._saver.taken(arrays), "asking": asking}
+
+    def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
+        """Puts trials that have been submitted back to where they were.
+
+        Args:
+            facts: Of ``snapshot``, perhaps in another process.
+            arrays: Likewise.
+            example: The model of a trial, by number, and its batch size; None where there is none.
+
+        Returns:
+            Numbers of trials that must begin again.
+        """
+        lost = self._saver.restore(facts, arrays, example)
+        self.family, self.expected, self._unasked = facts["asking"]
+        return lost
 
     @property
     def max_slots(self) -> int:
@@ -336,90 +356,6 @@ class LocalExecutor:
             group.program, group.coming = group.coming, None
             self._planner.plans.add(group.program.plan)
 
-    # -- checkpoints -------------------------------------------------------------------------------
-
-    def snapshot(self, arrays: saving.Arrays) -> saving.Facts:
-        """All trials under way, as JSON values and, in ``arrays``, their variables."""
-        paused: dict[int, list[int]] = {}
-        for number, group in self._parked_in.items():
-            paused.setdefault(id(group), []).append(number)
-        return {
-            "device": self._planner.signature,
-            "asking": [self.family, self.expected, self._unasked],
-            "groups": [
-                saving.taken(group, map(self._parking.peek, paused.get(id(group), ())), arrays, at)
-                for at, group in enumerate(self._intake.groups)
-            ],
-        }
-
-    def restore(
-        self,
-        facts: saving.Facts,
-        arrays: saving.Arrays,
-        example: Callable[[int], tuple[Any, int] | None],
-    ) -> list[int]:
-        """Puts trials that have been submitted back to where they were.
-
-        Args:
-            facts: Of ``snapshot``, perhaps in another process.
-            arrays: Likewise.
-            example: The model of a trial, by number, and its batch size; None where there is none.
-
-        Returns:
-            Numbers of trials that must begin again.
-        """
-        order, lost = [], []
-        for at, was in enumerate(facts["groups"]):
-            group = self._group_of(was, example)
-            if group is None or not saving.restore_roles(group, was["roles"]):
-                lost += [int(number) for number, epoch in was["epochs"].items() if epoch]
-                continue
-            order.append(group)
-            group.n_seen, group.n_trials = was["seen"], was["trials"]
-            group.example, group.most_slots = was["example"], was["most_slots"]
-            riders, again = saving.riders_of(group, was, arrays, at)
-            lost += again
-            group.queue.clear()
-            for number in set(was["parked"]) - set(again):
-                self._parking.put(riders.pop(number))
-                self._parked_in[number] = group
-            program = was["program"]
-            if program is not None and facts["device"] == self._planner.signature:
-                candidate = Candidate(program["plan"], program["slots"])
-                self._planner.compile_again(group, candidate, program["quick"])
-                self._seat(group, was["packs"], riders)
-            group.queue.extend(riders.pop(n) for n in [*riders] if n not in was["queue"])
-            group.queue.extend(riders[n] for n in was["queue"] if n in riders)
-        self._intake.reorder(order)
-        self.family, self.expected, self._unasked = facts["asking"]
-        return lost
-
-    def _seat(self, group: Group, packs: list[list[int | None]], riders: dict[int, Rider]) -> None:
-        """Puts trials into the slots that they had."""
-        for numbers in packs[: self._planner.lanes]:
-            pack = self._new_pack(group)
-            group.packs.append(pack)
-            for slot, number in enumerate(numbers):
-                if number in riders:
-                    pack.admit(riders.pop(number), slot)
-
-    def _group_of(
-        self, was: saving.Facts, example: Callable[[int], tuple[Any, int] | None]
-    ) -> Group | None:
-        """The group that facts are about: of its trials, or of the model of an ended one."""
-        numbers = {int(number) for number in was["epochs"]}
-        for group in self._intake.groups:
-            if any(rider.number in numbers for rider in group.queue):
-                return group if group.name == was["name"] else None
-        made = None if numbers else example(was["example"])
-        if made is None:
-            return None
-        try:
-            group = self.study(*made)
-        except Unpackable:
-            return None
-        return group if group is not None and group.name == was["name"] else None
-
     def _clear(self, group: Group) -> None:
         """Takes a group's trials out of its packs, to go on in others."""
         for pack in group.packs:
@@ -435,7 +371,7 @@ class LocalExecutor:
         rows = layout.trial if layout else 1  # each has a share of the slots, and all of the data
         executables = [executable for role in program.roles() for executable in role]
         # What is on the device already is not free any more; only a limit knows nothing of it.
-        there = not limited() and self._data_key(group, layout) in self._on_device
+        there = not limited() and self._placement.holds(group, layout)
         data = group.work.resident_bytes
         given = data / 2 if group.work.chunk else data  # of two chunks a program is given one
         each = slot_bytes(executables, program.n_slots // rows, given)
@@ -451,16 +387,16 @@ class LocalExecutor:
         if fitting and self._planner.chooses_slots:
             self._shrink(group, fitting)
         elif fitting:
-            needed = _size(each * program.n_slots / rows)
+            needed = size_text(each * program.n_slots / rows)
             raise UsageError(
                 f"slots: {program.n_slots} slots need {needed} beside the data, and "
-                f"{_size(max(0.0, free - data - held))} are free; {fitting} fit."
+                f"{size_text(max(0.0, free - data - held))} are free; {fitting} fit."
             )
         else:
             error = MemoryError(
-                f"one trial needs {_size(each)} beside the data, and "
-                f"{_size(max(0.0, free - data - held))} are free on the device; make the model or "
-                "the batch smaller"
+                f"one trial needs {size_text(each)} beside the data, and "
+                f"{size_text(max(0.0, free - data - held))} are free on the device; make the model "
+                "or the batch smaller"
             )
             while group.queue:
                 failed(group.queue.popleft().number, error)
@@ -552,7 +488,7 @@ class LocalExecutor:
 
     def _new_pack(self, group: Group) -> Pack:
         program = _program(group)
-        data, on_device = self._placed(group, layout_of(program))
+        data, on_device = self._placement.of(group, layout_of(program))
         return Pack(
             program,
             data,
@@ -563,33 +499,6 @@ class LocalExecutor:
             group.test.full.log_names if group.test else (),
             None if self._fold is None else group.work.n_validation,
         )
-
-    def _placed(self, group: Group, layout: Layout | None) -> tuple[Any, Any]:
-        """Training and validation data on the devices; a stream of those that do not fit."""
-        chunk, key = group.work.chunk, self._data_key(group, layout)
-        if key not in self._on_device:
-            # Whatever the mesh, every device of it holds the same.
-            there = self._arrays.setdefault(layout.devices if layout else None, {})
-            validation, where = self._validation, layout.everywhere if layout else None
-            if chunk is None:
-                data: Any = self._data.on_device(there=there, sharding=where)
-            else:
-                data = Stream(self._data, chunk, group.work.batch_size, where)
-                self._planner.note(
-                    f"the training data ({_size(self._data.nbytes)}) do not fit on the device: "
-                    f"chunks of {chunk:,} examples are sent to it in turn, and examples are "
-                    "shuffled within a chunk"
-                )
-            placed = (
-                None if validation is None else validation.on_device(there=there, sharding=where)
-            )
-            self._on_device[key] = data, placed
-        return self._on_device[key]
-
-    def _data_key(self, group: Group, layout: Layout | None) -> tuple[Any, ...]:
-        # Chunks are cut into batches: of another size they are another stream.
-        chunk = group.work.chunk
-        return layout, None if chunk is None else (chunk, group.work.batch_size)
 
     # -- accounts
     # ------------------------------------------------------------------------------------
@@ -627,18 +536,8 @@ class LocalExecutor:
         for group in self._intake.groups:
             group.packs.clear()
             group.queue.clear()
-        self._on_device.clear()
-        self._arrays.clear()
+        self._placement.clear()
         self._parking.close()
-
-
-def _size(n_bytes: float) -> str:
-    """Bytes for people."""
-    for unit in ("bytes", "kB", "MB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.3g} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.3g} GB"
 
 
 def _program(group: Group) -> Program:

@@ -2,21 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from paceline.executor.intake import Group
-from paceline.pack import Rider
+from paceline.executor.choice import Candidate
+from paceline.executor.intake import Group, Intake
+from paceline.executor.parking import Parking
+from paceline.executor.planner import Planner
+from paceline.pack import Pack, Rider
+from paceline.program.canonical import Unpackable
 from paceline.program.group import Role
 from paceline.program.trace import State
 
 Facts = dict[str, Any]
 Arrays = dict[str, np.ndarray]
+#: The model of a trial, by number, and its batch size; None where there is none.
+Example = Callable[[int], tuple[Any, int] | None]
 
 
-def taken(group: Group, parked: Iterable[tuple[Rider, State]], arrays: Arrays, index: int) -> Facts:
+class Saver:
+    """Saves the packs of an executor, and puts them back.
+
+    Args:
+        intake: Knows the groups.
+        planner: Compiles them.
+        parking: Holds the states of paused trials.
+        parked_in: Paused trial -> its group.
+        new_pack: Makes an empty pack of a group.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        planner: Planner,
+        parking: Parking,
+        parked_in: dict[int, Group],
+        new_pack: Callable[[Group], Pack],
+    ) -> None:
+        self._intake, self._planner, self._new_pack = intake, planner, new_pack
+        self._parking, self._parked_in = parking, parked_in
+
+    def taken(self, arrays: Arrays) -> Facts:
+        """All trials under way, as JSON values and, in ``arrays``, their variables."""
+        paused: dict[int, list[int]] = {}
+        for number, group in self._parked_in.items():
+            paused.setdefault(id(group), []).append(number)
+        return {
+            "device": self._planner.signature,
+            "groups": [
+                _taken(group, map(self._parking.peek, paused.get(id(group), ())), arrays, at)
+                for at, group in enumerate(self._intake.groups)
+            ],
+        }
+
+    def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
+        """Puts trials that have been submitted back; see ``LocalExecutor.restore``."""
+        order, lost = [], []
+        for at, was in enumerate(facts["groups"]):
+            group = self._group_of(was, example)
+            if group is None or not _restore_roles(group, was["roles"]):
+                lost += [int(number) for number, epoch in was["epochs"].items() if epoch]
+                continue
+            order.append(group)
+            group.n_seen, group.n_trials = was["seen"], was["trials"]
+            group.example, group.most_slots = was["example"], was["most_slots"]
+            riders, again = _riders_of(group, was, arrays, at)
+            lost += again
+            group.queue.clear()
+            for number in was["parked"]:
+                if number in riders and number not in again:
+                    self._parking.put(riders.pop(number))
+                    self._parked_in[number] = group
+            program = was["program"]
+            if program is not None and facts["device"] == self._planner.signature:
+                candidate = Candidate(program["plan"], program["slots"])
+                self._planner.compile_again(group, candidate, program["quick"])
+                self._seat(group, was["packs"], riders)
+            waiting = [number for number in was["queue"] if number in riders]
+            group.queue.extend(riders[n] for n in riders if n not in waiting)
+            group.queue.extend(riders[n] for n in waiting)
+        self._intake.reorder(order)
+        return lost
+
+    def _seat(self, group: Group, packs: list[list[int | None]], riders: dict[int, Rider]) -> None:
+        """Puts trials into the slots that they had."""
+        for numbers in packs[: self._planner.lanes]:
+            pack = self._new_pack(group)
+            group.packs.append(pack)
+            for slot, number in enumerate(numbers):
+                if number in riders:
+                    pack.admit(riders.pop(number), slot)
+
+    def _group_of(self, was: Facts, example: Example) -> Group | None:
+        """The group that facts are about: of its trials, or of the model of an ended one."""
+        numbers = {int(number) for number in was["epochs"]}
+        for group in self._intake.groups:
+            if any(rider.number in numbers for rider in group.queue):
+                return group if group.name == was["name"] else None
+        made = None if numbers else example(was["example"])
+        if made is None:
+            return None
+        try:
+            group = self._intake.study(*made)
+        except Unpackable:
+            return None
+        return group if group is not None and group.name == was["name"] else None
+
+
+def emptied(facts: Facts) -> Facts:
+    """What a checkpoint holds of the programs alone: all trials under way begin again."""
+    nobody: Facts = {"packs": [], "queue": [], "parked": [], "epochs": {}}
+    return {**facts, "groups": [{**group, **nobody} for group in facts["groups"]]}
+
+
+def _taken(
+    group: Group, parked: Iterable[tuple[Rider, State]], arrays: Arrays, index: int
+) -> Facts:
     """What a group is, as JSON values; its trials' variables are put into ``arrays``.
 
     Args:
@@ -32,11 +135,11 @@ def taken(group: Group, parked: Iterable[tuple[Rider, State]], arrays: Arrays, i
         packs.append([None if rider is None else rider.number for rider in pack.riders])
         states = pack.states()
         for rider in riders:
-            put(f"pack{index}.{at}.{rider.number}", states[rider.number], arrays)
+            _put(f"pack{index}.{at}.{rider.number}", states[rider.number], arrays)
     waiting = [(rider, rider.state) for rider in group.queue if rider.epoch]
     for rider, state in [*waiting, *paused]:
         assert state is not None
-        put(f"wait.{rider.number}", state, arrays)
+        _put(f"wait.{rider.number}", state, arrays)
     program = group.program
     riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
     riders += [rider for rider, _ in paused]
@@ -58,20 +161,14 @@ def taken(group: Group, parked: Iterable[tuple[Rider, State]], arrays: Arrays, i
     }
 
 
-def emptied(facts: Facts) -> Facts:
-    """What a checkpoint holds of the programs alone: all trials under way begin again."""
-    nobody: Facts = {"packs": [], "queue": [], "parked": [], "epochs": {}}
-    return {**facts, "groups": [{**group, **nobody} for group in facts["groups"]]}
-
-
-def put(name: str, state: State, arrays: Arrays) -> None:
+def _put(name: str, state: State, arrays: Arrays) -> None:
     """Names the arrays of a trial's state."""
     for part, leaves in enumerate(state.lists()):
         for at, leaf in enumerate(leaves):
             arrays[f"{name}.{part}.{at}"] = np.asarray(leaf)
 
 
-def state_of(name: str, like: State, arrays: Mapping[str, np.ndarray]) -> State | None:
+def _state_of(name: str, like: State, arrays: Mapping[str, np.ndarray]) -> State | None:
     """A trial's state; None where it is not there, or of another shape than the group's."""
     lists: list[list[np.ndarray]] = []
     for part, leaves in enumerate(like.lists()):
@@ -83,7 +180,7 @@ def state_of(name: str, like: State, arrays: Mapping[str, np.ndarray]) -> State 
     return State(*lists)
 
 
-def restore_roles(group: Group, facts: Sequence[Facts]) -> bool:
+def _restore_roles(group: Group, facts: Sequence[Facts]) -> bool:
     """Gives a group's steps the inputs that they had; False where they are other steps now."""
     if len(facts) != len(group.roles):
         return False
@@ -97,7 +194,7 @@ def restore_roles(group: Group, facts: Sequence[Facts]) -> bool:
     return True
 
 
-def riders_of(
+def _riders_of(
     group: Group, facts: Facts, arrays: Mapping[str, np.ndarray], index: int
 ) -> tuple[dict[int, Rider], list[int]]:
     """A group's trials, each with the state that it had.
@@ -114,7 +211,7 @@ def riders_of(
         if rider.number not in names:
             continue  # a member that has been trained to its end
         if epoch:
-            state = state_of(names[rider.number], group.state, arrays)
+            state = _state_of(names[rider.number], group.state, arrays)
             if state is None:
                 lost.append(rider.number)
             else:

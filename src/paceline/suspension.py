@@ -1,0 +1,132 @@
+"""A search between two rounds as a snapshot, and a search put back to where a snapshot was taken.
+
+What has ended since is taken back and comes again: decisions are made anew from the same state, and
+a trial's numbers hang on nothing else. So a search that was killed ends as it would have ended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from paceline.best import BestModels
+from paceline.checkpoint import Snapshot
+from paceline.executor.local import LocalExecutor
+from paceline.executor.saving import Example, emptied
+from paceline.members import Teams
+from paceline.pruners import Pruner
+from paceline.roster import Roster, Running
+from paceline.study import Study
+
+
+class Suspension:
+    """Takes snapshots of one search, and restores it.
+
+    Args:
+        study: Its study.
+        roster: Who is under way.
+        teams: Members of trials.
+        packs: Where they train; None when none can be packed.
+        best: The best models.
+        pruner: Judges trials, or None.
+        objective: The objective's name.
+        note: Told what users may want to know.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        roster: Roster,
+        teams: Teams,
+        packs: LocalExecutor | None,
+        best: BestModels,
+        pruner: Pruner | None,
+        objective: str,
+        note: Callable[[str], None],
+    ) -> None:
+        self._study, self._roster, self._teams, self._packs = study, roster, teams, packs
+        self._best, self._pruner, self._objective, self._note = best, pruner, objective, note
+
+    def taken(self) -> Snapshot:
+        """The search as it is."""
+        arrays: dict[str, np.ndarray] = {}
+        under_way = {**self._roster.running, **self._roster.paused}
+        # Those whose state is not kept: in fit, or of several members.
+        afresh = {n for n, r in under_way.items() if r.not_packed or self._teams.size > 1}
+        facts: dict[str, Any] = {
+            "study": self._study.snapshot(afresh),
+            "packs": None if self._packs is None else self._packs.snapshot(arrays),
+            "trials": {
+                str(number): dataclasses.asdict(Running(r.epochs) if number in afresh else r)
+                for number, r in under_way.items()
+            },
+            "trial_epochs": self._roster.trial_epochs,
+            "n_begun": self._roster.n_begun,
+            "best": self._best.snapshot(arrays, afresh),
+        }
+        return Snapshot(facts, arrays)
+
+    def restore(self, snapshot: Snapshot, submit: Callable[[int], None], example: Example) -> None:
+        """Puts the trials under way back to where they were.
+
+        Args:
+            snapshot: The study is open as it says.
+            submit: Builds a trial under way, by number, and hands it to its executor.
+            example: The model of a trial that has ended.
+        """
+        facts, arrays = snapshot.facts, snapshot.arrays
+        under_way = {int(number): Running(**was) for number, was in facts["trials"].items()}
+        for number, was in sorted(under_way.items()):
+            self._roster.running[number] = was
+            self._teams.begin(number, was.epochs)
+        self._best.restore(facts["best"], arrays)
+        for number in self._packed(facts["packs"], arrays, sorted(under_way), submit, example):
+            self._roster.running[number] = Running(under_way[number].epochs)
+            self._study.begin_again(number)
+            self._best.drop(number)
+        for number in sorted(under_way):
+            if number in self._roster.running:  # its build may have failed this time
+                self._judged(number)
+        self._roster.trial_epochs, self._roster.n_begun = facts["trial_epochs"], facts["n_begun"]
+
+    def _packed(
+        self,
+        facts: dict[str, Any] | None,
+        arrays: dict[str, np.ndarray],
+        numbers: list[int],
+        submit: Callable[[int], None],
+        example: Example,
+    ) -> list[int]:
+        """Submits trials and puts them into their slots; returns those that must begin again."""
+        packs, lost = self._packs, []
+        whole = self._teams.size == 1  # else members of trials begin again, in any slot
+        if packs is None or facts is None:
+            for number in numbers:
+                submit(number)
+            return []
+        if not whole:
+            packs.restore(emptied(facts), arrays, example)
+        packs.resuming = True
+        for number in numbers:
+            submit(number)
+        packs.resuming = False
+        if whole:
+            lost = [n for n in packs.restore(facts, arrays, example) if n in self._roster.running]
+        if lost:
+            self._note(
+                f"{len(lost)} trials under way begin again: their model is not what it was when "
+                "the search stopped"
+            )
+        return lost
+
+    def _judged(self, number: int) -> None:
+        """Gives a trial its place with the pruner; one that was paused waits again."""
+        trial = self._study.trial(number)
+        if self._pruner is not None and trial.epochs:
+            values = trial.history.get(self._objective, [])
+            self._pruner.recall(trial, values, self._roster.running[number].epochs)
+        if trial.state == "paused":
+            self._roster.pause(number)

@@ -1,0 +1,317 @@
+"""Searches that stop, or are stopped, and go on as if they had not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paceline
+import toys
+from paceline.executor.local import LocalExecutor
+from paceline.search import Search
+
+TESTS = Path(__file__).resolve().parent
+X, Y = toys.data()
+CALL: dict[str, Any] = {
+    "validation_data": toys.data(23, seed=1),
+    "epochs": 6,
+    "batch_size": 16,
+    "n_trials": 8,
+}
+
+
+@pytest.fixture
+def notes() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def make(fresh_folder: Path, notes: list[str]):
+    """Makes a tuner of a study that is the same within one test."""
+
+    def tuner(build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
+        settings: dict[str, Any] = {"sampler": "random", "slots": 2, "notes": notes.append}
+        return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
+
+    return tuner
+
+
+def stopped_after(monkeypatch: pytest.MonkeyPatch, rounds: int, number: int = signal.SIGINT) -> Any:
+    """Has this process get a signal while the packs train for the n-th time."""
+    advance, left = LocalExecutor.advance, [rounds]
+
+    def signalled(self: LocalExecutor, *arguments: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), number)
+        advance(self, *arguments)
+
+    monkeypatch.setattr(LocalExecutor, "advance", signalled)
+
+
+def all_of(tuner: paceline.Tuner) -> list[Any]:
+    found = []
+    for number in tuner.results()["number"]:
+        trial = tuner.trial(number)
+        found.append((trial.state, trial.hparams, trial.seed, trial.value, trial.history))
+    return found
+
+
+def same(one: paceline.Tuner, other: paceline.Tuner) -> None:
+    assert all_of(one) == all_of(other)
+    for a, b in zip(one.best_model().get_weights(), other.best_model().get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def checkpoints() -> list[Path]:
+    return sorted(Path("runs/s/checkpoints").glob("*.safetensors"))
+
+
+# -- killed ----------------------------------------------------------------------------------------
+
+
+def test_a_search_that_is_killed_ends_as_it_would_have(child_environment) -> None:
+    """The short form of ``make test-chaos``."""
+    cases = ["families", "tpe", "asha", "folds"]
+    done = subprocess.run(
+        [sys.executable, TESTS / "chaos.py", *cases, "--kills", "8"],
+        env=child_environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "8 kills, 0 of 4 cases differ"
+
+
+# -- stops that are meant --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("plan", ["stacked", "sequential"])
+def test_a_signal_saves_and_the_next_search_goes_on(make, notes, number, plan, monkeypatch) -> None:
+    whole = make(study="whole", plan=plan)
+    whole.search(X, Y, **CALL)
+    before = signal.getsignal(number)
+    tuner = make(plan=plan)
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 9, number)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            tuner.search(X, Y, **CALL)
+    assert signal.getsignal(number) == before
+    assert any("under way; the next search of this study goes on" in note for note in notes)
+    under_way = [t for t in tuner._require_study().trials if t.state == "running"]
+    assert {trial.epochs for trial in under_way} == {0, 9 % 6}
+    again = make(plan=plan)
+    epochs = 0
+    report = Search._report
+
+    def counted(self: Search, one: Any) -> Any:
+        nonlocal epochs
+        epochs += 1
+        return report(self, one)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Search, "_report", counted)
+        again.search(X, Y, **CALL)
+    same(again, whole)
+    trained = sum(trial.epochs for trial in whole._require_study().trials)
+    slots = 2 if plan == "stacked" else 1
+    assert epochs == trained - 9 * slots  # no epoch was trained twice
+    assert not checkpoints()
+
+
+def test_the_second_signal_stops_at_once(make, monkeypatch) -> None:
+    advance = LocalExecutor.advance
+
+    def twice(self: LocalExecutor, *arguments: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        advance(self, *arguments)
+
+    whole = make(study="whole")
+    whole.search(X, Y, **CALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalExecutor, "advance", twice)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make().search(X, Y, **CALL)
+    again = make()
+    again.search(X, Y, **CALL)
+    same(again, whole)
+
+
+def test_handlers_of_the_program_itself_stay(make) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        stop = Search._go_on
+
+        def go_on(self: Search) -> bool:
+            if not heard:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return stop(self)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Search, "_go_on", go_on)
+            make().search(X, Y, **CALL)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [signal.SIGTERM]
+
+
+def test_a_timeout_saves(make, monkeypatch) -> None:
+    whole = make(study="whole")
+    whole.search(X, Y, **CALL)
+    rounds = [0]
+    advance = LocalExecutor.advance
+
+    def counted(self: LocalExecutor, *arguments: Any) -> None:
+        rounds[0] += 1
+        advance(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalExecutor, "advance", counted)
+        patch.setattr(Search, "_timed_out", lambda self: rounds[0] >= 9)
+        tuner = make()
+        tuner.search(X, Y, timeout=1000.0, **CALL)
+    assert "running" in tuner.results()["state"].tolist()
+    assert checkpoints()
+    again = make()
+    again.search(X, Y, **CALL)
+    same(again, whole)
+
+
+def test_time_is_left_for_the_last_round(make, monkeypatch) -> None:
+    """A round takes 0.3 s, and a search with 1 s to go does not begin one that would be late."""
+    advance = LocalExecutor.advance
+    ends: list[float] = []
+
+    def slow(self: LocalExecutor, *arguments: Any) -> None:
+        advance(self, *arguments)
+        time.sleep(0.3)
+        ends.append(time.perf_counter())
+
+    monkeypatch.setattr(LocalExecutor, "advance", slow)
+    began = Search.run
+
+    def timed(self: Search) -> None:
+        self._began = ends_at[0] = time.perf_counter()
+        began(self)
+
+    ends_at = [0.0]
+    monkeypatch.setattr(Search, "run", timed)
+    make().search(X, Y, timeout=1.0, **(CALL | {"n_trials": 400}))
+    assert len(ends) >= 1
+    assert len(ends) == 1 or ends[-1] - ends_at[0] < 1.0
+
+
+# -- what a checkpoint is good for -----------------------------------------------------------------
+
+
+def interrupted(make: Any, monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> paceline.Tuner:
+    tuner = make(**arguments)
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 9)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            tuner.search(X, Y, **CALL)
+    return tuner
+
+
+def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(make, notes, monkeypatch) -> None:
+    monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
+    whole = make(study="whole")
+    whole.search(X, Y, **CALL)
+    interrupted(make, monkeypatch)
+    older, newest = checkpoints()
+    newest.write_bytes(newest.read_bytes()[:-100])
+    again = make()
+    again.search(X, Y, **CALL)
+    assert any("is damaged: the one before is taken" in note for note in notes)
+    same(again, whole)
+    assert not older.exists()
+
+
+def test_without_a_checkpoint_trials_are_tried_again(make, monkeypatch) -> None:
+    interrupted(make, monkeypatch)
+    for path in checkpoints():
+        path.unlink()
+    again = make()
+    again.search(X, Y, **CALL)
+    states = again.results()["state"].tolist()
+    assert states.count("complete") == 8
+    assert states.count("failed") == 6  # two in slots, and those that waited
+    assert {again.trial(n).error for n, state in enumerate(states) if state == "failed"} == {
+        "interrupted"
+    }
+
+
+@pytest.mark.parametrize("other", [{"epochs": 7}, {"batch_size": 8}, {"shuffle": False}])
+def test_another_call_does_not_go_on_with_it(make, notes, other, monkeypatch) -> None:
+    interrupted(make, monkeypatch)
+    again = make()
+    again.search(X, Y, **(CALL | other))
+    assert again.results()["state"].tolist().count("failed") == 6
+    (name,) = other
+    assert any(f"({name}): " in note and "begin again as new ones" in note for note in notes)
+
+
+def test_more_trials_may_be_asked_for(make, monkeypatch) -> None:
+    whole = make(study="whole")
+    whole.search(X, Y, **(CALL | {"n_trials": 12}))
+    interrupted(make, monkeypatch)
+    again = make()
+    again.search(X, Y, **(CALL | {"n_trials": 12}))
+    assert again.results()["state"].tolist() == ["complete"] * 12
+    same(again, whole)
+
+
+def test_a_model_that_has_changed_begins_again(make, notes, monkeypatch) -> None:
+    def narrow(hp: Any) -> Any:
+        hp.Float("dropout", 0.1, 0.5)
+        return toys.softmax() if hp.Float("lr", 1e-3, 1e-1, sampling="log") else None
+
+    interrupted(make, monkeypatch)
+    again = make(narrow)
+    again.search(X, Y, **CALL)
+    assert again.results()["state"].tolist() == ["complete"] * 8
+    assert any("trials under way begin again" in note for note in notes)
+    assert all(len(again.history(n)["loss"]) == 6 for n in range(8))
+
+
+def test_another_number_of_lanes_keeps_the_trials(make, monkeypatch) -> None:
+    """As on a machine with other cores: the trials go on, in slots of their own."""
+    from paceline.executor import planner
+
+    whole = make(study="whole", slots="auto")
+    whole.search(X, Y, **CALL)
+    monkeypatch.setattr(planner, "_cores", lambda: 2)
+    tuner = make(slots="auto")
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 3)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            tuner.search(X, Y, **CALL)
+    monkeypatch.setattr(planner, "_cores", lambda: 1)
+    again = make(slots="auto")
+    again.search(X, Y, **CALL)
+    for number in range(8):
+        for name, values in whole.history(number).items():
+            # Other slot counts change the order of sums.
+            np.testing.assert_allclose(again.history(number)[name], values, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_is_lost_where_checkpoints_cannot_be_written(make, notes) -> None:
+    Path("runs/s").mkdir(parents=True)
+    Path("runs/s/checkpoints").write_text("in the way")
+    tuner = make()
+    tuner.search(X, Y, **CALL)
+    assert tuner.results()["state"].tolist() == ["complete"] * 8
+    assert any("no checkpoint can be written" in note for note in notes)
