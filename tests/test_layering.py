@@ -32,6 +32,7 @@ BETWEEN = {
     "report",
     "search",
     "search_arguments",
+    "suspension",
     "tuner",
     "user_file",
 }

@@ -276,9 +276,8 @@ def test_a_timeout_leaves_the_trial_for_the_next_search(make, monkeypatch, execu
     assert len(reports) == 2
     again = make(executor=executor, slots=2)
     again.search(X, Y, repeats=3, n_trials=1, **HELD_OUT)
-    assert again.results()["state"].tolist() == ["failed", "complete"]
-    assert again.trial(0).error == "interrupted"
-    assert len(again.trial(1).members) == 3
+    assert again.results()["state"].tolist() == ["complete"]
+    assert len(again.trial(0).members) == 3
 
 
 # -- a team ----------------------------------------------------------------------------------------

@@ -169,18 +169,20 @@ def test_nothing_is_written_when_rungs_lie_beyond_the_epochs(make, fresh_folder:
     assert not (fresh_folder / "runs").exists()
 
 
-def test_the_timeout_ends_paused_trials_too(make, monkeypatch) -> None:
+def test_after_a_timeout_paused_trials_wait_for_the_next_search(make, monkeypatch) -> None:
     from paceline.search import Search
 
     epochs = []
-    monkeypatch.setattr(Search, "_timed_out", lambda self: len(epochs) > 20)
     report = Search._report
-    monkeypatch.setattr(
-        Search, "_report", lambda self, one: (epochs.append(1), report(self, one))[1]
-    )
-    tuner = make(pruner="asha")
-    tuner.search(X, Y, n_trials=40, timeout=1000.0, **CALL)
-    assert "paused" not in set(tuner.results()["state"])
+    with monkeypatch.context() as patch:
+        patch.setattr(Search, "_timed_out", lambda self: len(epochs) > 20)
+        patch.setattr(Search, "_report", lambda self, one: (epochs.append(1), report(self, one))[1])
+        tuner = make(pruner="asha")
+        tuner.search(X, Y, n_trials=40, timeout=1000.0, **CALL)
+    assert "paused" in set(tuner.results()["state"])
+    tuner.search(X, Y, n_trials=40, **CALL)
+    assert set(tuner.results()["state"]) == {"complete", "pruned"}
+    assert len(tuner.results()) == 40
 
 
 @pytest.mark.parametrize("n_trials", [1, 2, 7])

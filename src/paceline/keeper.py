@@ -66,6 +66,13 @@ class Keeper:
             )
         return None
 
+    def amend(self, **study: Any) -> None:
+        """Has the last snapshot hold something else of the study."""
+        snapshot = self._checkpoints.load()
+        if snapshot is not None:
+            snapshot.facts["study"].update(study)
+            self._checkpoints.save(snapshot)
+
     def clear(self) -> None:
         """Nothing is under way any more."""
         self._checkpoints.clear()

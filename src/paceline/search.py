@@ -10,7 +10,7 @@ from typing import Any
 from paceline.best import BestModels
 from paceline.builder import Builder
 from paceline.checkpoint import Snapshot
-from paceline.errors import BuildError, ObjectiveError, PacelineError
+from paceline.errors import BuildError, ObjectiveError, PacelineError, SpaceError
 from paceline.executor.base import Answer, EpochReport, Job, LateAnswer
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
@@ -96,6 +96,10 @@ class Search:
                     pass
             except KeyboardInterrupt:
                 self._say_stopped("interrupted")
+                raise
+            except SpaceError:
+                if self._keeper is not None:  # else an enqueued value that is wrong came again
+                    self._keeper.amend(queue=self._study.snapshot()["queue"])
                 raise
         self.done = not self._roster.running and not self._roster.paused
 
