@@ -37,6 +37,7 @@ import numpy as np
 import paceline
 import toys
 from paceline import checkpoint, pack
+from paceline.best import BestModels
 from paceline.executor import local
 from paceline.program import compiling
 from paceline.study import Study
@@ -100,6 +101,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "end": (Study, "finish"),
     "ask": (Study, "accept"),
     "compile": (compiling, "compile_in_background"),
+    "best model": (BestModels, "save"),
     "restore": (local.LocalExecutor, "restore"),
 }
 

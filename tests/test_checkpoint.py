@@ -161,7 +161,8 @@ def test_a_full_disk_is_said_once_and_keeps_the_one_before(
 def test_a_keeper_goes_on_with_its_own_kind_only(checkpoints, notes) -> None:
     keeper = Keeper(checkpoints, {"epochs": 3, "seed": 0})
     assert keeper.due
-    keeper.keep(Snapshot({"trials": {"4": {}}}))
+    with keeper.timed():
+        keeper.keep(Snapshot({"trials": {"4": {}}}))
     assert not keeper.due
     checkpoints.flush()
     assert keeper.load(notes.append) is not None

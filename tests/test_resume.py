@@ -93,6 +93,54 @@ def test_a_search_that_is_killed_ends_as_it_would_have(child_environment) -> Non
     assert done.stdout.splitlines()[-1] == "8 kills, 0 of 4 cases differ"
 
 
+def test_from_the_command_line(child_environment, fresh_folder) -> None:
+    """SIGTERM, then ``paceline resume``: the same trials as without."""
+    Path("model.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(TESTS)!r})\nimport toys\nbuild = toys.dense\n"
+        "def data():\n    return toys.data(), toys.data(23, seed=1)\n"
+    )
+    python = [sys.executable, "-c", "from paceline.cli import main; main()"]
+    environment = {**child_environment, "PACELINE_CHECKPOINT_SECONDS": "0"}
+    search = ["search", "model.py", "--trials", "6", "--epochs", "60", "--quiet", "--slots", "2"]
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [*python, *arguments],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return done.stdout
+
+    run(*search, "--study", "whole")
+    with subprocess.Popen(
+        [*python, *search, "--study", "s"], env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        for _ in range(1200):
+            if checkpoints() and int(checkpoints()[-1].name[11:17]) >= 20:
+                break
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert process.wait(60) == 130, said
+    assert "paceline resume s" in said
+    assert checkpoints()
+    run("resume", "s", "--quiet")
+    columns = [run("trials", name, "--csv").splitlines() for name in ("whole", "s")]
+    kept = ("number", "state", "value", "epochs", "seed", "dropout", "lr")
+    whole, resumed = (
+        [dict(zip(rows[0].split(","), row.split(","), strict=True)) for row in rows[1:]]
+        for rows in columns
+    )
+    assert [[row[name] for name in kept] for row in resumed] == [
+        [row[name] for name in kept] for row in whole
+    ]
+    assert not checkpoints()
+
+
 # -- stops that are meant --------------------------------------------------------------------------
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from paceline.checkpoint import Checkpoints, Snapshot
@@ -44,9 +45,14 @@ class Keeper:
 
     def keep(self, snapshot: Snapshot) -> None:
         """Has a snapshot written in the background."""
-        began = time.perf_counter()
         snapshot.facts["key"] = self._key
         self._checkpoints.save(snapshot)
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """A block in which a snapshot is taken and kept: the next one waits accordingly."""
+        began = time.perf_counter()
+        yield
         now = time.perf_counter()
         self.seconds += now - began
         self._next = now + max(self._every, _REPAYS * (now - began) if self._every else 0.0)

@@ -64,13 +64,19 @@ class Outlook:
         return trained / (now - self._began) if trained else None
 
     def summary(
-        self, seconds: float, build_seconds: float, packs: LocalExecutor | None, fit: FitExecutor
+        self,
+        seconds: float,
+        build_seconds: float,
+        checkpoint_seconds: float,
+        packs: LocalExecutor | None,
+        fit: FitExecutor,
     ) -> dict[str, Any]:
         """What ``--json`` prints.
 
         Args:
             seconds: The whole call, data and probe included.
             build_seconds: In the user's build.
+            checkpoint_seconds: What the search waited for checkpoints.
             packs: Where trials ran; None when none could.
             fit: Where the others ran.
         """
@@ -93,6 +99,7 @@ class Outlook:
                 "compile": packs.compile_seconds() if packs else 0.0,
                 "train": times.train + fit.seconds,
                 "validate": times.validate,
+                "checkpoint": checkpoint_seconds,
                 **study.seconds,
             },
             "programs": packs.program_counts()

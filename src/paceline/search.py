@@ -504,9 +504,10 @@ class Search:
     def _keep(self) -> None:
         """Saves the search as it is, between two rounds."""
         if self._keeper is not None:
-            snapshot = self._suspension.taken()
-            snapshot.facts["succeeded"] = self._succeeded
-            self._keeper.keep(snapshot)
+            with self._keeper.timed():
+                snapshot = self._suspension.taken()
+                snapshot.facts["succeeded"] = self._succeeded
+                self._keeper.keep(snapshot)
 
     def resume(self, snapshot: Snapshot) -> None:
         """Puts the trials of a checkpoint back to where they were; ``run`` goes on with them."""
@@ -558,7 +559,8 @@ class Search:
         Args:
             seconds: The whole call, data and probe included.
         """
-        return self._outlook.summary(seconds, self.build_seconds, self._packs, self._fit)
+        waited = 0.0 if self._keeper is None else self._keeper.seconds
+        return self._outlook.summary(seconds, self.build_seconds, waited, self._packs, self._fit)
 
 
 def _describe(error: BaseException) -> str:

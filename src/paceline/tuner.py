@@ -222,8 +222,9 @@ class Tuner:
         ):
             found = probe(self._builder, arguments, self._seed, FAILURES_IN_A_ROW)
             with closing(self._checkpoints()) as checkpoints:
-                keeper = Keeper(checkpoints, self._key(arguments))
-                study, snapshot = self._open(found, keeper)
+                objective = resolve_objective(self._objective_given, self._direction, found.names)
+                keeper = Keeper(checkpoints, self._key(arguments, objective))
+                study, snapshot = self._open(objective, found, keeper)
                 self._run(study, arguments, found, began, keeper, snapshot)
 
     @contextmanager
@@ -242,7 +243,7 @@ class Tuner:
     def _checkpoints(self) -> Checkpoints:
         return Checkpoints(self._directory / self.name / "checkpoints", self._notes)
 
-    def _key(self, arguments: Arguments) -> dict[str, Any]:
+    def _key(self, arguments: Arguments, objective: Objective) -> dict[str, Any]:
         """What two searches must share for one to go on with the other's trials: JSON values."""
         search = {k: v for k, v in arguments.to_meta().items() if k != "n_trials"}
         data = (arguments.data, arguments.validation)
@@ -251,7 +252,7 @@ class Tuner:
             **search,
             "validation_batch_size": arguments.validation_batch_size,
             "data": [None if each is None else each.digest() for each in data],
-            "objective": str(self._objective_given),
+            "objective": objective.name,
             "sampler": sampler if isinstance(sampler, str) else type(sampler).__name__,
             "seed": self._seed,
             "pruner": pruner_text(self._pruner),
@@ -393,10 +394,11 @@ class Tuner:
                     "quite compare"
                 )
 
-    def _open(self, found: Probe, keeper: Keeper) -> tuple[Study, Snapshot | None]:
-        """Settles the objective and opens the study, with what to go on from; writes nothing."""
+    def _open(
+        self, objective: Objective, found: Probe, keeper: Keeper
+    ) -> tuple[Study, Snapshot | None]:
+        """Opens the study, with what to go on from; writes nothing."""
         snapshot = keeper.load(self._notes)
-        objective = resolve_objective(self._objective_given, self._direction, found.names)
         study = Study.open(
             self.name,
             storage=self._storage,
