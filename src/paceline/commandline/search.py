@@ -295,8 +295,10 @@ def _how_to_go_on(tuner: Any, job: Job) -> str:
         return "interrupted before the first trial; nothing was written"
     kept = _finished(counts)
     resume = stored.command("resume", job.study, job.storage)
+    under_way = counts.get("running", 0)
+    and_more = f", {under_way:,} under way are saved" if under_way else ""
     # On a line of its own, so that it can be copied from a narrow terminal as well.
-    return f"interrupted; {kept:,} finished trials are kept. Go on with:\n  {resume}"
+    return f"interrupted; {kept:,} finished trials are kept{and_more}. Go on with:\n  {resume}"
 
 
 def _next_steps(job: Job, result: Mapping[str, Any]) -> list[tuple[str, str]]:
