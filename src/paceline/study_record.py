@@ -63,7 +63,7 @@ def rolled_back(
             trial.intermediate_values = {e: v for e, v in values if e <= was["epochs"]}
             attrs = {key: trial.user_attrs.get(key) for key in ("hparams", "seed", "draw")}
             attrs["program"] = was["program"]
-            if not isinstance(attrs["hparams"], dict):
+            if not isinstance(attrs["hparams"], dict) or attrs["hparams"] != was["hparams"]:
                 return None
             trial.user_attrs = {key: value for key, value in attrs.items() if value is not None}
         past.append(trial)

@@ -448,3 +448,69 @@ def test_time_of_samplers_and_storage_is_counted_apart(run_trials):
     study.close()
     assert study.seconds["sampler"] > 0 and study.seconds["storage"] > 0
     assert study.writer_seconds > 0
+
+
+# Going on
+
+
+def test_a_study_goes_back_to_where_a_snapshot_was_taken(run_trials, optuna_study):
+    study = Study.open("s", direction="maximize", seed=3, sampler="random")
+    study.persist({})
+
+    def begin_one():
+        draft, hp, _ = study.propose(lambda hp, draft: hp.Float("x", 0, 1))
+        return study.accept(draft, hp)
+
+    first, second = begin_one(), begin_one()
+    study.report(first, 1, {"val": 0.5}, 0.5)
+    facts = study.snapshot()
+    third = begin_one()
+    for number in (first, second, third):
+        study.report(number, 2, {"val": 0.9}, 0.9)
+        study.finish(number, "complete")
+    later = [study.trial(number).hparams for number in (first, second, third)]
+    study.close()
+
+    again = Study.open("s", direction="maximize", seed=3, sampler="random", resumed=facts)
+    assert again.resumed
+    assert [trial.state for trial in again.trials] == ["running", "running"]
+    assert again.trial(first).history == {"val": [0.5]}
+    assert again.trial(first).value == 0.5
+    again.persist({})
+    draft, hp, _ = again.propose(lambda hp, draft: hp.Float("x", 0, 1))
+    assert again.accept(draft, hp) == third
+    assert [again.trial(number).hparams for number in (first, second, third)] == later
+    for number in (first, second, third):
+        again.report(number, 2, {"val": 0.9}, 0.9)
+        again.finish(number, "complete")
+    again.close()
+    stored = optuna_study("s").trials
+    assert [trial.state.name for trial in stored] == ["COMPLETE"] * 3
+    assert [trial.intermediate_values for trial in stored] == [{1: 0.5, 2: 0.9}, {2: 0.9}, {2: 0.9}]
+
+
+def test_what_was_decided_stands_where_a_sampler_decides_otherwise():
+    study = Study.open("s", direction="maximize", seed=3, sampler="random")
+    study.persist({})
+    facts = study.snapshot()
+    draft, hp, _ = study.propose(lambda hp, draft: hp.Float("x", 0, 1))
+    study.accept(draft, hp)
+    study.close()
+    other = Study.open("s", direction="maximize", seed=4, sampler="random", resumed=facts)
+    draft, hp, _ = other.propose(lambda hp, draft: hp.Float("x", 0, 1))
+    assert other.accept(draft, hp) == 0
+    assert hp.hparams == study.trial(0).hparams
+
+
+def test_a_snapshot_of_another_study_is_not_used():
+    studies = [Study.open(name, direction="maximize", seed=s) for s, name in enumerate("ab")]
+    for study in studies:
+        study.persist({})
+        draft, hp, _ = study.propose(lambda hp, draft: hp.Float("x", 0, 1))
+        study.accept(draft, hp)
+    facts = studies[0].snapshot()
+    for study in studies:
+        study.close()
+    other = Study.open("b", direction="maximize", seed=1, resumed=facts)
+    assert not other.resumed
+    assert Study.open("c", direction="maximize", resumed=facts).resumed is False
