@@ -165,7 +165,7 @@ def test_really_running_out(tmp_path: Path) -> None:
     script = """
         import resource
         import numpy as np, keras, paceline
-        from paceline.executor import local
+        from paceline.executor import local, placement
 
         def build(hp):
             model = keras.Sequential([
@@ -178,7 +178,7 @@ def test_really_running_out(tmp_path: Path) -> None:
             model.compile("adam", loss, metrics=["accuracy"])
             return model
 
-        local.free_bytes = lambda: float("inf")  # nothing is known beforehand
+        placement.free_bytes = lambda: float("inf")  # nothing is known beforehand
         begin = local.Pack.run_epoch
 
         def limited(pack):

@@ -27,13 +27,7 @@ from paceline.executor.base import (
 )
 from paceline.executor.choice import Candidate
 from paceline.executor.intake import Group, Intake
-from paceline.executor.memory import (
-    chunk_bytes_of,
-    free_bytes,
-    is_out_of_memory,
-    limited,
-    slot_bytes,
-)
+from paceline.executor.memory import chunk_bytes_of, is_out_of_memory
 from paceline.executor.parking import Parking
 from paceline.executor.placement import Placement, size_text
 from paceline.executor.planner import Planner, layout_of
@@ -346,8 +340,7 @@ class LocalExecutor:
         left = sum(rider.epochs - rider.epoch for rider in riders)
         left += self._unasked * max((rider.epochs for rider in riders), default=0)
         self._planner.reconsider(group, left, self.expected)
-        parked = any(each is group for each in self._parked_in.values())
-        if self.all_asked and not group.queue and not parked:
+        if self.all_asked and not group.queue and not self._parked(group):
             self._planner.shrink(group, seconds)
         else:
             self._planner.grow(group, left, seconds, self.expected)
@@ -355,6 +348,10 @@ class LocalExecutor:
             self._clear(group)
             group.program, group.coming = group.coming, None
             self._planner.plans.add(group.program.plan)
+
+    def _parked(self, group: Group) -> bool:
+        """Whether any of a group's trials is paused."""
+        return any(each is group for each in self._parked_in.values())
 
     def _clear(self, group: Group) -> None:
         """Takes a group's trials out of its packs, to go on in others."""
@@ -366,37 +363,26 @@ class LocalExecutor:
         """Whether a compiled group fits into the device's memory; else it gets fewer slots."""
         if group.packs:
             return True
-        program, free = _program(group), free_bytes()
-        layout = layout_of(program)
-        rows = layout.trial if layout else 1  # each has a share of the slots, and all of the data
-        executables = [executable for role in program.roles() for executable in role]
-        # What is on the device already is not free any more; only a limit knows nothing of it.
-        there = not limited() and self._placement.holds(group, layout)
-        data = group.work.resident_bytes
-        given = data / 2 if group.work.chunk else data  # of two chunks a program is given one
-        each = slot_bytes(executables, program.n_slots // rows, given)
-        held = self._validation.nbytes_beside(self._data) if self._validation else 0
-        data, held = (0, 0) if there else (data, held)
-        room = (free - data - held) / (self._planner.lanes * each) if each else float("inf")
-        if room * rows >= program.n_slots:
+        program, planner = _program(group), self._planner
+        room = self._placement.room(group, program, planner.lanes)
+        if room.fitting == 0 and planner.lanes > 1:
+            planner.lanes = 1
+            room = self._placement.room(group, program, 1)
+        if room.fitting >= program.n_slots:
             return True
-        fitting = rows << int(room).bit_length() - 1 if room >= 1 else 0
-        if fitting == 0 and self._planner.lanes > 1:
-            self._planner.lanes = 1
-            return self._fits(group, failed)
-        if fitting and self._planner.chooses_slots:
-            self._shrink(group, fitting)
-        elif fitting:
-            needed = size_text(each * program.n_slots / rows)
+        free = size_text(room.free)
+        if room.fitting and planner.chooses_slots:
+            self._shrink(group, room.fitting)
+        elif room.fitting:
+            needed = size_text(room.each * program.n_slots / room.rows)
             raise UsageError(
-                f"slots: {program.n_slots} slots need {needed} beside the data, and "
-                f"{size_text(max(0.0, free - data - held))} are free; {fitting} fit."
+                f"slots: {program.n_slots} slots need {needed} beside the data, and {free} are "
+                f"free; {room.fitting} fit."
             )
         else:
             error = MemoryError(
-                f"one trial needs {size_text(each)} beside the data, and "
-                f"{size_text(max(0.0, free - data - held))} are free on the device; make the model "
-                "or the batch smaller"
+                f"one trial needs {size_text(room.each)} beside the data, and {free} are free on "
+                "the device; make the model or the batch smaller"
             )
             while group.queue:
                 failed(group.queue.popleft().number, error)
@@ -448,7 +434,13 @@ class LocalExecutor:
 
     def _filled(self, group: Group) -> list[Pack]:
         """The group's packs with something in them, waiting trials spread over the free slots."""
-        while len(group.packs) < self._planner.lanes:
+        n_packs = self._planner.lanes
+        if self.all_asked and group.live and not group.queue and not self._parked(group):
+            # Nobody else will come: those that are left share as few packs as hold them.
+            n_packs = -(-group.live // _program(group).n_slots)
+            if n_packs < sum(bool(pack.live) for pack in group.packs):
+                self._clear(group)
+        while len(group.packs) < n_packs:
             group.packs.append(self._new_pack(group))
         while group.queue:
             pack = max(group.packs, key=lambda pack: len(pack.free))

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from paceline.data import ArrayData
 from paceline.executor.intake import Group
-from paceline.executor.planner import Planner
+from paceline.executor.memory import free_bytes, limited, slot_bytes
+from paceline.executor.planner import Planner, layout_of
 from paceline.mesh import Layout
+from paceline.plan import Program
 from paceline.stream import Stream
+
+
+class Room(NamedTuple):
+    """What a device's memory holds of a program.
+
+    Attributes:
+        fitting: Slots of a pack that fit: all of them, or a power of two for each device.
+        each: Bytes of a slot.
+        rows: Devices that slots are spread over.
+        free: Bytes beside the data, on each of them.
+    """
+
+    fitting: int
+    each: float
+    rows: int
+    free: float
 
 
 class Placement:
@@ -47,9 +65,23 @@ class Placement:
             self._on_device[key] = data, placed
         return self._on_device[key]
 
-    def holds(self, group: Group, layout: Layout | None) -> bool:
-        """Whether a group's data are there already."""
-        return _key(group, layout) in self._on_device
+    def room(self, group: Group, program: Program, lanes: int) -> Room:
+        """How many slots of a group's packs fit beside the data."""
+        layout, free = layout_of(program), free_bytes()
+        rows = layout.trial if layout else 1  # each has a share of the slots, and all of the data
+        executables = [executable for role in program.roles() for executable in role]
+        data = group.work.resident_bytes
+        given = data / 2 if group.work.chunk else data  # of two chunks a program is given one
+        each = slot_bytes(executables, program.n_slots // rows, given)
+        # What is on the device already is not free any more; only a limit knows nothing of it.
+        if limited() or _key(group, layout) not in self._on_device:
+            beside = self._validation.nbytes_beside(self._data) if self._validation else 0
+            free -= data + beside
+        fit = free / (lanes * each) if each else float("inf")
+        if fit * rows >= program.n_slots:
+            return Room(program.n_slots, each, rows, max(0.0, free))
+        fitting = rows << int(fit).bit_length() - 1 if fit >= 1 else 0
+        return Room(fitting, each, rows, max(0.0, free))
 
     def clear(self) -> None:
         """Drops all."""
