@@ -1,9 +1,8 @@
 """Exact rewrites of a traced step: the same numbers by operations that XLA does well on a CPU.
 
 Each rule is a module of its own. A rule looks at one equation and returns a function of its
-operands that computes the same results to the bit, or None where it does not apply; convolutions
-that are cut add up the same products in another order. Accelerators have kernels of their own for
-all of this: there a step stays as it was traced.
+operands that computes the same results to the bit, or None where it does not apply. Accelerators
+have kernels of their own for all of this: there a step stays as it was traced.
 """
 
 from __future__ import annotations
