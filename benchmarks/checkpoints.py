@@ -91,7 +91,7 @@ def measure(work: Work, limit: float) -> dict[str, Any]:
         began = time.perf_counter()
         tuner = search(limit, lambda progress: None)
         wall = time.perf_counter() - began
-        row = {"wall": wall, "waited": tuner.summary()["seconds"]["checkpoint"], **spent}
+        row = {"wall": wall, "waited": tuner.summary()["checkpoint_seconds"], **spent}
         before: list[int] = []
         first: list[float] = []
 

@@ -199,6 +199,21 @@ def resume(
 
 
 @app.command()
+def reproduce(
+    study: StudyName,
+    trial: Annotated[int, typer.Argument(metavar="TRIAL", min=0, help="The trial's number.")],
+    storage: Storage = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a trial again, alone, and show how it differs from its record."""
+    from paceline.commandline import search as command
+
+    with exit_codes():
+        command.reproduce(study, trial, storage=storage, as_json=as_json, quiet=quiet)
+
+
+@app.command()
 def best(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
     """Print a study's best configuration."""
     from paceline.commandline import stored

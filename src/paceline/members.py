@@ -14,11 +14,13 @@ ahead.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from paceline.executor.base import Answer, EpochReport, LateAnswer, Weights
+from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, Weights
+from paceline.search_arguments import Arguments
 
 
 class Runs(Protocol):
@@ -42,6 +44,40 @@ def member_seed(seed: int, repeat: int) -> int:
     if repeat == 0:
         return seed
     return int(np.random.SeedSequence([seed, repeat]).generate_state(1)[0]) >> 1
+
+
+def jobs_of(
+    number: int,
+    seed: int,
+    made: tuple[Any, int, int],
+    arguments: Arguments,
+    build: Callable[[int], Any],
+) -> list[Job]:
+    """A job for each repeat of a trial, the last one first; folds are parts of a job.
+
+    Args:
+        number: The trial's.
+        seed: The trial's.
+        made: The model of the first repeat, epochs and batch size.
+        arguments: Of the search.
+        build: Makes the trial's model from a seed.
+    """
+    model, epochs, batch_size = made
+    folds, jobs = arguments.folds, []
+    for repeat in range(arguments.repeats):
+        own = member_seed(seed, repeat)
+        job = Job(
+            number=number * arguments.n_members + repeat * max(1, len(folds)),
+            seed=own,
+            epochs=epochs,
+            batch_size=batch_size,
+            model=model if repeat == 0 else build(own),
+            rebuild=partial(build, own),
+            folds=folds,
+            counts=repeat == 0,
+        )
+        jobs.append(job)
+    return jobs[::-1]
 
 
 class Team:

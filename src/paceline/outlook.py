@@ -99,7 +99,6 @@ class Outlook:
                 "compile": packs.compile_seconds() if packs else 0.0,
                 "train": times.train + fit.seconds,
                 "validate": times.validate,
-                "checkpoint": checkpoint_seconds,
                 **study.seconds,
             },
             "programs": packs.program_counts()
@@ -107,4 +106,5 @@ class Outlook:
             else {"distinct": 0, "compiled": 0, "from_cache": 0},
             "plans": sorted(plans),
             "slots_busy": packs.busy_share if packs else None,
+            "checkpoint_seconds": checkpoint_seconds,
         }

@@ -15,7 +15,7 @@ from paceline.executor.base import Answer, EpochReport, Job, LateAnswer
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.keeper import Keeper
-from paceline.members import Teams, member_seed
+from paceline.members import Teams, jobs_of
 from paceline.objective import Objective
 from paceline.outlook import Outlook
 from paceline.probe import check_labels
@@ -238,14 +238,16 @@ class Search:
             self.build_seconds += time.perf_counter() - began
         return model, epochs, batch_size
 
-    def _rebuilder(self, hparams: dict[str, Any], seed: int) -> Callable[[], Any]:
-        return lambda: self._builder(HyperParameters(values=hparams), seed)
+    def _rebuilder(self, hparams: dict[str, Any]) -> Callable[[int], Any]:
+        return lambda seed: self._builder(HyperParameters(values=hparams), seed)
 
     def _submit(
         self, number: int, seed: int, hparams: dict[str, Any], made: tuple[Any, int, int]
     ) -> None:
         try:
-            jobs = self._jobs(number, seed, hparams, made)
+            began = time.perf_counter()
+            jobs = jobs_of(number, seed, made, self._arguments, self._rebuilder(hparams))
+            self.build_seconds += time.perf_counter() - began
             if self._packs is None:
                 why = self._arguments.why_fit or "they are no arrays"
                 self._say_once(f"trials run in Keras' own fit, one at a time: {why}")
@@ -256,29 +258,6 @@ class Search:
             self._build_failed(number, error)
             return
         self._builds_failed = 0
-
-    def _jobs(
-        self, number: int, seed: int, hparams: dict[str, Any], made: tuple[Any, int, int]
-    ) -> list[Job]:
-        """A job for each repeat of a trial, the last one first; folds are parts of a job."""
-        model, epochs, batch_size = made
-        folds, jobs = self._arguments.folds, []
-        began = time.perf_counter()
-        for repeat in range(self._arguments.repeats):
-            rebuild = self._rebuilder(hparams, member_seed(seed, repeat))
-            job = Job(
-                number=number * self._teams.size + repeat * max(1, len(folds)),
-                seed=member_seed(seed, repeat),
-                epochs=epochs,
-                batch_size=batch_size,
-                model=model if repeat == 0 else rebuild(),
-                rebuild=rebuild,
-                folds=folds,
-                counts=repeat == 0,
-            )
-            jobs.append(job)
-        self.build_seconds += time.perf_counter() - began
-        return jobs[::-1]
 
     def _submit_to_packs(self, packs: LocalExecutor, number: int, jobs: list[Job]) -> None:
         limit, size, most = self._arguments.n_trials, self._teams.size, self._study.max_open

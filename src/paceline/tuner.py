@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline import collector
+from paceline import collector, identity
 from paceline import data as data_module
 from paceline.best import BestModels, apply_weights
 from paceline.builder import Builder, random_state_kept
@@ -30,6 +30,7 @@ from paceline.progress import Progress
 from paceline.pruners import check_pruner, make_pruner, pruner_text
 from paceline.report.live import live_view
 from paceline.report.results import results_frame
+from paceline.reproduction import Reproduction, changes, train_again
 from paceline.roster import counts
 from paceline.search import FAILURES_IN_A_ROW, Search
 from paceline.search_arguments import Arguments, read_arguments, whole_number
@@ -191,7 +192,7 @@ class Tuner:
             SamplerError: Something cannot work; nothing has been trained or written then.
         """
         began = time.perf_counter()
-        arguments = read_arguments(
+        arguments = self._read(
             x,
             y,
             validation_data=validation_data,
@@ -205,12 +206,10 @@ class Tuner:
             sample_weight=sample_weight,
             validation_batch_size=validation_batch_size,
             allow_nan=allow_nan,
-            others=fit_arguments,
-            executor=self._executor,
-            needs_end=self._sampler != "grid",
             repeats=repeats,
             folds=folds,
-            seed=self._seed,
+            others=fit_arguments,
+            needs_end=self._sampler != "grid",
         )
         self._folds = arguments.folds
         use_persistent_cache()
@@ -223,9 +222,52 @@ class Tuner:
             found = probe(self._builder, arguments, self._seed, FAILURES_IN_A_ROW)
             with closing(self._checkpoints()) as checkpoints:
                 objective = resolve_objective(self._objective_given, self._direction, found.names)
-                keeper = Keeper(checkpoints, self._key(arguments, objective))
+                key = identity.key(self._settings(), arguments, objective, self._executor)
+                keeper = Keeper(checkpoints, key)
                 study, snapshot = self._open(objective, found, keeper)
                 self._run(study, arguments, found, began, keeper, snapshot)
+
+    def reproduce(
+        self, number: int, x: Any = None, y: Any = None, **search_arguments: Any
+    ) -> Reproduction:
+        """Trains one trial again, alone, from its recorded seed and hparams; writes nothing.
+
+        Args:
+            number: The trial's.
+            x: As for ``search``.
+            y: Likewise.
+            **search_arguments: As the search had them; batch size, shuffle, repeats and folds are
+                taken from the study where they are not given.
+
+        Returns:
+            The history, and how it differs from the recorded one: not at all where the trial
+            trained in the plan ``sequential`` on this device, by the order of sums elsewhere.
+
+        Raises:
+            StudyError: There is no such study or trial, or it has no epochs.
+            UsageError, DataError, BuildError: As from ``search``.
+        """
+        trial = self.trial(number)
+        if trial.epochs == 0:
+            raise StudyError(f"study: trial {number} of {self.name!r} has no epochs to reproduce.")
+        meta = self._require_study().meta
+        stored = {k: v for k, v in meta.get("search", {}).items() if v is not None}
+        given = {**stored, **search_arguments}
+        for name in ("epochs", "n_trials", "timeout", "verbose"):
+            given.pop(name, None)
+        known = {**_NO_ARGUMENTS, **{k: given.pop(k) for k in _NO_ARGUMENTS if k in given}}
+        arguments = self._read(x, y, **known, epochs=trial.epochs, others=given)
+        use_persistent_cache()
+        with random_state_kept(), policy_of(self._precision):
+            plan, history = train_again(self._builder, arguments, trial)
+        now = {
+            "data": None if arguments.data is None else arguments.data.digest(),
+            "versions": identity.versions(),
+        }
+        return Reproduction(trial, plan, history, changes(meta, now))
+
+    def _read(self, x: Any, y: Any, **given: Any) -> Arguments:
+        return read_arguments(x, y, **given, executor=self._executor, seed=self._seed)
 
     @contextmanager
     def _view(self, verbose: int | str) -> Iterator[None]:
@@ -243,23 +285,16 @@ class Tuner:
     def _checkpoints(self) -> Checkpoints:
         return Checkpoints(self._directory / self.name / "checkpoints", self._notes)
 
-    def _key(self, arguments: Arguments, objective: Objective) -> dict[str, Any]:
-        """What two searches must share for one to go on with the other's trials: JSON values."""
-        search = {k: v for k, v in arguments.to_meta().items() if k != "n_trials"}
-        data = (arguments.data, arguments.validation)
+    def _settings(self) -> dict[str, Any]:
+        """What of this tuner decides a study's trials, beside the objective: JSON values."""
         sampler = self._sampler
         return {
-            **search,
-            "validation_batch_size": arguments.validation_batch_size,
-            "data": [None if each is None else each.digest() for each in data],
-            "objective": objective.name,
             "sampler": sampler if isinstance(sampler, str) else type(sampler).__name__,
             "seed": self._seed,
-            "pruner": pruner_text(self._pruner),
-            "precision": self._precision,
             "slots": self._slots,
             "plan": self._plan,
-            "executor": self._executor,
+            "pruner": pruner_text(self._pruner),
+            "precision": self._precision,
         }
 
     def _run(
@@ -328,8 +363,11 @@ class Tuner:
                 keeper=keeper,
             )
             stack.enter_context(study_lock(self._directory / self.name))
-            self._compare(study, arguments)
-            study.persist(self._meta(objective, arguments, found))
+            if study.trials:
+                identity.compare(study.name, study.meta, arguments, self._notes)
+            more = {"mesh": self._mesh, **({"origin": self._origin} if self._origin else {})}
+            meta = identity.meta(self._settings(), arguments, objective, found.batch)
+            study.persist({**meta, **more})
             stack.callback(self._finish, search, began)
             # Not before all that came of it is on disk.
             stack.callback(lambda: keeper.clear() if search.done else None)
@@ -350,49 +388,6 @@ class Tuner:
         self._summary = search.summary(time.perf_counter() - began)
         if self._progress is not None:
             self._progress(search.progress("done"))
-
-    def _meta(self, objective: Objective, arguments: Arguments, found: Probe) -> dict[str, Any]:
-        """What the study remembers beside its trials."""
-        sampler = self._sampler
-        return {
-            "objective": objective.name,
-            "direction": objective.direction,
-            "sampler": sampler if isinstance(sampler, str) else type(sampler).__name__,
-            "seed": self._seed,
-            "slots": self._slots,
-            "plan": self._plan,
-            "pruner": pruner_text(self._pruner),
-            "precision": self._precision,
-            "search": arguments.to_meta(),
-            "data": None if arguments.data is None else arguments.data.digest(),
-            "batch": None if found.batch is None else data_module.shapes_to_json(found.batch),
-            **({"origin": self._origin} if self._origin else {}),
-        }
-
-    def _compare(self, study: Study, arguments: Arguments) -> None:
-        """Says when values of this search cannot be compared with earlier ones of the study."""
-        before, data = study.meta, arguments.data
-        if not study.trials:
-            return
-        if data is not None and before.get("data") not in (None, data.digest()):
-            self._notes(
-                f"the data are not those that study {self.name!r} was begun with: its earlier "
-                "values do not compare with the new ones; another study name begins afresh"
-            )
-        now, then = arguments.to_meta(), before.get("search", {})
-        epochs = now["epochs"]
-        if then.get("epochs") != epochs and epochs is not None:
-            self._notes(
-                f"trials have {epochs} epochs from now on; those of study {self.name!r} so far had "
-                f"{then.get('epochs') or 'epochs by hp'}"
-            )
-        for name in ("repeats", "folds"):
-            if then.get(name) != now.get(name):
-                self._notes(
-                    f"trials have {now.get(name, 'no')} {name} from now on; those of study "
-                    f"{self.name!r} so far had {then.get(name, 'no')} {name}: their values do not "
-                    "quite compare"
-                )
 
     def _open(
         self, objective: Objective, found: Probe, keeper: Keeper
@@ -542,6 +537,24 @@ class Tuner:
         model = self._rebuild(self._require_study().trial(number))
         apply_weights(model, weights)
         return model
+
+
+#: Arguments of ``search`` that ``reproduce`` knows, as they are where nobody gives them.
+_NO_ARGUMENTS: dict[str, Any] = {
+    "validation_data": None,
+    "validation_split": 0.0,
+    "batch_size": None,
+    "n_trials": 1,
+    "timeout": None,
+    "shuffle": True,
+    "class_weight": None,
+    "sample_weight": None,
+    "validation_batch_size": None,
+    "allow_nan": False,
+    "repeats": 1,
+    "folds": None,
+    "needs_end": False,
+}
 
 
 class _Throttled:

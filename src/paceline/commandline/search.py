@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,41 @@ def resume(
         changes["n_trials"] = arguments.trial_count(trials)
     if epochs is not None:
         changes["epochs"] = arguments.positive("--epochs", epochs)
+    job = _job_of(study, storage, as_json, quiet)
+    run(
+        replace(
+            job,
+            search={**job.search, **changes},
+            timeout=None if timeout is None else arguments.timeout_seconds(timeout),
+            deadline=None if deadline is None else arguments.deadline(deadline, _now()),
+        )
+    )
+
+
+def reproduce(study: str, trial: int, *, storage: str | None, as_json: bool, quiet: bool) -> None:
+    """Train a trial again and print how it differs from its record.
+
+    Raises:
+        PacelineError: No such study or trial, or its file, data or model are not to be had.
+    """
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    job = _job_of(study, storage, as_json, quiet)
+    with live_view(study, quiet=quiet) as view:
+        tuner, call = _prepare(job, view)
+        view.status(f"training trial {trial} again")
+        again = tuner.reproduce(trial, **call)
+    if as_json:
+        outcome.print_json(again.to_json())
+    else:
+        outcome.print_result(summary.reproduction_text(study, again.to_json()))
+
+
+def _job_of(study: str, storage: str | None, as_json: bool, quiet: bool) -> Job:
+    """What a study that ``paceline search`` made was searched with.
+
+    Raises:
+        StudyError, UsageError: It was not made so, or its file is gone.
+    """
     meta = stored.open_study(study, storage).meta
     origin = meta.get("origin")
     if not origin:
@@ -151,21 +186,17 @@ def resume(
             f"study {study!r} came from {path}, which is gone; put the file back, or run "
             f"`paceline search NEW_FILE.py --study {study}`"
         )
-    run(
-        Job(
-            path=path,
-            function=origin["function"],
-            data=origin["data"],
-            study=study,
-            storage=storage,
-            tuner=_tuner_arguments(meta),
-            search={**_search_arguments(meta), **changes},
-            timeout=None if timeout is None else arguments.timeout_seconds(timeout),
-            deadline=None if deadline is None else arguments.deadline(deadline, _now()),
-            digest=origin["digest"],
-            as_json=as_json,
-            quiet=quiet,
-        )
+    return Job(
+        path=path,
+        function=origin["function"],
+        data=origin["data"],
+        study=study,
+        storage=storage,
+        tuner=_tuner_arguments(meta),
+        search=_search_arguments(meta),
+        digest=origin["digest"],
+        as_json=as_json,
+        quiet=quiet,
     )
 
 
@@ -176,6 +207,8 @@ def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
         for name in ("sampler", "seed", "slots", "plan", "pruner", "precision")
         if meta.get(name) is not None
     }
+    if mesh := meta.get("mesh"):  # devices, and those that split batches where that was said
+        stored_arguments["mesh"] = tuple(mesh) if mesh[1] is not None else mesh[0]
     return {
         "objective": meta["objective"],
         "direction": meta["direction"],

@@ -46,6 +46,26 @@ def best_text(best: Mapping[str, Any], objective: str) -> str:
     return "\n".join(lines)
 
 
+def reproduction_text(study: str, again: Mapping[str, Any]) -> str:
+    """Return how a trial that was trained again differs from its record.
+
+    Args:
+        study: The study's name.
+        again: What ``--json`` prints.
+    """
+    plan, found = again["plan"], again["differences"]
+    epochs = _plural(max(map(len, again["history"].values()), default=0), "epoch")
+    lines = [f"Trial {again['number']} of {study}, trained again alone ({epochs}, {plan['now']})"]
+    if not any(found.values()):
+        lines.append("  the same to the bit, in every metric and epoch")
+    else:
+        width = max(map(len, found))
+        lines += [f"  {name:<{width}}  differs by at most {d:.3g}" for name, d in found.items()]
+        if plan["recorded"] != plan["now"] and not again["notes"]:
+            lines.append(f"It is recorded from plan {plan['recorded']}: sums are in another order.")
+    return "\n".join([*lines, *(f"Note: {note}." for note in again["notes"])])
+
+
 def _headline(summary: Mapping[str, Any]) -> str:
     counts = {state: count for state, count in summary["n_trials"].items() if count}
     total = sum(counts.values())

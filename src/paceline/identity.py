@@ -1,0 +1,90 @@
+"""What a study remembers of how it was searched, and whether a search is the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from typing import Any
+
+import jax
+
+from paceline import data as data_module
+from paceline.objective import Objective
+from paceline.search_arguments import Arguments
+
+
+def versions() -> dict[str, str]:
+    """What a history hangs on beside the trial: versions of packages, and the device."""
+    found = {name: metadata.version(name) for name in ("paceline", "keras", "jax", "jaxlib")}
+    return {**found, "device": jax.devices()[0].device_kind}
+
+
+def key(
+    settings: Mapping[str, Any], arguments: Arguments, objective: Objective, executor: str
+) -> dict[str, Any]:
+    """What two searches must share for one to go on with the other's trials: JSON values.
+
+    Args:
+        settings: The tuner's: sampler, seed, slots, plan, pruner, precision.
+        arguments: Of the search.
+        objective: What is searched for.
+        executor: Where trials train.
+    """
+    search = {name: value for name, value in arguments.to_meta().items() if name != "n_trials"}
+    data = (arguments.data, arguments.validation)
+    return {
+        **search,
+        "validation_batch_size": arguments.validation_batch_size,
+        "data": [None if each is None else each.digest() for each in data],
+        "objective": objective.name,
+        "executor": executor,
+        **settings,
+    }
+
+
+def meta(
+    settings: Mapping[str, Any], arguments: Arguments, objective: Objective, batch: Any
+) -> dict[str, Any]:
+    """What a study remembers beside its trials: JSON values.
+
+    Args:
+        settings: As for ``key``.
+        arguments: Likewise.
+        objective: Likewise.
+        batch: Shapes of a batch, or None.
+    """
+    return {
+        "objective": objective.name,
+        "direction": objective.direction,
+        **settings,
+        "search": arguments.to_meta(),
+        "data": None if arguments.data is None else arguments.data.digest(),
+        "batch": None if batch is None else data_module.shapes_to_json(batch),
+        "versions": versions(),
+    }
+
+
+def compare(
+    study: str, before: Mapping[str, Any], arguments: Arguments, note: Callable[[str], None]
+) -> None:
+    """Says when values of a search cannot be compared with earlier ones of its study."""
+    data = arguments.data
+    if data is not None and before.get("data") not in (None, data.digest()):
+        note(
+            f"the data are not those that study {study!r} was begun with: its earlier "
+            "values do not compare with the new ones; another study name begins afresh"
+        )
+    now, then = arguments.to_meta(), before.get("search", {})
+    epochs = now["epochs"]
+    if then.get("epochs") != epochs and epochs is not None:
+        note(
+            f"trials have {epochs} epochs from now on; those of study {study!r} so far had "
+            f"{then.get('epochs') or 'epochs by hp'}"
+        )
+    for name in ("repeats", "folds"):
+        if then.get(name) != now.get(name):
+            note(
+                f"trials have {now.get(name, 'no')} {name} from now on; those of study "
+                f"{study!r} so far had {then.get(name, 'no')} {name}: their values do not "
+                "quite compare"
+            )
