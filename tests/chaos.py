@@ -72,6 +72,19 @@ def recurrent(hp: Any) -> keras.Model:
     return toys.compiled(keras.Sequential(layers), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
 
 
+def discrete(hp: Any) -> keras.Model:
+    """Sixteen configurations of one program."""
+    hp.Choice("momentum", [0.5, 0.9])
+    return toys.compiled(toys.softmax(), hp.Choice("lr", [i / 100 for i in range(1, 9)]))
+
+
+def conditional(hp: Any) -> keras.Model:
+    """A hyperparameter that is not always there."""
+    if hp.Boolean("deep"):
+        return structures(hp)
+    return toys.compiled(toys.softmax(), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+
+
 #: Name -> build, arguments of Tuner, arguments of search.
 CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = {
     "random": (toys.dense, {"sampler": "random"}, {}),
@@ -80,6 +93,13 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
     "families-tpe": (structures, {"sampler": "tpe"}, {"n_trials": 24}),
     "grid": (structures, {"sampler": "grid"}, {}),
     "qmc": (toys.dense, {"sampler": "qmc"}, {}),
+    "qmc-conditional": (conditional, {"sampler": "qmc"}, {}),
+    "discrete": (discrete, {"sampler": "random"}, {}),
+    "hyperband": (
+        toys.dense,
+        {"sampler": "random", "pruner": "hyperband"},
+        {"epochs": 9, "n_trials": 20},
+    ),
     "asha": (toys.dense, {"sampler": "random", "pruner": "asha"}, {"epochs": 9, "n_trials": 20}),
     "asha-tpe": (toys.dense, {"sampler": "tpe", "pruner": "asha"}, {"epochs": 9, "n_trials": 20}),
     "median": (structures, {"sampler": "random", "pruner": "median"}, {"n_trials": 20}),
@@ -296,7 +316,7 @@ def main() -> int:
         killed, lines = check(case, share, rng, arguments.keep)
         total += killed
         wrong += bool(lines)
-        say(f"{case:13s} killed {killed} times, {len(lines)} differences")
+        say(f"{case:16s} killed {killed} times, {len(lines)} differences")
         for line in lines[:5]:
             say(f"    {line[:300]}")
     say(f"{total} kills, {wrong} of {len(arguments.cases)} cases differ")

@@ -15,7 +15,9 @@ import pytest
 
 import paceline
 import toys
+from paceline.best import BestModels
 from paceline.executor.local import LocalExecutor
+from paceline.pack import Pack
 from paceline.search import Search
 
 TESTS = Path(__file__).resolve().parent
@@ -31,6 +33,14 @@ CALL: dict[str, Any] = {
 @pytest.fixture
 def notes() -> list[str]:
     return []
+
+
+@pytest.fixture(autouse=True)
+def hears_signals():
+    """Ctrl-C is heard as in a shell: pytest-xdist's workers ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -240,15 +250,16 @@ def test_a_timeout_saves(make, monkeypatch) -> None:
 
 def test_time_is_left_for_the_last_round(make, monkeypatch) -> None:
     """A round takes 0.3 s, and a search with 1 s to go does not begin one that would be late."""
-    advance = LocalExecutor.advance
+    run_epoch = Pack.run_epoch
     ends: list[float] = []
 
-    def slow(self: LocalExecutor, *arguments: Any) -> None:
-        advance(self, *arguments)
+    def slow(self: Pack) -> Any:
         time.sleep(0.3)
+        found = run_epoch(self)
         ends.append(time.perf_counter())
+        return found
 
-    monkeypatch.setattr(LocalExecutor, "advance", slow)
+    monkeypatch.setattr(Pack, "run_epoch", slow)
     began = Search.run
 
     def timed(self: Search) -> None:
@@ -354,6 +365,142 @@ def test_another_number_of_lanes_keeps_the_trials(make, monkeypatch) -> None:
         for name, values in whole.history(number).items():
             # Other slot counts change the order of sums.
             np.testing.assert_allclose(again.history(number)[name], values, rtol=1e-4, atol=1e-5)
+
+
+def test_two_programs_that_have_become_one(make, notes, monkeypatch) -> None:
+    def build(hp: Any) -> Any:
+        act = hp.Choice("act", ["relu", "elu"])
+        return toys.softmax() if same else toys.dense_with(hp, act)
+
+    same = False
+    interrupted(make, monkeypatch, build=build)
+    same = True
+    again = make(build)
+    again.search(X, Y, **CALL)
+    assert again.results()["state"].tolist() == ["complete"] * 8
+    assert all(len(again.history(n)["loss"]) == 6 for n in range(8))
+
+
+def test_the_best_model_is_not_lost_when_it_cannot_be_saved(make, monkeypatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BestModels, "save", full)
+        with pytest.raises(OSError, match="No space left"):
+            make().search(X, Y, **CALL)
+    assert checkpoints()
+    again = make()
+    again.search(X, Y, **CALL)
+    loss = again.best_model().evaluate(*CALL["validation_data"], verbose=0, return_dict=True)
+    assert loss["accuracy"] == pytest.approx(again.best_trial.value, abs=1e-5)
+
+
+def test_values_enqueued_before_going_on_come_later(make, monkeypatch) -> None:
+    monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "1000")
+    tuner = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(Search, "_show", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            tuner.search(X, Y, **CALL)
+    again = make()
+    again.enqueue({"lr": 0.0123, "dropout": 0.321})
+    again.search(X, Y, **(CALL | {"n_trials": 12}))
+    given = {"lr": 0.0123, "dropout": 0.321}
+    assert [t.hparams for t in again._require_study().trials].count(given) == 1
+
+
+def test_the_same_script_enqueues_once_and_adds_once(make, monkeypatch) -> None:
+    call = {**CALL, "n_trials": "+8"}
+    whole = make(study="whole")
+    whole.enqueue({"dropout": 0.25})
+    whole.search(X, Y, **call)
+    tuner = make()
+    tuner.enqueue({"dropout": 0.25})
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 9)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            tuner.search(X, Y, **call)
+    again = make()
+    again.enqueue({"dropout": 0.25})
+    again.search(X, Y, **call)
+    same(again, whole)
+
+
+def test_a_build_that_is_mended_goes_on_after_what_failed(make) -> None:
+    def build(hp: Any) -> Any:
+        if broken:
+            hp.Float("dropout", 0.1, 0.5)
+            raise ValueError("a typo")
+        return toys.dense(hp)
+
+    broken = False
+    make(build).search(X, Y, **(CALL | {"n_trials": 2}))
+    broken = True
+    with pytest.raises(paceline.BuildError, match="a typo"):
+        make(build).search(X, Y, **(CALL | {"n_trials": 10}))
+    broken = False
+    again = make(build)
+    again.search(X, Y, **(CALL | {"n_trials": 10}))
+    states = again.results()["state"].tolist()
+    assert states == make(build).results()["state"].tolist()  # as the storage has it
+    assert "running" not in states
+    again.best_model()
+
+
+@pytest.mark.parametrize("other", [{"epochs": np.int64(6)}, {"shuffle": np.bool_(True)}])
+def test_numbers_of_numpy_are_as_good(make, other, monkeypatch) -> None:
+    tuner = make()
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 9)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            tuner.search(X, Y, **(CALL | other))
+    assert checkpoints()
+    again = make()
+    again.search(X, Y, **(CALL | other))
+    assert again.results()["state"].tolist() == ["complete"] * 8
+
+
+def test_a_checkpoint_of_another_session_is_not_used(make, monkeypatch) -> None:
+    """The study went on elsewhere, and came back."""
+    storage = "journal:shared.log"
+    interrupted(make, monkeypatch, storage=storage)
+    make(storage=storage, directory="elsewhere").search(X, Y, **CALL)
+    back = make(storage=storage)
+    back.search(X, Y, **CALL)
+    states = back.results()["state"].tolist()
+    assert states.count("complete") == 8
+    assert "running" not in states
+    assert states == make(storage=storage).results()["state"].tolist()
+
+
+def test_after_a_timeout_all_that_has_ended_is_shown(make, monkeypatch) -> None:
+    monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "1000")
+    with monkeypatch.context() as patch:
+        stop = iter([False] * 14 + [True] * 1000)
+
+        def show(*_: Any) -> None:
+            if next(stop):
+                raise KeyboardInterrupt
+
+        patch.setattr(Search, "_receive", lambda s, r, f=Search._receive: (show(), f(s, r))[1])
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make().search(X, Y, **CALL)
+    ended = make().results()["state"].tolist().count("complete")
+    assert ended >= 1
+    again = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(Search, "_timed_out", lambda self: True)
+        again.search(X, Y, timeout=100.0, **CALL)
+    assert again.results()["state"].tolist().count("complete") == ended
+    make().search(X, Y, **CALL)
+    assert make().results()["state"].tolist() == ["complete"] * 8
+
+
+@pytest.mark.parametrize("name", [None, 3, "../x"])
+def test_a_name_that_is_none_is_refused_before_anything_is_read(make, name) -> None:
+    with pytest.raises(paceline.StudyError, match="study name is"):
+        make(study=name).search(X, Y, **CALL)
 
 
 def test_nothing_is_lost_where_checkpoints_cannot_be_written(make, notes) -> None:

@@ -32,6 +32,16 @@ def dense(hp: Any) -> keras.Model:
     return compiled(model, hp.Float("lr", 1e-3, 1e-1, sampling="log"))
 
 
+def dense_with(hp: Any, activation: str) -> keras.Model:
+    """As ``softmax``, behind a layer of that activation."""
+    layers = [
+        keras.Input((FEATURES,)),
+        keras.layers.Dense(8, activation=activation),
+        keras.layers.Dense(CLASSES, activation="softmax"),
+    ]
+    return compiled(keras.Sequential(layers), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+
+
 def compiled(model: keras.Model, lr: float = 0.01, **arguments: Any) -> keras.Model:
     """Compiles a classifier."""
     model.compile(

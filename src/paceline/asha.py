@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from paceline.errors import UsageError
 
@@ -124,22 +124,21 @@ class Ladder:
         rung.paused[number] = loss
         return "pause"
 
-    def place(self, number: int, epoch: int, epochs: int, loss: float, paused: bool) -> None:
-        """A trial of an earlier process has been judged after an epoch; it has its place again.
+    def snapshot(self) -> list[Any]:
+        """Who stands where, as JSON values."""
+        return [
+            [epoch, rung.losses, list(rung.paused.items())] for epoch, rung in self._rungs.items()
+        ]
 
-        Args:
-            number: The trial's.
-            epoch: From 1.
-            epochs: Epochs it would train in all.
-            loss: The best until then; low is good.
-            paused: Whether it waits at the last of its epochs.
-        """
-        if epoch not in self._settings.rungs(epochs):
-            return
-        insort(self._rungs.setdefault(epoch, _Rung()).losses, (loss, number))
-        self.leave(number)
-        if paused:
-            self._rungs[epoch].paused[number] = loss
+    def restore(self, facts: list[Any]) -> None:
+        """Has everyone stand where a snapshot says."""
+        self._rungs = {
+            epoch: _Rung(
+                [(loss, number) for loss, number in losses],
+                dict(paused),
+            )
+            for epoch, losses, paused in facts
+        }
 
     def promoted(self) -> list[int]:
         """Paused trials that go on now, those of the highest rungs first."""

@@ -73,6 +73,11 @@ class BestModels:
         """Forgets a trial, because it failed."""
         self._open.pop(number, None)
 
+    def forget(self, number: int) -> None:
+        """Counts a trial no more, complete or not."""
+        self._open.pop(number, None)
+        self._complete.pop(number, None)
+
     def snapshot(self, arrays: dict[str, np.ndarray], without: Container[int]) -> dict[str, Any]:
         """What is held and not saved, as JSON values and, in ``arrays``, weights.
 

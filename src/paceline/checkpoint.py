@@ -80,7 +80,7 @@ class Checkpoints:
             return
         try:
             self._writing.result()
-        except (OSError, SafetensorError) as error:
+        except Exception as error:  # whatever it is, training goes on
             if not self._noted:
                 self._noted = True
                 self._note(
@@ -100,7 +100,7 @@ class Checkpoints:
     def clear(self) -> None:
         """Removes all: nothing is under way."""
         self.flush()
-        for _, _, path in self._found():
+        for _, _, path in reversed(self._found()):  # the oldest first
             path.unlink(missing_ok=True)
         self._tidy()
         with contextlib.suppress(OSError):

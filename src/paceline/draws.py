@@ -30,6 +30,7 @@ class Draws:
             used: Numbers of draws that earlier sessions have tried.
         """
         taken = frozenset(used)
+        self.used = set(taken)  # those that have been tried, or turned down
         self._seed = seed
         self._fresh = (number for number in itertools.count() if number not in taken)
         self._pool: dict[int, dict[str, Any]] = {}  # number -> what is known of its stored values
@@ -46,6 +47,7 @@ class Draws:
     def done(self, number: int) -> None:
         """Note that a draw was tried, or had been tried before."""
         del self._pool[number]
+        self.used.add(number)
 
     @property
     def first(self) -> int:

@@ -85,6 +85,7 @@ class Families:
             self._numbers = list(resumed["numbers"])
             self._leader, self._n_asked = resumed["leader"], resumed["asked"]
             self._under_way = set(resumed["under_way"])
+        used += (resumed or {}).get("draws", ())
         self.draws = Draws(seed, used) if sampler.name == "random" else None
 
     def next_draw(self) -> int:
@@ -143,6 +144,7 @@ class Families:
             "leader": self._leader,
             "asked": self._n_asked,
             "under_way": sorted(self._under_way),
+            "draws": [] if self.draws is None else sorted(self.draws.used),
         }
 
     # Learning

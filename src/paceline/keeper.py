@@ -10,6 +10,7 @@ from typing import Any
 
 from paceline.checkpoint import Checkpoints, Snapshot
 from paceline.errors import UsageError
+from paceline.trial_record import plain
 
 #: Seconds between checkpoints, or an epoch where that is longer.
 EVERY = 60.0
@@ -33,9 +34,9 @@ class Keeper:
     """
 
     def __init__(self, checkpoints: Checkpoints, key: Mapping[str, Any]) -> None:
-        self._checkpoints, self._key = checkpoints, dict(key)
+        self._checkpoints, self._key = checkpoints, plain(dict(key))
         self._every = seconds_between()
-        self._next = 0.0  # at once: from then on it is known what began since
+        self._next = 0.0  # at once
         self.seconds = 0.0
 
     @property
@@ -47,6 +48,8 @@ class Keeper:
         """Has a snapshot written in the background."""
         snapshot.facts["key"] = self._key
         self._checkpoints.save(snapshot)
+        if not snapshot.arrays:  # as at the beginning: from now on it is known what began since
+            self._checkpoints.flush()
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
@@ -72,12 +75,16 @@ class Keeper:
             )
         return None
 
-    def amend(self, **study: Any) -> None:
-        """Has the last snapshot hold something else of the study."""
+    def refuse(self, values: Mapping[str, Any] | None) -> None:
+        """Has the last snapshot forget values of the user's that are an error."""
+        self._checkpoints.flush()
         snapshot = self._checkpoints.load()
-        if snapshot is not None:
-            snapshot.facts["study"].update(study)
-            self._checkpoints.save(snapshot)
+        if values is None or snapshot is None or snapshot.facts.get("key") != self._key:
+            return
+        study = snapshot.facts["study"]
+        study["queue"] = [one for one in study["queue"] if one != [values, True]]
+        study["given"] = [one for one in study["given"] if one != values]
+        self._checkpoints.save(snapshot)
 
     def clear(self) -> None:
         """Nothing is under way any more."""

@@ -28,6 +28,7 @@ class Outlook:
         self._study, self._roster = study, roster
         self._objective, self._n_trials = objective, n_trials
         self._began = time.perf_counter()
+        self._before = 0  # trial-epochs of the search that goes on
         self._recent: deque[tuple[float, int]] = deque(maxlen=64)
 
     def progress(self, phase: str) -> Progress:
@@ -61,7 +62,13 @@ class Outlook:
         (then, epochs), trained = self._recent[0], self._roster.trial_epochs
         if trained > epochs and now > then:
             return (trained - epochs) / (now - then)
+        trained -= self._before
         return trained / (now - self._began) if trained else None
+
+    def goes_on(self) -> None:
+        """What was trained until now took the time of another process."""
+        self._before = self._roster.trial_epochs
+        self._recent.clear()
 
     def summary(
         self,

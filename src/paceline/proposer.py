@@ -127,10 +127,15 @@ class Proposer:
         self._queue: collections.deque[tuple[dict[str, Any], bool]] = collections.deque()
         self._seen: set[str] = set()
         if sampler.points is not None:
+            sampler.points.know((resumed or {}).get("points", ()))
             sampler.points.know(space.parameters)
         self._foretold = dict(foretold or {})
         resumed = resumed or {}
         self._queue.extend((dict(values), users) for values, users in resumed.get("queue", ()))
+        # What the user has given in the session that goes on: its script gives it once more.
+        self._given: list[dict[str, Any]] = [dict(values) for values in resumed.get("given", ())]
+        self._given_again = collections.Counter(map(_key, self._given))
+        self.refused: dict[str, Any] | None = None  # the last given values that were an error
         self._open = [t.number for t in past if t.state == OptunaState.RUNNING and resumed]
         self.families = Families(sampler, seed, space, past, resumed.get("families"))
         if self._open:
@@ -142,11 +147,14 @@ class Proposer:
         self, run: Callable[[HyperParameters, Draft], T]
     ) -> tuple[Draft, HyperParameters, T] | None:
         """Return the next configuration; see ``Study.propose``."""
-        found, told = self._propose(run), self._foretold.pop(self._next, None)
+        told, queue = self._foretold.pop(self._next, None), self._queue.copy()
+        found = self._propose(run)
         if found is None or told is None or found[1].hparams == told:
             return found
-        # A sampler that does not decide again as it did: what was decided stands.
+        # Values given meanwhile, or a sampler that does not decide again as it did: what was
+        # decided stands, and what was given comes later.
         self.reject(found[0])
+        self._queue = queue
         return self._propose_given(run, dict(told), users=False) or self._propose(run)
 
     def _propose(
@@ -265,6 +273,12 @@ class Proposer:
             users: Whether a value or name that build does not know is an error; else it is
                 left out.
         """
+        if users:
+            key = _key(values)
+            if self._given_again[key]:
+                self._given_again[key] -= 1
+                return
+            self._given.append(dict(values))
         self._queue.append((dict(values), users))
 
     def seen(self, hparams: Mapping[str, Any]) -> bool:
@@ -282,8 +296,13 @@ class Proposer:
 
     def snapshot(self) -> dict[str, Any]:
         """What cannot be told from the trials, as JSON values."""
-        queue = [[trial_record.plain(values), users] for values, users in self._queue]
-        return {"next": self._next, "queue": queue, "families": self.families.snapshot()}
+        return {
+            "next": self._next,
+            "queue": [[trial_record.plain(values), users] for values, users in self._queue],
+            "given": trial_record.plain(self._given),
+            "points": [] if self._sampler.points is None else self._sampler.points.names,
+            "families": self.families.snapshot(),
+        }
 
     # Learning
 
@@ -340,6 +359,7 @@ class Proposer:
                 built = self._build(draft, run)
             except SpaceError as error:
                 if users:
+                    self.refused = values
                     raise
                 self.note(f"a trial that was interrupted is not tried again: {error}")
                 return None
@@ -347,6 +367,7 @@ class Proposer:
                 hp = built[0]
                 if users and hp.unused:
                     self.reject(draft)
+                    self.refused = values
                     names = ", ".join(repr(name) for name in hp.unused)
                     raise SpaceError(
                         f"enqueue: build knows no hyperparameter {names}; with these values it "

@@ -56,14 +56,12 @@ class Pruner(Protocol):
         """
         ...
 
-    def recall(self, trial: Trial, values: list[float], epochs: int) -> None:
-        """A trial of an earlier process goes on, or is still paused, as its state says.
+    def snapshot(self) -> Any:
+        """All it knows, as JSON values."""
+        ...
 
-        Args:
-            trial: As it was when it was last judged.
-            values: The objective by epoch.
-            epochs: Epochs it would train in all.
-        """
+    def restore(self, facts: Any) -> None:
+        """Knows what it knew when a snapshot was taken, and nothing else."""
         ...
 
     def ended(self, trial: Trial) -> None:
@@ -168,7 +166,10 @@ class _Halving:
         self._sign = -1.0 if direction == "maximize" else 1.0
         self._ladder = Ladder(settings, n_trials)
         for trial, values in past:  # those of earlier sessions hold their places
-            self.recall(trial, values, trial.epochs + 1)
+            best = math.inf
+            for epoch, value in enumerate(values, start=1):
+                best = min(best, self._sign * value)  # NaN is not less
+                self._ladder.judge(trial.number, epoch, trial.epochs + 1, best)
             self._ladder.leave(trial.number)
 
     def judge(
@@ -177,11 +178,11 @@ class _Halving:
         best = value if trial.value is None else trial.value
         return self._ladder.judge(trial.number, epoch, epochs, self._sign * best, can_pause)
 
-    def recall(self, trial: Trial, values: list[float], epochs: int) -> None:
-        best = math.inf
-        for epoch, value in enumerate(values, start=1):
-            best = min(best, self._sign * value)  # NaN is not less
-            self._ladder.place(trial.number, epoch, epochs, best, trial.state == "paused")
+    def snapshot(self) -> Any:
+        return self._ladder.snapshot()
+
+    def restore(self, facts: Any) -> None:
+        self._ladder.restore(facts)
 
     def ended(self, trial: Trial) -> None:
         self._ladder.leave(trial.number)
@@ -203,15 +204,23 @@ class _Optunas:
 
     def __init__(self, pruner: BasePruner, direction: Direction, past: Iterable[Past]) -> None:
         self._pruner = pruner
+        self._direction: Direction = direction
+        self._make()
+        for trial, values in past:
+            self._begin(trial)
+            for epoch, value in enumerate(values, start=1):
+                self._note(trial.number, epoch, value)
+            self.ended(trial)
+
+    def _make(self) -> None:
+        """Makes an empty study."""
         self._storage = optuna.storages.InMemoryStorage()
         with quiet():
             self._study = optuna.create_study(
-                storage=self._storage, study_name="pruning", direction=direction
+                storage=self._storage, study_name="pruning", direction=self._direction
             )
-        self._ids: dict[int, int] = {}
-        for trial, values in past:
-            self.recall(trial, values, trial.epochs)
-            self.ended(trial)
+        self._id = self._storage.get_study_id_from_name("pruning")
+        self._ids: dict[int, int] = {}  # trial number -> that of the storage
 
     def judge(
         self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
@@ -223,10 +232,29 @@ class _Optunas:
         with quiet():
             return "prune" if self._pruner.prune(self._study, frozen) else "go"
 
-    def recall(self, trial: Trial, values: list[float], epochs: int) -> None:
-        self._begin(trial)
-        for epoch, value in enumerate(values, start=1):
-            self._note(trial.number, epoch, value)
+    def snapshot(self) -> Any:
+        numbers = {self._storage.get_trial(found).number: n for n, found in self._ids.items()}
+        return [
+            {
+                "number": numbers[trial.number],
+                "state": trial.state.name,
+                "value": trial.value if trial.values else None,
+                "values": list(trial.intermediate_values.items()),
+                "attrs": trial.system_attrs,  # Hyperband's brackets and rungs
+            }
+            for trial in self._storage.get_all_trials(self._id, deepcopy=False)
+        ]
+
+    def restore(self, facts: Any) -> None:
+        self._make()
+        for was in facts:
+            template = create_trial(
+                state=OptunaState[was["state"]],
+                value=was["value"],
+                intermediate_values={int(epoch): value for epoch, value in was["values"]},
+                system_attrs=dict(was["attrs"]),
+            )
+            self._ids[was["number"]] = self._storage.create_new_trial(self._id, template)
 
     def ended(self, trial: Trial) -> None:
         found = self._ids.get(trial.number)
@@ -248,8 +276,7 @@ class _Optunas:
 
     def _begin(self, trial: Trial) -> None:
         begun: FrozenTrial = create_trial(state=OptunaState.RUNNING)
-        study = self._storage.get_study_id_from_name("pruning")
-        self._ids[trial.number] = self._storage.create_new_trial(study, begun)
+        self._ids[trial.number] = self._storage.create_new_trial(self._id, begun)
 
     def _note(self, number: int, epoch: int, value: float) -> None:
         if not math.isnan(value):

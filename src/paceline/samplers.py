@@ -204,6 +204,11 @@ class Sobol:
         for name in names:
             self._coordinate(name)
 
+    @property
+    def names(self) -> list[str]:
+        """The parameters that have coordinates, in their order."""
+        return list(self._coordinates)
+
     def chooser(self, number: int) -> Chooser:
         """Return the chooser of point ``number``."""
         point = np.empty(0)

@@ -62,9 +62,7 @@ class Search:
         self._progress, self._note = progress, notes
         self._roster = Roster(study.trials)
         self._teams = Teams(arguments.n_members, pruner is not None, packs, fit, self._report)
-        self._suspension = Suspension(
-            study, self._roster, self._teams, packs, best, pruner, objective.name, notes
-        )
+        self._suspension = Suspension(study, self._roster, self._teams, packs, best, pruner, notes)
         self._outlook = Outlook(study, self._roster, objective.name, arguments.n_trials)
         # In a row: builds (and traces) that failed, by the order of asking; and trials that failed
         # in training, by the order of ending.
@@ -98,10 +96,9 @@ class Search:
                 self._say_stopped("interrupted")
                 raise
             except SpaceError:
-                if self._keeper is not None:  # else an enqueued value that is wrong came again
-                    self._keeper.amend(queue=self._study.snapshot()["queue"])
+                if self._keeper is not None:  # else values that are wrong would come again
+                    self._keeper.refuse(self._study.refused)
                 raise
-        self.done = not self._roster.running and not self._roster.paused
 
     def _go_on(self) -> bool:
         """One round: asks for trials, trains for an epoch; False at the end of the search."""
@@ -125,14 +122,16 @@ class Search:
             free = self._packs.one_program and self._study.max_open is None and not self._pruner
             self._due = None if free else self._packs.ahead(steady=not self._pruner)
             self._packs.lockstep = not free
-            began = time.perf_counter()
+            times = self._packs.seconds
+            before = times.train + times.validate  # a compile is waited for once
             self._packs.advance(self._receive, self._ahead, self._job_failed)
-            self._round = time.perf_counter() - began
+            self._round = times.train + times.validate - before
         elif self._fit.busy:
             self._advance_fit()
         elif not self._finish_one():
             self._give_up(list(self._roster.paused))
             self._raise_cause()
+            self.done = True
             return False
         if self._trainings_failed >= FAILURES_IN_A_ROW and not self._roster.healthy:
             self._cause = self._failure
@@ -144,6 +143,7 @@ class Search:
         if cause is None and self._over and not self._succeeded:
             cause, text = self._failure, "every trial of this search failed; the last one"
         if cause is not None:
+            self._keep()  # what failed has ended: mended, the search goes on after it
             raise BuildError(f"{text}: {_describe(cause)}") from cause
 
     def _say_stopped(self, how: str) -> None:
@@ -457,16 +457,19 @@ class Search:
         self._finish(number, "failed", error=text)
 
     def _finish(self, number: int, state: TrialState, **attrs: Any) -> None:
-        running = self._roster.end(number, state)
+        running = self._roster.running[number]
+        state = self._finish_in_study(number, state, running, attrs)
+        self._roster.end(number, state)
         self._teams.end(number)
-        self._finish_in_study(number, state, running, attrs)
+        if state != "complete":
+            self._best.forget(number)
         if self._pruner is not None:
             self._pruner.ended(self._study.trial(number))
 
     def _finish_in_study(
         self, number: int, state: TrialState, running: Running, attrs: dict[str, Any]
-    ) -> None:
-        self._study.finish(
+    ) -> TrialState:
+        return self._study.finish(
             number,
             state,
             attrs={
@@ -486,12 +489,14 @@ class Search:
             with self._keeper.timed():
                 snapshot = self._suspension.taken()
                 snapshot.facts["succeeded"] = self._succeeded
+                snapshot.facts["limit"] = [self._arguments.wanted, self._arguments.n_trials]
                 self._keeper.keep(snapshot)
 
     def resume(self, snapshot: Snapshot) -> None:
         """Puts the trials of a checkpoint back to where they were; ``run`` goes on with them."""
         self._succeeded = snapshot.facts["succeeded"]
         self._suspension.restore(snapshot, self._build_again, self._example)
+        self._outlook.goes_on()
 
     def _build_again(self, number: int) -> None:
         trial, epochs = self._study.trial(number), self._roster.running[number].epochs

@@ -6,8 +6,9 @@ at once.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
-import sys
 import threading
 from types import FrameType
 from typing import Any
@@ -47,4 +48,5 @@ class Stop:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        sys.stderr.write("\nstopping after this epoch; once more stops at once\n")
+        with contextlib.suppress(OSError):  # not by way of sys.stderr, which may be in use now
+            os.write(2, b"\nstopping after this epoch; once more stops at once\n")

@@ -9,6 +9,7 @@ do.
 from __future__ import annotations
 
 import math
+import secrets
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial
 
 from paceline import trial_record
 from paceline.errors import SpaceError, StudyError
@@ -32,6 +34,10 @@ from paceline.writer import Annotated, Created, Described, Finished, Reported
 __all__ = ["INTERRUPTED", "BuildFailed", "Draft", "Study"]
 
 T = TypeVar("T")
+
+
+def _comes_again(number: int, facts: Mapping[str, Any]) -> bool:
+    return number >= facts["next"] or str(number) in facts["open"]
 
 
 class Study:
@@ -63,9 +69,21 @@ class Study:
         self.meta = stored.meta if stored is not None else {}
         self.n_trials = n_trials
         past = stored.trials if stored is not None else []
-        back = None if resumed is None else rolled_back(past, resumed)
+        back = None
+        if resumed is not None and resumed.get("session") == self.meta.get("session", ""):
+            back = rolled_back(past, resumed)
         self.resumed = back is not None
+        # Of every search that begins; one that goes on is the same.
+        self._session = self.meta["session"] if self.resumed else secrets.token_hex(8)
         self._foretold: set[int] = set()
+        # Trials that are to come again, and have ended in the storage: its word stands.
+        self._ended: dict[int, FrozenTrial] = {}
+        if back is not None:
+            self._ended = {
+                trial.number: trial
+                for trial in past
+                if trial.state.is_finished() and _comes_again(trial.number, resumed or {})
+            }
         if back is not None:
             past, foretold = back
             self._foretold = set(foretold)
@@ -408,7 +426,7 @@ class Study:
         *,
         value: float | None = None,
         attrs: Mapping[str, Any] | None = None,
-    ) -> None:
+    ) -> TrialState:
         """End a trial.
 
         Args:
@@ -417,6 +435,9 @@ class Study:
             value: The objective at its best epoch; None takes the best one reported.
             attrs: Fields of ``Trial`` (seconds, program, plan, error, history, ...) and anything
                 else worth storing, JSON values.
+
+        Returns:
+            Its state; where it comes again after a checkpoint, that of its first end.
 
         Raises:
             SamplerError: The sampler failed at learning of it.
@@ -438,8 +459,22 @@ class Study:
             else:
                 loss = self._loss(trial.value)
         trial.state = state
+        stored = self._ended.pop(number, None)
+        ours = None if state == "failed" or trial.value is None else [trial.value]
+        if stored is not None and (stored.state, stored.values) != (
+            trial_record.OPTUNA_STATES[state],
+            ours,
+        ):
+            # Something was not as it had been (another device, a build that was mended).
+            kept = trial_record.read(stored)
+            if kept is not None:
+                self._trials[number] = trial = kept
+                state = trial.state
+                complete = state == "complete" and trial.value is not None
+                loss = self._loss(trial.value) if complete and trial.value is not None else None
         self._ledger.put(Finished(number, state, *trial_record.ended(trial, other)))
         self._proposer.tell(number, trial_record.OPTUNA_STATES[state], loss)
+        return state
 
     def pause(self, number: int) -> None:
         """Have a running trial wait; in the storage it stays running, with the attribute "paused".
@@ -507,7 +542,7 @@ class Study:
             for trial in self.trials
             if trial.state in ("running", "paused")
         }
-        return {**self._proposer.snapshot(), "open": opened}
+        return {**self._proposer.snapshot(), "open": opened, "session": self._session}
 
     # Storage
 
@@ -541,6 +576,18 @@ class Study:
             self._ledger.put(Finished(number, "failed", None, {"error": INTERRUPTED}))
         self._left_running = []
         self._ledger.start(self.name)
+
+    @property
+    def refused(self) -> dict[str, Any] | None:
+        """The last values given by the user that were an error."""
+        return self._proposer.refused
+
+    def show_ends(self) -> None:
+        """Show trials that were to come again and have not as they ended before."""
+        for number, stored in self._ended.items():
+            trial = trial_record.read(stored)
+            if trial is not None:
+                self._trials[number] = trial
 
     def flush(self) -> None:
         """Wait until everything is in the storage.
@@ -587,7 +634,8 @@ class Study:
     def _set_meta(self, meta: Mapping[str, Any]) -> None:
         space = self.space.to_json()
         self._known_parameters = len(space)
-        self.meta = trial_record.plain({**meta, "format": FORMAT, "space": space})
+        more = {"format": FORMAT, "space": space, "session": self._session}
+        self.meta = trial_record.plain({**meta, **more})
 
     def _describe(self, meta: Mapping[str, Any]) -> None:
         self._set_meta(meta)

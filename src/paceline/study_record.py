@@ -13,6 +13,7 @@ from optuna.trial import TrialState as OptunaState
 from paceline.errors import StudyError
 from paceline.objective import Direction
 from paceline.search_space import Space
+from paceline.trial import INTERRUPTED
 
 # The attribute of an Optuna study that holds what only Paceline knows of it.
 META = "paceline"
@@ -63,6 +64,8 @@ def rolled_back(
             trial.intermediate_values = {e: v for e, v in values if e <= was["epochs"]}
             attrs = {key: trial.user_attrs.get(key) for key in ("hparams", "seed", "draw")}
             attrs["program"] = was["program"]
+            if stored.user_attrs.get("error") == INTERRUPTED:
+                return None  # it has been tried again since
             if not isinstance(attrs["hparams"], dict) or attrs["hparams"] != was["hparams"]:
                 return None
             trial.user_attrs = {key: value for key, value in attrs.items() if value is not None}

@@ -32,7 +32,6 @@ class Suspension:
         packs: Where they train; None when none can be packed.
         best: The best models.
         pruner: Judges trials, or None.
-        objective: The objective's name.
         note: Told what users may want to know.
     """
 
@@ -44,11 +43,10 @@ class Suspension:
         packs: LocalExecutor | None,
         best: BestModels,
         pruner: Pruner | None,
-        objective: str,
         note: Callable[[str], None],
     ) -> None:
         self._study, self._roster, self._teams, self._packs = study, roster, teams, packs
-        self._best, self._pruner, self._objective, self._note = best, pruner, objective, note
+        self._best, self._pruner, self._note = best, pruner, note
 
     def taken(self) -> Snapshot:
         """The search as it is."""
@@ -66,6 +64,7 @@ class Suspension:
             "trial_epochs": self._roster.trial_epochs,
             "n_begun": self._roster.n_begun,
             "best": self._best.snapshot(arrays, afresh),
+            "pruner": None if self._pruner is None else self._pruner.snapshot(),
         }
         return Snapshot(facts, arrays)
 
@@ -87,9 +86,13 @@ class Suspension:
             self._roster.running[number] = Running(under_way[number].epochs)
             self._study.begin_again(number)
             self._best.drop(number)
+        if self._pruner is not None:
+            self._pruner.restore(facts["pruner"])
         for number in sorted(under_way):
-            if number in self._roster.running:  # its build may have failed this time
-                self._judged(number)
+            # Its build may have failed this time.
+            if number in self._roster.running and self._study.trial(number).state == "paused":
+                self._roster.pause(number)
+        arrays.clear()  # whoever needs some has them
         self._roster.trial_epochs, self._roster.n_begun = facts["trial_epochs"], facts["n_begun"]
 
     def _packed(
@@ -121,12 +124,3 @@ class Suspension:
                 "the search stopped"
             )
         return lost
-
-    def _judged(self, number: int) -> None:
-        """Gives a trial its place with the pruner; one that was paused waits again."""
-        trial = self._study.trial(number)
-        if self._pruner is not None and trial.epochs:
-            values = trial.history.get(self._objective, [])
-            self._pruner.recall(trial, values, self._roster.running[number].epochs)
-        if trial.state == "paused":
-            self._roster.pause(number)

@@ -37,6 +37,7 @@ from paceline.search_arguments import Arguments, read_arguments, whole_number
 from paceline.search_space import HyperParameters
 from paceline.study import Study
 from paceline.study_lock import study_lock
+from paceline.study_record import check_name
 from paceline.trial import Trial
 
 if TYPE_CHECKING:
@@ -220,6 +221,7 @@ class Tuner:
             collector.calm(),
         ):
             found = probe(self._builder, arguments, self._seed, FAILURES_IN_A_ROW)
+            check_name(self.name)
             with closing(self._checkpoints()) as checkpoints:
                 objective = resolve_objective(self._objective_given, self._direction, found.names)
                 key = identity.key(self._settings(), arguments, objective, self._executor)
@@ -295,6 +297,7 @@ class Tuner:
             "plan": self._plan,
             "pruner": pruner_text(self._pruner),
             "precision": self._precision,
+            "mesh": None if self._mesh is None else list(self._mesh),
         }
 
     def _run(
@@ -308,9 +311,16 @@ class Tuner:
     ) -> None:
         objective, best = self._objective, self._best
         assert objective is not None and best is not None
-        n_done = sum(counts(trial) or study.resumed for trial in study.trials)
-        limit = study.n_trials = arguments.settle(n_done)
-        if limit is not None and n_done >= limit:
+        under_way = ("running", "paused") if study.resumed else ()
+        n_open = sum(trial.state in under_way for trial in study.trials)
+        n_done = n_open + sum(map(counts, study.trials))
+        wanted, before = snapshot.facts["limit"] if snapshot is not None else (None, None)
+        if isinstance(wanted, str) and arguments.wanted == wanted:
+            arguments.n_trials = before  # the same call goes on, and adds no more
+        else:
+            arguments.settle(n_done)
+        limit = study.n_trials = arguments.n_trials
+        if limit is not None and n_done >= limit and not n_open:
             self._notes(
                 f"study {study.name!r} already has its {limit} trials; n_trials='+N' (--trials +N) "
                 "adds N"
@@ -347,7 +357,7 @@ class Tuner:
                 stack.callback(packs.close)
                 if not callable(arguments.batch_size):
                     packs.check_batch(arguments.batch_size_for(found.hp))
-                if limit is None or limit > n_done:
+                if limit is None or limit > n_done - n_open:
                     study_ends(packs, self._builder, arguments, found.hp, self._seed)
             search = Search(
                 builder=self._builder,
@@ -365,24 +375,25 @@ class Tuner:
             stack.enter_context(study_lock(self._directory / self.name))
             if study.trials:
                 identity.compare(study.name, study.meta, arguments, self._notes)
-            more = {"mesh": self._mesh, **({"origin": self._origin} if self._origin else {})}
             meta = identity.meta(self._settings(), arguments, objective, found.batch)
-            study.persist({**meta, **more})
+            study.persist({**meta, **({"origin": self._origin} if self._origin else {})})
             stack.callback(self._finish, search, began)
-            # Not before all that came of it is on disk.
-            stack.callback(lambda: keeper.clear() if search.done else None)
             stack.callback(study.close)
             stack.callback(lambda: best.save(self._with_weights, self._notes))
             saver = _Throttled(lambda: best.save(self._with_weights, self._notes))
             search.each_round = saver
             if snapshot is not None:
-                n = len(snapshot.facts["trials"])
                 self._notes(
-                    f"going on from the last checkpoint: {n_done - n} trials have ended there, {n} "
-                    "are under way; what came after it comes again"
+                    f"going on from the last checkpoint: {n_done - n_open} trials have ended "
+                    f"there, {n_open} are under way; what came after it comes again"
                 )
                 search.resume(snapshot)
             search.run()
+            best.save(self._with_weights, self._notes)
+            study.show_ends()
+            study.close()
+            if search.done:  # and all that came of it is on disk
+                keeper.clear()
 
     def _finish(self, search: Search, began: float) -> None:
         self._summary = search.summary(time.perf_counter() - began)
@@ -418,6 +429,11 @@ class Tuner:
             self._study.close()
         self._study, self._objective = study, objective
         self._best = self._best_models(objective.direction)
+        if snapshot is not None and not study.resumed and snapshot.facts["trials"]:
+            self._notes(
+                "the checkpoint of this study is not used: the storage holds other trials than it "
+                "was taken with; those that were under way are tried again"
+            )
         return study, snapshot if study.resumed else None
 
     # -- what came of it ---------------------------------------------------------------------------

@@ -82,8 +82,11 @@ class Paired:
             now = create_trial(state=OptunaState.RUNNING, intermediate_values=_by_member(ours))
             return "prune" if self._pruner.prune(self._studies[epoch], now) else "go"
 
-    def recall(self, trial: Trial, values: list[float], epochs: int) -> None:
-        """Nothing is kept of trials under way."""
+    def snapshot(self) -> None:
+        """Nothing: it knows the best of the trials that have ended."""
+
+    def restore(self, facts: None) -> None:
+        """See ``snapshot``."""
 
     def ended(self, trial: Trial) -> None:
         """See ``pruners.Pruner``."""

@@ -216,7 +216,8 @@ def test_a_pack_shrinks_when_no_more_trials_come(
     at_once.clear()
     whole = long_and_short("whole")
     assert [candidate.slots for candidate in at_once] == [8]
-    assert shrunk.summary()["slots_busy"] > whole.summary()["slots_busy"]
+    # Both lanes' trials share one pack at the end.
+    assert shrunk.summary()["slots_busy"] >= whole.summary()["slots_busy"] > 0.8
     for number in range(16):
         np.testing.assert_allclose(
             shrunk.history(number)["val_loss"], whole.history(number)["val_loss"], rtol=1e-5

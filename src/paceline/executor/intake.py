@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.data import ArrayData
 from paceline.executor.base import Job
-from paceline.executor.choice import Choice
+from paceline.executor.choice import Candidate, Choice
 from paceline.pack import Pack, Rider
 from paceline.plan import Program, Workload
 from paceline.program import trace
@@ -20,6 +20,21 @@ from paceline.program.learned import Library
 from paceline.program.recipe import Recipe, recipe_of
 from paceline.program.remembered import keep, key_of, recall, remembered
 from paceline.program.trace import State, Step
+
+
+@dataclass(frozen=True)
+class Again:
+    """How a group was trained until its search stopped.
+
+    Attributes:
+        candidate: Plan and slots.
+        quick: Whether it was compiled for a short run.
+        layout: Devices that slots were spread over, and that batches were split over; None: one.
+    """
+
+    candidate: Candidate
+    quick: bool
+    layout: tuple[int, int] | None
 
 
 @dataclass
@@ -39,6 +54,8 @@ class Group:
         example: Number of the first of them.
         queue: Trials without a slot.
         program: Compiled for its packs; None before the first.
+        again: How it was compiled before the search stopped; None where that is not known.
+        met: The round in which its program was asked for.
         packs: One per lane, while there are trials.
         most_slots: What memory allows a pack; None while that is not known.
         choice: Ways to train it that are tried out; None where there is nothing to choose.
@@ -58,6 +75,8 @@ class Group:
     example: int | None = None
     queue: deque[Rider] = field(default_factory=deque)
     program: Program | None = None
+    again: Again | None = None
+    met: int = 0
     packs: list[Pack] = field(default_factory=list)
     most_slots: int | None = None
     choice: Choice | None = None

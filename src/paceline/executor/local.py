@@ -37,6 +37,8 @@ from paceline.plan import Program
 
 #: After this many trials of one program, with no other in sight, it is compiled in the background.
 _SURE = 3
+#: Rounds that a new program is compiled beside those that train, before it is waited for.
+_ROUNDS = 10
 #: Share of the slots that programs must fill before another waits for its turn.
 _FILLED = 0.5
 #: Seconds between looks at the device when there is nothing else to do.
@@ -108,6 +110,7 @@ class LocalExecutor:
         self._slot_epochs = self._busy_epochs = 0
         self.seconds = Seconds()
         self.family = 1  # trials that come with one structure where the sampler is adaptive
+        self._round = 0  # calls of ``advance``
         self._unasked = 0  # of the trials still to come, those not yet taken in
         self.expected = 1  # trials still to come, those waiting included; the tuner keeps it
         self.all_asked = False  # no trial will be submitted any more
@@ -179,7 +182,7 @@ class LocalExecutor:
 
     def snapshot(self, arrays: Arrays) -> Facts:
         """All trials under way, as JSON values and, in ``arrays``, their variables."""
-        asking = [self.family, self.expected, self._unasked]
+        asking = [self.family, self.expected, self._unasked, self._round]
         return {**self._saver.taken(arrays), "asking": asking}
 
     def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
@@ -194,7 +197,7 @@ class LocalExecutor:
             Numbers of trials that must begin again.
         """
         lost = self._saver.restore(facts, arrays, example)
-        self.family, self.expected, self._unasked = facts["asking"]
+        self.family, self.expected, self._unasked, self._round = facts["asking"]
         return lost
 
     @property
@@ -249,7 +252,10 @@ class LocalExecutor:
     @property
     def uncompiled(self) -> bool:
         """Whether a program is about to be compiled for the trials that wait for it."""
-        return any(group.active and group.program is None for group in self._intake.groups)
+        return any(
+            group.active and group.program is None and group.again is None
+            for group in self._intake.groups
+        )
 
     # -- training ----------------------------------------------------------------------------------
 
@@ -260,8 +266,13 @@ class LocalExecutor:
             UsageError: The user's number of slots does not fit into the device's memory.
         """
         active = [group for group in self._intake.groups if group.active]
+        self._round += 1
         for group in active:
+            if group.program is None and group.again is not None:
+                self._planner.compile_again(group)
             if group.program is None or any(role.stale for role in group.roles):
+                if group.program is None:
+                    group.met = self._round
                 n_trials = max(len(group.queue), min(self.family, self.expected))
                 self._planner.compile(group, n_trials, self.expected)
         ready = self._in_turn(active)
@@ -315,6 +326,8 @@ class LocalExecutor:
         for group in active:
             if group.live:
                 continue
+            if any(one.live for one in found) and self._round - group.met < _ROUNDS:
+                continue  # it is being compiled: those in slots go on meanwhile
             riders = [one.live + len(one.queue) for one in found]
             n_packs = sum(min(lanes, n) for n in riders)
             filled = sum(

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from paceline.executor.choice import Candidate, Choice, key_of, remembered
-from paceline.executor.intake import Group
+from paceline.executor.intake import Again, Group
 from paceline.mesh import Layout, lay_out, local_devices
 from paceline.plan import MappedProgram, Program, SequentialProgram, StackedProgram
 from paceline.plan.cost import gains_from_stacking
@@ -107,9 +107,18 @@ class Planner:
         for pack in group.packs:
             pack.exchange(_compiled(group))
 
-    def compile_again(self, group: Group, candidate: Candidate, quick: bool) -> None:
-        """Compiles what a checkpoint says that a group was trained by."""
-        self._begin(group, self._make(group, candidate, candidate.slots, 0, quick=quick))
+    def compile_again(self, group: Group) -> None:
+        """Compiles a group as it was before its search stopped; ``group.again`` says how."""
+        again = group.again
+        assert again is not None
+        first = self._first(group, again.candidate.slots)  # and what else may be tried out
+        program = self._make(
+            group, again.candidate, again.candidate.slots, 0, quick=again.quick, again=again
+        )
+        if group.choice is not None and first != again.candidate:
+            group.choice = None
+        group.again = None
+        self._begin(group, program)
 
     def _begin(self, group: Group, program: Program) -> None:
         group.program = program
@@ -123,6 +132,7 @@ class Planner:
         expected: int,
         before: Program | None = None,
         quick: bool | None = None,
+        again: Again | None = None,
     ) -> Program:
         parts = (group.train, group.test, group.state, group.work)
         riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
@@ -140,10 +150,18 @@ class Planner:
                 n_slots=candidate.slots,
                 quick=quick,
                 before=before if isinstance(before, kind) else None,
-                layout=layout_of(before) if before else self._lay_out(group, n_trials),
+                layout=layout_of(before) if before else self._layout(group, n_trials, again),
             )
         self.programs.append(program)
         return program
+
+    def _layout(self, group: Group, n_trials: int, again: Again | None) -> Layout | None:
+        if again is None:
+            return self._lay_out(group, n_trials)
+        if again.layout is None:
+            return None
+        trial, data = again.layout
+        return Layout(tuple(self.devices[: trial * data]), trial, data)
 
     def _lay_out(self, group: Group, n_trials: int) -> Layout | None:
         """The devices a group's slots are spread over; None for one."""
@@ -347,6 +365,14 @@ class Planner:
 def _compiled(group: Group) -> Program:
     assert group.program is not None
     return group.program
+
+
+def trying(group: Group) -> bool:
+    """Whether a group's program is one of several that are being tried out, and not the first."""
+    choice, now = group.choice, group.program
+    if choice is None or now is None or choice.settled is not None:
+        return False
+    return Candidate(now.plan, now.n_slots) != choice.candidates[0]
 
 
 def layout_of(program: Program) -> Layout | None:

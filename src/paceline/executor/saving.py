@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from paceline.executor.choice import Candidate
-from paceline.executor.intake import Group, Intake
+from paceline.executor.intake import Again, Group, Intake
 from paceline.executor.parking import Parking
-from paceline.executor.planner import Planner
+from paceline.executor.planner import Planner, layout_of, trying
 from paceline.pack import Pack, Rider
 from paceline.program.canonical import Unpackable
 from paceline.program.group import Role
@@ -78,8 +78,11 @@ class Saver:
             program = was["program"]
             if program is not None and facts["device"] == self._planner.signature:
                 candidate = Candidate(program["plan"], program["slots"])
-                self._planner.compile_again(group, candidate, program["quick"])
-                self._seat(group, was["packs"], riders)
+                group.again = Again(candidate, program["quick"], program["layout"])
+                if riders:
+                    self._planner.compile_again(group)
+                    self._seat(group, was["packs"], riders)
+            group.met = was["met"]
             waiting = [number for number in was["queue"] if number in riders]
             group.queue.extend(riders[n] for n in riders if n not in waiting)
             group.queue.extend(riders[n] for n in waiting)
@@ -140,7 +143,9 @@ def _taken(
     for rider, state in [*waiting, *paused]:
         assert state is not None
         _put(f"wait.{rider.number}", state, arrays)
-    program = group.program
+    # One that is being tried out is not gone on with: the rules choose again.
+    program = None if trying(group) else group.program
+    layout = None if program is None else layout_of(program)
     riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
     riders += [rider for rider, _ in paused]
     return {
@@ -149,10 +154,15 @@ def _taken(
         "seen": group.n_seen,
         "trials": group.n_trials,
         "most_slots": group.most_slots,
-        "settled": group.choice is None or group.choice.settled is not None,
         "program": None
         if program is None
-        else {"plan": program.plan, "slots": program.n_slots, "quick": program.quick},
+        else {
+            "plan": program.plan,
+            "slots": program.n_slots,
+            "quick": program.quick,
+            "layout": None if layout is None else [layout.trial, layout.data],
+        },
+        "met": group.met,
         "roles": [_role(role) for role in group.roles],
         "packs": packs,
         "queue": [rider.number for rider in group.queue],
@@ -209,8 +219,8 @@ def _riders_of(
     for rider in group.queue:
         epoch = facts["epochs"].get(str(rider.number), 0)
         if rider.number not in names:
-            continue  # a member that has been trained to its end
-        if epoch:
+            pass  # it had another program, which has become this one: it begins again
+        elif epoch:
             state = _state_of(names[rider.number], group.state, arrays)
             if state is None:
                 lost.append(rider.number)
