@@ -497,6 +497,20 @@ def test_after_a_timeout_all_that_has_ended_is_shown(make, monkeypatch) -> None:
     assert make().results()["state"].tolist() == ["complete"] * 8
 
 
+def test_states_too_large_for_the_host_are_left_out(make, notes, monkeypatch) -> None:
+    from paceline import suspension
+
+    whole = make(study="whole")
+    whole.search(X, Y, **CALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(suspension, "host_bytes", lambda: 1.0)
+        interrupted(make, patch)
+    assert sum("do not hold the variables" in note for note in notes) == 1
+    again = make()
+    again.search(X, Y, **CALL)
+    same(again, whole)  # from the first epoch again, with the same numbers and seeds
+
+
 @pytest.mark.parametrize("name", [None, 3, "../x"])
 def test_a_name_that_is_none_is_refused_before_anything_is_read(make, name) -> None:
     with pytest.raises(paceline.StudyError, match="study name is"):

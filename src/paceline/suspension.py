@@ -15,11 +15,15 @@ import numpy as np
 from paceline.best import BestModels
 from paceline.checkpoint import Snapshot
 from paceline.executor.local import LocalExecutor
+from paceline.executor.memory import host_bytes
 from paceline.executor.saving import Example, emptied
 from paceline.members import Teams
 from paceline.pruners import Pruner
 from paceline.roster import Roster, Running
 from paceline.study import Study
+
+#: Of the host's free memory, what a snapshot may take.
+_SHARE = 0.5
 
 
 class Suspension:
@@ -47,16 +51,27 @@ class Suspension:
     ) -> None:
         self._study, self._roster, self._teams, self._packs = study, roster, teams, packs
         self._best, self._pruner, self._note = best, pruner, note
+        self._said = False
 
     def taken(self) -> Snapshot:
         """The search as it is."""
         arrays: dict[str, np.ndarray] = {}
         under_way = {**self._roster.running, **self._roster.paused}
+        packs, packed = self._packs, None
+        large = packs is not None and packs.state_bytes > _SHARE * host_bytes()
+        if large and not self._said:
+            self._said = True
+            self._note(
+                "checkpoints do not hold the variables of trials, which would not fit into the "
+                "host's memory: trials under way would begin again"
+            )
+        if packs is not None:
+            packed = packs.programs_snapshot() if large else packs.snapshot(arrays)
         # Those whose state is not kept: in fit, or of several members.
-        afresh = {n for n, r in under_way.items() if r.not_packed or self._teams.size > 1}
+        afresh = {n for n, r in under_way.items() if r.not_packed or self._teams.size > 1 or large}
         facts: dict[str, Any] = {
             "study": self._study.snapshot(afresh),
-            "packs": None if self._packs is None else self._packs.snapshot(arrays),
+            "packs": packed,
             "trials": {
                 str(number): dataclasses.asdict(Running(r.epochs) if number in afresh else r)
                 for number, r in under_way.items()

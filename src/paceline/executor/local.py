@@ -180,10 +180,24 @@ class LocalExecutor:
             for rider in [rider for rider in group.queue if rider.number == number]:
                 group.queue.remove(rider)
 
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the variables of all trials that are in slots or paused."""
+        groups = self._intake.groups
+        parked = sum(group.nbytes for group in self._parked_in.values())
+        return parked + sum(group.live * group.nbytes for group in groups)
+
     def snapshot(self, arrays: Arrays) -> Facts:
         """All trials under way, as JSON values and, in ``arrays``, their variables."""
-        asking = [self.family, self.expected, self._unasked, self._round]
-        return {**self._saver.taken(arrays), "asking": asking}
+        return {**self._saver.taken(arrays), "asking": self._asking}
+
+    def programs_snapshot(self) -> Facts:
+        """As ``snapshot``, but for the trials, which would begin again."""
+        return {**self._saver.programs_taken(), "asking": self._asking}
+
+    @property
+    def _asking(self) -> list[int]:
+        return [self.family, self.expected, self._unasked, self._round]
 
     def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
         """Puts trials that have been submitted back to where they were.

@@ -36,15 +36,18 @@ def free_bytes() -> float:
     stats = device.memory_stats()
     if stats and "bytes_limit" in stats:
         return _SHARE * (stats["bytes_limit"] - stats.get("bytes_in_use", 0))
-    if device.platform != "cpu":
-        return float("inf")
+    return float("inf") if device.platform != "cpu" else _SHARE * host_bytes()
+
+
+def host_bytes() -> float:
+    """Memory of the host that is free; infinity where it cannot be known."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:  # not Linux
         return float("inf")
     sizes = {name: rest for name, _, rest in (line.partition(":") for line in lines)}
     available = sizes.get("MemAvailable", "").split()
-    return _SHARE * 1024 * int(available[0]) if available else float("inf")
+    return 1024.0 * int(available[0]) if available else float("inf")
 
 
 def chunk_bytes_of(train_bytes: int, validation_bytes: int) -> float | None:

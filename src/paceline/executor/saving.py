@@ -18,6 +18,7 @@ from paceline.program.trace import State
 
 Facts = dict[str, Any]
 Arrays = dict[str, np.ndarray]
+_NOBODY: Facts = {"packs": [], "queue": [], "parked": [], "epochs": {}}
 #: The model of a trial, by number, and its batch size; None where there is none.
 Example = Callable[[int], tuple[Any, int] | None]
 
@@ -56,6 +57,11 @@ class Saver:
                 for at, group in enumerate(self._intake.groups)
             ],
         }
+
+    def programs_taken(self) -> Facts:
+        """The programs alone."""
+        groups = [{**_program_of(group), **_NOBODY} for group in self._intake.groups]
+        return {"device": self._planner.signature, "groups": groups}
 
     def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
         """Puts trials that have been submitted back; see ``LocalExecutor.restore``."""
@@ -116,8 +122,7 @@ class Saver:
 
 def emptied(facts: Facts) -> Facts:
     """What a checkpoint holds of the programs alone: all trials under way begin again."""
-    nobody: Facts = {"packs": [], "queue": [], "parked": [], "epochs": {}}
-    return {**facts, "groups": [{**group, **nobody} for group in facts["groups"]]}
+    return {**facts, "groups": [{**group, **_NOBODY} for group in facts["groups"]]}
 
 
 def _taken(
@@ -143,11 +148,22 @@ def _taken(
     for rider, state in [*waiting, *paused]:
         assert state is not None
         _put(f"wait.{rider.number}", state, arrays)
+    riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
+    riders += [rider for rider, _ in paused]
+    return {
+        **_program_of(group),
+        "packs": packs,
+        "queue": [rider.number for rider in group.queue],
+        "parked": [rider.number for rider, _ in paused],
+        "epochs": {str(rider.number): rider.epoch for rider in riders},
+    }
+
+
+def _program_of(group: Group) -> Facts:
+    """What a group is, its trials left out."""
     # One that is being tried out is not gone on with: the rules choose again.
     program = None if trying(group) else group.program
     layout = None if program is None else layout_of(program)
-    riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
-    riders += [rider for rider, _ in paused]
     return {
         "name": group.name,
         "example": group.example,
@@ -164,10 +180,6 @@ def _taken(
         },
         "met": group.met,
         "roles": [_role(role) for role in group.roles],
-        "packs": packs,
-        "queue": [rider.number for rider in group.queue],
-        "parked": [rider.number for rider, _ in paused],
-        "epochs": {str(rider.number): rider.epoch for rider in riders},
     }
 
 
