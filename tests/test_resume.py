@@ -92,7 +92,7 @@ def test_a_search_that_is_killed_ends_as_it_would_have(child_environment) -> Non
     """The short form of ``make test-chaos``."""
     cases = ["families", "tpe", "asha", "folds"]
     done = subprocess.run(
-        [sys.executable, TESTS / "chaos.py", *cases, "--kills", "8"],
+        [sys.executable, TESTS / "chaos.py", *cases, "--kills", "5"],
         env=child_environment,
         check=False,
         capture_output=True,
@@ -100,7 +100,7 @@ def test_a_search_that_is_killed_ends_as_it_would_have(child_environment) -> Non
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "8 kills, 0 of 4 cases differ"
+    assert done.stdout.splitlines()[-1] == "5 kills, 0 of 4 cases differ"
 
 
 def test_from_the_command_line(child_environment, fresh_folder) -> None:
