@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import re
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -50,9 +49,6 @@ class Checkpoints:
     Args:
         folder: Where they go; made at the first one.
         note: Told of one that cannot be written or read.
-
-    Attributes:
-        seconds: What writing took, in a thread of its own.
     """
 
     def __init__(self, folder: Path, note: Callable[[str], None]) -> None:
@@ -60,7 +56,6 @@ class Checkpoints:
         self._thread: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
         self._noted = False
-        self.seconds = 0.0
 
     @property
     def idle(self) -> bool:
@@ -118,7 +113,6 @@ class Checkpoints:
         return None
 
     def _write(self, snapshot: Snapshot) -> None:
-        began = time.thread_time()
         self._folder.mkdir(parents=True, exist_ok=True)
         self._tidy()  # a process may have been killed here
         temporary = self._folder / _TEMPORARY
@@ -142,7 +136,6 @@ class Checkpoints:
             raise
         for _, _, path in found[KEPT - 1 :]:
             path.unlink(missing_ok=True)
-        self.seconds += time.thread_time() - began
 
     def _tidy(self) -> None:
         """Removes what writing left behind; safetensors writes to a file of its own first."""

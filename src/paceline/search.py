@@ -428,7 +428,6 @@ class Search:
     def _prune(self, number: int) -> None:
         self._trainings_failed = 0
         self._succeeded += 1
-        self._best.drop(number)
         self._finish(number, "pruned")
 
     def _complete(self, number: int) -> None:
@@ -453,7 +452,6 @@ class Search:
         text = _describe(error)
         self._failure = error
         self._note(f"trial {number} failed: {text}")
-        self._best.drop(number)
         self._finish(number, "failed", error=text)
 
     def _finish(self, number: int, state: TrialState, **attrs: Any) -> None:

@@ -16,7 +16,7 @@ from paceline.best import BestModels
 from paceline.checkpoint import Snapshot
 from paceline.executor.local import LocalExecutor
 from paceline.executor.memory import host_bytes
-from paceline.executor.saving import Example, emptied
+from paceline.executor.saving import Example
 from paceline.members import Teams
 from paceline.pruners import Pruner
 from paceline.roster import Roster, Running
@@ -58,7 +58,8 @@ class Suspension:
         arrays: dict[str, np.ndarray] = {}
         under_way = {**self._roster.running, **self._roster.paused}
         packs, packed = self._packs, None
-        large = packs is not None and packs.state_bytes > _SHARE * host_bytes()
+        alone = self._teams.size == 1  # members of one trial begin again, in any slot
+        large = packs is not None and alone and packs.state_bytes > _SHARE * host_bytes()
         if large and not self._said:
             self._said = True
             self._note(
@@ -66,9 +67,10 @@ class Suspension:
                 "host's memory: trials under way would begin again"
             )
         if packs is not None:
-            packed = packs.programs_snapshot() if large else packs.snapshot(arrays)
+            whole = alone and not large
+            packed = packs.snapshot(arrays) if whole else packs.programs_snapshot()
         # Those whose state is not kept: in fit, or of several members.
-        afresh = {n for n, r in under_way.items() if r.not_packed or self._teams.size > 1 or large}
+        afresh = {n for n, r in under_way.items() if r.not_packed or not alone or large}
         facts: dict[str, Any] = {
             "study": self._study.snapshot(afresh),
             "packs": packed,
@@ -126,7 +128,7 @@ class Suspension:
                 submit(number)
             return []
         if not whole:
-            packs.restore(emptied(facts), arrays, example)
+            packs.restore(facts, arrays, example)
         packs.resuming = True
         for number in numbers:
             submit(number)

@@ -120,11 +120,6 @@ class Saver:
         return group if group is not None and group.name == was["name"] else None
 
 
-def emptied(facts: Facts) -> Facts:
-    """What a checkpoint holds of the programs alone: all trials under way begin again."""
-    return {**facts, "groups": [{**group, **_NOBODY} for group in facts["groups"]]}
-
-
 def _taken(
     group: Group, parked: Iterable[tuple[Rider, State]], arrays: Arrays, index: int
 ) -> Facts:
