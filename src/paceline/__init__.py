@@ -23,6 +23,7 @@ from paceline.errors import (
 
 if TYPE_CHECKING:
     from paceline.asha import ASHA
+    from paceline.benchmark.api import bench
     from paceline.search_space import HyperParameters
     from paceline.trial import Trial
     from paceline.tuner import Tuner
@@ -44,6 +45,7 @@ __all__ = [
     "Trial",
     "Tuner",
     "UsageError",
+    "bench",
 ]
 
 _LAZY = {
@@ -51,6 +53,7 @@ _LAZY = {
     "HyperParameters": "paceline.search_space",
     "Trial": "paceline.trial",
     "Tuner": "paceline.tuner",
+    "bench": "paceline.benchmark.api",
 }
 
 

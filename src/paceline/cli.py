@@ -252,6 +252,86 @@ def export(
 
 
 @app.command()
+def bench(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py[:build]",
+            help="File with build(hp) and, unless --data is given, data().",
+        ),
+    ],
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="FILE.npz, digits or keras:NAME instead of data()."),
+    ] = None,
+    batch_sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N,...",
+            help="Examples in a step.",
+            show_default="32,64,128,256,512,1024",
+        ),
+    ] = None,
+    slots: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N,...",
+            help="Trials trained at once; one, and as many as a search would, in any case.",
+            show_default="1,4,16",
+        ),
+    ] = None,
+    budget: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Stop measuring after this long: 90s, 5m, or none."),
+    ] = "5m",
+    hparams: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A hyperparameter's value; may be given several times.",
+            show_default="the defaults",
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="float32 or bfloat16 (Keras' policy mixed_bfloat16).",
+            show_default="the policy that the file sets",
+        ),
+    ] = None,
+    executor: Annotated[
+        str, typer.Option(metavar="NAME", help="auto, or fit to measure Keras' own fit only.")
+    ] = "auto",
+    seed: Annotated[int, typer.Option(metavar="N", help="Of weights and order.")] = 0,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the result."),
+    ] = None,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No line for each cell.")] = False,
+) -> None:
+    """Measure which batch size, how many trials at once and which plan train a model fastest."""
+    from paceline.commandline import bench as command
+
+    with exit_codes():
+        command.bench(
+            target,
+            data=data,
+            batch_sizes=batch_sizes,
+            slots=slots,
+            budget=budget,
+            hparams=hparams or [],
+            precision=precision,
+            executor=executor,
+            seed=seed,
+            output=output,
+            as_json=as_json,
+            quiet=quiet,
+        )
+
+
+@app.command()
 def devices(as_json: Json = False) -> None:
     """Show the devices a search would use."""
     from paceline.commandline import devices as command

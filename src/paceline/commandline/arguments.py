@@ -45,8 +45,12 @@ def slot_count(text: str) -> int | str:
     return int(text)
 
 
-def timeout_seconds(text: str) -> float:
+def timeout_seconds(text: str, option: str = "--timeout") -> float:
     """Read ``--timeout``: ``30m``, ``1h30m``, ``90s``, ``2d``; a bare number is seconds.
+
+    Args:
+        text: What the user typed.
+        option: Behind which option.
 
     Returns:
         Seconds, above 0.
@@ -55,15 +59,15 @@ def timeout_seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         if not _TIMEOUT.fullmatch(text):
-            raise _bad_timeout(text) from None
+            raise _bad_timeout(text, option) from None
         seconds = sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(text))
     if not 0 < seconds < float("inf"):
-        raise _bad_timeout(text)
+        raise _bad_timeout(text, option)
     return seconds
 
 
-def _bad_timeout(text: str) -> UsageError:
-    return UsageError(f"--timeout {text!r}: give a time above 0 such as 90s, 30m or 1h30m")
+def _bad_timeout(text: str, option: str) -> UsageError:
+    return UsageError(f"{option} {text!r}: give a time above 0 such as 90s, 30m or 1h30m")
 
 
 def deadline(text: str, now: datetime) -> datetime:

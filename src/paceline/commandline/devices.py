@@ -21,10 +21,10 @@ def show(as_json: bool) -> None:
     from paceline import fallback
 
     devices = fallback.settle(outcome.say)
+    os.environ.setdefault("KERAS_BACKEND", "jax")  # the executor, whose rules these are, imports it
     if as_json:
         outcome.print_json(device_facts(devices))
         return
-    os.environ.setdefault("KERAS_BACKEND", "jax")  # the executor, whose rules these are, imports it
     for line in (*_listed(devices), _versions(), _use()):
         outcome.print_result(line)
 
@@ -39,23 +39,26 @@ def device_facts(devices: Sequence[Any]) -> dict[str, Any]:
         devices: Those of JAX's default platform.
     """
     from paceline import mesh
+    from paceline.executor.memory import device_bytes
 
     first = devices[0]
     return {
         "platform": first.platform,
         "kind": first.device_kind,
         "count": len(devices),
-        "memory_bytes": _memory(first),
+        "memory_bytes": device_bytes(first),
         "would_use": [_name(device) for device in mesh.local_devices(None)],
     }
 
 
 def _listed(devices: Sequence[Any]) -> list[str]:
     """All devices in one line and, where there are several accelerators, each in one of its own."""
+    from paceline.executor.planner import cores
+
     first = devices[0]
     several = len(devices) > 1
     if first.platform == "cpu":
-        kind, details = "", [_plural(_cores(), "core"), *_size(first)]
+        kind, details = "", [_plural(cores(), "core"), *_size(first)]
     else:
         kind = f" ({first.device_kind})"
         details = [f"{size}{' each' if several else ''}" for size in _size(first)]
@@ -109,25 +112,7 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _size(device: Any) -> list[str]:
-    memory = _memory(device)
+    from paceline.executor.memory import device_bytes
+
+    memory = device_bytes(device)
     return [f"{memory / 2**30:.1f} GiB"] if memory else []
-
-
-def _cores() -> int:
-    """Cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
-
-
-def _memory(device: Any) -> int | None:
-    statistics = device.memory_stats()  # None on a CPU
-    if statistics and "bytes_limit" in statistics:
-        return int(statistics["bytes_limit"])
-    if device.platform != "cpu":
-        return None
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not every system can say
-        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 import traceback
 from collections.abc import Iterator
@@ -62,6 +63,16 @@ def exit_codes() -> Iterator[None]:
 def say(text: str) -> None:
     """Print a message for the user on stderr."""
     typer.echo(f"paceline: {text}", err=True)
+
+
+def say_plain(text: str) -> None:
+    """Print a result on stderr, where stdout is kept for JSON."""
+    typer.echo(text, err=True)
+
+
+def width() -> int | None:
+    """Columns of the terminal; None where nobody reads a result as it is printed."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def print_result(text: str) -> None:

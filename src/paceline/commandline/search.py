@@ -259,7 +259,7 @@ def _prepare(job: Job, view: LiveView) -> tuple[Any, dict[str, Any]]:
         )
     _find_devices(view)
     view.status("loading the data")
-    data = _load_data(job.data, user)
+    data = load_data(job.data, user)
     validation: dict[str, Any] = {"validation_data": (data.x_val, data.y_val)}
     if job.search.get("folds"):
         view.note("folds are made of the training data; the validation data is not used")
@@ -304,7 +304,8 @@ def _find_devices(view: LiveView) -> None:
     fallback.settle(view.note)
 
 
-def _load_data(spec: str | None, user: user_file.UserFile) -> datasets.Dataset:
+def load_data(spec: str | None, user: user_file.UserFile) -> datasets.Dataset:
+    """What ``--data`` names, or else what the user's file returns."""
     if spec is not None:
         return datasets.load(spec)
     if user.data is None:

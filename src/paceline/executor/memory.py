@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -48,6 +49,19 @@ def host_bytes() -> float:
     sizes = {name: rest for name, _, rest in (line.partition(":") for line in lines)}
     available = sizes.get("MemAvailable", "").split()
     return 1024.0 * int(available[0]) if available else float("inf")
+
+
+def device_bytes(device: Any) -> int | None:
+    """Memory of a device, or of the machine for a CPU; None where nobody says."""
+    statistics = device.memory_stats()  # None on a CPU
+    if statistics and "bytes_limit" in statistics:
+        return int(statistics["bytes_limit"])
+    if device.platform != "cpu":
+        return None
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not every system can say
+        return None
 
 
 def chunk_bytes_of(train_bytes: int, validation_bytes: int) -> float | None:

@@ -55,7 +55,7 @@ class Planner:
         else:
             self._pack_slots = AUTO_SLOTS.get(self._platform, 32) * len(self.devices)
             if self._platform == "cpu" and len(self.devices) == 1:
-                self.lanes = max(1, min(_CPU_LANES, _cores()))
+                self.lanes = max(1, min(_CPU_LANES, cores()))
         self.programs: list[Program] = []
         self.plans: set[str] = set()
         self._noted: set[str] = set()
@@ -198,6 +198,10 @@ class Planner:
         return program.n_slots > rows or self.lanes > 1
 
     # -- choosing ----------------------------------------------------------------------------------
+
+    def usual(self, group: Group, n_trials: int) -> Candidate:
+        """How a group of so many trials begins."""
+        return self._first(group, n_trials)
 
     def _first(self, group: Group, n_trials: int) -> Candidate:
         """How a group begins: as an earlier search found best, else as rules say."""
@@ -384,7 +388,7 @@ def _compile_seconds(program: Program) -> float:
     return sum(executable.seconds for role in program.roles() for executable in role)
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores this process may use."""
     try:
         return len(os.sched_getaffinity(0))

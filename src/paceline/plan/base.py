@@ -137,9 +137,18 @@ class Program(Protocol):
         ...
 
     def train(
-        self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray
+        self,
+        state: Sequence[Arrays],
+        lifted: Arrays,
+        data: Any,
+        order: np.ndarray,
+        *,
+        steps: int | None = None,
     ) -> tuple[list[Arrays], Any]:
-        """One epoch; returns the new trainable, non-trainable and optimizer variables, and logs."""
+        """One epoch; returns the new trainable, non-trainable and optimizer variables, and logs.
+
+        ``steps``: only so many full steps of it, of data that are on the device; to be timed.
+        """
         ...
 
     def validate(

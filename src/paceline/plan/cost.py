@@ -25,11 +25,11 @@ def gains_from_stacking(closed: Any) -> bool:
         if eqn.primitive.name in ("scan", "while"):
             return False
         if eqn.primitive.name == "dot_general":
-            flops += _product_flops(eqn)
+            flops += product_flops(eqn)
     return flops < _BUSY
 
 
-def _product_flops(eqn: Any) -> float:
+def product_flops(eqn: Any) -> float:
     """Two operations for each product summed into each result."""
     (contracted, _), _ = eqn.params["dimension_numbers"]
     left = eqn.invars[0].aval.shape

@@ -117,12 +117,19 @@ class SequentialProgram:
         return [[np.array(a)[None] for a in part] for part in state]
 
     def train(
-        self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray
+        self,
+        state: Sequence[Arrays],
+        lifted: Arrays,
+        data: Any,
+        order: np.ndarray,
+        *,
+        steps: int | None = None,
     ) -> tuple[list[Arrays], Any]:
-        """One epoch; ``order`` is i32[1, N]."""
+        """One epoch, or so many steps of it; ``order`` is i32[1, N]."""
         new, logs, chunk = list(state), None, None
         (full, size), *tail = self._train
-        for chunk in chunks_of(data, order, self._work.steps):
+        tail = tail if steps is None else []
+        for chunk in chunks_of(data, order, self._work.steps if steps is None else steps):
             jax.block_until_ready(logs)  # the device holds two chunks at most
             for start in range(0, chunk.steps * size, size):
                 index = chunk.order[0, start : start + size]

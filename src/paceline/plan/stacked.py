@@ -175,12 +175,19 @@ class StackedProgram:
         return [[np.array(a) for a in part] for part in state]
 
     def train(
-        self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray
+        self,
+        state: Sequence[Arrays],
+        lifted: Arrays,
+        data: Any,
+        order: np.ndarray,
+        *,
+        steps: int | None = None,
     ) -> tuple[list[Arrays], Any]:
-        """One epoch of every slot; donates all but the metrics."""
+        """One epoch of every slot, or so many steps of it; donates all but the metrics."""
         full, *tail = (future.result().call for future in self._train)
+        tail = tail if steps is None else []
         new, logs, chunk = list(state), None, None
-        for chunk in chunks_of(data, order, self._steps):
+        for chunk in chunks_of(data, order, self._steps if steps is None else steps):
             # The device holds the chunk it trains on and the one after: it is asked for no more.
             jax.block_until_ready(logs)
             *new, logs = full(*new, lifted, chunk.data, chunk.order, np.int32(chunk.steps))

@@ -62,6 +62,16 @@ class Executable:
         except Exception:  # not every backend and version tells
             return None
 
+    def flops(self) -> float | None:
+        """Floating-point operations of a call as XLA counts them, loops once; None if unknown."""
+        try:
+            found = self.call.cost_analysis()  # pyright: ignore[reportFunctionMemberAccess]
+            found = found[0] if isinstance(found, (list, tuple)) else found  # of older JAX
+            flops = float(found["flops"])
+        except Exception:  # not every backend and version tells
+            return None
+        return flops if flops > 0 else None
+
 
 def use_persistent_cache() -> None:
     """Turns JAX's persistent compilation cache on, for every program however small.

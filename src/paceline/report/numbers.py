@@ -54,6 +54,38 @@ def seconds(value: float | None) -> str:
     return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
 
 
+def fine(value: float | None) -> str:
+    """A measured time in three digits, whatever its size: ``85.1 us``, ``2.40 ms``, ``1.32 s``."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if abs(value) >= 100:
+        return duration(value)
+    for factor, unit in ((1.0, "s"), (1e3, "ms")):
+        if abs(value) * factor >= 1 or (unit == "s" and abs(value) >= 0.1):
+            return f"{_three(value * factor)} {unit}"
+    return f"{_three(value * 1e6)} us"
+
+
+def amount(value: float | None) -> str:
+    """A large number in three digits with its prefix: ``59.0 G``, to be followed by a unit."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{_three(value / factor)} {prefix}"
+    return f"{_three(value)} "
+
+
+def size(value: float | None) -> str:
+    """Bytes: ``2.11 MB``."""
+    return "-" if value is None else f"{amount(value)}B"
+
+
+def _three(value: float) -> str:
+    digits = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
+    return f"{value:.{digits}f}"
+
+
 def strict(value: Any) -> Any:
     """Return ``value`` in JSON's own types: a number that is not finite becomes None.
 

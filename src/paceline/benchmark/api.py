@@ -1,0 +1,237 @@
+"""``paceline.bench``: checks what is asked for, measures, and hands the result back."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from paceline import collector
+from paceline.benchmark import grid
+from paceline.benchmark.measuring import nothing_cached
+from paceline.benchmark.records import Cell, Run
+from paceline.benchmark.result import Bench
+from paceline.benchmark.running import Ask, Runner
+from paceline.benchmark.subject import Subject
+from paceline.builder import Builder, random_state_kept
+from paceline.data import ArrayData, NotArrays, prepare, split
+from paceline.errors import BuildError, PacelineError, UsageError
+from paceline.precision import check_precision, policy_of
+from paceline.report import bench_table, numbers
+from paceline.search_arguments import whole_number
+
+#: Seconds, where nothing is said.
+BUDGET = 300.0
+#: Trials at once; 0 stands for what a search would do.
+SLOTS = (1, 4, 16, 0)
+
+
+def bench(
+    build: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    validation_data: Any = None,
+    validation_split: float = 0.0,
+    batch_sizes: Sequence[int] | None = None,
+    slots: Sequence[int | str] | None = None,
+    hparams: Mapping[str, Any] | None = None,
+    precision: str | None = None,
+    budget: float | None = BUDGET,
+    executor: str = "auto",
+    seed: int = 0,
+    name: str | None = None,
+    notes: Callable[[str], None] | None = None,
+) -> Bench:
+    """Measures what training a model costs: batch size x trials at once x plan.
+
+    One configuration of the model is measured, the defaults of its hyperparameters or ``hparams``.
+    Every program is compiled afresh; nothing is trained that could be kept.
+
+    Args:
+        build: As for a search.
+        x: Training data: arrays, or lists, tuples and dicts of arrays.
+        y: Targets, likewise.
+        validation_data: ``(x, y)`` or ``(x, y, sample_weight)``.
+        validation_split: Fraction of the end of x and y to validate on instead.
+        batch_sizes: 32, 64, 128, 256, 512 and 1024, as far as the data go, where nothing is said.
+        slots: Trials that train at once: 1, 4 and 16 where nothing is said. One trial alone, and
+            what a search does by itself ("auto"), are measured in any case.
+        hparams: Values of hyperparameters; the others have their defaults.
+        precision: "float32" or "bfloat16"; None: Keras' policy as it is.
+        budget: Seconds for everything; the most telling cells come first. None: no limit.
+        executor: "auto", or "fit" to measure Keras' own ``fit`` only.
+        seed: Of weights and order.
+        name: What to call the model; None: the function's own name.
+        notes: Told of each cell; None: stderr.
+
+    Returns:
+        The result: ``print`` it, or take its ``runs`` and ``advice``.
+
+    Raises:
+        UsageError, DataError, BuildError: Something cannot work.
+    """
+    note = notes or _to_stderr
+    builder = Builder(build)
+    check_precision(precision)
+    if executor not in ("auto", "fit"):
+        raise UsageError(f"executor: {executor!r} is not one of auto, fit.")
+    budget = check_budget(budget)
+    data, validation = _data(x, y, validation_data, validation_split)
+    sizes = check_batch_sizes(batch_sizes, data.n, note)
+    chosen = check_slots(slots)
+    packs = executor == "auto" and keras.backend.backend() == "jax"
+    with random_state_kept(), policy_of(precision), collector.calm(), nothing_cached():
+        began = time.perf_counter()
+        subject = Subject(builder, dict(hparams or {}), data, validation, seed)
+        model = _first(subject)
+        _check_hparams(hparams or {}, subject)
+        ask = Ask(sizes, chosen, budget, packs)
+        facts = {
+            "name": name or getattr(build, "__name__", type(build).__name__),
+            "hparams": subject.hp.hparams if subject.hp else {},
+            "variables": int(model.count_params()) if model.built else None,
+        }
+        del model
+        runner = Runner(subject, ask, facts, told=_Teller(note))
+        run = runner()
+    _check_measured(run, budget, time.perf_counter() - began)
+    return Bench([run])
+
+
+class _Teller:
+    """Tells of each cell; of those that are skipped for one reason in a row, only once."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note, self._said = note, ""
+
+    def __call__(self, cell: Cell, at: int, of: int) -> None:
+        again = cell.state == "skipped" and cell.reason == self._said
+        self._said = cell.reason or ""
+        if not again:
+            self._note(progress_line(cell, at, of))
+
+
+def progress_line(cell: Cell, at: int, of: int) -> str:
+    """One cell, as it was measured."""
+    where = f"{at} of {of}: batch {cell.spot.batch_size}, {bench_table.way(cell.spot)}"
+    if cell.state == "measured":
+        return f"{where}: {numbers.fine(cell.step)} a step, {cell.rate:,.0f} examples/s"
+    return f"{where}: {cell.state}: {cell.reason}"
+
+
+def check_budget(budget: Any) -> float | None:
+    """Seconds above 0, or None.
+
+    Raises:
+        UsageError: Anything else.
+    """
+    if budget is None:
+        return None
+    if isinstance(budget, (bool, str)) or not budget > 0:
+        raise UsageError(f"budget: {budget!r} is not a number of seconds above 0.")
+    return float(budget)
+
+
+def check_batch_sizes(
+    sizes: Sequence[int] | None, n: int, note: Callable[[str], None]
+) -> tuple[int, ...]:
+    """The batch sizes to measure.
+
+    Args:
+        sizes: Those asked for; None: the usual ones, as far as the data go.
+        n: Training examples.
+        note: Told of those that are left out.
+
+    Raises:
+        UsageError: None, one that is no number, or one above the data.
+    """
+    if sizes is None:
+        fitting = tuple(size for size in grid.BATCH_SIZES if size <= n)
+        left = [size for size in grid.BATCH_SIZES if size > n]
+        if left and fitting:
+            note(f"batch sizes above the {n:,} training examples are left out: {left}")
+        return fitting or (n,)
+    if isinstance(sizes, (int, str)):
+        raise UsageError(f"batch_sizes: {sizes!r} is no list of whole numbers; give [32, 128].")
+    found = tuple(dict.fromkeys(whole_number(size, "batch_sizes") for size in sizes))
+    if not found:
+        raise UsageError("batch_sizes: there is none; give some, such as [32, 128].")
+    for size in found:
+        if size > n:
+            raise UsageError(f"batch_sizes: {size} is above the {n:,} training examples.")
+    return found
+
+
+def check_slots(slots: Sequence[int | str] | None) -> tuple[int, ...]:
+    """Trials at once, 0 for "auto".
+
+    Raises:
+        UsageError: Something else is among them.
+    """
+    if slots is None:
+        return SLOTS
+    if isinstance(slots, (int, str)):
+        raise UsageError(f"slots: {slots!r} is no list; give [1, 4, 16, 'auto'].")
+    found = tuple(0 if each == "auto" else whole_number(each, "slots") for each in slots)
+    if not found:
+        raise UsageError("slots: there is none; give some, such as [1, 'auto'].")
+    return tuple(dict.fromkeys(found))
+
+
+def _data(
+    x: Any, y: Any, validation_data: Any, validation_split: float
+) -> tuple[ArrayData, ArrayData | None]:
+    try:
+        data, validation = prepare(x, y), None
+        if validation_data is not None:
+            if not isinstance(validation_data, (tuple, list)):
+                raise UsageError("validation_data: pass (x, y) or (x, y, sample_weight).")
+            validation = prepare(*validation_data, what="validation data")
+        elif validation_split:
+            data, validation = split(data, validation_split)
+    except NotArrays as reason:
+        raise UsageError(f"x: {reason}, and arrays are measured only; pass arrays.") from None
+    return data, validation
+
+
+def _first(subject: Subject) -> Any:
+    """A first model: one that fails, fails before anything is measured.
+
+    Raises:
+        BuildError: It failed.
+    """
+    try:
+        return subject.model()
+    except PacelineError:
+        raise
+    except Exception as error:
+        raise BuildError(f"build(hp) failed: {type(error).__name__}: {error}") from error
+
+
+def _check_hparams(given: Mapping[str, Any], subject: Subject) -> None:
+    """Raises where a hyperparameter was given that the model does not have."""
+    known = subject.hp.hparams if subject.hp is not None else {}
+    for name in given:
+        if name not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise UsageError(f"hparams: {name!r} is no hyperparameter of this model; {has}.")
+
+
+def _check_measured(run: Run, budget: float | None, seconds: float) -> None:
+    """Raises where the budget did not suffice for anything."""
+    if run.measured or run.interrupted or any(cell.state == "failed" for cell in run.cells):
+        return
+    assert budget is not None
+    raise UsageError(
+        f"budget: {budget:g} s do not suffice for one cell: building and tracing the model, and "
+        f"probing the device, took {numbers.seconds(seconds)} already; give more, such as "
+        f"{max(60, round(10 * seconds))} s."
+    )
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(f"paceline: {text}\n")

@@ -1,0 +1,224 @@
+"""All cells of one run, the most telling first, within a budget; what is there is always kept."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+import keras
+
+from paceline.benchmark import grid, probes
+from paceline.benchmark.clock import Clock
+from paceline.benchmark.fitting import measure_fit
+from paceline.benchmark.measuring import PATIENCE, measure
+from paceline.benchmark.records import Cell, Device, FirstEpoch, Run, Spot
+from paceline.benchmark.subject import Subject
+from paceline.executor.memory import device_bytes
+from paceline.executor.planner import Planner, cores
+from paceline.program.canonical import Unpackable
+
+#: Epochs of a search that is long enough for everything to pay.
+_MANY = 10_000
+#: Compiling a plan that was not compiled yet: so many times what others took.
+_OTHER_PLAN = 1.5
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What to measure.
+
+    Attributes:
+        batch_sizes: Of each trial.
+        slots: Trials at once; 0 stands for what a search would do.
+        budget: Seconds for everything; None: no limit.
+        packs: Whether cells of packs are measured.
+        fit: "middle": Keras' own ``fit`` at one batch size; "all"; "no".
+        meshes: (trial, data) of several devices.
+        patience: Seconds of timed runs for each cell.
+        quick: Compile as for a short search.
+    """
+
+    batch_sizes: Sequence[int]
+    slots: Sequence[int] = (1, 4, 16, 0)
+    budget: float | None = None
+    packs: bool = True
+    fit: str = "middle"
+    meshes: Sequence[tuple[int, int]] = ()
+    patience: float = PATIENCE
+    quick: bool = False
+
+
+Told = Callable[[Cell, int, int], None]
+
+
+class Runner:
+    """Measures a run.
+
+    Args:
+        subject: The model and its data.
+        ask: What to measure.
+        model: name, digest of the model, for people.
+        told: Called after each cell with it, its position from 1 and how many there are.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        ask: Ask,
+        model: Mapping[str, Any],
+        told: Told = lambda cell, at, of: None,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        self._subject, self._ask, self._told, self._clock = subject, ask, told, clock
+        self._end = float("inf") if ask.budget is None else clock() + ask.budget
+        self.cells: list[Cell] = []
+        self.first_epoch: FirstEpoch | None = None
+        self.run = Run(
+            device=device(subject.precision, probe=self._left() > 10.0),
+            backend=keras.backend.backend(),
+            precision=subject.precision,
+            date=datetime.now().astimezone().isoformat(timespec="seconds"),
+            versions=versions(),
+            model=dict(model),
+            n_examples=subject.data.n,
+            n_validation=subject.validation.n if subject.validation else 0,
+            cells=self.cells,
+        )
+
+    def __call__(self) -> Run:
+        """Measures until all is done, the budget is used up, or Ctrl-C."""
+        try:
+            self._measure()
+        except KeyboardInterrupt:
+            self.run = replace(self.run, interrupted=True)
+        return replace(self.run, first_epoch=self.first_epoch)
+
+    def _measure(self) -> None:
+        spots = self._spots()
+        for at, spot in enumerate(spots, 1):
+            why = grid.pointless(spot, self.cells)
+            if why is None and self._left() < self._price(spot):
+                why = "the budget is used up"
+            cell = Cell(spot, "skipped", why) if why else self._with_share(self._cell(spot))
+            self.cells.append(cell)
+            self._told(cell, at, len(spots))
+
+    def _spots(self) -> list[Spot]:
+        ask, packs, usual = self._ask, self._ask.packs, None
+        if packs:
+            try:
+                usual = self._usual(grid.outside_in(sorted(ask.batch_sizes))[0])
+            except Unpackable as why:
+                packs = False
+                self.run.notes.append(f"trials of this model train in Keras' own fit: {why}")
+        fit = ask.fit if packs else "all"
+        found = grid.spots(
+            ask.batch_sizes,
+            [n for n in ask.slots if n > 0],
+            usual or Spot(0, 1, "fit"),
+            packs=packs,
+            fit=fit != "no",
+            meshes=ask.meshes,
+        )
+        middle = found[0].batch_size
+        return [
+            spot
+            for spot in found
+            if fit == "all" or spot.plan != "fit" or spot.batch_size == middle
+        ]
+
+    def _usual(self, batch_size: int) -> Spot:
+        """What a search with many trials does here."""
+        planner = Planner("auto", "auto")
+        group = self._subject.traced(batch_size).group
+        candidate = planner.usual(group, _MANY)
+        devices = len(planner.devices) if candidate.plan != "sequential" else 1
+        return Spot(0, candidate.slots, candidate.plan, planner.lanes, devices)
+
+    def _cell(self, spot: Spot) -> Cell:
+        if spot.plan != "fit":
+            return measure(
+                self._subject,
+                spot,
+                patience=self._ask.patience,
+                quick=self._ask.quick,
+                clock=self._clock,
+            )
+        alone = [c for c in self.cells if c.spot.at_once == 1 and c.rate]
+        known = min((spot.batch_size / c.rate for c in alone), default=None)
+        cell, first = measure_fit(
+            self._subject.model,
+            self._subject.data,
+            spot,
+            seconds_per_step=known,
+            patience=2 * self._ask.patience,
+        )
+        self.first_epoch = self.first_epoch or first
+        return cell
+
+    def _with_share(self, cell: Cell) -> Cell:
+        peak = self.run.device.peak_flops
+        flops = cell.flops
+        if flops is None:  # fit runs the same step
+            same = [c.flops for c in self.cells if c.spot.batch_size == cell.spot.batch_size]
+            flops = next((each for each in same if each), None)
+        if not peak or not flops or not cell.step:
+            return cell
+        speed = flops * cell.spot.at_once / cell.step
+        return replace(cell, peak_share=speed / (peak * cell.spot.devices))
+
+    def _left(self) -> float:
+        return self._end - self._clock()
+
+    def _price(self, spot: Spot) -> float:
+        """Seconds that a cell will take, from those of its like; 0 for the first."""
+        done = [cell for cell in self.cells if cell.state == "measured" and cell.compile]
+        if not done:
+            return 0.0
+        same = [cell for cell in done if cell.spot.plan == spot.plan]
+        compiling = statistics.median(cell.compile or 0.0 for cell in same or done)
+        tracing = max((cell.build or 0.0) + (cell.trace or 0.0) for cell in done)
+        step = max(
+            spot.batch_size * spot.at_once / cell.rate for cell in (same or done) if cell.rate
+        )
+        factor = 1.0 if same else _OTHER_PLAN
+        return tracing + factor * compiling + max(self._ask.patience, 6 * step)
+
+
+def device(precision: str, *, probe: bool) -> Device:
+    """The default device, with its peaks where there is time to probe them."""
+    first = jax.local_devices()[0]
+    kind = _cpu_model() if first.platform == "cpu" else first.device_kind
+    found = Device(first.platform, kind, len(jax.local_devices()), cores(), device_bytes(first))
+    if not probe:
+        return found
+    return replace(found, peak_flops=probes.matmul_flops(precision), peak_bytes=probes.copy_bytes())
+
+
+def versions() -> dict[str, str]:
+    """What figures hang on beside the device."""
+    names = ["paceline", "keras", "jax", "jaxlib"]
+    backend = keras.backend.backend()
+    found = {name: metadata.version(name) for name in names}
+    if backend != "jax":
+        found[backend] = metadata.version({"torch": "torch"}.get(backend, backend))
+    return {**found, "python": platform.python_version()}
+
+
+def _cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine() or os.name

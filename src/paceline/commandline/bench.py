@@ -1,0 +1,143 @@
+"""``paceline bench``: load the file and its data, measure, print what was found."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from paceline import datasets, user_file
+from paceline.commandline import arguments, outcome
+from paceline.commandline.search import load_data
+from paceline.errors import UsageError
+
+
+def bench(
+    target: str,
+    *,
+    data: str | None,
+    batch_sizes: str | None,
+    slots: str | None,
+    budget: str,
+    hparams: list[str],
+    precision: str | None,
+    executor: str,
+    seed: int,
+    output: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Measure and print.
+
+    Raises:
+        PacelineError: Wrong input.
+        Interrupted: Ctrl-C; what had been measured is printed before.
+        Failed: Every cell failed; the reasons are printed before.
+    """
+    path, function = user_file.split_target(target)
+    path = user_file.find(path)
+    asked: dict[str, Any] = {
+        "batch_sizes": None if batch_sizes is None else whole_numbers("--batch-sizes", batch_sizes),
+        "slots": None if slots is None else slot_counts(slots),
+        "budget": None if budget == "none" else arguments.timeout_seconds(budget, "--budget"),
+        "hparams": hparam_values(hparams),
+        "precision": precision,
+        "executor": executor,
+        "seed": seed,
+    }
+    check_output(output)
+    os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
+    user = user_file.load(path, function)
+    from paceline import fallback
+
+    fallback.settle(outcome.say)
+    loaded: datasets.Dataset = load_data(data, user)
+    from paceline.benchmark.api import bench as measure
+
+    result = measure(
+        user.build,
+        loaded.x,
+        loaded.y,
+        validation_data=(loaded.x_val, loaded.y_val),
+        name=path.name,
+        notes=(lambda text: None) if quiet else outcome.say,
+        **asked,
+    )
+    show(result, output=output, as_json=as_json)
+
+
+def show(result: Any, *, output: str | None, as_json: bool) -> None:
+    """Print a result and write it where that is asked for."""
+    if output is not None:
+        result.save(output)
+        outcome.say(f"written: {output}")
+    text = result.text(outcome.width())
+    if as_json:
+        outcome.say_plain(text)
+        outcome.print_json(result.to_json())
+    else:
+        outcome.print_result(text)
+    if any(run.interrupted for run in result.runs):
+        raise outcome.Interrupted("interrupted; what had been measured until then is above")
+    if not any(run.measured for run in result.runs):
+        raise outcome.Failed("no cell could be measured; why is said above")
+
+
+def check_output(output: str | None) -> None:
+    """Check where a result goes before anything is measured.
+
+    Raises:
+        UsageError: Another ending than .json.
+    """
+    if output is not None and not output.endswith(".json"):
+        raise UsageError(f"-o {output!r}: give a name that ends in .json")
+
+
+def whole_numbers(option: str, text: str) -> list[int]:
+    """Read ``32,64,128``.
+
+    Raises:
+        UsageError: Something in it is no whole number of at least 1.
+    """
+    found = []
+    for part in text.split(","):
+        digits = part.strip()
+        if not (digits.isascii() and digits.isdigit()) or int(digits) == 0:
+            raise UsageError(
+                f"{option} {text!r}: {part!r} is no whole number of at least 1; give 32,128,512"
+            )
+        found.append(int(digits))
+    return found
+
+
+def slot_counts(text: str) -> list[int | str]:
+    """Read ``1,4,auto``."""
+    return [
+        part.strip() if part.strip() == "auto" else whole_numbers("--slots", part)[0]
+        for part in text.split(",")
+    ]
+
+
+def hparam_values(pairs: list[str]) -> dict[str, Any]:
+    """Read ``lr=0.01``: numbers, true and false as such, anything else as text.
+
+    Raises:
+        UsageError: There is no ``=`` or no name.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--hparams {pair!r}: give NAME=VALUE, such as lr=0.01")
+        found[name.strip()] = _value(text.strip())
+    return found
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "True", "false", "False"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,191 @@
+"""A benchmark as text: who measured what, the table with the winner marked, what follows."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from paceline.benchmark.advice import Advice, explain, fastest, way
+from paceline.benchmark.records import Cell, Run
+from paceline.report import numbers
+
+#: Text is never wider: longer lines are harder to read.
+WIDEST_TEXT = 100
+_KEY = (
+    "* the most examples per second. step: of all trials at once, the median; ± half the distance "
+    "of its quartiles. examples/s: of all trials together. peak: share of the device's measured "
+    "peak."
+)
+
+
+def result_text(runs: Sequence[Run], advice: Sequence[Advice], width: int | None = None) -> str:
+    """Return a whole result.
+
+    Args:
+        runs: What was measured.
+        advice: What follows from it.
+        width: Columns there are; None for as many as it takes.
+
+    Returns:
+        Lines without colours, the last one without a line end.
+    """
+    winner = fastest(runs)
+    blocks = []
+    for run in runs:
+        best = winner[1] if winner is not None and winner[0] is run else None
+        blocks.append("\n".join(_facts(run, width)))
+        if run.cells:
+            blocks.append(_table(run, best, width))
+        missing = list(_missing(run, width))
+        if missing:
+            blocks.append("\n".join(missing))
+        if run.first_epoch is not None:
+            head, *lines = explain(run.first_epoch, run.n_examples)
+            *parts, last = lines
+            parts = [line for part in parts for line in _wrap(part, width, " " * 17)]
+            blocks.append("\n".join([*_wrap(head, width), *parts, *_wrap(last, width)]))
+    blocks.append("\n".join(line for each in advice for line in _wrap(each.text, width, "- ")))
+    return "\n\n".join(block for block in blocks if block)
+
+
+def facts(run: Run) -> list[str]:
+    """What was measured, on what, with what and when: a sentence each."""
+    device, model = run.device, run.model
+    what = str(model.get("name", "model"))
+    if model.get("hparams"):
+        what += f" ({numbers.hparams(model['hparams'])})"
+    where = f"{device.platform}: {device.kind}"
+    if device.count > 1:
+        where = f"{device.count} x {where}"
+    details = [f"{device.cores} cores"] if device.platform == "cpu" and device.cores else []
+    if device.memory:
+        details.append(f"{device.memory / 2**30:.1f} GiB")
+    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    lines = [
+        f"{what}: {run.n_examples:,} training examples, Keras on {run.backend}, {run.precision}",
+        f"{', '.join([where, *details])}; {versions}; {run.date[:16].replace('T', ' ')}",
+    ]
+    if device.peak_flops and device.peak_bytes:
+        lines.append(
+            f"Measured peak: {numbers.amount(device.peak_flops)}FLOP/s in a large matrix product, "
+            f"{numbers.amount(device.peak_bytes)}B/s in a large copy"
+        )
+    return lines
+
+
+def _facts(run: Run, width: int | None) -> Iterator[str]:
+    for line in facts(run):
+        yield from _wrap(line, width)
+    for note in run.notes:
+        yield from _wrap(f"Note: {note}", width)
+    if run.interrupted:
+        yield "Interrupted: what had been measured until then."
+
+
+def _table(run: Run, best: Cell | None, width: int | None) -> str:
+    text = _render(_build(run, best, _COLUMNS), None)
+    if width is not None and max(map(len, text.splitlines())) > width:
+        text = _render(_build(run, best, [c for c in _COLUMNS if c[0] in _NARROW]), width)
+    return "\n".join([text.rstrip("\n"), *_wrap(_KEY, width)]) if run.measured else ""
+
+
+def step_text(cell: Cell) -> str:
+    """The median step."""
+    return numbers.fine(cell.step)
+
+
+_COLUMNS: list[tuple[str, Callable[[Run, Cell], str]]] = [
+    ("batch", lambda run, cell: f"{cell.spot.batch_size:,}"),
+    ("trials", lambda run, cell: _trials(cell)),
+    ("plan", lambda run, cell: _plan(cell)),
+    ("build", lambda run, cell: numbers.fine(cell.build)),
+    ("trace", lambda run, cell: numbers.fine(cell.trace)),
+    ("compile", lambda run, cell: numbers.fine(cell.compile)),
+    ("first step", lambda run, cell: numbers.fine(cell.first)),
+    ("step", lambda run, cell: step_text(cell)),
+    ("±", lambda run, cell: f"{cell.spread:.0%}"),
+    ("examples/s", lambda run, cell: f"{cell.rate:,.0f}"),
+    ("a trial's epoch", lambda run, cell: numbers.fine(cell.epoch(run.n_examples))),
+    ("peak", lambda run, cell: "-" if cell.peak_share is None else f"{cell.peak_share:.0%}"),
+    ("memory", lambda run, cell: numbers.size(cell.memory)),
+    ("fits", lambda run, cell: {True: "yes", False: "no", None: "-"}[cell.fits]),
+]
+_NARROW = ("batch", "trials", "plan", "compile", "step", "±", "examples/s", "peak", "memory")
+
+
+def _build(
+    run: Run, best: Cell | None, columns: Sequence[tuple[str, Callable[[Run, Cell], str]]]
+) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for name, _ in columns:
+        table.add_column(name, justify="left" if name == "plan" else "right", no_wrap=True)
+    cells = sorted(run.measured, key=lambda cell: (cell.spot.batch_size, -cell.rate))
+    before: int | None = None
+    for cell in cells:
+        texts = [value(run, cell) for _, value in columns]
+        if cell is best:
+            texts[0] = f"* {texts[0]}"
+        if before is not None and cell.spot.batch_size != before:
+            table.add_section()
+        before = cell.spot.batch_size
+        table.add_row(*map(Text, texts))
+    return table
+
+
+def _trials(cell: Cell) -> str:
+    spot = cell.spot
+    return f"{spot.lanes}x{spot.slots}" if spot.lanes > 1 else f"{spot.slots}"
+
+
+def _plan(cell: Cell) -> str:
+    spot = cell.spot
+    text = spot.plan
+    if spot.devices > 1:
+        text += f" {spot.trial_devices}x{spot.data_devices}"
+    return text
+
+
+def _missing(run: Run, width: int | None) -> Iterator[str]:
+    """Cells that were not measured, those of one reason on one line."""
+    for state, word in (("failed", "Failed"), ("skipped", "Not measured")):
+        reasons: dict[str, list[Cell]] = {}
+        for cell in run.cells:
+            if cell.state == state:
+                reasons.setdefault(cell.reason or "no reason is known", []).append(cell)
+        for reason, cells in reasons.items():
+            yield from _wrap(f"{word}: {_named(cells)}: {reason}.", width)
+
+
+def _named(cells: Sequence[Cell]) -> str:
+    """``stacked, 4 trials at once (batch 32, 64)``."""
+    ways: dict[str, list[int]] = {}
+    for cell in cells:
+        ways.setdefault(way(cell.spot), []).append(cell.spot.batch_size)
+    return "; ".join(
+        f"{name} (batch {', '.join(map(str, sorted(sizes)))})" for name, sizes in ways.items()
+    )
+
+
+def _wrap(text: str, width: int | None, bullet: str = "") -> list[str]:
+    """Lines of a paragraph; those after the first are indented by what stands before it."""
+    first = "" if bullet.isspace() else bullet
+    return textwrap.wrap(
+        text,
+        min(width or WIDEST_TEXT, WIDEST_TEXT),
+        initial_indent=first,
+        subsequent_indent=" " * len(bullet),
+        break_on_hyphens=False,
+    )
+
+
+def _render(table: Table, width: int | None) -> str:
+    console = Console(file=io.StringIO(), width=width or 100_000, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())

@@ -1,0 +1,254 @@
+"""``paceline.bench``: what it checks, and a whole small result."""
+
+from __future__ import annotations
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import paceline
+import toys
+from bench_records import run
+from paceline.benchmark import api, running
+from paceline.benchmark.records import Cell, Spot
+from paceline.benchmark.result import Bench, load
+from paceline.benchmark.subject import Subject
+from paceline.builder import Builder
+from paceline.data import prepare
+from paceline.errors import BuildError, DataError, UsageError
+
+X, Y = toys.data(40)
+
+
+def linear(hp):
+    """As little to compile as can be."""
+    layers = [keras.Input((toys.FEATURES,)), keras.layers.Dense(toys.CLASSES, "softmax")]
+    model = keras.Sequential(layers)
+    model.compile(
+        keras.optimizers.SGD(hp.Float("lr", 1e-3, 1e-1)), "sparse_categorical_crossentropy"
+    )
+    return model
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short():
+    """Timings are rough, and the device is not probed: probes have a test of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running.Ask.__init__, "__defaults__", _with_patience(0.01))
+        patch.setattr(running.probes, "matmul_flops", lambda precision: 1e9)
+        patch.setattr(running.probes, "copy_bytes", lambda: 1e9)
+        yield
+
+
+def _with_patience(seconds):
+    defaults = running.Ask.__init__.__defaults__
+    return tuple(seconds if value == running.PATIENCE else value for value in defaults)
+
+
+@pytest.fixture(scope="module")
+def result(short):
+    notes: list[str] = []
+    found = paceline.bench(
+        linear,
+        X,
+        Y,
+        validation_data=toys.data(8),
+        batch_sizes=[8],
+        slots=[2],
+        hparams={"lr": 0.02},
+        budget=None,
+        notes=notes.append,
+    )
+    return found, notes
+
+
+def test_every_cell_is_measured_or_left_out_for_a_reason(result):
+    (found,) = result[0].runs
+    ways = {(c.spot.batch_size, c.spot.plan, c.spot.slots) for c in found.cells}
+    assert {(8, "sequential", 1), (8, "stacked", 1), (8, "stacked", 2)} <= ways
+    assert sum(plan == "fit" for _, plan, _ in ways) == 1
+    for cell in found.cells:
+        assert (cell.state == "measured") is (cell.reason is None)
+    assert found.first_epoch is not None
+
+
+def test_the_result_says_what_was_measured_where(result):
+    (found,) = result[0].runs
+    assert found.model["hparams"] == {"lr": 0.02}
+    assert set(found.versions) == {"paceline", "keras", "jax", "jaxlib", "python"}
+    assert (found.precision, found.backend, found.n_examples) == ("float32", "jax", 40)
+    assert found.device.platform == "cpu"
+    assert all(cell.peak_share for cell in found.measured)
+
+
+def test_cells_are_told_as_they_are_measured(result):
+    found, notes = result
+    told = [note for note in notes if " of " in note]
+    assert told[0].startswith("1 of ")
+    assert len(told) <= len(found.runs[0].cells)
+
+
+def test_the_result_goes_to_a_file_and_comes_back(result, tmp_path):
+    found = result[0]
+    found.save(tmp_path / "a.json")
+    again = load(tmp_path / "a.json")
+    assert again.runs == found.runs
+    assert again.to_json() == found.to_json()
+    assert str(again) == str(found)
+
+
+def test_the_winner_is_in_the_json(result):
+    value = result[0].to_json()
+    best = value["runs"][value["fastest"]["run"]]["cells"][value["fastest"]["cell"]]
+    rates = [cell["examples_per_second"] or 0 for cell in value["runs"][0]["cells"]]
+    assert best["examples_per_second"] == max(rates)
+    assert json.loads(json.dumps(value)) == value
+
+
+def test_another_ending_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="must end in .json"):
+        Bench([run()]).save(tmp_path / "a.txt")
+
+
+def test_a_file_that_is_no_result_is_refused(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("{")
+    with pytest.raises(DataError, match=r"a\.json cannot be read as a result"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_sizes": [8, 64]}, "batch_sizes: 64 is above the 40 training examples"),
+        ({"batch_sizes": [0]}, "batch_sizes: 0 is not a positive whole number"),
+        ({"batch_sizes": []}, "batch_sizes: there is none"),
+        ({"batch_sizes": 32}, "batch_sizes: 32 is no list"),
+        ({"slots": "auto"}, "slots: 'auto' is no list"),
+        ({"slots": []}, "slots: there is none"),
+        ({"slots": [1, "many"]}, "slots: 'many' is not a positive whole number"),
+        ({"budget": 0}, "budget: 0 is not a number of seconds above 0"),
+        ({"budget": "5m"}, "budget: '5m' is not a number of seconds"),
+        ({"hparams": {"units": 3}}, "hparams: 'units' is no hyperparameter of this model"),
+        ({"precision": "int4"}, "precision: 'int4' is not one of"),
+        ({"executor": "local"}, "executor: 'local' is not one of auto, fit"),
+        ({"x": iter([1])}, "x: x is a list_iterator, and arrays are measured only"),
+        ({"validation_data": iter([1])}, "validation_data: pass"),
+    ],
+)
+def test_bad_input(arguments, message):
+    given = {"x": X, "y": Y, **arguments}
+    with pytest.raises(UsageError, match=message):
+        paceline.bench(toys.dense, **given)
+
+
+def test_a_model_that_fails_fails_first():
+    def build(hp):
+        raise ValueError("no layers")
+
+    with pytest.raises(BuildError, match="failed: ValueError: no layers"):
+        paceline.bench(build, X, Y)
+
+
+def test_labels_are_checked():
+    with pytest.raises(DataError, match="labels go from 0 to 7"):
+        paceline.bench(toys.dense, X, np.arange(40) % 8)
+
+
+def test_batch_sizes_stop_at_the_data():
+    notes: list[str] = []
+    assert api.check_batch_sizes(None, 100, notes.append) == (32, 64)
+    assert notes == [
+        "batch sizes above the 100 training examples are left out: [128, 256, 512, 1024]"
+    ]
+    assert api.check_batch_sizes(None, 20, notes.append) == (20,)
+
+
+def test_a_budget_that_does_not_suffice_is_said():
+    # After building and tracing it is used up.
+    with pytest.raises(UsageError, match=r"budget: 1e-06 s do not suffice for one cell: .*60 s"):
+        paceline.bench(toys.dense, X, Y, batch_sizes=[8], budget=1e-6, notes=lambda text: None)
+
+
+class Moved:
+    """A clock that each cell moves by so many seconds."""
+
+    def __init__(self, seconds):
+        self.now, self.seconds = 0.0, seconds
+
+    def __call__(self):
+        return self.now
+
+
+def runner(clock, **ask):
+    subject = Subject(Builder(lambda hp: toys.softmax()), {}, prepare(X, Y), None)
+    ask = running.Ask((8, 20), slots=(2,), fit="no", **ask)
+    return running.Runner(subject, ask, {"name": "toy"}, clock=clock)
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Runs a run whose cells take so many seconds of a clock that only they move."""
+
+    def run(seconds, **ask):
+        clock = Moved(seconds)
+
+        def measure(subject, spot, **_):
+            clock.now += clock.seconds
+            step = 1e-3 * spot.batch_size * spot.at_once  # all ways are equally fast
+            return Cell(spot, "measured", compile=1.0, step=step, low=step, high=step)
+
+        monkeypatch.setattr(running, "measure", measure)
+        return runner(clock, **ask)()
+
+    return run
+
+
+def test_the_budget_is_kept(measured):
+    found = measured(10.0, budget=35.0)
+    states = [cell.state for cell in found.cells]
+    assert states[:4] == ["measured"] * 4
+    assert set(states[4:]) == {"skipped"}
+    assert {cell.reason for cell in found.cells[4:]} == {"the budget is used up"}
+
+
+def test_without_a_budget_all_is_measured(measured):
+    assert {cell.state for cell in measured(10.0).cells} == {"measured"}
+
+
+def test_one_way_is_that_of_a_search(measured):
+    cells = measured(0.0).cells
+    assert len({cell.spot.way for cell in cells if cell.spot.usual}) == 1
+    assert Spot(8) in [cell.spot for cell in cells]
+
+
+def test_an_interrupt_keeps_what_is_there(monkeypatch):
+    calls = []
+
+    def measure(subject, spot, **_):
+        calls.append(spot)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return Cell(spot, "measured", compile=1.0, step=0.1, low=0.1, high=0.1)
+
+    monkeypatch.setattr(running, "measure", measure)
+    found = runner(Moved(0.0))()
+    assert found.interrupted
+    assert [cell.spot for cell in found.cells] == calls[:2]
+
+
+def test_a_model_that_cannot_be_packed_is_measured_in_fit(monkeypatch):
+    def fit(model, data, spot, **_):
+        return Cell(spot, "measured", step=0.1, low=0.1, high=0.1), None
+
+    monkeypatch.setattr(running, "measure_fit", fit)
+    found = paceline.bench(
+        lambda hp: toys.softmax(run_eagerly=True), X, Y, batch_sizes=[8, 20], notes=lambda text: 0
+    )
+    (only,) = found.runs
+    assert [(c.spot.batch_size, c.spot.plan) for c in only.cells] == [(8, "fit"), (20, "fit")]
+    assert only.notes == [
+        "trials of this model train in Keras' own fit: it is compiled with run_eagerly=True"
+    ]

@@ -1,0 +1,62 @@
+"""Records of benchmarks go to JSON and come back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import bench_records
+from paceline.benchmark.records import FORMAT, Cell, Curve, Spot, from_json, to_json
+from paceline.errors import DataError
+from paceline.report import numbers
+
+
+def test_a_run_comes_back_as_it_was():
+    run = bench_records.run(
+        bench_records.cell(32, 1000.0, 8, "stacked", lanes=2, flops=1e6, fits=True),
+        Cell(Spot(64), "failed", "ValueError: no"),
+        first_epoch=bench_records.FIRST_EPOCH,
+        curves=[Curve(32, "val_accuracy", "maximize", [0.5, 0.75], [1.0, 2.0])],
+        notes=["a note"],
+    )
+    text = numbers.to_json({"format": FORMAT, "runs": to_json([run])})
+    assert from_json(json.loads(text), "a.json") == [run]
+
+
+def test_what_follows_of_a_cell_stands_beside_it():
+    (record,) = to_json([bench_records.run(bench_records.cell(50, 2000.0, 4, "stacked", lanes=2))])
+    (cell,) = record["cells"]
+    assert (cell["examples_per_second"], cell["at_once"]) == (2000.0, 8)
+    assert cell["epoch_seconds"] == 5.0  # 10,000 examples
+
+
+def test_a_round_is_of_all_trials_at_once():
+    cell = bench_records.cell(32, 6400.0, 8, "stacked", lanes=2)
+    assert cell.step == pytest.approx(0.08)  # 512 examples
+
+
+def test_a_cell_that_is_not_measured_has_no_rate():
+    cell = Cell(Spot(32), "skipped", "the budget is used up", step=0.1)
+    assert cell.rate == 0.0
+    assert cell.epoch(100) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([], "a.json is no result of `paceline bench --json` .format 'list'"),
+        ({"format": "other"}, "format 'other', not 'paceline-bench-1'"),
+        ({"format": FORMAT}, "a.json is damaged: KeyError: 'runs'"),
+        ({"format": FORMAT, "runs": [{"device": {}}]}, "a.json is damaged: TypeError"),
+    ],
+)
+def test_what_is_no_result_is_refused(value, message):
+    with pytest.raises(DataError, match=message):
+        from_json(value, "a.json")
+
+
+def test_the_parts_of_a_first_epoch():
+    first = bench_records.FIRST_EPOCH
+    assert first.extra == 4.0
+    assert first.explained == pytest.approx(3.95)

@@ -1,0 +1,114 @@
+"""``paceline bench``: words into arguments, results into print."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_records import cell, run
+from paceline.benchmark import api
+from paceline.benchmark.result import Bench
+
+
+@pytest.fixture
+def measured(monkeypatch, user_modules) -> dict[str, Any]:
+    """What ``paceline.bench`` was called with; ``result`` is what it returns."""
+    call: dict[str, Any] = {"result": Bench([run(cell(32, 1000.0))])}
+
+    def bench(build, x, y, **arguments):
+        call.update(build=build, x=x, y=y, **arguments)
+        return call["result"]
+
+    monkeypatch.setattr(api, "bench", bench)
+    return call
+
+
+def test_words_become_arguments(paceline, measured, model):
+    done = paceline(
+        *("bench", "model.py", "--batch-sizes", "8,16", "--slots", "1,4,auto", "--budget", "2m"),
+        *("--hparams", "lr=0.01", "--hparams", "units=3", "--hparams", "name=relu"),
+        *("--hparams", "flag=true", "--precision", "bfloat16", "--seed", "5", "--executor", "fit"),
+    )
+    assert done.code == 0, done.err
+    assert {name: measured[name] for name in ("batch_sizes", "slots", "budget", "seed")} == {
+        "batch_sizes": [8, 16],
+        "slots": [1, 4, "auto"],
+        "budget": 120.0,
+        "seed": 5,
+    }
+    assert measured["hparams"] == {"lr": 0.01, "units": 3, "name": "relu", "flag": True}
+    assert (measured["precision"], measured["executor"]) == ("bfloat16", "fit")
+    assert measured["name"] == "model.py"
+    assert measured["x"] == [1, 2]
+    assert measured["validation_data"] == ([3], [1])
+
+
+def test_what_is_not_said_is_left_open(paceline, measured, model):
+    assert paceline("bench", "model.py", "--budget", "none").code == 0
+    assert measured["batch_sizes"] is None
+    assert measured["slots"] is None
+    assert measured["budget"] is None
+
+
+def test_a_table_for_people(paceline, measured, model):
+    done = paceline("bench", "model.py")
+    assert "Fastest: batch 32" in done.out
+    assert "1,000" in done.out
+
+
+def test_json_is_the_last_line_of_stdout(paceline, measured, model):
+    done = paceline("bench", "model.py", "--json")
+    assert done.json == json.loads(json.dumps(measured["result"].to_json()))
+    assert done.out.count("\n") == 1
+    assert "Fastest: batch 32" in done.err
+
+
+def test_the_result_is_written(paceline, measured, model):
+    assert paceline("bench", "model.py", "-o", "a.json").code == 0
+    assert json.loads(Path("a.json").read_text()) == measured["result"].to_json()
+
+
+def test_an_interrupted_run_is_printed(paceline, measured, model):
+    measured["result"] = Bench([run(cell(32, 1000.0), interrupted=True)])
+    done = paceline("bench", "model.py")
+    assert done.code == 130
+    assert "Fastest: batch 32" in done.out
+    assert "interrupted; what had been measured until then is above" in done.err
+
+
+def test_where_every_cell_failed_the_command_failed(paceline, measured, model):
+    from paceline.benchmark.records import Cell, Spot
+
+    measured["result"] = Bench([run(Cell(Spot(32), "failed", "ValueError: no"))])
+    done = paceline("bench", "model.py")
+    assert done.code == 1
+    assert "ValueError: no" in done.out
+    assert "no cell could be measured" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--batch-sizes", "32,x"], "--batch-sizes '32,x': 'x' is no whole number"),
+        (["--batch-sizes", "0"], "--batch-sizes '0': '0' is no whole number"),
+        (["--slots", "1,many"], "--slots 'many': 'many' is no whole number"),
+        (["--budget", "soon"], "--budget 'soon': give a time above 0"),
+        (["--hparams", "lr"], "--hparams 'lr': give NAME=VALUE"),
+        (["-o", "a.txt"], "-o 'a.txt': give a name that ends in .json"),
+        (["--data", "nothing"], "--data 'nothing' is not known"),
+    ],
+)
+def test_wrong_words(paceline, measured, model, words, message):
+    done = paceline("bench", "model.py", *words)
+    assert done.code == 2
+    assert message in done.err
+    assert "build" not in measured
+
+
+def test_a_file_that_is_not_there(paceline, measured):
+    done = paceline("bench", "none.py")
+    assert done.code == 2
+    assert "no such file" in done.err
