@@ -35,7 +35,10 @@ BETWEEN = {
     "reproduction",
     "search",
     "search_arguments",
+    "session",
+    "starter",
     "suspension",
+    "trained",
     "tuner",
     "user_file",
 }

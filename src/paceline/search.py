@@ -10,28 +10,24 @@ from typing import Any
 from paceline.best import BestModels
 from paceline.builder import Builder
 from paceline.checkpoint import Snapshot
-from paceline.errors import BuildError, ObjectiveError, PacelineError, SpaceError
-from paceline.executor.base import Answer, EpochReport, Job, LateAnswer
+from paceline.errors import ObjectiveError, SpaceError
+from paceline.executor.base import Answer, EpochReport, LateAnswer
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
+from paceline.failures import Failures, describe
 from paceline.keeper import Keeper
-from paceline.members import Teams, jobs_of
+from paceline.members import Teams
 from paceline.objective import Objective
 from paceline.outlook import Outlook
-from paceline.probe import check_labels
-from paceline.program.canonical import Unpackable
 from paceline.progress import Progress
 from paceline.pruners import Pruner
 from paceline.roster import Roster, Running
 from paceline.search_arguments import Arguments
-from paceline.search_space import HyperParameters
+from paceline.starter import Starter
 from paceline.stop import Stop
-from paceline.study import BuildFailed, Draft, Study
+from paceline.study import Study
 from paceline.suspension import Suspension
-from paceline.trial import Trial, TrialState
-
-#: A space or a data set that fails this often in a row is not going to work.
-FAILURES_IN_A_ROW = 5
+from paceline.trial import TrialState
 
 
 class Search:
@@ -53,7 +49,7 @@ class Search:
         keeper: Keeper | None = None,
     ) -> None:
         self._keeper = keeper
-        self._builder, self._study, self._objective = builder, study, objective
+        self._study, self._objective = study, objective
         self._best, self._arguments = best, arguments
         self._packs, self._fit, self._pruner = packs, fit, pruner
         if packs is not None:
@@ -62,22 +58,28 @@ class Search:
         self._progress, self._note = progress, notes
         self._roster = Roster(study.trials)
         self._teams = Teams(arguments.n_members, pruner is not None, packs, fit, self._report)
+        self._failures = Failures()
+        self._starter = Starter(
+            builder=builder,
+            study=study,
+            arguments=arguments,
+            packs=packs,
+            fit=fit,
+            roster=self._roster,
+            teams=self._teams,
+            failed=self._build_failed,
+            began=self._failures.began,
+            say_once=self._say_once,
+        )
         self._suspension = Suspension(study, self._roster, self._teams, packs, best, pruner, notes)
         self._outlook = Outlook(study, self._roster, objective.name, arguments.n_trials)
-        # In a row: builds (and traces) that failed, by the order of asking; and trials that failed
-        # in training, by the order of ending.
-        self._builds_failed = self._trainings_failed = 0
-        self._succeeded = 0  # trials that trained well until they were complete or pruned
-        self._cause: BaseException | None = None
-        self._failure: BaseException | None = None
-        self._over = self._stopped = False
+        self._stopped = False
         self.done = False  # ``run`` has come to an end, and nothing is under way
         self._noted: set[str] = set()
         self._due: int | None = None  # trials to get ready in this round; None: as many as can be
         self._round = 0.0  # seconds of the last round
         self._began = time.perf_counter()
         self._shown = 0.0
-        self.build_seconds = 0.0
         self.each_round: Callable[[], None] = lambda: None  # called between epochs
 
     # -- the loop ----------------------------------------------------------------------------------
@@ -133,18 +135,15 @@ class Search:
             self._raise_cause()
             self.done = True
             return False
-        if self._trainings_failed >= FAILURES_IN_A_ROW and not self._roster.healthy:
-            self._cause = self._failure
+        if self._failures.of_all(self._roster.healthy):
             self._raise_cause()
         return True
 
     def _raise_cause(self) -> None:
-        cause, text = self._cause, f"{FAILURES_IN_A_ROW} trials failed in a row; the last one"
-        if cause is None and self._over and not self._succeeded:
-            cause, text = self._failure, "every trial of this search failed; the last one"
-        if cause is not None:
+        found = self._failures.error(self._starter.over)
+        if found is not None:
             self._keep()  # what failed has ended: mended, the search goes on after it
-            raise BuildError(f"{text}: {_describe(cause)}") from cause
+            raise found[0] from found[1]
 
     def _say_stopped(self, how: str) -> None:
         if n := len(self._roster.running) + len(self._roster.paused):
@@ -177,7 +176,8 @@ class Search:
     def _all_asked(self) -> bool:
         """Whether no trial will be asked for any more."""
         limit = self._arguments.n_trials
-        if self._over or self._cause is not None or self._study.exhausted or self._timed_out():
+        over = self._starter.over or self._failures.cause is not None
+        if over or self._study.exhausted or self._timed_out():
             return True
         return limit is not None and self._roster.n_counted >= limit
 
@@ -205,86 +205,7 @@ class Search:
             return False
         if self._roster.trial_epochs == 0 and not (self._packs and self._packs.compiling):
             self._show("building")
-        try:
-            proposal = self._study.propose(self._build)
-        except BuildFailed as failed:
-            number = self._study.accept(failed.draft, failed.hp)
-            self._begin(number, 0)
-            self._build_failed(number, failed.cause)
-            return True
-        if proposal is None:
-            self._over = True
-            self._note("every configuration of the space has been tried")
-            return False
-        draft, hp, made = proposal
-        number = self._study.accept(draft, hp)
-        self._begin(number, made[1])
-        self._submit(number, draft.seed, hp.hparams, made)
-        return True
-
-    def _begin(self, number: int, epochs: int) -> None:
-        self._roster.begin(number, epochs)
-        self._teams.begin(number, epochs)
-
-    def _build(self, hp: HyperParameters, draft: Draft | Trial) -> tuple[Any, int, int]:
-        began = time.perf_counter()
-        try:
-            model = self._builder(hp, draft.seed)
-            epochs = self._arguments.epochs_for(hp)
-            batch_size = self._arguments.batch_size_for(hp)
-            if self._arguments.data is not None:
-                check_labels(model, self._arguments.data, "training data")
-        finally:
-            self.build_seconds += time.perf_counter() - began
-        return model, epochs, batch_size
-
-    def _rebuilder(self, hparams: dict[str, Any]) -> Callable[[int], Any]:
-        return lambda seed: self._builder(HyperParameters(values=hparams), seed)
-
-    def _submit(
-        self, number: int, seed: int, hparams: dict[str, Any], made: tuple[Any, int, int]
-    ) -> None:
-        try:
-            began = time.perf_counter()
-            jobs = jobs_of(number, seed, made, self._arguments, self._rebuilder(hparams))
-            self.build_seconds += time.perf_counter() - began
-            if self._packs is None:
-                why = self._arguments.why_fit or "they are no arrays"
-                self._say_once(f"trials run in Keras' own fit, one at a time: {why}")
-                self._submit_to_fit(number, jobs, why)
-            else:
-                self._submit_to_packs(self._packs, number, jobs)
-        except Exception as error:  # the user's train_step may raise anything while it is traced
-            self._build_failed(number, error)
-            return
-        self._builds_failed = 0
-
-    def _submit_to_packs(self, packs: LocalExecutor, number: int, jobs: list[Job]) -> None:
-        limit, size, most = self._arguments.n_trials, self._teams.size, self._study.max_open
-        if limit is not None:
-            packs.expected = packs.waiting + size * (1 + max(0, limit - self._roster.n_counted))
-            if most is not None:
-                packs.expected = min(packs.expected, size * most)
-        else:
-            packs.expected = size * most if most else packs.max_slots
-        packs.family = size * self._study.wave
-        try:
-            for job in jobs:
-                packs.submit(job)
-            if jobs[0].program is not None:
-                self._study.learn_program(number, jobs[0].program)
-        except Unpackable as why:
-            self._say_once(
-                f"trial {number} and its like run in Keras' own fit, one at a time: {why}",
-                str(why),
-            )
-            self._teams.withdraw(number)
-            self._submit_to_fit(number, jobs, str(why))
-
-    def _submit_to_fit(self, number: int, jobs: list[Job], why: str) -> None:
-        self._roster.running[number].not_packed = why
-        for job in jobs:
-            self._fit.submit(job)
+        return self._starter.ask()
 
     # -- what comes back ---------------------------------------------------------------------------
 
@@ -406,7 +327,11 @@ class Search:
 
     def _finish_one(self) -> bool:
         """With nothing else to do and no complete trial: has the best paused one go on."""
-        if self._pruner is None or self._roster.ended["complete"] or self._cause is not None:
+        if (
+            self._pruner is None
+            or self._roster.ended["complete"]
+            or self._failures.cause is not None
+        ):
             return False
         best = self._pruner.last()
         self._resume(best)
@@ -426,31 +351,25 @@ class Search:
             self._prune(number)
 
     def _prune(self, number: int) -> None:
-        self._trainings_failed = 0
-        self._succeeded += 1
+        self._failures.ended_well()
         self._finish(number, "pruned")
 
     def _complete(self, number: int) -> None:
-        self._trainings_failed = 0
-        self._succeeded += 1
+        self._failures.ended_well()
         self._best.complete(number)
         self._finish(number, "complete")
 
     def _build_failed(self, number: int, error: BaseException) -> None:
-        self._builds_failed += 1
+        self._failures.of_build(error)
         self._trial_failed(number, error)
-        if self._builds_failed >= FAILURES_IN_A_ROW:
-            self._cause = error
 
     def _training_failed(self, number: int, error: BaseException) -> None:
-        if number not in self._roster.running:
-            return
-        self._trainings_failed += 1
-        self._trial_failed(number, error)
+        if number in self._roster.running:
+            self._failures.of_training(error)
+            self._trial_failed(number, error)
 
     def _trial_failed(self, number: int, error: BaseException) -> None:
-        text = _describe(error)
-        self._failure = error
+        text = describe(error)
         self._note(f"trial {number} failed: {text}")
         self._finish(number, "failed", error=text)
 
@@ -486,40 +405,21 @@ class Search:
         if self._keeper is not None:
             with self._keeper.timed():
                 snapshot = self._suspension.taken()
-                snapshot.facts["succeeded"] = self._succeeded
+                snapshot.facts["succeeded"] = self._failures.succeeded
                 snapshot.facts["limit"] = [self._arguments.wanted, self._arguments.n_trials]
                 self._keeper.keep(snapshot)
 
     def resume(self, snapshot: Snapshot) -> None:
         """Puts the trials of a checkpoint back to where they were; ``run`` goes on with them."""
-        self._succeeded = snapshot.facts["succeeded"]
-        self._suspension.restore(snapshot, self._build_again, self._example)
+        self._failures.succeeded = snapshot.facts["succeeded"]
+        self._suspension.restore(snapshot, self._starter.again, self._starter.example)
         self._outlook.goes_on()
-
-    def _build_again(self, number: int) -> None:
-        trial, epochs = self._study.trial(number), self._roster.running[number].epochs
-        hp = HyperParameters(values=trial.hparams)
-        try:
-            model, _, batch_size = self._build(hp, trial)
-        except Exception as error:
-            self._build_failed(number, error)
-            return
-        self._submit(number, trial.seed, trial.hparams, (model, epochs, batch_size))
-
-    def _example(self, job: int) -> tuple[Any, int] | None:
-        """The model of a trial that has ended, and its batch size."""
-        try:
-            trial = self._study.trial(self._teams.trial_of(job))
-            model, _, batch_size = self._build(HyperParameters(values=trial.hparams), trial)
-        except Exception:  # what it was for is compiled anew when it is needed
-            return None
-        return model, batch_size
 
     # -- what people see ---------------------------------------------------------------------------
 
-    def _say_once(self, text: str, key: str | None = None) -> None:
-        if (key or text) not in self._noted:
-            self._noted.add(key or text)
+    def _say_once(self, text: str, key: str) -> None:
+        if key not in self._noted:
+            self._noted.add(key)
             self._note(text)
 
     def _show(self, phase: str, *, force: bool = False) -> None:
@@ -542,11 +442,5 @@ class Search:
             seconds: The whole call, data and probe included.
         """
         waited = 0.0 if self._keeper is None else self._keeper.seconds
-        return self._outlook.summary(seconds, self.build_seconds, waited, self._packs, self._fit)
-
-
-def _describe(error: BaseException) -> str:
-    """An error as one sentence; ours say all themselves."""
-    if isinstance(error, (PacelineError, FloatingPointError)):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+        built = self._starter.seconds
+        return self._outlook.summary(seconds, built, waited, self._packs, self._fit)

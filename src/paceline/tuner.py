@@ -1,43 +1,35 @@
-"""``Tuner``: what users hold. It checks arguments, opens the study, and runs searches over it."""
+"""``Tuner``: what users hold. It checks arguments, has searches run and shows what came of them."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline import collector, identity
-from paceline import data as data_module
-from paceline.best import BestModels, apply_weights
+from paceline import collector, failures, identity
 from paceline.builder import Builder, random_state_kept
-from paceline.checkpoint import Checkpoints, Snapshot
-from paceline.corners import study_ends
+from paceline.checkpoint import Checkpoints
 from paceline.errors import StudyError, UsageError
-from paceline.executor.fit import FitExecutor
-from paceline.executor.local import LocalExecutor
 from paceline.folds import Fold
 from paceline.keeper import Keeper
 from paceline.mesh import check_mesh, check_use
-from paceline.objective import Objective, resolve_objective
+from paceline.objective import resolve_objective
 from paceline.precision import check_precision, policy_of
-from paceline.probe import Probe, probe
-from paceline.program import keras_private
+from paceline.probe import probe
 from paceline.program.compiling import use_persistent_cache
 from paceline.progress import Progress
-from paceline.pruners import check_pruner, make_pruner, pruner_text
+from paceline.pruners import check_pruner
 from paceline.report.live import live_view
 from paceline.report.results import results_frame
 from paceline.reproduction import Reproduction, changes, train_again
-from paceline.roster import counts
-from paceline.search import FAILURES_IN_A_ROW, Search
 from paceline.search_arguments import Arguments, read_arguments, whole_number
-from paceline.search_space import HyperParameters
+from paceline.session import Session, Settings
 from paceline.study import Study
-from paceline.study_lock import study_lock
 from paceline.study_record import check_name
+from paceline.trained import TrainedModels
 from paceline.trial import Trial
 
 if TYPE_CHECKING:
@@ -110,29 +102,33 @@ class Tuner:
         origin: Mapping[str, Any] | None = None,
     ) -> None:
         self._builder = Builder(build)
-        self._pruner = check_pruner(pruner)
         if executor not in EXECUTORS:
             raise UsageError(f"executor: {executor!r} is not one of {', '.join(EXECUTORS)}.")
         if plan not in PLANS:
             raise UsageError(f"plan: {plan!r} is not one of {', '.join(PLANS)}.")
-        self._precision = check_precision(precision)
-        self._mesh = check_mesh(mesh)
-        check_use(self._mesh, plan, executor)
-        self._slots = slots if slots == "auto" else whole_number(slots, "slots")
-        self._seed = whole_number(seed, "seed", least=0)
-        self._keep_best = whole_number(keep_best, "keep_best")
         self.name = study
+        self._settings = Settings(
+            study=study,
+            storage=storage,
+            sampler=sampler,
+            pruner=check_pruner(pruner),
+            seed=whole_number(seed, "seed", least=0),
+            executor=executor,
+            slots=slots if slots == "auto" else whole_number(slots, "slots"),
+            plan=plan,
+            mesh=check_mesh(mesh),
+            precision=check_precision(precision),
+            directory=Path(directory),
+            keep_best=whole_number(keep_best, "keep_best"),
+            origin=dict(origin) if origin else None,
+        )
+        check_use(self._settings.mesh, plan, executor)
         self._objective_given, self._direction = objective, direction
-        self._storage, self._sampler = storage, sampler
-        self._executor, self._plan = executor, plan
-        self._directory = Path(directory)
         self._progress = progress
         self._notes_given = notes
         self._notes: Callable[[str], None] = notes or _to_stderr
-        self._origin = dict(origin) if origin else None
         self._study: Study | None = None
-        self._best: BestModels | None = None
-        self._objective: Objective | None = None
+        self._models: TrainedModels | None = None
         self._enqueued: list[dict[str, Any]] = []
         self._summary: dict[str, Any] = {}
         self._folds: tuple[Fold, ...] = ()
@@ -210,24 +206,41 @@ class Tuner:
             repeats=repeats,
             folds=folds,
             others=fit_arguments,
-            needs_end=self._sampler != "grid",
+            needs_end=self._settings.sampler != "grid",
         )
         self._folds = arguments.folds
         use_persistent_cache()
         with (
             self._view(verbose),
             random_state_kept(),
-            policy_of(self._precision),
+            policy_of(self._settings.precision),
             collector.calm(),
         ):
-            found = probe(self._builder, arguments, self._seed, FAILURES_IN_A_ROW)
+            found = probe(self._builder, arguments, self._settings.seed, failures.IN_A_ROW)
             check_name(self.name)
             with closing(self._checkpoints()) as checkpoints:
                 objective = resolve_objective(self._objective_given, self._direction, found.names)
-                key = identity.key(self._settings(), arguments, objective, self._executor)
-                keeper = Keeper(checkpoints, key)
-                study, snapshot = self._open(objective, found, keeper)
-                self._run(study, arguments, found, began, keeper, snapshot)
+                settings = self._settings
+                key = identity.key(settings.decisive(), arguments, objective, settings.executor)
+                session = Session(
+                    settings,
+                    self._builder,
+                    arguments,
+                    found,
+                    objective,
+                    Keeper(checkpoints, key),
+                    self._progress,
+                    self._notes,
+                )
+                session.open(self._enqueued)
+                self._enqueued.clear()
+                if self._study is not None:
+                    self._study.close()
+                self._study, self._models = session.study, session.models
+                try:
+                    session.run(began)
+                finally:
+                    self._summary = session.summary or self._summary
 
     def reproduce(
         self, number: int, x: Any = None, y: Any = None, **search_arguments: Any
@@ -260,7 +273,7 @@ class Tuner:
         known = {**_NO_ARGUMENTS, **{k: given.pop(k) for k in _NO_ARGUMENTS if k in given}}
         arguments = self._read(x, y, **known, epochs=trial.epochs, others=given)
         use_persistent_cache()
-        with random_state_kept(), policy_of(self._precision):
+        with random_state_kept(), policy_of(self._settings.precision):
             plan, history = train_again(self._builder, arguments, trial)
         now = {
             "data": None if arguments.data is None else arguments.data.digest(),
@@ -269,7 +282,9 @@ class Tuner:
         return Reproduction(trial, plan, history, changes(meta, now))
 
     def _read(self, x: Any, y: Any, **given: Any) -> Arguments:
-        return read_arguments(x, y, **given, executor=self._executor, seed=self._seed)
+        return read_arguments(
+            x, y, **given, executor=self._settings.executor, seed=self._settings.seed
+        )
 
     @contextmanager
     def _view(self, verbose: int | str) -> Iterator[None]:
@@ -285,156 +300,7 @@ class Tuner:
                 self._progress, self._notes = None, _to_stderr
 
     def _checkpoints(self) -> Checkpoints:
-        return Checkpoints(self._directory / self.name / "checkpoints", self._notes)
-
-    def _settings(self) -> dict[str, Any]:
-        """What of this tuner decides a study's trials, beside the objective: JSON values."""
-        sampler = self._sampler
-        return {
-            "sampler": sampler if isinstance(sampler, str) else type(sampler).__name__,
-            "seed": self._seed,
-            "slots": self._slots,
-            "plan": self._plan,
-            "pruner": pruner_text(self._pruner),
-            "precision": self._precision,
-            "mesh": None if self._mesh is None else list(self._mesh),
-        }
-
-    def _run(
-        self,
-        study: Study,
-        arguments: Arguments,
-        found: Probe,
-        began: float,
-        keeper: Keeper,
-        snapshot: Snapshot | None,
-    ) -> None:
-        objective, best = self._objective, self._best
-        assert objective is not None and best is not None
-        under_way = ("running", "paused") if study.resumed else ()
-        n_open = sum(trial.state in under_way for trial in study.trials)
-        n_done = n_open + sum(map(counts, study.trials))
-        wanted, before = snapshot.facts["limit"] if snapshot is not None else (None, None)
-        if isinstance(wanted, str) and arguments.wanted == wanted:
-            arguments.n_trials = before  # the same call goes on, and adds no more
-        else:
-            arguments.settle(n_done)
-        limit = study.n_trials = arguments.n_trials
-        if limit is not None and n_done >= limit and not n_open:
-            self._notes(
-                f"study {study.name!r} already has its {limit} trials; n_trials='+N' (--trials +N) "
-                "adds N"
-            )
-        if arguments.folds_text is not None:
-            self._notes(arguments.folds_text)
-        pruner = make_pruner(
-            self._pruner,
-            direction=objective.direction,
-            epochs=None if callable(arguments.epochs) else int(arguments.epochs),
-            n_trials=limit,
-            n_members=arguments.n_members,
-            note=self._notes,
-            past=[
-                (trial, trial.history.get(objective.name, []))
-                for trial in study.trials
-                if trial.state in ("complete", "pruned")
-            ],
-        )
-        # The first that is left is the last that is done here.
-        with ExitStack() as stack:
-            packs = None
-            if arguments.why_fit is None and arguments.data is not None:
-                packs = LocalExecutor(
-                    arguments.data,
-                    arguments.validation,
-                    validation_batch_size=arguments.validation_batch_size,
-                    shuffle=bool(arguments.shuffle),
-                    slots=self._slots,
-                    plan=self._plan,
-                    mesh=self._mesh,
-                    fold=arguments.fold,
-                )
-                stack.callback(packs.close)
-                if not callable(arguments.batch_size):
-                    packs.check_batch(arguments.batch_size_for(found.hp))
-                if limit is None or limit > n_done - n_open:
-                    study_ends(packs, self._builder, arguments, found.hp, self._seed)
-            search = Search(
-                builder=self._builder,
-                study=study,
-                objective=objective,
-                best=best,
-                arguments=arguments,
-                packs=packs,
-                fit=FitExecutor(arguments.fit, batched=arguments.batched),
-                pruner=pruner,
-                progress=self._progress,
-                notes=self._notes,
-                keeper=keeper,
-            )
-            stack.enter_context(study_lock(self._directory / self.name))
-            if study.trials:
-                identity.compare(study.name, study.meta, arguments, self._notes)
-            meta = identity.meta(self._settings(), arguments, objective, found.batch)
-            study.persist({**meta, **({"origin": self._origin} if self._origin else {})})
-            stack.callback(self._finish, search, began)
-            stack.callback(study.close)
-            stack.callback(lambda: best.save(self._with_weights, self._notes))
-            saver = _Throttled(lambda: best.save(self._with_weights, self._notes))
-            search.each_round = saver
-            if snapshot is not None:
-                self._notes(
-                    f"going on from the last checkpoint: {n_done - n_open} trials have ended "
-                    f"there, {n_open} are under way; what came after it comes again"
-                )
-                search.resume(snapshot)
-            search.run()
-            best.save(self._with_weights, self._notes)
-            study.show_ends()
-            study.close()
-            if search.done:  # and all that came of it is on disk
-                keeper.clear()
-
-    def _finish(self, search: Search, began: float) -> None:
-        self._summary = search.summary(time.perf_counter() - began)
-        if self._progress is not None:
-            self._progress(search.progress("done"))
-
-    def _open(
-        self, objective: Objective, found: Probe, keeper: Keeper
-    ) -> tuple[Study, Snapshot | None]:
-        """Opens the study, with what to go on from; writes nothing."""
-        snapshot = keeper.load(self._notes)
-        study = Study.open(
-            self.name,
-            storage=self._storage,
-            directory=self._directory,
-            direction=objective.direction,
-            sampler=self._sampler,
-            seed=self._seed,
-            resumed=None if snapshot is None else snapshot.facts["study"],
-        )
-        study.on_note(self._notes)
-        stored = study.meta.get("objective")
-        if stored is not None and stored != objective.name:
-            raise StudyError(
-                f"study: {self.name!r} was made with the objective {stored!r}, not "
-                f"{objective.name!r}; use another study name, or that objective."
-            )
-        study.space.learn(found.hp)
-        for hparams in self._enqueued:
-            study.enqueue(hparams)
-        self._enqueued.clear()
-        if self._study is not None:
-            self._study.close()
-        self._study, self._objective = study, objective
-        self._best = self._best_models(objective.direction)
-        if snapshot is not None and not study.resumed and snapshot.facts["trials"]:
-            self._notes(
-                "the checkpoint of this study is not used: the storage holds other trials than it "
-                "was taken with; those that were under way are tried again"
-            )
-        return study, snapshot if study.resumed else None
+        return Checkpoints(self._settings.folder / "checkpoints", self._notes)
 
     # -- what came of it ---------------------------------------------------------------------------
 
@@ -469,28 +335,8 @@ class Tuner:
             StudyError: There is no such trial, or its saved weights are gone.
         """
         trial = self.best_trial
-        assert self._best is not None
-        weights = self._best.weights(trial.number)
-        with random_state_kept(), policy_of(self._precision):
-            if weights is not None:
-                return self._with_weights(trial.number, weights)
-            path = self._best.weights_path(trial.number)
-            if path is None:
-                raise StudyError(
-                    f"study: the saved model of trial {trial.number} is not in "
-                    f"{self._directory / self.name / 'best'}, or it was changed there; train it "
-                    "again with build(paceline.HyperParameters(values=tuner.best_hparams))."
-                )
-            model = self._rebuild(trial)
-            try:
-                model.load_weights(path)
-            except ValueError as error:
-                raise StudyError(
-                    f"study: the saved weights of trial {trial.number} do not fit the model that "
-                    "build(hp) makes now; was it changed since? The model as it was is in "
-                    f"{path}: keras.models.load_model reads it."
-                ) from error
-            return model
+        assert self._models is not None
+        return self._models.model(trial)
 
     def results(self) -> pd.DataFrame:
         """All trials, a row each.
@@ -531,28 +377,15 @@ class Tuner:
 
     def _require_study(self) -> Study:
         if self._study is None:
-            study = Study.open(self.name, storage=self._storage, directory=self._directory)
+            settings = self._settings
+            study = Study.open(self.name, storage=settings.storage, directory=settings.directory)
             if not study.exists:
                 raise StudyError(f"study: there is no study {self.name!r} yet; run search first.")
-            self._study, self._best = study, self._best_models(study.direction)
+            self._study = study
+            self._models = TrainedModels(
+                study, self._builder, settings.folder, settings.keep_best, settings.precision
+            )
         return self._study
-
-    def _best_models(self, direction: Any) -> BestModels:
-        return BestModels(self._directory / self.name / "best", self._keep_best, direction)
-
-    def _rebuild(self, trial: Trial) -> Any:
-        model = self._builder(HyperParameters(values=trial.hparams), trial.seed)
-        batch = self._require_study().meta.get("batch")
-        if model.built:
-            model.optimizer.build(model.trainable_variables)  # its state is saved with the model
-        elif batch is not None:
-            keras_private.symbolic_build(model, data_module.shapes_from_json(batch))
-        return model
-
-    def _with_weights(self, number: int, weights: Any) -> Any:
-        model = self._rebuild(self._require_study().trial(number))
-        apply_weights(model, weights)
-        return model
 
 
 #: Arguments of ``search`` that ``reproduce`` knows, as they are where nobody gives them.
@@ -571,24 +404,6 @@ _NO_ARGUMENTS: dict[str, Any] = {
     "folds": None,
     "needs_end": False,
 }
-
-
-class _Throttled:
-    """Saves now and then while a search runs: a session may die, the best model shall not.
-
-    Args:
-        save: Takes a tenth of a second or more.
-    """
-
-    EVERY = 30.0  # s
-
-    def __init__(self, save: Callable[[], None]) -> None:
-        self._save, self._last = save, time.perf_counter()
-
-    def __call__(self) -> None:
-        if time.perf_counter() - self._last > self.EVERY:
-            self._save()
-            self._last = time.perf_counter()
 
 
 def _to_stderr(text: str) -> None:

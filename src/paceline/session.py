@@ -1,0 +1,284 @@
+"""One search of a study: it is opened, what trains it is made, it runs, and all is put away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline import identity
+from paceline.builder import Builder
+from paceline.checkpoint import Snapshot
+from paceline.corners import study_ends
+from paceline.errors import StudyError
+from paceline.executor.fit import FitExecutor
+from paceline.executor.local import LocalExecutor
+from paceline.keeper import Keeper
+from paceline.objective import Objective
+from paceline.probe import Probe
+from paceline.progress import Progress
+from paceline.pruners import Pruner, make_pruner, pruner_text
+from paceline.roster import counts
+from paceline.search import Search
+from paceline.search_arguments import Arguments
+from paceline.study import Study
+from paceline.study_lock import study_lock
+from paceline.trained import TrainedModels
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a tuner was made with, checked; attributes as the arguments of ``Tuner``."""
+
+    study: str
+    storage: Any
+    sampler: Any
+    pruner: Any
+    seed: int
+    executor: str
+    slots: Any
+    plan: str
+    mesh: tuple[int, int | None] | None
+    precision: str | None
+    directory: Path
+    keep_best: int
+    origin: dict[str, Any] | None
+
+    @property
+    def folder(self) -> Path:
+        """The study's folder."""
+        return self.directory / self.study
+
+    def decisive(self) -> dict[str, Any]:
+        """What of them decides a study's trials: JSON values."""
+        sampler = self.sampler
+        return {
+            "sampler": sampler if isinstance(sampler, str) else type(sampler).__name__,
+            "seed": self.seed,
+            "slots": self.slots,
+            "plan": self.plan,
+            "pruner": pruner_text(self.pruner),
+            "precision": self.precision,
+            "mesh": None if self.mesh is None else list(self.mesh),
+        }
+
+
+class Session:
+    """One call of ``Tuner.search``, arguments checked and a first model built.
+
+    Args:
+        settings: The tuner's.
+        builder: Builds models.
+        arguments: Of the call.
+        found: What the first model showed.
+        objective: What is searched for.
+        keeper: The study's checkpoints.
+        progress: Told how it goes.
+        notes: Told what users may want to know.
+
+    Attributes:
+        study: Its trials, once it is open.
+        models: Its best models, likewise.
+        summary: What ``--json`` prints, once it has run.
+    """
+
+    study: Study
+    models: TrainedModels
+
+    def __init__(
+        self,
+        settings: Settings,
+        builder: Builder,
+        arguments: Arguments,
+        found: Probe,
+        objective: Objective,
+        keeper: Keeper,
+        progress: Callable[[Progress], None] | None,
+        notes: Callable[[str], None],
+    ) -> None:
+        self._settings, self._builder, self._arguments = settings, builder, arguments
+        self._found, self._objective, self._keeper = found, objective, keeper
+        self._progress, self._notes = progress, notes
+        self._snapshot: Snapshot | None = None
+        self.summary: dict[str, Any] = {}
+
+    def open(self, enqueued: Iterable[Mapping[str, Any]]) -> None:
+        """Opens the study, with what to go on from; writes nothing.
+
+        Args:
+            enqueued: Configurations to try first.
+
+        Raises:
+            StudyError, StorageError, SamplerError, SpaceError: It cannot be gone on with.
+        """
+        settings, objective = self._settings, self._objective
+        snapshot = self._keeper.load(self._notes)
+        self.study = study = Study.open(
+            settings.study,
+            storage=settings.storage,
+            directory=settings.directory,
+            direction=objective.direction,
+            sampler=settings.sampler,
+            seed=settings.seed,
+            resumed=None if snapshot is None else snapshot.facts["study"],
+        )
+        study.on_note(self._notes)
+        stored = study.meta.get("objective")
+        if stored is not None and stored != objective.name:
+            raise StudyError(
+                f"study: {study.name!r} was made with the objective {stored!r}, not "
+                f"{objective.name!r}; use another study name, or that objective."
+            )
+        study.space.learn(self._found.hp)
+        for hparams in enqueued:
+            study.enqueue(hparams)
+        self.models = TrainedModels(
+            study, self._builder, settings.folder, settings.keep_best, settings.precision
+        )
+        if snapshot is not None and not study.resumed and snapshot.facts["trials"]:
+            self._notes(
+                "the checkpoint of this study is not used: the storage holds other trials than it "
+                "was taken with; those that were under way are tried again"
+            )
+        self._snapshot = snapshot if study.resumed else None
+
+    def run(self, began: float) -> None:
+        """Searches; raises as ``Search.run`` does.
+
+        Args:
+            began: When the call did, by ``time.perf_counter``.
+        """
+        study, arguments, settings = self.study, self._arguments, self._settings
+        n_done, n_open = self._settle()
+        limit = arguments.n_trials
+        # The first that is left is the last that is done here.
+        with ExitStack() as stack:
+            pruner = self._make_pruner()
+            packs = self._make_packs(stack)
+            if packs is not None and (limit is None or limit > n_done - n_open):
+                study_ends(packs, self._builder, arguments, self._found.hp, settings.seed)
+            search = Search(
+                builder=self._builder,
+                study=study,
+                objective=self._objective,
+                best=self.models.best,
+                arguments=arguments,
+                packs=packs,
+                fit=FitExecutor(arguments.fit, batched=arguments.batched),
+                pruner=pruner,
+                progress=self._progress,
+                notes=self._notes,
+                keeper=self._keeper,
+            )
+            stack.enter_context(study_lock(settings.folder))
+            if study.trials:
+                identity.compare(study.name, study.meta, arguments, self._notes)
+            meta = identity.meta(settings.decisive(), arguments, self._objective, self._found.batch)
+            study.persist({**meta, **({"origin": settings.origin} if settings.origin else {})})
+            stack.callback(self._finish, search, began)
+            stack.callback(study.close)
+            stack.callback(self._save)
+            search.each_round = _Throttled(self._save)
+            if self._snapshot is not None:
+                self._notes(
+                    f"going on from the last checkpoint: {n_done - n_open} trials have ended "
+                    f"there, {n_open} are under way; what came after it comes again"
+                )
+                search.resume(self._snapshot)
+            search.run()
+            self._save()
+            study.show_ends()
+            study.close()
+            if search.done:  # and all that came of it is on disk
+                self._keeper.clear()
+
+    def _settle(self) -> tuple[int, int]:
+        """Works out how many trials the study shall have.
+
+        Returns:
+            How many it has, and how many of them are under way.
+        """
+        study, arguments = self.study, self._arguments
+        under_way = ("running", "paused") if study.resumed else ()
+        n_open = sum(trial.state in under_way for trial in study.trials)
+        n_done = n_open + sum(map(counts, study.trials))
+        facts = self._snapshot.facts if self._snapshot is not None else {}
+        wanted, before = facts.get("limit", (None, None))
+        if isinstance(wanted, str) and arguments.wanted == wanted:
+            arguments.n_trials = before  # the same call goes on, and adds no more
+        else:
+            arguments.settle(n_done)
+        limit = study.n_trials = arguments.n_trials
+        if limit is not None and n_done >= limit and not n_open:
+            self._notes(
+                f"study {study.name!r} already has its {limit} trials; n_trials='+N' (--trials +N) "
+                "adds N"
+            )
+        if arguments.folds_text is not None:
+            self._notes(arguments.folds_text)
+        return n_done, n_open
+
+    def _make_pruner(self) -> Pruner | None:
+        objective, epochs = self._objective, self._arguments.epochs
+        return make_pruner(
+            self._settings.pruner,
+            direction=objective.direction,
+            epochs=None if callable(epochs) else int(epochs),
+            n_trials=self._arguments.n_trials,
+            n_members=self._arguments.n_members,
+            note=self._notes,
+            past=[
+                (trial, trial.history.get(objective.name, []))
+                for trial in self.study.trials
+                if trial.state in ("complete", "pruned")
+            ],
+        )
+
+    def _make_packs(self, stack: ExitStack) -> LocalExecutor | None:
+        """Where trials are packed, closed when ``stack`` is; None where none can be."""
+        arguments, settings = self._arguments, self._settings
+        if arguments.why_fit is not None or arguments.data is None:
+            return None
+        packs = LocalExecutor(
+            arguments.data,
+            arguments.validation,
+            validation_batch_size=arguments.validation_batch_size,
+            shuffle=bool(arguments.shuffle),
+            slots=settings.slots,
+            plan=settings.plan,
+            mesh=settings.mesh,
+            fold=arguments.fold,
+        )
+        stack.callback(packs.close)
+        if not callable(arguments.batch_size):
+            packs.check_batch(arguments.batch_size_for(self._found.hp))
+        return packs
+
+    def _save(self) -> None:
+        self.models.save(self._notes)
+
+    def _finish(self, search: Search, began: float) -> None:
+        self.summary = search.summary(time.perf_counter() - began)
+        if self._progress is not None:
+            self._progress(search.progress("done"))
+
+
+class _Throttled:
+    """Saves now and then while a search runs: a session may die, the best model shall not.
+
+    Args:
+        save: Takes a tenth of a second or more.
+    """
+
+    EVERY = 30.0  # s
+
+    def __init__(self, save: Callable[[], None]) -> None:
+        self._save, self._last = save, time.perf_counter()
+
+    def __call__(self) -> None:
+        if time.perf_counter() - self._last > self.EVERY:
+            self._save()
+            self._last = time.perf_counter()

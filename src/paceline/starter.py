@@ -1,0 +1,166 @@
+"""How a trial begins: the study is asked, its model is built, and an executor takes it on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from paceline.builder import Builder
+from paceline.executor.base import Job
+from paceline.executor.fit import FitExecutor
+from paceline.executor.local import LocalExecutor
+from paceline.members import Teams, jobs_of
+from paceline.probe import check_labels
+from paceline.program.canonical import Unpackable
+from paceline.roster import Roster
+from paceline.search_arguments import Arguments
+from paceline.search_space import HyperParameters
+from paceline.study import BuildFailed, Draft, Study
+from paceline.trial import Trial
+
+
+class Starter:
+    """Begins the trials of one search.
+
+    Args:
+        builder: Builds models.
+        study: Decides what is tried.
+        arguments: Of the search.
+        packs: Where trials train; None when none can be packed.
+        fit: Where the others do.
+        roster: Who is under way.
+        teams: Members of trials.
+        failed: Told of a trial that is under way and could not begin, and why.
+        began: Told of one that could.
+        say_once: Tells the user; what has the same key only once.
+
+    Attributes:
+        seconds: In the user's build.
+        over: Every configuration of the space has been tried.
+    """
+
+    def __init__(
+        self,
+        *,
+        builder: Builder,
+        study: Study,
+        arguments: Arguments,
+        packs: LocalExecutor | None,
+        fit: FitExecutor,
+        roster: Roster,
+        teams: Teams,
+        failed: Callable[[int, BaseException], None],
+        began: Callable[[], None],
+        say_once: Callable[[str, str], None],
+    ) -> None:
+        self._builder, self._study, self._arguments = builder, study, arguments
+        self._packs, self._fit, self._roster, self._teams = packs, fit, roster, teams
+        self._failed, self._began, self._say_once = failed, began, say_once
+        self.seconds = 0.0
+        self.over = False
+
+    def ask(self) -> bool:
+        """Begins the trial that the study proposes; False when it has none."""
+        try:
+            proposal = self._study.propose(self._build)
+        except BuildFailed as failed:
+            number = self._study.accept(failed.draft, failed.hp)
+            self._begin(number, 0)
+            self._failed(number, failed.cause)
+            return True
+        if proposal is None:
+            self.over = True
+            text = "every configuration of the space has been tried"
+            self._say_once(text, text)
+            return False
+        draft, hp, made = proposal
+        number = self._study.accept(draft, hp)
+        self._begin(number, made[1])
+        self._submit(number, draft.seed, hp.hparams, made)
+        return True
+
+    def again(self, number: int) -> None:
+        """Builds a trial that is under way, and hands it to an executor once more."""
+        trial, epochs = self._study.trial(number), self._roster.running[number].epochs
+        hp = HyperParameters(values=trial.hparams)
+        try:
+            model, _, batch_size = self._build(hp, trial)
+        except Exception as error:
+            self._failed(number, error)
+            return
+        self._submit(number, trial.seed, trial.hparams, (model, epochs, batch_size))
+
+    def example(self, job: int) -> tuple[Any, int] | None:
+        """The model of a trial that has ended, and its batch size."""
+        try:
+            trial = self._study.trial(self._teams.trial_of(job))
+            model, _, batch_size = self._build(HyperParameters(values=trial.hparams), trial)
+        except Exception:  # what it was for is compiled anew when it is needed
+            return None
+        return model, batch_size
+
+    def _begin(self, number: int, epochs: int) -> None:
+        self._roster.begin(number, epochs)
+        self._teams.begin(number, epochs)
+
+    def _build(self, hp: HyperParameters, draft: Draft | Trial) -> tuple[Any, int, int]:
+        began = time.perf_counter()
+        try:
+            model = self._builder(hp, draft.seed)
+            epochs = self._arguments.epochs_for(hp)
+            batch_size = self._arguments.batch_size_for(hp)
+            if self._arguments.data is not None:
+                check_labels(model, self._arguments.data, "training data")
+        finally:
+            self.seconds += time.perf_counter() - began
+        return model, epochs, batch_size
+
+    def _rebuilder(self, hparams: dict[str, Any]) -> Callable[[int], Any]:
+        return lambda seed: self._builder(HyperParameters(values=hparams), seed)
+
+    def _submit(
+        self, number: int, seed: int, hparams: dict[str, Any], made: tuple[Any, int, int]
+    ) -> None:
+        try:
+            began = time.perf_counter()
+            jobs = jobs_of(number, seed, made, self._arguments, self._rebuilder(hparams))
+            self.seconds += time.perf_counter() - began
+            if self._packs is None:
+                why = self._arguments.why_fit or "they are no arrays"
+                text = f"trials run in Keras' own fit, one at a time: {why}"
+                self._say_once(text, text)
+                self._submit_to_fit(number, jobs, why)
+            else:
+                self._submit_to_packs(self._packs, number, jobs)
+        except Exception as error:  # the user's train_step may raise anything while it is traced
+            self._failed(number, error)
+            return
+        self._began()
+
+    def _submit_to_packs(self, packs: LocalExecutor, number: int, jobs: list[Job]) -> None:
+        limit, size, most = self._arguments.n_trials, self._teams.size, self._study.max_open
+        if limit is not None:
+            packs.expected = packs.waiting + size * (1 + max(0, limit - self._roster.n_counted))
+            if most is not None:
+                packs.expected = min(packs.expected, size * most)
+        else:
+            packs.expected = size * most if most else packs.max_slots
+        packs.family = size * self._study.wave
+        try:
+            for job in jobs:
+                packs.submit(job)
+            if jobs[0].program is not None:
+                self._study.learn_program(number, jobs[0].program)
+        except Unpackable as why:
+            self._say_once(
+                f"trial {number} and its like run in Keras' own fit, one at a time: {why}",
+                str(why),
+            )
+            self._teams.withdraw(number)
+            self._submit_to_fit(number, jobs, str(why))
+
+    def _submit_to_fit(self, number: int, jobs: list[Job], why: str) -> None:
+        self._roster.running[number].not_packed = why
+        for job in jobs:
+            self._fit.submit(job)

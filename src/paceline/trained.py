@@ -1,0 +1,85 @@
+"""The trained models of a study: made again from ``build(hp)`` and the weights that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from paceline import data as data_module
+from paceline.best import BestModels, apply_weights
+from paceline.builder import Builder, random_state_kept
+from paceline.errors import StudyError
+from paceline.precision import policy_of
+from paceline.program import keras_private
+from paceline.search_space import HyperParameters
+from paceline.study import Study
+from paceline.trial import Trial
+
+
+class TrainedModels:
+    """Makes models of a study's trials.
+
+    Args:
+        study: The study; its direction is known.
+        builder: Builds its models.
+        folder: The study's.
+        keep: How many of the best are kept.
+        precision: As the tuner has it.
+
+    Attributes:
+        best: The weights of the best trials.
+    """
+
+    def __init__(
+        self, study: Study, builder: Builder, folder: Path, keep: int, precision: str | None
+    ) -> None:
+        self._study, self._builder, self._precision = study, builder, precision
+        self._folder = folder / "best"
+        self.best = BestModels(self._folder, keep, study.direction)
+
+    def model(self, trial: Trial) -> Any:
+        """A trial's model, compiled, with the weights of its best epoch.
+
+        Raises:
+            StudyError: Its saved weights are gone, or do not fit what build makes now.
+        """
+        weights = self.best.weights(trial.number)
+        with random_state_kept(), policy_of(self._precision):
+            if weights is not None:
+                return self._with_weights(trial.number, weights)
+            path = self.best.weights_path(trial.number)
+            if path is None:
+                raise StudyError(
+                    f"study: the saved model of trial {trial.number} is not in {self._folder}, or "
+                    "it was changed there; train it again with "
+                    "build(paceline.HyperParameters(values=tuner.best_hparams))."
+                )
+            model = self._rebuild(trial)
+            try:
+                model.load_weights(path)
+            except ValueError as error:
+                raise StudyError(
+                    f"study: the saved weights of trial {trial.number} do not fit the model that "
+                    "build(hp) makes now; was it changed since? The model as it was is in "
+                    f"{path}: keras.models.load_model reads it."
+                ) from error
+            return model
+
+    def save(self, note: Callable[[str], None]) -> None:
+        """Writes the best models that are not on disk yet; ``note`` as in ``BestModels.save``."""
+        self.best.save(self._with_weights, note)
+
+    def _rebuild(self, trial: Trial) -> Any:
+        model = self._builder(HyperParameters(values=trial.hparams), trial.seed)
+        batch = self._study.meta.get("batch")
+        if model.built:
+            model.optimizer.build(model.trainable_variables)  # its state is saved with the model
+        elif batch is not None:
+            keras_private.symbolic_build(model, data_module.shapes_from_json(batch))
+        return model
+
+    def _with_weights(self, number: int, weights: Any) -> Any:
+        model = self._rebuild(self._study.trial(number))
+        apply_weights(model, weights)
+        return model
