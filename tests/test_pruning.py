@@ -11,7 +11,7 @@ import pytest
 
 import paceline
 import toys
-from paceline.executor import local
+from paceline.executor import local, planner
 from paceline.executor.parking import Parking
 from paceline.study import Study
 
@@ -227,3 +227,13 @@ def test_one_failed_trial_among_pruned_ones_is_not_all_of_them(make) -> None:
     tuner.search(X, Y, n_trials=9, **CALL)  # the space has three configurations
     states = sorted(tuner.results()["state"])
     assert states == ["failed", "pruned", "pruned"]
+
+
+def test_the_last_of_a_ladder_share_a_pack(make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "_cores", lambda: 2)
+    monkeypatch.setitem(planner.AUTO_SLOTS, "cpu", 8)
+    tuner = make(pruner="asha", slots="auto")
+    tuner.search(X, Y, n_trials=64, **(CALL | {"epochs": 27}))
+    # Two packs of 8, and few trials above the second rung while others still wait paused: 0.60 of
+    # the slots are busy; 0.41 where each pack keeps its own to the end.
+    assert tuner.summary()["slots_busy"] > 0.5

@@ -462,15 +462,17 @@ class LocalExecutor:
     def _filled(self, group: Group) -> list[Pack]:
         """The group's packs with something in them, waiting trials spread over the free slots."""
         n_packs = self._planner.lanes
-        if self.all_asked and group.live and not group.queue and not self._parked(group):
-            # Nobody else will come: those that are left share as few packs as hold them.
-            n_packs = -(-group.live // _program(group).n_slots)
+        if self.all_asked and group.live:
+            # Nobody new will come: those that are left share as few packs as hold them.
+            riders = group.live + len(group.queue)
+            n_packs = min(n_packs, -(-riders // _program(group).n_slots))
             if n_packs < sum(bool(pack.live) for pack in group.packs):
                 self._clear(group)
         while len(group.packs) < n_packs:
             group.packs.append(self._new_pack(group))
+        packs = sorted(group.packs, key=lambda pack: not pack.live)[:n_packs]
         while group.queue:
-            pack = max(group.packs, key=lambda pack: len(pack.free))
+            pack = max(packs, key=lambda pack: len(pack.free))
             if not pack.free:
                 break
             pack.admit(group.queue.popleft())
