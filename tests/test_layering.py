@@ -21,6 +21,7 @@ BETWEEN = {
     "builder",
     "cli",
     "collector",
+    "compat",
     "commandline",
     "corners",
     "datasets",

@@ -34,6 +34,8 @@ class Rider:
         train, test: Its constants in the two steps; test is None without validation data.
         epoch: Epochs trained so far.
         fold: The examples it trains and validates on; None: all of both data sets.
+        order: Called for each epoch, from 0: numbers of its training examples, i32[N]; None: they
+            follow from the seed. Where the data are a stream, they always do.
     """
 
     number: int
@@ -44,6 +46,7 @@ class Rider:
     test: Sequence[Constant] | None
     epoch: int = 0
     fold: Fold | None = None
+    order: Callable[[int], np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,8 @@ class Pack:
         self._constants: tuple[Arrays, Arrays] | None = None
         self._waiting: dict[int, State] = {}
         self._admitted: dict[int, State] = {}  # states of this epoch's newcomers, until it is over
+        self._fetched: list[list[np.ndarray]] | None = None  # all slots, after this epoch
+        self._fetches = 0  # states asked for since
 
     @property
     def free(self) -> list[int]:
@@ -116,17 +121,26 @@ class Pack:
 
     def evict(self, number: int) -> None:
         """Takes a trial out; its slot is free at once."""
-        self.riders[self._slot_of(number)] = None
+        slot = self._slot_of(number)
+        self.riders[slot] = None
+        self._waiting.pop(slot, None)
+
+    def replace(self, number: int, state: State) -> None:
+        """Gives a trial other values of its variables, from its next epoch on."""
+        self._waiting[self._slot_of(number)] = state
 
     def take_out(self, number: int) -> Rider:
         """Takes a trial out with its state as it is now, on the host, to be admitted again."""
         slot = self._slot_of(number)
         rider, state = self.riders[slot], self._state
         assert rider is not None and state is not None
+        self.riders[slot] = None
+        if slot in self._waiting:
+            rider.state = self._waiting.pop(slot)
+            return rider
         trainable, non_trainable, optimizer = (self.program.row(part, slot) for part in state)
         metrics = self.program.row(self._metrics, slot)
         rider.state = State(trainable, non_trainable, optimizer, metrics)
-        self.riders[slot] = None
         return rider
 
     def states(self) -> dict[int, State]:
@@ -180,6 +194,24 @@ class Pack:
         assert state is not None
         return lambda: (self.program.row(state[0], slot), self.program.row(state[1], slot))
 
+    def state(self, number: int) -> Callable[[], State]:
+        """A way to fetch all of a trial's variables as they are after this epoch.
+
+        It must be called before the pack trains on.
+        """
+        slot = self._slot_of(number)
+
+        def fetch() -> State:
+            parts = [*(self._state or ()), self._metrics]
+            self._fetches += 1
+            if self._fetched is None and self._fetches == 1:
+                return State(*(self.program.row(part, slot) for part in parts))
+            if self._fetched is None:  # several are asked for: all at once costs less
+                self._fetched = self.program.fetch(parts)
+            return State(*([array[slot] for array in part] for part in self._fetched))
+
+        return fetch
+
     def _slot_of(self, number: int) -> int:
         for slot, rider in enumerate(self.riders):
             if rider is not None and rider.number == number:
@@ -193,6 +225,7 @@ class Pack:
             Trial number -> the epoch's logs, and the time it took.
         """
         began = time.perf_counter()
+        self._fetched, self._fetches = None, 0
         self._settle()
         assert self._state is not None and self._constants is not None
         order = np.stack([self._order(rider) for rider in self.riders])
@@ -222,6 +255,8 @@ class Pack:
         if rider is None:
             return np.arange(self._n_examples, dtype=np.int32)
         size = self._data.size if isinstance(self._data, Stream) else None
+        if rider.order is not None and size is None:
+            return rider.order(rider.epoch)
         order = chunked_order(rider.seed, rider.epoch, self._n_examples, self._shuffle, size)
         return order if rider.fold is None else rider.fold.train[order]
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from paceline.folds import Fold
+
+if TYPE_CHECKING:
+    from paceline.program.trace import State
 
 #: Trainable and non-trainable variables, in Keras' order.
 Weights = tuple[list[np.ndarray], list[np.ndarray]]
@@ -29,6 +32,8 @@ class Job:
             their numbers begin at ``number``. Empty: all of the data.
         program: Short fingerprint of the program it shares with others, once it is known.
         counts: It tells how trials differ; further repeats of a trial do not.
+        order: Called for each epoch, from 0: numbers of the training examples, i32[N]; None: they
+            follow from the seed.
     """
 
     number: int
@@ -40,6 +45,7 @@ class Job:
     folds: Sequence[Fold] = ()
     program: str | None = None
     counts: bool = True
+    order: Callable[[int], np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class EpochReport:
         weights: Fetches the weights as they are now; only until the reports of this round have been
             answered.
         members: The logs of each member, where ``logs`` are their means; executors give none.
+        state: Fetches all variables, as ``weights``; None where no pack holds them.
     """
 
     number: int
@@ -66,6 +73,7 @@ class EpochReport:
     plan: str
     weights: Callable[[], Weights]
     members: Sequence[Mapping[str, float]] = ()
+    state: Callable[[], State] | None = None
 
 
 #: What becomes of a trial after an epoch: it goes on, is taken out, or waits to be resumed.

@@ -347,7 +347,7 @@ def _queue(
     if group.example is None:
         group.example = job.number
     riders = [
-        Rider(job.number + i, job.seed, job.epochs, state, train, test, fold=fold)
+        Rider(job.number + i, job.seed, job.epochs, state, train, test, fold=fold, order=job.order)
         for i, fold in enumerate(job.folds or (None,))
     ]
     group.queue.extend(reversed(riders))  # the first member last: see members.py

@@ -34,6 +34,7 @@ from paceline.executor.planner import Planner, layout_of
 from paceline.executor.saving import Arrays, Example, Facts, Saver
 from paceline.pack import EpochTimes, Pack, Rider
 from paceline.plan import Program
+from paceline.program.trace import State
 
 #: After this many trials of one program, with no other in sight, it is compiled in the background.
 _SURE = 3
@@ -179,6 +180,23 @@ class LocalExecutor:
         for group in self._intake.groups:
             for rider in [rider for rider in group.queue if rider.number == number]:
                 group.queue.remove(rider)
+
+    def replace(self, number: int, state: State) -> None:
+        """Gives a trial that waits for its next epoch other values of its variables.
+
+        Raises:
+            KeyError: It is neither in a slot nor waiting for one.
+        """
+        for group in self._intake.groups:
+            for rider in group.queue:
+                if rider.number == number:
+                    rider.state = state
+                    return
+            for pack in group.packs:
+                if any(rider.number == number for rider in pack.live):
+                    pack.replace(number, state)
+                    return
+        raise KeyError(number)
 
     @property
     def state_bytes(self) -> int:
@@ -495,6 +513,7 @@ class LocalExecutor:
                     program=group.name,
                     plan=pack.program.plan,
                     weights=pack.weights(rider.number),
+                    state=pack.state(rider.number),
                 )
             )
             told.append((group, pack, rider, answer))

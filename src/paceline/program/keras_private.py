@@ -10,6 +10,10 @@ Keras' global state
     because metrics are named after them; ``clear_session`` would do it by losing the user's dtype
     policy and distribution. ``global_random_seed`` and ``global_seed_generator`` are set by
     ``set_random_seed`` and have no getter: a search leaves them as they were.
+    Functions of users that take turns in threads (``compat/interception``) each have a global state
+    of their own, which is put into Keras' place when it is their turn: it is ``threading.local``,
+    so that a new thread sees none of the user's settings, and ``clear_session`` replaces it for all
+    threads at once.
 Names of attributes and classes
     that ``recipe.py`` meets on its walk over a model's objects. Should they change, models differ
     where they need not: their trials are traced, and nothing worse.
@@ -17,9 +21,13 @@ Names of attributes and classes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+import numpy as np
 
 #: Classes whose instances no step consults: lists of what an object tracks, arguments kept for
 #: ``get_config``, and the signature of ``call``, which is the class's.
@@ -39,19 +47,84 @@ FIRST_SEED = "_initial_seed"
 OWN = "keras.src."
 
 
-def symbolic_build(model: Any, batch: Any) -> None:
+#: Global state that is made anew for each function of a user's: names, and what seeds set.
+_FRESH = ("object_name_uids", "global_random_seed", "global_seed_generator")
+
+
+def symbolic_build(model: Any, batch: Any, drawn: Callable[[], None] | None = None) -> None:
     """Creates all variables of a compiled model as ``fit`` would on its first batch.
 
     Args:
         model: A compiled model.
         batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` of things with ``shape`` and
             ``dtype``.
+        drawn: Called when ``fit`` would take a batch from its data to look at.
     """
-    model._symbolic_build(data_batch=batch)
+    if drawn is None:
+        model._symbolic_build(data_batch=batch)
+    else:
+        model._symbolic_build(iterator=_OneBatch(batch, drawn))
     if hasattr(type(model), "_enforce_jax_state_sharding"):
         # Keras 3.10 and 3.11 pin the state to the shardings that ``fit`` records; a pack places it
         # itself.
         object.__setattr__(model, "_enforce_jax_state_sharding", _as_it_is)
+
+
+class _OneBatch:
+    """What ``fit`` goes over, as far as building looks at it."""
+
+    def __init__(self, batch: Any, drawn: Callable[[], None]) -> None:
+        self._batch, self._drawn = batch, drawn
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        self._drawn()
+        batches = [self._batch]
+        # Keras 3.10 has one number before the batches, later ones have two.
+        yield (*[0] * _numbers_before_batches(), batches)
+
+
+@functools.cache
+def _numbers_before_batches() -> int:
+    """One in Keras 3.10 (a step), two in later ones (of its batches, the first and the last)."""
+    from keras.src.trainers.epoch_iterator import EpochIterator
+
+    return len(next(iter(EpochIterator(x=np.zeros((1, 1)))))) - 1
+
+
+def global_state() -> dict[str, Any]:
+    """The objects that hold Keras' global state, by name: one state for each thread within."""
+    from keras.src.backend.common import global_state
+
+    return {name: v for name, v in vars(global_state).items() if isinstance(v, threading.local)}
+
+
+def set_global_state(state: dict[str, Any]) -> None:
+    """Puts such objects into their place, for all threads."""
+    from keras.src.backend.common import global_state
+
+    for name, value in state.items():
+        setattr(global_state, name, value)
+
+
+def settings() -> dict[str, dict[str, Any]]:
+    """Copies of what this thread sees of the global state, but for names and seeds."""
+    return {
+        name: {k: _copied(v) for k, v in vars(local).items() if k not in _FRESH}
+        for name, local in global_state().items()
+    }
+
+
+def new_global_state(settings: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Objects for ``set_global_state`` whose state, in this thread, is these settings."""
+    made = {}
+    for name, values in settings.items():
+        made[name] = threading.local()
+        vars(made[name]).update({key: _copied(value) for key, value in values.items()})
+    return made
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, (dict, list)) else value
 
 
 def _as_it_is(

@@ -1,0 +1,1 @@
+"""Drop-in layers: code written for other tools runs unchanged, in packs."""

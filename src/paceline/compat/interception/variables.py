@@ -1,0 +1,52 @@
+"""A model's variables beside the pack that trains them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.program.trace import State
+
+
+class Variables:
+    """The variables of a built, compiled model.
+
+    ``fit`` keeps them up to date at the end of every epoch, where callbacks read and write them.
+
+    Args:
+        model: The user's model, as a pack has just taken it in.
+    """
+
+    def __init__(self, model: Any) -> None:
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        self._parts = [
+            list(model.trainable_variables),
+            list(model.non_trainable_variables),
+            list(model.optimizer.variables),
+        ]
+        self._metrics = [variable.value for variable in model.metrics_variables]
+        self._seen = self._values()
+
+    def take(self, state: State) -> None:
+        """Gives them the values of a pack."""
+        for variables, values in zip(self._parts, state.lists(), strict=False):
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
+        self._seen = self._values()
+
+    def changed(self) -> State | None:
+        """Their values where any was written since; else None."""
+        values = self._values()
+        same = all(
+            new is old
+            for part, seen in zip(values, self._seen, strict=True)
+            for new, old in zip(part, seen, strict=True)
+        )
+        if same:
+            return None
+        self._seen = values
+        trainable, non_trainable, optimizer = values
+        return State(trainable, non_trainable, optimizer, self._metrics)
+
+    def _values(self) -> list[list[Any]]:
+        return [[variable.value for variable in part] for part in self._parts]
