@@ -230,7 +230,7 @@ def test_one_failed_trial_among_pruned_ones_is_not_all_of_them(make) -> None:
 
 
 def test_the_last_of_a_ladder_share_a_pack(make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "_cores", lambda: 2)
+    monkeypatch.setattr(planner, "cores", lambda: 2)
     monkeypatch.setitem(planner.AUTO_SLOTS, "cpu", 8)
     tuner = make(pruner="asha", slots="auto")
     tuner.search(X, Y, n_trials=64, **(CALL | {"epochs": 27}))

@@ -352,13 +352,13 @@ def test_another_number_of_lanes_keeps_the_trials(make, monkeypatch) -> None:
 
     whole = make(study="whole", slots="auto")
     whole.search(X, Y, **CALL)
-    monkeypatch.setattr(planner, "_cores", lambda: 2)
+    monkeypatch.setattr(planner, "cores", lambda: 2)
     tuner = make(slots="auto")
     with monkeypatch.context() as patch:
         stopped_after(patch, 3)
         with pytest.raises(KeyboardInterrupt, match="^$"):
             tuner.search(X, Y, **CALL)
-    monkeypatch.setattr(planner, "_cores", lambda: 1)
+    monkeypatch.setattr(planner, "cores", lambda: 1)
     again = make(slots="auto")
     again.search(X, Y, **CALL)
     for number in range(8):

@@ -133,7 +133,7 @@ def histories(tuner: paceline.Tuner) -> np.ndarray:
 
 @pytest.fixture
 def two_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "_cores", lambda: 2)
+    monkeypatch.setattr(planner, "cores", lambda: 2)
 
 
 @pytest.fixture
