@@ -42,6 +42,7 @@ BETWEEN = {
     "trained",
     "tuner",
     "user_file",
+    "watch",
 }
 
 # What a library keeps to itself, and the one module of ours that may touch it.

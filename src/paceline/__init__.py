@@ -17,7 +17,9 @@ from paceline.errors import (
     SamplerError,
     SpaceError,
     StorageError,
+    StuckError,
     StudyError,
+    TrialTimeoutError,
     UsageError,
 )
 
@@ -41,8 +43,10 @@ __all__ = [
     "SamplerError",
     "SpaceError",
     "StorageError",
+    "StuckError",
     "StudyError",
     "Trial",
+    "TrialTimeoutError",
     "Tuner",
     "UsageError",
     "bench",

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from paceline.commandline import restart
 from paceline.commandline.outcome import exit_codes
 
 app = typer.Typer(
@@ -36,6 +37,14 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No live view.")]
 Timeout = Annotated[
     str | None, typer.Option(metavar="TIME", help="Stop after this long: 90s, 30m, 1h30m.")
 ]
+TrialTimeout = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="A trial that takes longer to build and train fails: 90s, 10m.",
+        show_default="no limit",
+    ),
+]
 Deadline = Annotated[
     str | None, typer.Option(metavar="CLOCK", help="Stop by this time of day: 17:30.")
 ]
@@ -50,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: Always; 0 done, 2 wrong usage or input, 1 failed, 130 interrupted.
     """
+    restart.own = arguments is None
     app(args=arguments, prog_name="paceline")
 
 
@@ -104,6 +114,7 @@ def search(
     seed: Annotated[int, typer.Option(metavar="N", help="Everything random follows from it.")] = 0,
     timeout: Timeout = None,
     deadline: Deadline = None,
+    trial_timeout: TrialTimeout = None,
     study: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Name of the study.", show_default="the file's"),
@@ -150,6 +161,7 @@ def search(
             seed=seed,
             timeout=timeout,
             deadline=deadline,
+            trial_timeout=trial_timeout,
             study=study,
             storage=storage,
             slots=slots,
@@ -178,6 +190,7 @@ def resume(
     ] = None,
     timeout: Timeout = None,
     deadline: Deadline = None,
+    trial_timeout: TrialTimeout = None,
     storage: Storage = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -193,6 +206,7 @@ def resume(
             storage=storage,
             timeout=timeout,
             deadline=deadline,
+            trial_timeout=trial_timeout,
             as_json=as_json,
             quiet=quiet,
         )

@@ -39,5 +39,21 @@ class BuildError(PacelineError):
     """A ``build(hp)`` that raises, or returns something other than a compiled Keras model."""
 
 
+class TrialTimeoutError(PacelineError):
+    """A trial took longer than ``trial_timeout`` allows."""
+
+
+class StuckError(PacelineError):
+    """A compiled step has not come back within ``trial_timeout``; this process cannot go on.
+
+    Attributes:
+        what: What has happened; the message also says what to do.
+    """
+
+    def __init__(self, what: str, then: str = "") -> None:
+        super().__init__(f"{what}. {then}" if then else what)
+        self.what = what
+
+
 class MissingExtraError(PacelineError):
     """An optional package is needed; the message holds the ``pip install`` line."""

@@ -30,7 +30,8 @@ def key(
         objective: What is searched for.
         executor: Where trials train.
     """
-    search = {name: value for name, value in arguments.to_meta().items() if name != "n_trials"}
+    free = ("n_trials", "trial_timeout")
+    search = {name: value for name, value in arguments.to_meta().items() if name not in free}
     data = (arguments.data, arguments.validation)
     return {
         **search,

@@ -105,6 +105,7 @@ class Team:
         self.verdict: Answer = "go"
         self._reports: dict[int, dict[int, EpochReport]] = {}  # epoch -> job -> report
         self._seconds = 0.0
+        self._wall = dict.fromkeys(self.jobs, 0.0)  # since the last epoch of all
         self._fetch: Callable[[], Weights] | None = None  # the first member's latest weights
 
     def add(self, report: EpochReport) -> EpochReport | None:
@@ -112,6 +113,7 @@ class Team:
         job, epoch = report.number, report.epoch
         self.trained[job] = epoch
         self._seconds += report.seconds
+        self._wall[job] += report.wall
         if job == self.jobs[0]:
             self._fetch = report.weights
         found = self._reports.setdefault(epoch, {})
@@ -122,6 +124,7 @@ class Team:
         assert self._fetch is not None
         self.complete, seconds, self._seconds = epoch, self._seconds, 0.0
         members = [found[job].logs for job in self.jobs]
+        wall, self._wall = max(self._wall.values()), dict.fromkeys(self.jobs, 0.0)
         return EpochReport(
             number=self.number,
             epoch=epoch,
@@ -131,6 +134,7 @@ class Team:
             plan=report.plan,
             weights=self._fetch,
             members=members,
+            wall=wall,
         )
 
     def hold(self) -> None:

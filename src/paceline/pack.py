@@ -91,6 +91,7 @@ class Pack:
         self._metrics: Arrays = []
         self._constants: tuple[Arrays, Arrays] | None = None
         self._waiting: dict[int, State] = {}
+        self.began: float | None = None  # when the epoch that trains now did, by perf_counter
         self._admitted: dict[int, State] = {}  # states of this epoch's newcomers, until it is over
         self._fetched: list[list[np.ndarray]] | None = None  # all slots, after this epoch
         self._fetches = 0  # states asked for since
@@ -133,11 +134,12 @@ class Pack:
         """Takes a trial out with its state as it is now, on the host, to be admitted again."""
         slot = self._slot_of(number)
         rider, state = self.riders[slot], self._state
-        assert rider is not None and state is not None
+        assert rider is not None
         self.riders[slot] = None
-        if slot in self._waiting:
+        if slot in self._waiting:  # it has not trained here yet
             rider.state = self._waiting.pop(slot)
             return rider
+        assert state is not None
         trainable, non_trainable, optimizer = (self.program.row(part, slot) for part in state)
         metrics = self.program.row(self._metrics, slot)
         rider.state = State(trainable, non_trainable, optimizer, metrics)
@@ -224,7 +226,7 @@ class Pack:
         Returns:
             Trial number -> the epoch's logs, and the time it took.
         """
-        began = time.perf_counter()
+        self.began = began = time.perf_counter()
         self._fetched, self._fetches = None, 0
         self._settle()
         assert self._state is not None and self._constants is not None

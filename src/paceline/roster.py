@@ -20,6 +20,7 @@ class Running:
         seconds: Its share of the time.
         plan, program: Where it trains.
         not_packed: Why it trains in ``fit``; None in a pack.
+        wall: Seconds on the clock that it has trained, those of its neighbours among them.
     """
 
     epochs: int
@@ -28,6 +29,7 @@ class Running:
     plan: str | None = None
     program: str | None = None
     not_packed: str | None = None
+    wall: float = 0.0
 
 
 class Roster:

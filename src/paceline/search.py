@@ -10,8 +10,8 @@ from typing import Any
 from paceline.best import BestModels
 from paceline.builder import Builder
 from paceline.checkpoint import Snapshot
-from paceline.errors import ObjectiveError, SpaceError
-from paceline.executor.base import Answer, EpochReport, LateAnswer
+from paceline.errors import ObjectiveError, SpaceError, TrialTimeoutError
+from paceline.executor.base import Answer, EpochReport, Hung, LateAnswer
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.failures import Failures, describe
@@ -19,6 +19,7 @@ from paceline.keeper import Keeper
 from paceline.members import Teams
 from paceline.objective import Objective
 from paceline.outlook import Outlook
+from paceline.overtime import shielded
 from paceline.progress import Progress
 from paceline.pruners import Pruner
 from paceline.roster import Roster, Running
@@ -28,6 +29,7 @@ from paceline.stop import Stop
 from paceline.study import Study
 from paceline.suspension import Suspension
 from paceline.trial import TrialState
+from paceline.watch import Watch
 
 
 class Search:
@@ -46,14 +48,16 @@ class Search:
         pruner: Pruner | None,
         progress: Callable[[Progress], None] | None,
         notes: Callable[[str], None],
+        watch: Watch,
         keeper: Keeper | None = None,
     ) -> None:
-        self._keeper = keeper
+        self._keeper, self._watch = keeper, watch
         self._study, self._objective = study, objective
         self._best, self._arguments = best, arguments
         self._packs, self._fit, self._pruner = packs, fit, pruner
         if packs is not None:
             packs.tell_notes_to(notes)
+            packs.trial_timeout, packs.suspects = watch.seconds, watch.condemned.suspects
             study.fill(max(1, packs.max_slots // arguments.n_members))
         self._progress, self._note = progress, notes
         self._roster = Roster(study.trials)
@@ -67,6 +71,8 @@ class Search:
             fit=fit,
             roster=self._roster,
             teams=self._teams,
+            watch=watch,
+            doomed=self._training_failed,
             failed=self._build_failed,
             began=self._failures.began,
             say_once=self._say_once,
@@ -75,6 +81,7 @@ class Search:
         self._outlook = Outlook(study, self._roster, objective.name, arguments.n_trials)
         self._stopped = False
         self.done = False  # ``run`` has come to an end, and nothing is under way
+        self.stuck = False  # the device does not answer any more
         self._noted: set[str] = set()
         self._due: int | None = None  # trials to get ready in this round; None: as many as can be
         self._round = 0.0  # seconds of the last round
@@ -89,6 +96,7 @@ class Search:
 
         Raises:
             BuildError: Trials failed several times in a row; the message holds the cause.
+            StuckError: A step does not come back; all that can be told is in storage.
         """
         with Stop() as self._stop:
             try:
@@ -97,6 +105,11 @@ class Search:
             except KeyboardInterrupt:
                 self._say_stopped("interrupted")
                 raise
+            except Hung as hung:
+                self.stuck = True
+                for number, text in self._watch.hung(hung, self._teams.trial_of):
+                    self._training_failed(number, TrialTimeoutError(text))
+                raise self._watch.error(hung, self._teams.trial_of) from None
             except SpaceError:
                 if self._keeper is not None:  # else values that are wrong would come again
                     self._keeper.refuse(self._study.refused)
@@ -212,12 +225,22 @@ class Search:
     def _advance_fit(self) -> None:
         job = self._fit.next_number
         number = self._teams.trial_of(job)
-        self._fit.advance(self._receive, lambda: False, self._job_failed)
+        try:
+            self._watch.fit(
+                number,
+                lambda: self._fit.advance(self._receive_in_fit, lambda: False, self._job_failed),
+            )
+        except TrialTimeoutError as error:
+            self._training_failed(number, error)
         if number in self._roster.running and not self._stopped:
             if not self._teams.trained(job):
                 self._training_failed(number, RuntimeError("fit ended without an epoch"))
             elif self._teams.is_first(job):  # a callback of the user's stopped it early
                 self._complete(number)
+
+    def _receive_in_fit(self, report: EpochReport) -> LateAnswer:
+        with shielded():
+            return self._receive(report)
 
     def _receive(self, report: EpochReport) -> LateAnswer:
         """Handles what an executor reports of a job: of a trial, or of a member of one."""
@@ -268,6 +291,7 @@ class Search:
         value = self._value_of(logs)
         self._roster.trial_epochs += 1
         running.seconds += report.seconds
+        running.wall += report.wall
         running.epoch = report.epoch
         running.plan, running.program = report.plan, report.program
         trial = self._study.trial(report.number)
@@ -284,6 +308,10 @@ class Search:
         self._show("training")
         if report.epoch >= running.epochs:
             self._complete(report.number)
+            return "stop"
+        late = self._watch.late(running.wall, report.epoch)
+        if late is not None:
+            self._training_failed(report.number, late)
             return "stop"
         if self._must_leave(report):
             return "stop"

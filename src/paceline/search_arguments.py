@@ -43,6 +43,7 @@ class Arguments:
         wanted: Trials the study shall have, ``"+N"`` for N more, None when time bounds the search.
         n_trials: The study's total, once it is known; None when only a timeout bounds the search.
         timeout: Seconds, or None.
+        trial_timeout: Seconds that one trial may take, or None.
         repeats: Seeds that each trial's hparams are trained from.
         folds: Parts of the data that each trial trains and validates on; none without folds.
         folds_text: What to tell the user of them.
@@ -68,6 +69,7 @@ class Arguments:
     repeats: int = 1
     folds: tuple[Fold, ...] = ()
     folds_text: str | None = None
+    trial_timeout: float | None = None
 
     @property
     def n_members(self) -> int:
@@ -114,6 +116,7 @@ class Arguments:
             "shuffle": self.shuffle,
             **({"repeats": self.repeats} if self.repeats > 1 else {}),
             **({"folds": len(self.folds)} if self.folds else {}),
+            **({"trial_timeout": self.trial_timeout} if self.trial_timeout else {}),
         }
 
     def _value(self, name: str, hp: HyperParameters) -> Any:
@@ -141,6 +144,7 @@ def read_arguments(
     needs_end: bool,
     repeats: Any = 1,
     folds: Any = None,
+    trial_timeout: Any = None,
     seed: int = 0,
 ) -> Arguments:
     """Checks a call of ``search``, whose parameters these are.
@@ -153,6 +157,7 @@ def read_arguments(
         DataError: Data that cannot be trained on.
     """
     wanted = _check_numbers(n_trials, timeout, epochs, batch_size, validation_batch_size, needs_end)
+    _check_seconds(trial_timeout, "trial_timeout")
     others = _check_others(others)
     why_fit = _why_fit(others, shuffle, executor)
     if x is None:
@@ -221,6 +226,7 @@ def read_arguments(
         repeats=repeats,
         folds=parts,
         folds_text=parts_text,
+        trial_timeout=None if trial_timeout is None else float(trial_timeout),
     )
 
 
@@ -257,9 +263,7 @@ def _check_numbers(
         raise UsageError("validation_batch_size: only epochs and batch_size may depend on hp.")
     if validation_batch_size is not None:
         whole_number(validation_batch_size, "validation_batch_size")
-    if timeout is not None:
-        if isinstance(timeout, (bool, str)) or not timeout > 0:
-            raise UsageError(f"timeout: {timeout!r} is not a number of seconds above 0.")
+    _check_seconds(timeout, "timeout")
     if isinstance(n_trials, str):
         if not re.fullmatch(r"\+[1-9][0-9]*", n_trials):
             raise UsageError(f"n_trials: {n_trials!r} is neither a number nor '+N'.")
@@ -271,13 +275,18 @@ def _check_numbers(
     return None
 
 
+def _check_seconds(value: Any, name: str) -> None:
+    if value is not None and (isinstance(value, (bool, str)) or not value > 0):
+        raise UsageError(f"{name}: {value!r} is not a number of seconds above 0.")
+
+
 def _check_others(others: Mapping[str, Any]) -> dict[str, Any]:
     """Those further arguments of ``fit`` that change something."""
     for name in others:
         if name not in _ONLY_FIT:
             raise UsageError(
                 f"search: unknown argument {name!r}; it takes what model.fit takes, and n_trials "
-                "(KerasTuner's max_trials), timeout, allow_nan."
+                "(KerasTuner's max_trials), timeout, trial_timeout, allow_nan."
             )
     changed = {n: value for n, value in others.items() if value not in (None, _ONLY_FIT[n])}
     callbacks = changed.pop("callbacks", None)

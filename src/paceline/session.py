@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from paceline import identity
 from paceline.builder import Builder
 from paceline.checkpoint import Snapshot
+from paceline.condemned import Condemned
 from paceline.corners import study_ends
-from paceline.errors import StudyError
+from paceline.errors import StudyError, TrialTimeoutError
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.keeper import Keeper
@@ -27,6 +29,7 @@ from paceline.search_arguments import Arguments
 from paceline.study import Study
 from paceline.study_lock import study_lock
 from paceline.trained import TrainedModels
+from paceline.watch import Watch, WhenStuck
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class Session:
         keeper: The study's checkpoints.
         progress: Told how it goes.
         notes: Told what users may want to know.
+        when_stuck: As ``Tuner`` has it.
 
     Attributes:
         study: Its trials, once it is open.
@@ -98,10 +102,12 @@ class Session:
         keeper: Keeper,
         progress: Callable[[Progress], None] | None,
         notes: Callable[[str], None],
+        when_stuck: WhenStuck | None,
     ) -> None:
         self._settings, self._builder, self._arguments = settings, builder, arguments
         self._found, self._objective, self._keeper = found, objective, keeper
         self._progress, self._notes = progress, notes
+        self._when_stuck = when_stuck or self._say_stuck
         self._snapshot: Snapshot | None = None
         self.summary: dict[str, Any] = {}
 
@@ -158,8 +164,10 @@ class Session:
         with ExitStack() as stack:
             pruner = self._make_pruner()
             packs = self._make_packs(stack)
+            watch = self._make_watch()
             if packs is not None and (limit is None or limit > n_done - n_open):
-                study_ends(packs, self._builder, arguments, self._found.hp, settings.seed)
+                with suppress(TrialTimeoutError):  # what it is about shows in the trials
+                    watch.build(partial(self._study_ends, packs))
             search = Search(
                 builder=self._builder,
                 study=study,
@@ -171,6 +179,7 @@ class Session:
                 pruner=pruner,
                 progress=self._progress,
                 notes=self._notes,
+                watch=watch,
                 keeper=self._keeper,
             )
             stack.enter_context(study_lock(settings.folder))
@@ -180,7 +189,7 @@ class Session:
             study.persist({**meta, **({"origin": settings.origin} if settings.origin else {})})
             stack.callback(self._finish, search, began)
             stack.callback(study.close)
-            stack.callback(self._save)
+            stack.callback(lambda: None if search.stuck else self._save())
             search.each_round = _Throttled(self._save)
             if self._snapshot is not None:
                 self._notes(
@@ -193,7 +202,23 @@ class Session:
             study.show_ends()
             study.close()
             if search.done:  # and all that came of it is on disk
+                watch.condemned.clear()
                 self._keeper.clear()
+
+    def _make_watch(self) -> Watch:
+        condemned = Condemned(self._settings.folder / "checkpoints" / "stuck.json")
+        return Watch(self._arguments.trial_timeout, condemned, self.study, self._when_stuck)
+
+    def _study_ends(self, packs: LocalExecutor) -> None:
+        seed = self._settings.seed
+        study_ends(packs, self._builder, self._arguments, self._found.hp, seed)
+
+    def _say_stuck(self, text: str, again: bool) -> None:
+        self._notes(
+            f"{text}, and what it waits for cannot be interrupted: end this process (restart the "
+            "kernel) and search again"
+            + ("; the search goes on without that trial" if again else "")
+        )
 
     def _settle(self) -> tuple[int, int]:
         """Works out how many trials the study shall have.

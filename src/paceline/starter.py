@@ -18,6 +18,7 @@ from paceline.search_arguments import Arguments
 from paceline.search_space import HyperParameters
 from paceline.study import BuildFailed, Draft, Study
 from paceline.trial import Trial
+from paceline.watch import Watch
 
 
 class Starter:
@@ -31,6 +32,8 @@ class Starter:
         fit: Where the others do.
         roster: Who is under way.
         teams: Members of trials.
+        watch: How long each may take.
+        doomed: Told of a trial that is not to be trained, and why.
         failed: Told of a trial that is under way and could not begin, and why.
         began: Told of one that could.
         say_once: Tells the user; what has the same key only once.
@@ -50,12 +53,15 @@ class Starter:
         fit: FitExecutor,
         roster: Roster,
         teams: Teams,
+        watch: Watch,
+        doomed: Callable[[int, BaseException], None],
         failed: Callable[[int, BaseException], None],
         began: Callable[[], None],
         say_once: Callable[[str, str], None],
     ) -> None:
         self._builder, self._study, self._arguments = builder, study, arguments
         self._packs, self._fit, self._roster, self._teams = packs, fit, roster, teams
+        self._watch, self._doomed = watch, doomed
         self._failed, self._began, self._say_once = failed, began, say_once
         self.seconds = 0.0
         self.over = False
@@ -107,13 +113,17 @@ class Starter:
     def _build(self, hp: HyperParameters, draft: Draft | Trial) -> tuple[Any, int, int]:
         began = time.perf_counter()
         try:
-            model = self._builder(hp, draft.seed)
-            epochs = self._arguments.epochs_for(hp)
-            batch_size = self._arguments.batch_size_for(hp)
-            if self._arguments.data is not None:
-                check_labels(model, self._arguments.data, "training data")
+            return self._watch.build(lambda: self._made(hp, draft.seed))
         finally:
             self.seconds += time.perf_counter() - began
+
+    def _made(self, hp: HyperParameters, seed: int) -> tuple[Any, int, int]:
+        """A trial's model, epochs and batch size."""
+        model = self._builder(hp, seed)
+        epochs = self._arguments.epochs_for(hp)
+        batch_size = self._arguments.batch_size_for(hp)
+        if self._arguments.data is not None:
+            check_labels(model, self._arguments.data, "training data")
         return model, epochs, batch_size
 
     def _rebuilder(self, hparams: dict[str, Any]) -> Callable[[int], Any]:
@@ -122,21 +132,31 @@ class Starter:
     def _submit(
         self, number: int, seed: int, hparams: dict[str, Any], made: tuple[Any, int, int]
     ) -> None:
+        doomed = self._watch.verdict(number)
+        if doomed is not None:
+            self._doomed(number, doomed)
+            return
         try:
-            began = time.perf_counter()
-            jobs = jobs_of(number, seed, made, self._arguments, self._rebuilder(hparams))
-            self.seconds += time.perf_counter() - began
-            if self._packs is None:
-                why = self._arguments.why_fit or "they are no arrays"
-                text = f"trials run in Keras' own fit, one at a time: {why}"
-                self._say_once(text, text)
-                self._submit_to_fit(number, jobs, why)
-            else:
-                self._submit_to_packs(self._packs, number, jobs)
+            self._watch.trace(lambda: self._hand_over(number, seed, hparams, made))
         except Exception as error:  # the user's train_step may raise anything while it is traced
             self._failed(number, error)
             return
         self._began()
+
+    def _hand_over(
+        self, number: int, seed: int, hparams: dict[str, Any], made: tuple[Any, int, int]
+    ) -> None:
+        """Has the executor that can train a trial take it on."""
+        began = time.perf_counter()
+        jobs = jobs_of(number, seed, made, self._arguments, self._rebuilder(hparams))
+        self.seconds += time.perf_counter() - began
+        if self._packs is None:
+            why = self._arguments.why_fit or "they are no arrays"
+            text = f"trials run in Keras' own fit, one at a time: {why}"
+            self._say_once(text, text)
+            self._submit_to_fit(number, jobs, why)
+        else:
+            self._submit_to_packs(self._packs, number, jobs)
 
     def _submit_to_packs(self, packs: LocalExecutor, number: int, jobs: list[Job]) -> None:
         limit, size, most = self._arguments.n_trials, self._teams.size, self._study.max_open

@@ -105,6 +105,9 @@ class Suspension:
             self._best.drop(number)
         if self._pruner is not None:
             self._pruner.restore(facts["pruner"])
+            for number in under_way:
+                if number not in self._roster.running:  # its build failed this time
+                    self._pruner.ended(self._study.trial(number))
         for number in sorted(under_way):
             # Its build may have failed this time.
             if number in self._roster.running and self._study.trial(number).state == "paused":

@@ -17,6 +17,7 @@ from paceline.folds import Fold
 from paceline.keeper import Keeper
 from paceline.mesh import check_mesh, check_use
 from paceline.objective import resolve_objective
+from paceline.overtime import within
 from paceline.precision import check_precision, policy_of
 from paceline.probe import probe
 from paceline.program.compiling import use_persistent_cache
@@ -74,6 +75,9 @@ class Tuner:
             search shows itself: a panel on stderr in a terminal, a line in a notebook, a line a
             minute elsewhere.
         origin: Where the study comes from, for ``paceline resume``.
+        when_stuck: Called in a thread of its own when a ``build`` or ``fit`` neither comes back
+            within ``trial_timeout`` nor can be interrupted: what happened, and whether another
+            process can go on without that trial. It may end the process; None says so.
 
     Raises:
         UsageError: An argument has a value that cannot work.
@@ -100,6 +104,7 @@ class Tuner:
         progress: Callable[[Progress], None] | None = None,
         notes: Callable[[str], None] | None = None,
         origin: Mapping[str, Any] | None = None,
+        when_stuck: Callable[[str, bool], None] | None = None,
     ) -> None:
         self._builder = Builder(build)
         if executor not in EXECUTORS:
@@ -126,6 +131,7 @@ class Tuner:
         self._objective_given, self._direction = objective, direction
         self._progress = progress
         self._notes_given = notes
+        self._when_stuck = when_stuck
         self._notes: Callable[[str], None] = notes or _to_stderr
         self._study: Study | None = None
         self._models: TrainedModels | None = None
@@ -146,6 +152,7 @@ class Tuner:
         batch_size: int | Callable[[Any], int] | None = None,
         n_trials: int | str | None = None,
         timeout: float | None = None,
+        trial_timeout: float | None = None,
         repeats: int = 1,
         folds: int | None = None,
         shuffle: bool = True,
@@ -170,6 +177,10 @@ class Tuner:
             batch_size: Examples per step; 32 by default, as in Keras.
             n_trials: The study's total, failed trials included, or ``"+N"`` for N more.
             timeout: Stop after this many seconds; trials under way are tried again next time.
+            trial_timeout: Seconds that one trial may take to build and to train, on the clock; one
+                that takes longer fails. A compiled step cannot be stopped: where one does not come
+                back, the search ends with an error, and goes on without that trial in another
+                process.
             repeats: Train each trial's hparams from this many seeds. Its value and history are then
                 means over them, its ``spread`` the standard deviation of the value.
             folds: Train each trial's hparams on this many folds of x and y, each validated on what
@@ -187,6 +198,7 @@ class Tuner:
         Raises:
             UsageError, DataError, BuildError, ObjectiveError, SpaceError, StudyError, StorageError,
             SamplerError: Something cannot work; nothing has been trained or written then.
+            StuckError: A compiled step did not come back; search again in another process.
         """
         began = time.perf_counter()
         arguments = self._read(
@@ -198,6 +210,7 @@ class Tuner:
             batch_size=batch_size,
             n_trials=n_trials,
             timeout=timeout,
+            trial_timeout=trial_timeout,
             shuffle=shuffle,
             class_weight=class_weight,
             sample_weight=sample_weight,
@@ -216,7 +229,11 @@ class Tuner:
             policy_of(self._settings.precision),
             collector.calm(),
         ):
-            found = probe(self._builder, arguments, self._settings.seed, failures.IN_A_ROW)
+            found = within(
+                arguments.trial_timeout,
+                lambda: probe(self._builder, arguments, self._settings.seed, failures.IN_A_ROW),
+                "trial_timeout: the first model, of default values, was not ready in time",
+            )
             check_name(self.name)
             with closing(self._checkpoints()) as checkpoints:
                 objective = resolve_objective(self._objective_given, self._direction, found.names)
@@ -231,6 +248,7 @@ class Tuner:
                     Keeper(checkpoints, key),
                     self._progress,
                     self._notes,
+                    self._when_stuck,
                 )
                 session.open(self._enqueued)
                 self._enqueued.clear()
@@ -268,7 +286,7 @@ class Tuner:
         meta = self._require_study().meta
         stored = {k: v for k, v in meta.get("search", {}).items() if v is not None}
         given = {**stored, **search_arguments}
-        for name in ("epochs", "n_trials", "timeout", "verbose"):
+        for name in ("epochs", "n_trials", "timeout", "trial_timeout", "verbose"):
             given.pop(name, None)
         known = {**_NO_ARGUMENTS, **{k: given.pop(k) for k in _NO_ARGUMENTS if k in given}}
         arguments = self._read(x, y, **known, epochs=trial.epochs, others=given)
@@ -343,8 +361,8 @@ class Tuner:
 
         Returns:
             Columns number, state, value, epochs, seconds, seed, program, plan, where there are
-            repeats or folds also spread, then one for each hyperparameter: ``hp.NAME`` where it is
-            called like one of those.
+            repeats or folds also spread, where a trial has failed error (why), then one for each
+            hyperparameter: ``hp.NAME`` where it is called like one of those.
         """
         return results_frame(self._require_study().trials)
 

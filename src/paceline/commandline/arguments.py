@@ -46,7 +46,7 @@ def slot_count(text: str) -> int | str:
 
 
 def timeout_seconds(text: str, option: str = "--timeout") -> float:
-    """Read ``--timeout``: ``30m``, ``1h30m``, ``90s``, ``2d``; a bare number is seconds.
+    """Read a time: ``30m``, ``1h30m``, ``90s``, ``2d``; a bare number is seconds.
 
     Args:
         text: What the user typed.

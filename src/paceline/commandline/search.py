@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from paceline import datasets, user_file
-from paceline.commandline import arguments, outcome, stored
-from paceline.errors import DataError, PacelineError, StudyError, UsageError
+from paceline.commandline import arguments, outcome, restart, stored
+from paceline.commandline.restart import Restart
+from paceline.errors import DataError, PacelineError, StuckError, StudyError, UsageError
 from paceline.report import summary
 from paceline.report.live import LiveView, live_view
 
@@ -63,6 +65,7 @@ def search(
     seed: int,
     timeout: str | None,
     deadline: str | None,
+    trial_timeout: str | None,
     study: str | None,
     storage: str | None,
     slots: str,
@@ -100,6 +103,7 @@ def search(
                 "batch_size": arguments.positive("--batch-size", batch_size),
                 "n_trials": arguments.trial_count(trials),
                 **_members(repeats, folds),
+                **_trial_timeout(trial_timeout),
             },
             timeout=None if timeout is None else arguments.timeout_seconds(timeout),
             deadline=None if deadline is None else arguments.deadline(deadline, _now()),
@@ -121,6 +125,13 @@ def _members(repeats: int, folds: int | None) -> dict[str, int]:
     return found
 
 
+def _trial_timeout(text: str | None) -> dict[str, float]:
+    """The limit of a trial, as an argument of ``Tuner.search``; nothing where there is none."""
+    if text is None:
+        return {}
+    return {"trial_timeout": arguments.timeout_seconds(text, "--trial-timeout")}
+
+
 def resume(
     study: str,
     *,
@@ -129,11 +140,12 @@ def resume(
     storage: str | None,
     timeout: str | None,
     deadline: str | None,
+    trial_timeout: str | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Go on with a study that ``paceline search`` began; raises as ``run`` does."""
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {**_trial_timeout(trial_timeout)}
     if trials is not None:
         changes["n_trials"] = arguments.trial_count(trials)
     if epochs is not None:
@@ -231,11 +243,16 @@ def run(job: Job) -> None:
     """
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
     with live_view(job.study, quiet=job.quiet) as view:
-        tuner, call = _prepare(job, view)
+        again = Restart()
+        stuck = partial(_stuck, job, again, view)
+        tuner, call = _prepare(job, view, stuck)
+        again.ends_in(call["timeout"])
         try:
             tuner.search(**call)
         except KeyboardInterrupt:
             raise outcome.Interrupted(_how_to_go_on(tuner, job)) from None
+        except StuckError as error:
+            stuck(error.what, True)
     result = tuner.summary()
     objective = "value" if view.latest is None else view.latest.objective
     text = summary.search_summary(result, objective, _next_steps(job, result))
@@ -248,7 +265,33 @@ def run(job: Job) -> None:
         raise outcome.Failed("no trial completed; why is said above and by `paceline trials`")
 
 
-def _prepare(job: Job, view: LiveView) -> tuple[Any, dict[str, Any]]:
+def _stuck(job: Job, again: Restart, view: LiveView, text: str, can_go_on: bool) -> None:
+    """Go on in another process, which the search of this one cannot; or end it.
+
+    Args:
+        job: What is searched.
+        again: Makes the other process.
+        view: Gives the terminal back.
+        text: What happened.
+        can_go_on: Whether the same would not happen again.
+
+    Raises:
+        Failed: The process is not ours to end.
+    """
+    view.close()
+    if can_go_on and again.possible:
+        outcome.say(f"{text}; going on in a new process")
+        again.now()
+    resume = stored.command("resume", job.study, job.storage)
+    text = f"{text}; what has ended is kept. Go on with:\n  {resume}"
+    if restart.own:
+        restart.end(text)
+    raise outcome.Failed(text)
+
+
+def _prepare(
+    job: Job, view: LiveView, when_stuck: Callable[[str, bool], None] | None = None
+) -> tuple[Any, dict[str, Any]]:
     """Load what the search needs; return the tuner and the arguments of its ``search``."""
     view.status(f"loading {job.path.name}")
     user = user_file.load(job.path, job.function)
@@ -276,6 +319,7 @@ def _prepare(job: Job, view: LiveView) -> tuple[Any, dict[str, Any]]:
         directory=str(stored.DIRECTORY),
         progress=view.update,
         notes=view.note,
+        when_stuck=when_stuck,
         origin={
             "file": str(user.path),
             "function": user.function,
@@ -284,13 +328,14 @@ def _prepare(job: Job, view: LiveView) -> tuple[Any, dict[str, Any]]:
         },
         **job.tuner,
     )
+    goes_on, left = restart.inherited()
     return tuner, {
         "x": data.x,
         "y": data.y,
         **validation,
         **job.search,
         # Late, so that the time for loading counts towards a deadline.
-        "timeout": arguments.seconds_to_run(job.timeout, job.deadline, _now()),
+        "timeout": left if goes_on else arguments.seconds_to_run(job.timeout, job.deadline, _now()),
     }
 
 

@@ -48,6 +48,18 @@ class Job:
     order: Callable[[int], np.ndarray] | None = None
 
 
+class Hung(Exception):
+    """Packs whose epoch does not end; the threads that wait for it are lost.
+
+    Attributes:
+        packs: Of each, number of a job -> epochs that it had trained.
+    """
+
+    def __init__(self, packs: Sequence[Mapping[int, int]]) -> None:
+        super().__init__(f"{len(packs)} packs do not come back")
+        self.packs = [dict(pack) for pack in packs]
+
+
 @dataclass(frozen=True)
 class EpochReport:
     """One epoch of one trial, or of a member of one.
@@ -63,6 +75,7 @@ class EpochReport:
             answered.
         members: The logs of each member, where ``logs`` are their means; executors give none.
         state: Fetches all variables, as ``weights``; None where no pack holds them.
+        wall: Seconds of the epoch on the clock, those of all who train in the same pack.
     """
 
     number: int
@@ -74,6 +87,7 @@ class EpochReport:
     weights: Callable[[], Weights]
     members: Sequence[Mapping[str, float]] = ()
     state: Callable[[], State] | None = None
+    wall: float = 0.0
 
 
 #: What becomes of a trial after an epoch: it goes on, is taken out, or waits to be resumed.

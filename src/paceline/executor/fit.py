@@ -115,6 +115,7 @@ class _Reporter(keras.callbacks.Callback):
                 epoch=self._epochs,
                 logs={name: float(value) for name, value in (logs or {}).items()},
                 seconds=now - self._last,
+                wall=now - self._last,
                 program=None,
                 plan="fit",
                 weights=self._weights,

@@ -8,8 +8,9 @@ executable.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from paceline.executor.base import (
     Answer,
     EpochReport,
     Failed,
+    Hung,
     Job,
     LateAnswer,
     Report,
@@ -27,6 +29,7 @@ from paceline.executor.base import (
 )
 from paceline.executor.choice import Candidate
 from paceline.executor.intake import Group, Intake
+from paceline.executor.lanes import Lanes
 from paceline.executor.memory import chunk_bytes_of, is_out_of_memory
 from paceline.executor.parking import Parking
 from paceline.executor.placement import Placement, size_text
@@ -44,6 +47,9 @@ _ROUNDS = 10
 _FILLED = 0.5
 #: Seconds between looks at the device when there is nothing else to do.
 _PAUSE = 0.02
+
+#: Seconds that the end of an epoch is waited for when a search is given up.
+_PATIENCE = 5.0
 
 #: An epoch of a pack: trial number -> logs, and the time it took.
 Epoch = tuple[dict[int, dict[str, float]], EpochTimes]
@@ -101,7 +107,8 @@ class LocalExecutor:
             self._planner.lanes = 1  # each lane would read the data on its own
         self._intake = Intake(data, validation, validation_batch_size, fold, chunk_bytes)
         self._placement = Placement(data, validation, self._planner)
-        self._pool = ThreadPoolExecutor(self._planner.lanes, thread_name_prefix="paceline-lane")
+        self._lanes = Lanes(self._planner.lanes)
+        self._patience = _PATIENCE
         self._parking = Parking()
         self._parked_in: dict[int, Group] = {}  # paused trial -> its group
         self._saver = Saver(
@@ -120,6 +127,9 @@ class LocalExecutor:
         # Trials that are got ready while an epoch trains are all there before it is reported.
         self.lockstep = False
         self.resuming = False  # trials are submitted to be put back to where they were
+        self.trial_timeout: float | None = None  # seconds that an epoch may take, at most
+        # Number -> epochs trained when its pack did not come back: it trains on by itself.
+        self.suspects: Mapping[int, int] = {}
 
     @property
     def plans(self) -> set[str]:
@@ -296,6 +306,7 @@ class LocalExecutor:
 
         Raises:
             UsageError: The user's number of slots does not fit into the device's memory.
+            Hung: Packs do not come back within ``trial_timeout``. Nothing can be trained any more.
         """
         active = [group for group in self._intake.groups if group.active]
         self._round += 1
@@ -313,13 +324,14 @@ class LocalExecutor:
         ready = [group for group in ready if self._fits(group, failed)]
         packs = [(group, pack) for group in ready for pack in self._filled(group)]
         began = time.perf_counter()
-        epochs = [self._pool.submit(pack.run_epoch) for _, pack in packs]
+        epochs = [self._lanes.submit(pack.run_epoch) for _, pack in packs]
         disturbed = False
         while not all(epoch.done() for epoch in epochs):
             if meanwhile():
                 disturbed = True
             else:
                 wait(epochs, timeout=_PAUSE)
+            self._check_hung([pack for _, pack in packs], epochs)
         while self.lockstep and meanwhile():
             disturbed = True
         self._slot_epochs += sum(len(pack.riders) for _, pack in packs)
@@ -477,8 +489,23 @@ class LocalExecutor:
                 time.sleep(_PAUSE)
         self.compiling = False
 
+    def _check_hung(self, packs: Sequence[Pack], epochs: Sequence[Future[Epoch]]) -> None:
+        limit, now = self.trial_timeout, time.perf_counter()
+        if limit is None:
+            return
+        hung = [
+            pack
+            for pack, epoch in zip(packs, epochs, strict=True)
+            if not epoch.done() and pack.began is not None and now - pack.began > limit
+        ]
+        if hung:
+            self._patience = 0.0
+            raise Hung([{rider.number: rider.epoch for rider in pack.live} for pack in hung])
+
     def _filled(self, group: Group) -> list[Pack]:
         """The group's packs with something in them, waiting trials spread over the free slots."""
+        if self._suspected(group):
+            return self._one_by_one(group)
         n_packs = self._planner.lanes
         if self.all_asked and group.live:
             # Nobody new will come: those that are left share as few packs as hold them.
@@ -495,6 +522,20 @@ class LocalExecutor:
                 break
             pack.admit(group.queue.popleft())
         return [pack for pack in group.packs if pack.live]
+
+    def _suspected(self, group: Group) -> list[Rider]:
+        """A group's trials that are about to train the epoch from which they did not come back."""
+        riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
+        return [rider for rider in riders if self.suspects.get(rider.number) == rider.epoch]
+
+    def _one_by_one(self, group: Group) -> list[Pack]:
+        """Packs with one suspect each; all others of the group wait."""
+        self._clear(group)
+        for rider in self._suspected(group)[: self._planner.lanes]:
+            group.queue = deque(each for each in group.queue if each is not rider)
+            group.packs.append(self._new_pack(group))
+            group.packs[-1].admit(rider)
+        return list(group.packs)
 
     def _tell(
         self, group: Group, pack: Pack, epoch: Epoch, report: Report
@@ -514,6 +555,7 @@ class LocalExecutor:
                     plan=pack.program.plan,
                     weights=pack.weights(rider.number),
                     state=pack.state(rider.number),
+                    wall=times.train + times.validate,
                 )
             )
             told.append((group, pack, rider, answer))
@@ -572,7 +614,7 @@ class LocalExecutor:
     def close(self) -> None:
         """Ends the lanes; packs and data are dropped."""
         self._intake.keep()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._lanes.close(self._patience)
         for group in self._intake.groups:
             group.packs.clear()
             group.queue.clear()

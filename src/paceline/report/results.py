@@ -27,8 +27,8 @@ def results_frame(trials: Sequence[Trial]) -> pd.DataFrame:
 
     Returns:
         Columns number, state, value, epochs, seconds, seed, program, plan, with repeats or folds
-        spread, then hyperparameters; ``hp.NAME`` is one called like a column. What a trial does not
-        have is missing in its row.
+        spread, where a trial has failed error, then hyperparameters; ``hp.NAME`` is one called like
+        a column. What a trial does not have is missing in its row.
     """
     import pandas as pd
 

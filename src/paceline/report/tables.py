@@ -18,6 +18,8 @@ from paceline.trial import Trial
 FIXED_COLUMNS = ("number", "state", "value", "epochs", "seconds", "seed", "program", "plan")
 #: A further column where some trial has repeats or folds.
 SPREAD = "spread"
+#: A further column where some trial has failed: why.
+ERROR = "error"
 
 
 def trial_record(trial: Trial) -> dict[str, Any]:
@@ -33,6 +35,7 @@ def trial_record(trial: Trial) -> dict[str, Any]:
         "program": trial.program,
         "plan": trial.plan,
         **_spread(trial),
+        **({ERROR: trial.error} if trial.error else {}),
     }
 
 
@@ -53,7 +56,9 @@ def _spread(trial: Trial) -> dict[str, Any]:
 
 def columns(trials: Iterable[Trial]) -> tuple[str, ...]:
     """Return the columns before those of hyperparameters."""
-    return (*FIXED_COLUMNS, SPREAD) if any(t.members for t in trials) else FIXED_COLUMNS
+    found = list(trials)
+    spread = (SPREAD,) if any(trial.members for trial in found) else ()
+    return (*FIXED_COLUMNS, *spread, *((ERROR,) if any(trial.error for trial in found) else ()))
 
 
 def hparam_names(trials: Iterable[Trial]) -> list[str]:

@@ -1,0 +1,115 @@
+"""The variables of the best trials as their training ended, to train on from there.
+
+The best models on disk (``best.py``) are those of the best epoch, for people to use. To go on with a
+trial as if it had been meant to train longer takes all of its variables after its last epoch:
+weights, seeds, the optimizer's and the metrics'. One file each, as many as there are best models.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from paceline import checkpoint
+from paceline.checkpoint import Snapshot
+
+#: Trainable, non-trainable, optimizer and metric variables.
+Parts = Sequence[Sequence[np.ndarray]]
+
+_NAME = re.compile(r"trial-(\d+)-epoch-(\d+)-([0-9a-f]{16})\.safetensors")
+
+
+class Ends:
+    """Keeps the last variables of the k best complete trials.
+
+    Args:
+        folder: Where files go; made at the first save.
+        keep: k.
+        rank: Sorts trials by value, the best first.
+        values: Number -> value, of all complete trials.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        keep: int,
+        rank: Callable[[float], float],
+        values: Mapping[int, float],
+    ) -> None:
+        self._folder, self._keep, self._rank = folder, keep, rank
+        self._values = dict(values)
+        self._held: dict[int, tuple[int, Parts]] = {}
+        self._saved = {number: path for number, path in _found(folder) if number in self._values}
+
+    def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Parts]) -> None:
+        """Takes a complete trial's variables where it is among the k best.
+
+        Args:
+            number: The trial.
+            epoch: Its last.
+            value: The objective.
+            fetch: Copies the variables from the device; called only when they are kept.
+        """
+        self._values[number] = value
+        kept = sorted({*self._held, *self._saved, number}, key=self._place)[: self._keep]
+        if number in kept:
+            self._held[number] = epoch, fetch()
+        self._held = {n: held for n, held in self._held.items() if n in kept}
+
+    def load(self, number: int, epoch: int) -> Parts | None:
+        """A trial's variables after an epoch, its last; None where they are not kept."""
+        if number in self._held:
+            found, parts = self._held[number]
+            return parts if found == epoch else None
+        path = self._saved.get(number)
+        match = _NAME.fullmatch(path.name) if path is not None else None
+        if path is None or match is None or int(match[2]) != epoch:
+            return None
+        snapshot, _ = checkpoint.read(path, match[3])
+        if snapshot is None:
+            return None
+        sizes, arrays = snapshot.facts.get("sizes"), snapshot.arrays
+        try:
+            return [
+                [arrays[f"{part}.{at}"] for at in range(size)] for part, size in enumerate(sizes)
+            ]
+        except (KeyError, TypeError):
+            return None
+
+    def save(self) -> None:
+        """Writes what is held, and removes what is no longer among the best.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        for number, (epoch, parts) in self._held.items():
+            arrays = {
+                f"{part}.{at}": leaf
+                for part, leaves in enumerate(parts)
+                for at, leaf in enumerate(leaves)
+            }
+            facts = {"number": number, "epoch": epoch, "sizes": [len(part) for part in parts]}
+            stem = f"trial-{number}-epoch-{epoch}"
+            self._saved[number] = checkpoint.put(self._folder, stem, Snapshot(facts, arrays))
+        self._held.clear()
+        kept = sorted(self._saved, key=self._place)[: self._keep]
+        self._saved = {number: self._saved[number] for number in kept}
+        names = {path.name for path in self._saved.values()}
+        for _, path in _found(self._folder):
+            if path.name not in names:
+                path.unlink(missing_ok=True)
+
+    def _place(self, number: int) -> tuple[float, int]:
+        """Of equals the later trial first: it has gone on with the earlier one."""
+        return self._rank(self._values[number]), -number
+
+
+def _found(folder: Path) -> list[tuple[int, Path]]:
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError:
+        return []
+    return [(int(match[1]), path) for path in paths if (match := _NAME.fullmatch(path.name))]
