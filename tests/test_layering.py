@@ -24,6 +24,7 @@ BETWEEN = {
     "compat",
     "commandline",
     "corners",
+    "ends",
     "datasets",
     "executor",
     "fallback",

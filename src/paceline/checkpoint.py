@@ -97,7 +97,7 @@ class Checkpoints:
         self.flush()
         for _, _, path in reversed(self._found()):  # the oldest first
             path.unlink(missing_ok=True)
-        self._tidy()
+        _tidy(self._folder)
         with contextlib.suppress(OSError):
             self._folder.rmdir()
 
@@ -105,7 +105,7 @@ class Checkpoints:
         """The newest that is whole; None where there is none."""
         found = self._found()
         for at, (_, digest, path) in enumerate(found):
-            snapshot, why = _read(path, digest)
+            snapshot, why = read(path, digest)
             if snapshot is not None:
                 return snapshot
             then = "the one before is taken" if at + 1 < len(found) else "there is no other"
@@ -113,33 +113,10 @@ class Checkpoints:
         return None
 
     def _write(self, snapshot: Snapshot) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._tidy()  # a process may have been killed here
-        temporary = self._folder / _TEMPORARY
-        arrays, kinds = {}, {}
-        for name, array in snapshot.arrays.items():
-            arrays[name] = np.asarray(array, order="C")
-            if array.dtype.isbuiltin != 1:  # bfloat16 and its like are none of NumPy's own
-                kinds[name] = [array.dtype.name, list(array.shape)]
-                arrays[name] = np.frombuffer(arrays[name].tobytes(), np.uint8)
-        facts = {"format": FORMAT, "kinds": kinds, "facts": snapshot.facts}
-        try:
-            save_file(arrays, temporary, {"paceline": json.dumps(facts)})
-            digest = _digest(temporary)
-            _sync(temporary)
-            found = self._found()
-            number = found[0][0] + 1 if found else 1
-            os.replace(temporary, self._folder / f"checkpoint-{number:06d}-{digest}.safetensors")
-            _sync(self._folder)
-        except BaseException:
-            self._tidy()
-            raise
+        found = self._found()
+        number = found[0][0] + 1 if found else 1
+        put(self._folder, f"checkpoint-{number:06d}", snapshot)
         for _, _, path in found[KEPT - 1 :]:
-            path.unlink(missing_ok=True)
-
-    def _tidy(self) -> None:
-        """Removes what writing left behind; safetensors writes to a file of its own first."""
-        for path in self._folder.glob(".tmp*"):
             path.unlink(missing_ok=True)
 
     def _found(self) -> list[tuple[int, str, Path]]:
@@ -152,8 +129,52 @@ class Checkpoints:
         return sorted(found, reverse=True)
 
 
-def _read(path: Path, digest: str) -> tuple[Snapshot | None, str]:
-    """A checkpoint, or why there is none."""
+def put(folder: Path, stem: str, snapshot: Snapshot) -> Path:
+    """Writes a snapshot to a file of its own, whole or not at all.
+
+    Args:
+        folder: Made if need be; nobody else writes to it now.
+        stem: Of the file's name, which ends with the beginning of its SHA-256.
+        snapshot: What is written.
+
+    Raises:
+        OSError, SafetensorError: It cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _tidy(folder)  # a process may have been killed here
+    temporary = folder / _TEMPORARY
+    arrays, kinds = {}, {}
+    for name, array in snapshot.arrays.items():
+        arrays[name] = np.asarray(array, order="C")
+        if array.dtype.isbuiltin != 1:  # bfloat16 and its like are none of NumPy's own
+            kinds[name] = [array.dtype.name, list(array.shape)]
+            arrays[name] = np.frombuffer(arrays[name].tobytes(), np.uint8)
+    facts = {"format": FORMAT, "kinds": kinds, "facts": snapshot.facts}
+    try:
+        save_file(arrays, temporary, {"paceline": json.dumps(facts)})
+        path = folder / f"{stem}-{_digest(temporary)}.safetensors"
+        _sync(temporary)
+        os.replace(temporary, path)
+        _sync(folder)
+    except BaseException:
+        _tidy(folder)
+        raise
+    return path
+
+
+def _tidy(folder: Path) -> None:
+    """Removes what writing left behind; safetensors writes to a file of its own first."""
+    for path in folder.glob(".tmp*"):
+        path.unlink(missing_ok=True)
+
+
+def read(path: Path, digest: str) -> tuple[Snapshot | None, str]:
+    """What ``put`` has written; or None, and why there is nothing.
+
+    Args:
+        path: Of the file.
+        digest: The end of its name.
+    """
     try:
         if _digest(path) != digest:
             return None, "is damaged"

@@ -188,6 +188,14 @@ def resume(
         int | None,
         typer.Option(metavar="N", help="Epochs of each new trial.", show_default="as before"),
     ] = None,
+    best: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            help="First have the best K trials go on to --epochs.",
+            show_default="none",
+        ),
+    ] = None,
     timeout: Timeout = None,
     deadline: Deadline = None,
     trial_timeout: TrialTimeout = None,
@@ -203,6 +211,7 @@ def resume(
             study,
             trials=trials,
             epochs=epochs,
+            best=best,
             storage=storage,
             timeout=timeout,
             deadline=deadline,

@@ -1,23 +1,21 @@
 """The variables of the best trials as their training ended, to train on from there.
 
-The best models on disk (``best.py``) are those of the best epoch, for people to use. To go on with a
-trial as if it had been meant to train longer takes all of its variables after its last epoch:
+The best models on disk (``best.py``) are those of the best epoch, for people to use. To go on with
+a trial as if it had been meant to train longer takes all of its variables after its last epoch:
 weights, seeds, the optimizer's and the metrics'. One file each, as many as there are best models.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from paceline import checkpoint
 from paceline.checkpoint import Snapshot
-
-#: Trainable, non-trainable, optimizer and metric variables.
-Parts = Sequence[Sequence[np.ndarray]]
+from paceline.executor.base import Parts
 
 _NAME = re.compile(r"trial-(\d+)-epoch-(\d+)-([0-9a-f]{16})\.safetensors")
 
@@ -56,7 +54,8 @@ class Ends:
         self._values[number] = value
         kept = sorted({*self._held, *self._saved, number}, key=self._place)[: self._keep]
         if number in kept:
-            self._held[number] = epoch, fetch()
+            # Copies: what is fetched may be a view of all slots.
+            self._held[number] = epoch, [[np.array(leaf) for leaf in part] for part in fetch()]
         self._held = {n: held for n, held in self._held.items() if n in kept}
 
     def load(self, number: int, epoch: int) -> Parts | None:
@@ -71,12 +70,11 @@ class Ends:
         snapshot, _ = checkpoint.read(path, match[3])
         if snapshot is None:
             return None
-        sizes, arrays = snapshot.facts.get("sizes"), snapshot.arrays
+        arrays = snapshot.arrays
         try:
-            return [
-                [arrays[f"{part}.{at}"] for at in range(size)] for part, size in enumerate(sizes)
-            ]
-        except (KeyError, TypeError):
+            sizes = [int(size) for size in snapshot.facts["sizes"]]
+            return [[arrays[f"{part}.{at}"] for at in range(n)] for part, n in enumerate(sizes)]
+        except (KeyError, TypeError, ValueError):
             return None
 
     def save(self) -> None:

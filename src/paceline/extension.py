@@ -33,7 +33,6 @@ def to_go_on(
     return [t.number for t in there[:best] if epochs is None or t.epochs < epochs]
 
 
-
 def rank(value: float, direction: Direction) -> float:
     """Sorts values, the best first."""
     return -value if direction == "maximize" else value

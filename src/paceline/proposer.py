@@ -56,6 +56,7 @@ class Draft:
         chosen: Storage name -> parameter and real value chosen, in the order met.
         draw: Number of the draw that it tries, in random search.
         failed: Whether the build raised.
+        continues: The trial that it goes on with.
     """
 
     number: int
@@ -67,6 +68,7 @@ class Draft:
     chosen: dict[str, tuple[Parameter, Any]] = field(default_factory=dict)
     draw: int | None = None
     failed: bool = False
+    continues: int | None = None
 
     def choose(self, parameter: Parameter) -> Any:
         """Return the real value of a parameter; the same one however often it is asked for."""
@@ -156,6 +158,19 @@ class Proposer:
         self.reject(found[0])
         self._queue = queue
         return self._propose_given(run, dict(told), users=False) or self._propose(run)
+
+    def go_on(
+        self,
+        number: int,
+        values: Mapping[str, Any],
+        seed: int,
+        run: Callable[[HyperParameters, Draft], T],
+    ) -> tuple[Draft, HyperParameters, T]:
+        """Return a draft that goes on with a trial; see ``Study.propose_on``."""
+        self._foretold.pop(self._next, None)
+        draft = self.ask(0, values)
+        draft.seed, draft.continues = seed, number
+        return draft, *self._run(draft, run)
 
     def _propose(
         self, run: Callable[[HyperParameters, Draft], T]
@@ -329,6 +344,21 @@ class Proposer:
         self, draft: Draft, run: Callable[[HyperParameters, Draft], T]
     ) -> tuple[HyperParameters, T] | None:
         """Run build for a draft; None where the configuration has been tried before."""
+        try:
+            hp, made = self._run(draft, run)
+        except BuildFailed as failed:
+            if self.seen(failed.hp.hparams):
+                return None
+            raise
+        if self.seen(hp.hparams):
+            self._note_tried(draft)
+            return None
+        return hp, made
+
+    def _run(
+        self, draft: Draft, run: Callable[[HyperParameters, Draft], T]
+    ) -> tuple[HyperParameters, T]:
+        """Run build for a draft."""
         hp = HyperParameters(draft.values, chooser=draft.choose)
         try:
             made = run(hp, draft)
@@ -337,13 +367,8 @@ class Proposer:
             self._drop(draft)
             raise
         except Exception as error:
-            if self.seen(hp.hparams):
-                return None
             draft.failed = True
             raise BuildFailed(draft, hp, error) from error
-        if self.seen(hp.hparams):
-            self._note_tried(draft)
-            return None
         return hp, made
 
     def _propose_given(

@@ -44,29 +44,34 @@ class Roster:
         ended: State -> how many, those of earlier sessions included.
         trial_epochs: Epochs trained in this search, all trials together.
         n_begun: Trials that began in this search.
+        n_extra: Trials, past ones among them, that go on with others: they do not count for
+            ``n_trials``.
     """
 
     def __init__(self, past: Iterable[Trial]) -> None:
         self.running: dict[int, Running] = {}
         self.paused: dict[int, Running] = {}
-        self.ended = Counter(trial.state for trial in past if counts(trial))
+        trials = [trial for trial in past if has_ended(trial)]
+        self.ended = Counter(trial.state for trial in trials)
+        self.n_extra = sum(trial.continues is not None for trial in trials)
         self.trial_epochs = 0
         self.n_begun = 0
 
     @property
     def n_counted(self) -> int:
         """Trials that count for ``n_trials``: ended, failed ones included, or under way."""
-        return self.ended.total() + len(self.running) + len(self.paused)
+        return self.ended.total() + len(self.running) + len(self.paused) - self.n_extra
 
     @property
     def healthy(self) -> bool:
         """Whether some trial trains well: then others may fail as they like."""
         return any(running.epoch > 0 for running in self.running.values())
 
-    def begin(self, number: int, epochs: int) -> None:
-        """A trial is under way."""
+    def begin(self, number: int, epochs: int, *, extra: bool = False) -> None:
+        """A trial is under way; ``extra`` where it goes on with another."""
         self.running[number] = Running(epochs)
         self.n_begun += 1
+        self.n_extra += extra
 
     def pause(self, number: int) -> None:
         """A running trial waits."""
@@ -95,4 +100,9 @@ class Roster:
 
 def counts(trial: Trial) -> bool:
     """Whether a trial of an earlier session counts for ``n_trials``."""
+    return has_ended(trial) and trial.continues is None
+
+
+def has_ended(trial: Trial) -> bool:
+    """Whether a trial of an earlier session has come to its own end."""
     return trial.error != INTERRUPTED and trial.state not in ("running", "paused")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paceline.best import BestModels
 from paceline.builder import Builder
 from paceline.checkpoint import Snapshot
+from paceline.ends import Ends
 from paceline.errors import ObjectiveError, SpaceError, TrialTimeoutError
 from paceline.executor.base import Answer, EpochReport, Hung, LateAnswer
 from paceline.executor.fit import FitExecutor
@@ -20,6 +21,7 @@ from paceline.members import Teams
 from paceline.objective import Objective
 from paceline.outlook import Outlook
 from paceline.overtime import shielded
+from paceline.program.trace import State
 from paceline.progress import Progress
 from paceline.pruners import Pruner
 from paceline.roster import Roster, Running
@@ -49,9 +51,10 @@ class Search:
         progress: Callable[[Progress], None] | None,
         notes: Callable[[str], None],
         watch: Watch,
+        ends: Ends,
         keeper: Keeper | None = None,
     ) -> None:
-        self._keeper, self._watch = keeper, watch
+        self._keeper, self._watch, self._ends = keeper, watch, ends
         self._study, self._objective = study, objective
         self._best, self._arguments = best, arguments
         self._packs, self._fit, self._pruner = packs, fit, pruner
@@ -71,6 +74,7 @@ class Search:
             fit=fit,
             roster=self._roster,
             teams=self._teams,
+            ends=ends,
             watch=watch,
             doomed=self._training_failed,
             failed=self._build_failed,
@@ -81,6 +85,7 @@ class Search:
         self._outlook = Outlook(study, self._roster, objective.name, arguments.n_trials)
         self._stopped = False
         self.done = False  # ``run`` has come to an end, and nothing is under way
+        self.longer: list[int] | None = None  # which ended trials were asked to train longer
         self.stuck = False  # the device does not answer any more
         self._noted: set[str] = set()
         self._due: int | None = None  # trials to get ready in this round; None: as many as can be
@@ -88,6 +93,16 @@ class Search:
         self._began = time.perf_counter()
         self._shown = 0.0
         self.each_round: Callable[[], None] = lambda: None  # called between epochs
+
+    def go_on_with(self, numbers: Sequence[int], asked: list[int]) -> None:
+        """Has trials that have ended train longer, before new ones are asked for.
+
+        Args:
+            numbers: Theirs.
+            asked: How they were asked for: the same again does not add to them.
+        """
+        self.longer = asked
+        self._starter.to_go_on.extend(numbers)
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -189,8 +204,11 @@ class Search:
     def _all_asked(self) -> bool:
         """Whether no trial will be asked for any more."""
         limit = self._arguments.n_trials
-        over = self._starter.over or self._failures.cause is not None
-        if over or self._study.exhausted or self._timed_out():
+        if self._failures.cause is not None or self._timed_out():
+            return True
+        if self._starter.to_go_on:
+            return False
+        if self._starter.over or self._study.exhausted:
             return True
         return limit is not None and self._roster.n_counted >= limit
 
@@ -201,6 +219,8 @@ class Search:
         # Those for fit are trained one by one: no more of them than may wait.
         if self._fit.waiting >= (self._packs.max_slots if self._packs and self._packs.busy else 1):
             return False
+        if self._starter.to_go_on:
+            return True
         return study.max_open is None or len(self._roster.running) < study.max_open
 
     def _finish_family(self) -> None:
@@ -218,6 +238,9 @@ class Search:
             return False
         if self._roster.trial_epochs == 0 and not (self._packs and self._packs.compiling):
             self._show("building")
+        if self._starter.to_go_on:
+            self._starter.go_on()
+            return True
         return self._starter.ask()
 
     # -- what comes back ---------------------------------------------------------------------------
@@ -307,7 +330,7 @@ class Search:
             self._best.offer(report.number, report.epoch, value, report.weights)
         self._show("training")
         if report.epoch >= running.epochs:
-            self._complete(report.number)
+            self._complete(report.number, report.state)
             return "stop"
         late = self._watch.late(running.wall, report.epoch)
         if late is not None:
@@ -382,10 +405,13 @@ class Search:
         self._failures.ended_well()
         self._finish(number, "pruned")
 
-    def _complete(self, number: int) -> None:
+    def _complete(self, number: int, fetch: Callable[[], State] | None = None) -> None:
         self._failures.ended_well()
         self._best.complete(number)
         self._finish(number, "complete")
+        trial = self._study.trial(number)
+        if fetch is not None and trial.state == "complete" and trial.value is not None:
+            self._ends.offer(number, trial.epochs, trial.value, lambda: fetch().lists())
 
     def _build_failed(self, number: int, error: BaseException) -> None:
         self._failures.of_build(error)
@@ -435,11 +461,19 @@ class Search:
                 snapshot = self._suspension.taken()
                 snapshot.facts["succeeded"] = self._failures.succeeded
                 snapshot.facts["limit"] = [self._arguments.wanted, self._arguments.n_trials]
+                snapshot.facts["go_on"] = [self.longer, list(self._starter.to_go_on)]
                 self._keeper.keep(snapshot)
 
     def resume(self, snapshot: Snapshot) -> None:
         """Puts the trials of a checkpoint back to where they were; ``run`` goes on with them."""
         self._failures.succeeded = snapshot.facts["succeeded"]
+        asked, numbers = snapshot.facts.get("go_on", [None, []])
+        if self.longer is None or self.longer == asked:  # the same is asked for again
+            self.longer = asked
+            self._starter.to_go_on.clear()
+        self._starter.to_go_on.extendleft(
+            number for number in reversed(numbers) if number not in self._starter.to_go_on
+        )
         self._suspension.restore(snapshot, self._starter.again, self._starter.example)
         self._outlook.goes_on()
 

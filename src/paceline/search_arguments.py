@@ -44,6 +44,7 @@ class Arguments:
         n_trials: The study's total, once it is known; None when only a timeout bounds the search.
         timeout: Seconds, or None.
         trial_timeout: Seconds that one trial may take, or None.
+        continue_best: How many of the best trials train longer; 0: none.
         repeats: Seeds that each trial's hparams are trained from.
         folds: Parts of the data that each trial trains and validates on; none without folds.
         folds_text: What to tell the user of them.
@@ -70,6 +71,7 @@ class Arguments:
     folds: tuple[Fold, ...] = ()
     folds_text: str | None = None
     trial_timeout: float | None = None
+    continue_best: int = 0
 
     @property
     def n_members(self) -> int:
@@ -104,6 +106,8 @@ class Arguments:
     def settle(self, n_done: int) -> int | None:
         """The study's total, from how many trials it has already; sets ``n_trials``."""
         wanted = self.wanted
+        if wanted is None and self.continue_best:
+            wanted = n_done  # those that go on, and no new ones
         self.n_trials = n_done + int(wanted) if isinstance(wanted, str) else wanted
         return self.n_trials
 
@@ -145,6 +149,7 @@ def read_arguments(
     repeats: Any = 1,
     folds: Any = None,
     trial_timeout: Any = None,
+    continue_best: Any = None,
     seed: int = 0,
 ) -> Arguments:
     """Checks a call of ``search``, whose parameters these are.
@@ -156,6 +161,8 @@ def read_arguments(
         UsageError: An argument that cannot work.
         DataError: Data that cannot be trained on.
     """
+    if continue_best is not None:
+        continue_best, needs_end = whole_number(continue_best, "continue_best"), False
     wanted = _check_numbers(n_trials, timeout, epochs, batch_size, validation_batch_size, needs_end)
     _check_seconds(trial_timeout, "trial_timeout")
     others = _check_others(others)
@@ -227,6 +234,7 @@ def read_arguments(
         folds=parts,
         folds_text=parts_text,
         trial_timeout=None if trial_timeout is None else float(trial_timeout),
+        continue_best=continue_best or 0,
     )
 
 

@@ -18,6 +18,7 @@ from paceline.corners import study_ends
 from paceline.errors import StudyError, TrialTimeoutError
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
+from paceline.extension import to_go_on
 from paceline.keeper import Keeper
 from paceline.objective import Objective
 from paceline.probe import Probe
@@ -180,6 +181,7 @@ class Session:
                 progress=self._progress,
                 notes=self._notes,
                 watch=watch,
+                ends=self.models.ends,
                 keeper=self._keeper,
             )
             stack.enter_context(study_lock(settings.folder))
@@ -191,6 +193,7 @@ class Session:
             stack.callback(study.close)
             stack.callback(lambda: None if search.stuck else self._save())
             search.each_round = _Throttled(self._save)
+            self._ask_for_more(search)
             if self._snapshot is not None:
                 self._notes(
                     f"going on from the last checkpoint: {n_done - n_open} trials have ended "
@@ -204,6 +207,22 @@ class Session:
             if search.done:  # and all that came of it is on disk
                 watch.condemned.clear()
                 self._keeper.clear()
+
+    def _ask_for_more(self, search: Search) -> None:
+        """Has the best trials train longer, where the call says so."""
+        best, epochs = self._arguments.continue_best, self._arguments.epochs
+        if not best:
+            return
+        wanted = None if callable(epochs) else int(epochs)
+        direction = self._objective.direction
+        numbers = to_go_on(self.study.trials, best, wanted, direction)
+        if numbers:
+            search.go_on_with(numbers, [best, wanted or 0])
+        else:
+            self._notes(
+                f"none of the best {best} trials of study {self.study.name!r} can go on: none is "
+                f"complete, or they have {epochs} epochs already; give more epochs"
+            )
 
     def _make_watch(self) -> Watch:
         condemned = Condemned(self._settings.folder / "checkpoints" / "stuck.json")
@@ -228,7 +247,8 @@ class Session:
         """
         study, arguments = self.study, self._arguments
         under_way = ("running", "paused") if study.resumed else ()
-        n_open = sum(trial.state in under_way for trial in study.trials)
+        is_open = [trial for trial in study.trials if trial.state in under_way]
+        n_open = sum(trial.continues is None for trial in is_open)
         n_done = n_open + sum(map(counts, study.trials))
         facts = self._snapshot.facts if self._snapshot is not None else {}
         wanted, before = facts.get("limit", (None, None))
@@ -237,7 +257,7 @@ class Session:
         else:
             arguments.settle(n_done)
         limit = study.n_trials = arguments.n_trials
-        if limit is not None and n_done >= limit and not n_open:
+        if limit is not None and n_done >= limit and not is_open and not arguments.continue_best:
             self._notes(
                 f"study {study.name!r} already has its {limit} trials; n_trials='+N' (--trials +N) "
                 "adds N"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from paceline.builder import Builder
+from paceline.ends import Ends
 from paceline.executor.base import Job
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
@@ -32,6 +34,7 @@ class Starter:
         fit: Where the others do.
         roster: Who is under way.
         teams: Members of trials.
+        ends: The last variables of the best trials.
         watch: How long each may take.
         doomed: Told of a trial that is not to be trained, and why.
         failed: Told of a trial that is under way and could not begin, and why.
@@ -41,6 +44,7 @@ class Starter:
     Attributes:
         seconds: In the user's build.
         over: Every configuration of the space has been tried.
+        to_go_on: Numbers of trials that have ended and are to train longer.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class Starter:
         fit: FitExecutor,
         roster: Roster,
         teams: Teams,
+        ends: Ends,
         watch: Watch,
         doomed: Callable[[int, BaseException], None],
         failed: Callable[[int, BaseException], None],
@@ -61,10 +66,11 @@ class Starter:
     ) -> None:
         self._builder, self._study, self._arguments = builder, study, arguments
         self._packs, self._fit, self._roster, self._teams = packs, fit, roster, teams
-        self._watch, self._doomed = watch, doomed
+        self._ends, self._watch, self._doomed = ends, watch, doomed
         self._failed, self._began, self._say_once = failed, began, say_once
         self.seconds = 0.0
         self.over = False
+        self.to_go_on: deque[int] = deque()
 
     def ask(self) -> bool:
         """Begins the trial that the study proposes; False when it has none."""
@@ -86,6 +92,36 @@ class Starter:
         self._submit(number, draft.seed, hp.hparams, made)
         return True
 
+    def go_on(self) -> None:
+        """Begins a trial that goes on with the next of those that are to train longer."""
+        source = self._study.trial(self.to_go_on.popleft())
+        try:
+            draft, hp, made = self._study.propose_on(source.number, self._build)
+        except BuildFailed as failed:
+            number = self._study.accept(failed.draft, failed.hp)
+            self._begin(number, 0, extra=True)
+            self._failed(number, failed.cause)
+            return
+        if made[1] <= source.epochs:
+            self._study.reject(draft)
+            return
+        number = self._study.accept(draft, hp)
+        self._begin(number, made[1], extra=True)
+        self._submit(number, draft.seed, hp.hparams, made)
+        running = self._roster.running.get(number)
+        if running is None:
+            return  # it has failed
+        parts = self._ends.load(source.number, source.epochs)
+        packed = running.not_packed is None and self._packs is not None
+        if parts is None or not packed or self._teams.size > 1:
+            why = f"trial {number} goes on with trial {source.number} by training it from its first"
+            self._say_once(f"{why} epoch again: its last variables are not kept", why)
+            return
+        assert self._packs is not None
+        if self._packs.go_on(number, source.epochs, parts):
+            self._study.carry_over(source.number, number)
+            running.epoch, running.seconds = source.epochs, source.seconds
+
     def again(self, number: int) -> None:
         """Builds a trial that is under way, and hands it to an executor once more."""
         trial, epochs = self._study.trial(number), self._roster.running[number].epochs
@@ -106,8 +142,8 @@ class Starter:
             return None
         return model, batch_size
 
-    def _begin(self, number: int, epochs: int) -> None:
-        self._roster.begin(number, epochs)
+    def _begin(self, number: int, epochs: int, *, extra: bool = False) -> None:
+        self._roster.begin(number, epochs, extra=extra)
         self._teams.begin(number, epochs)
 
     def _build(self, hp: HyperParameters, draft: Draft | Trial) -> tuple[Any, int, int]:
@@ -161,7 +197,8 @@ class Starter:
     def _submit_to_packs(self, packs: LocalExecutor, number: int, jobs: list[Job]) -> None:
         limit, size, most = self._arguments.n_trials, self._teams.size, self._study.max_open
         if limit is not None:
-            packs.expected = packs.waiting + size * (1 + max(0, limit - self._roster.n_counted))
+            left = max(0, limit - self._roster.n_counted) + len(self.to_go_on)
+            packs.expected = packs.waiting + size * (1 + left)
             if most is not None:
                 packs.expected = min(packs.expected, size * most)
         else:

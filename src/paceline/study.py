@@ -280,6 +280,21 @@ class Study:
             families.sure = self.n_trials - self._n_counted
         return self._proposer.propose(run)
 
+    def propose_on(
+        self, number: int, run: Callable[[HyperParameters, Draft], T]
+    ) -> tuple[Draft, HyperParameters, T]:
+        """Return a draft that goes on with a trial that has ended: its hparams and its seed.
+
+        Args:
+            number: The trial's.
+            run: As for ``propose``.
+
+        Raises:
+            BuildFailed, SpaceError, SamplerError: As from ``propose``.
+        """
+        trial = self.trial(number)
+        return self._proposer.go_on(number, trial.hparams, trial.seed, run)
+
     def ask(self, *, attempt: int = 0) -> Draft:
         """Return a draft of the next trial, whose values are chosen while build runs.
 
@@ -306,9 +321,9 @@ class Study:
             StorageError: An earlier record could not be written.
         """
         values = self._proposer.accept(draft, hp)
-        trial = Trial(draft.number, hparams=hp.hparams, seed=draft.seed)
+        trial = Trial(draft.number, hparams=hp.hparams, seed=draft.seed, continues=draft.continues)
         self._trials[trial.number] = trial
-        self._n_counted += 1
+        self._n_counted += draft.continues is None
         distributions = {name: known.distribution for name, known in hp.parameters.items()}
         stored = trial_record.begun(trial, values, distributions, draw=draft.draw)
         if trial.number in self._foretold:
@@ -476,6 +491,22 @@ class Study:
         self._proposer.tell(number, trial_record.OPTUNA_STATES[state], loss)
         return state
 
+    def carry_over(self, source: int, number: int) -> None:
+        """Give a running trial the epochs of the one that it goes on with.
+
+        Args:
+            source: The number of that one.
+            number: The trial's.
+
+        Raises:
+            StorageError: An earlier record could not be written.
+        """
+        before, objective = self.trial(source), self.meta["objective"]
+        for epoch in range(1, before.epochs + 1):
+            logs = {name: column[epoch - 1] for name, column in before.history.items()}
+            value = logs.get(objective, math.nan)
+            self.report(number, epoch, logs, None if math.isnan(value) else value)
+
     def pause(self, number: int) -> None:
         """Have a running trial wait; in the storage it stays running, with the attribute "paused".
 
@@ -612,9 +643,10 @@ class Study:
         self._trials[trial.number] = trial
         if trial.state == "running" and not self.resumed:
             self._left_running.append(trial.number)
-            self._proposer.enqueue(trial.hparams, users=False)
+            if trial.continues is None:
+                self._proposer.enqueue(trial.hparams, users=False)
         elif trial.error != INTERRUPTED:
-            self._n_counted += 1
+            self._n_counted += trial.continues is None
             self._proposer.have_seen(trial.hparams)
 
     def _running(self, number: int) -> Trial:

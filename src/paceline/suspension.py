@@ -80,6 +80,7 @@ class Suspension:
             },
             "trial_epochs": self._roster.trial_epochs,
             "n_begun": self._roster.n_begun,
+            "n_extra": self._roster.n_extra,
             "best": self._best.snapshot(arrays, afresh),
             "pruner": None if self._pruner is None else self._pruner.snapshot(),
         }
@@ -114,6 +115,7 @@ class Suspension:
                 self._roster.pause(number)
         arrays.clear()  # whoever needs some has them
         self._roster.trial_epochs, self._roster.n_begun = facts["trial_epochs"], facts["n_begun"]
+        self._roster.n_extra = facts.get("n_extra", 0)
 
     def _packed(
         self,

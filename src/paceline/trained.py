@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from paceline import data as data_module
 from paceline.best import BestModels, apply_weights
 from paceline.builder import Builder, random_state_kept
+from paceline.ends import Ends
 from paceline.errors import StudyError
+from paceline.extension import rank
 from paceline.precision import policy_of
 from paceline.program import keras_private
 from paceline.search_space import HyperParameters
@@ -29,6 +32,7 @@ class TrainedModels:
 
     Attributes:
         best: The weights of the best trials.
+        ends: Their variables at their ends.
     """
 
     def __init__(
@@ -37,6 +41,17 @@ class TrainedModels:
         self._study, self._builder, self._precision = study, builder, precision
         self._folder = folder / "best"
         self.best = BestModels(self._folder, keep, study.direction)
+        assert study.direction is not None
+        self.ends = Ends(
+            folder / "ends",
+            keep,
+            partial(rank, direction=study.direction),
+            {
+                trial.number: trial.value
+                for trial in study.trials
+                if trial.state == "complete" and trial.value is not None
+            },
+        )
 
     def model(self, trial: Trial) -> Any:
         """A trial's model, compiled, with the weights of its best epoch.
@@ -69,6 +84,7 @@ class TrainedModels:
     def save(self, note: Callable[[str], None]) -> None:
         """Writes the best models that are not on disk yet; ``note`` as in ``BestModels.save``."""
         self.best.save(self._with_weights, note)
+        self.ends.save()
 
     def _rebuild(self, trial: Trial) -> Any:
         model = self._builder(HyperParameters(values=trial.hparams), trial.seed)

@@ -29,6 +29,8 @@ class Trial:
         history: Metric name -> one float per epoch, names as Keras has them.
         error: Why it failed; None otherwise.
         best_epoch: The epoch of ``value``, from 1; None until an epoch was reported.
+        continues: The number of the trial that this one has gone on with, to train longer: their
+            histories are the same up to its last epoch. None: it began by itself.
         members: With repeats or folds, the objective of each of the trial's members, one list per
             epoch; ``value`` and ``history`` are means over them. Empty otherwise.
     """
@@ -46,6 +48,7 @@ class Trial:
     error: str | None = None
     best_epoch: int | None = None
     members: list[list[float]] = field(default_factory=list)
+    continues: int | None = None
 
     @property
     def spread(self) -> float | None:

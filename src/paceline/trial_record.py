@@ -25,7 +25,7 @@ _STATES: dict[OptunaState, TrialState] = {
     OptunaState.RUNNING: "running",
 }
 # Fields of a Trial that are attributes of the stored one, beside hparams, history and value.
-_ATTRIBUTES = ("seed", "epochs", "seconds", "program", "plan", "error", "best_epoch")
+_ATTRIBUTES = ("seed", "epochs", "seconds", "program", "plan", "error", "best_epoch", "continues")
 
 
 def begun(
@@ -46,6 +46,8 @@ def begun(
     attrs: dict[str, Any] = {"hparams": plain(trial.hparams), "seed": trial.seed}
     if draw is not None:
         attrs["draw"] = draw
+    if trial.continues is not None:
+        attrs["continues"] = trial.continues
     return create_trial(
         state=OptunaState.RUNNING,
         params=dict(values),

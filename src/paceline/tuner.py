@@ -153,6 +153,7 @@ class Tuner:
         n_trials: int | str | None = None,
         timeout: float | None = None,
         trial_timeout: float | None = None,
+        continue_best: int | None = None,
         repeats: int = 1,
         folds: int | None = None,
         shuffle: bool = True,
@@ -181,6 +182,11 @@ class Tuner:
                 that takes longer fails. A compiled step cannot be stopped: where one does not come
                 back, the search ends with an error, and goes on without that trial in another
                 process.
+            continue_best: First has so many of the best trials go on to ``epochs``, each as a
+                trial of its own that continues it: the same hparams, seed and history, then more
+                epochs. They do not count for ``n_trials``, which may be left out then. Of
+                ``keep_best`` trials the last variables are kept; others train from their first
+                epoch again.
             repeats: Train each trial's hparams from this many seeds. Its value and history are then
                 means over them, its ``spread`` the standard deviation of the value.
             folds: Train each trial's hparams on this many folds of x and y, each validated on what
@@ -211,6 +217,7 @@ class Tuner:
             n_trials=n_trials,
             timeout=timeout,
             trial_timeout=trial_timeout,
+            continue_best=continue_best,
             shuffle=shuffle,
             class_weight=class_weight,
             sample_weight=sample_weight,

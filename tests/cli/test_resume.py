@@ -139,3 +139,33 @@ def test_a_wrong_number_is_told_before_the_study_is_read(paceline, tuner):
     done = paceline("resume", "missing", "--trials", "none")
     assert done.code == 2
     assert "--trials 'none'" in done.err
+
+
+def test_the_best_can_train_longer_and_a_trial_gets_a_limit(paceline, tuner, model):
+    store("s", origin_of(model))
+    assert paceline(*"resume s --epochs 9 --best 2 --trial-timeout 1m30s".split()).code == 0
+    (made,) = tuner.made
+    names = ("epochs", "continue_best", "n_trials", "trial_timeout")
+    assert [made.call[name] for name in names] == [9, 2, 16, 90.0]
+
+
+def test_the_limit_of_a_trial_is_as_before(paceline, tuner, model):
+    store("s", origin_of(model), trial_timeout=60.0)
+    assert paceline("resume", "s").code == 0
+    assert tuner.made[0].call["trial_timeout"] == 60.0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--best 2", "--best 2: give --epochs N too"),
+        ("--best 0 --epochs 4", "--best 0: give a whole number"),
+        ("--trial-timeout soon", "--trial-timeout 'soon': give a time above 0"),
+    ],
+)
+def test_what_cannot_be_extended(paceline, tuner, model, words, message):
+    store("s", origin_of(model))
+    done = paceline("resume", "s", *words.split())
+    assert done.code == 2
+    assert message in " ".join(done.err.split())
+    assert not tuner.made

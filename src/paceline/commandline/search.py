@@ -137,6 +137,7 @@ def resume(
     *,
     trials: str | None,
     epochs: int | None,
+    best: int | None,
     storage: str | None,
     timeout: str | None,
     deadline: str | None,
@@ -150,6 +151,10 @@ def resume(
         changes["n_trials"] = arguments.trial_count(trials)
     if epochs is not None:
         changes["epochs"] = arguments.positive("--epochs", epochs)
+    if best is not None:
+        if epochs is None:
+            raise UsageError(f"--best {best}: give --epochs N too, that these trials go on to")
+        changes["continue_best"] = arguments.positive("--best", best)
     job = _job_of(study, storage, as_json, quiet)
     run(
         replace(

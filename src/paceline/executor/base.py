@@ -13,6 +13,8 @@ from paceline.folds import Fold
 if TYPE_CHECKING:
     from paceline.program.trace import State
 
+#: Trainable, non-trainable, optimizer and metric variables, in Keras' order.
+Parts = Sequence[Sequence[np.ndarray]]
 #: Trainable and non-trainable variables, in Keras' order.
 Weights = tuple[list[np.ndarray], list[np.ndarray]]
 

@@ -24,6 +24,7 @@ from paceline.executor.base import (
     Hung,
     Job,
     LateAnswer,
+    Parts,
     Report,
     settled,
 )
@@ -34,7 +35,7 @@ from paceline.executor.memory import chunk_bytes_of, is_out_of_memory
 from paceline.executor.parking import Parking
 from paceline.executor.placement import Placement, size_text
 from paceline.executor.planner import Planner, layout_of
-from paceline.executor.saving import Arrays, Example, Facts, Saver
+from paceline.executor.saving import Arrays, Example, Facts, Saver, state_like
 from paceline.pack import EpochTimes, Pack, Rider
 from paceline.plan import Program
 from paceline.program.trace import State
@@ -167,6 +168,26 @@ class LocalExecutor:
         sure = sure and not self.resuming and len(self._intake.groups) == 1
         if group.program is None and sure:
             self._planner.compile(group, max(self.expected, len(group.queue)), self.expected)
+
+    def go_on(self, number: int, epoch: int, parts: Parts) -> bool:
+        """Has a trial that has just been submitted begin after an epoch that was trained before.
+
+        Args:
+            number: The trial's.
+            epoch: That epoch.
+            parts: Its variables then.
+
+        Returns:
+            Whether it does; not where its model has other variables.
+        """
+        for group in self._intake.groups:
+            for rider in group.queue:
+                if rider.number == number:
+                    state = state_like(group.state, parts)
+                    if state is not None:
+                        rider.state, rider.epoch = state, epoch
+                    return state is not None
+        return False
 
     def study(self, model: Any, batch_size: int) -> Group | None:
         """Learns from a model that is not to be trained, to trace fewer of those that are.

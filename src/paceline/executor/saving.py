@@ -187,9 +187,19 @@ def _put(name: str, state: State, arrays: Arrays) -> None:
 
 def _state_of(name: str, like: State, arrays: Mapping[str, np.ndarray]) -> State | None:
     """A trial's state; None where it is not there, or of another shape than the group's."""
+    parts = [
+        [arrays.get(f"{name}.{part}.{at}") for at in range(len(leaves))]
+        for part, leaves in enumerate(like.lists())
+    ]
+    return state_like(like, parts)
+
+
+def state_like(like: State, parts: Sequence[Sequence[np.ndarray | None]]) -> State | None:
+    """Arrays as a state; None where some are missing, or have another shape than in ``like``."""
     lists: list[list[np.ndarray]] = []
-    for part, leaves in enumerate(like.lists()):
-        found = [arrays.get(f"{name}.{part}.{at}") for at in range(len(leaves))]
+    if [len(leaves) for leaves in like.lists()] != [len(found) for found in parts]:
+        return None
+    for leaves, found in zip(like.lists(), parts, strict=True):
         for one, leaf in zip(found, leaves, strict=True):
             if one is None or one.shape != leaf.shape or one.dtype != leaf.dtype:
                 return None

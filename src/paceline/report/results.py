@@ -19,6 +19,7 @@ _DTYPES = {
     "epochs": "int64",
     "seconds": "float64",
     "seed": "int64",
+    "continues": "Int64",
 }
 
 
@@ -27,8 +28,9 @@ def results_frame(trials: Sequence[Trial]) -> pd.DataFrame:
 
     Returns:
         Columns number, state, value, epochs, seconds, seed, program, plan, with repeats or folds
-        spread, where a trial has failed error, then hyperparameters; ``hp.NAME`` is one called like
-        a column. What a trial does not have is missing in its row.
+        spread, where trials go on with others continues (which), where a trial has failed error,
+        then hyperparameters; ``hp.NAME`` is one called like a column. What a trial does not have is
+        missing in its row.
     """
     import pandas as pd
 

@@ -18,6 +18,8 @@ from paceline.trial import Trial
 FIXED_COLUMNS = ("number", "state", "value", "epochs", "seconds", "seed", "program", "plan")
 #: A further column where some trial has repeats or folds.
 SPREAD = "spread"
+#: A further column where some trial goes on with another.
+CONTINUES = "continues"
 #: A further column where some trial has failed: why.
 ERROR = "error"
 
@@ -35,6 +37,7 @@ def trial_record(trial: Trial) -> dict[str, Any]:
         "program": trial.program,
         "plan": trial.plan,
         **_spread(trial),
+        **({CONTINUES: trial.continues} if trial.continues is not None else {}),
         **({ERROR: trial.error} if trial.error else {}),
     }
 
@@ -57,8 +60,12 @@ def _spread(trial: Trial) -> dict[str, Any]:
 def columns(trials: Iterable[Trial]) -> tuple[str, ...]:
     """Return the columns before those of hyperparameters."""
     found = list(trials)
-    spread = (SPREAD,) if any(trial.members for trial in found) else ()
-    return (*FIXED_COLUMNS, *spread, *((ERROR,) if any(trial.error for trial in found) else ()))
+    further = {
+        SPREAD: any(trial.members for trial in found),
+        CONTINUES: any(trial.continues is not None for trial in found),
+        ERROR: any(trial.error for trial in found),
+    }
+    return (*FIXED_COLUMNS, *(name for name, there in further.items() if there))
 
 
 def hparam_names(trials: Iterable[Trial]) -> list[str]:
