@@ -181,11 +181,12 @@ def read(path: Path, digest: str) -> tuple[Snapshot | None, str]:
         with safe_open(path, framework="numpy") as file:
             held = json.loads(file.metadata()["paceline"])
             if held["format"] != FORMAT:
-                return None, f"has format {held['format']}, this version reads {FORMAT}"
+                found = f"is of format {held['format']!r}, this version reads {FORMAT} (go on with "
+                return None, f"{found}the version of Paceline that wrote it)"
             names = list(file.keys())
             arrays = {name: _array(file.get_tensor(name), held["kinds"], name) for name in names}
         return Snapshot(held["facts"], arrays), ""
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         return None, f"cannot be read ({type(error).__name__}: {error})"
 
 

@@ -75,6 +75,16 @@ def compare(
             f"the data are not those that study {study!r} was begun with: its earlier "
             "values do not compare with the new ones; another study name begins afresh"
         )
+    others = [
+        f"{name} is {version} and was {was}"
+        for name, version in versions().items()
+        if (was := before.get("versions", {}).get(name, version)) != version
+    ]
+    if others:
+        note(
+            f"since study {study!r} was searched last, {', '.join(others)}: trials go on, and "
+            "their numbers may differ from what they would have been in the last digits"
+        )
     now, then = arguments.to_meta(), before.get("search", {})
     epochs = now["epochs"]
     if then.get("epochs") != epochs and epochs is not None:

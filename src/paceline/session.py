@@ -19,6 +19,7 @@ from paceline.errors import StudyError, TrialTimeoutError
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.extension import to_go_on
+from paceline.guard import check_folder
 from paceline.keeper import Keeper
 from paceline.objective import Objective
 from paceline.probe import Probe
@@ -122,6 +123,7 @@ class Session:
             StudyError, StorageError, SamplerError, SpaceError: It cannot be gone on with.
         """
         settings, objective = self._settings, self._objective
+        check_folder(settings.folder)
         snapshot = self._keeper.load(self._notes)
         self.study = study = Study.open(
             settings.study,
@@ -199,7 +201,7 @@ class Session:
                     f"going on from the last checkpoint: {n_done - n_open} trials have ended "
                     f"there, {n_open} are under way; what came after it comes again"
                 )
-                search.resume(self._snapshot)
+                self._resume(search, self._snapshot)
             search.run()
             self._save()
             study.show_ends()
@@ -238,6 +240,17 @@ class Session:
             "kernel) and search again"
             + ("; the search goes on without that trial" if again else "")
         )
+
+    def _resume(self, search: Search, snapshot: Snapshot) -> None:
+        try:
+            search.resume(snapshot)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise StudyError(
+                f"study {self.study.name!r}: its last checkpoint does not hold what this version "
+                f"of Paceline writes ({type(error).__name__}: {error}); go on with the version "
+                f"that wrote it, or remove {self._settings.folder / 'checkpoints'}: then the "
+                "trials that were under way begin again, and what has ended stays."
+            ) from error
 
     def _settle(self) -> tuple[int, int]:
         """Works out how many trials the study shall have.

@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial
 
 from paceline import trial_record
 from paceline.errors import SpaceError, StudyError
+from paceline.guard import check_attributes, check_folder, check_storage_text
 from paceline.ledger import Ledger
 from paceline.objective import Direction, is_better
 from paceline.proposer import BuildFailed, Draft, Proposer
@@ -153,9 +154,12 @@ class Study:
             UsageError: A seed that is no whole number from 0.
         """
         check_name(name)
+        check_storage_text(storage)
+        check_folder(Path(directory) / name)
         began = time.perf_counter()
         store = Store.of(storage, name, Path(directory))
         stored = store.load(name)
+        check_attributes(name, stored.trials if stored is not None else ())
         study = cls(
             name,
             store,

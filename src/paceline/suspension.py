@@ -7,7 +7,7 @@ a trial's numbers hang on nothing else. So a search that was killed ends as it w
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,7 @@ class Suspension:
             example: The model of a trial that has ended.
         """
         facts, arrays = snapshot.facts, snapshot.arrays
-        under_way = {int(number): Running(**was) for number, was in facts["trials"].items()}
+        under_way = {int(number): _running(was) for number, was in facts["trials"].items()}
         for number, was in sorted(under_way.items()):
             self._roster.running[number] = was
             self._teams.begin(number, was.epochs)
@@ -146,3 +146,9 @@ class Suspension:
                 "the search stopped"
             )
         return lost
+
+
+def _running(was: Mapping[str, Any]) -> Running:
+    """A trial under way; what another version has added is left out."""
+    known = {field.name for field in dataclasses.fields(Running)}
+    return Running(**{name: value for name, value in was.items() if name in known})

@@ -62,7 +62,7 @@ def exit_codes() -> Iterator[None]:
 
 def say(text: str) -> None:
     """Print a message for the user on stderr."""
-    typer.echo(f"paceline: {text}", err=True)
+    typer.echo(f"paceline: {visible(text)}", err=True)
 
 
 def say_plain(text: str) -> None:
@@ -77,7 +77,12 @@ def width() -> int | None:
 
 def print_result(text: str) -> None:
     """Print a result for people on stdout."""
-    typer.echo(text)
+    typer.echo(visible(text))
+
+
+def visible(text: str) -> str:
+    """Return a text that cannot steer a terminal: names and errors may be a stranger's."""
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
 def print_json(value: Any) -> None:

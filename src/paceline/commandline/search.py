@@ -191,13 +191,19 @@ def _job_of(study: str, storage: str | None, as_json: bool, quiet: bool) -> Job:
         StudyError, UsageError: It was not made so, or its file is gone.
     """
     meta = stored.open_study(study, storage).meta
-    origin = meta.get("origin")
-    if not origin:
+    origin = _origin(meta)
+    if origin is None:
         raise StudyError(
             f"study {study!r} was not made by `paceline search`, so its model is not known here; "
             "call search again in the notebook or script it came from, with the same study name"
         )
     path = Path(origin["file"])
+    if path.resolve().is_relative_to(stored.DIRECTORY.resolve()):
+        raise StudyError(
+            f"study {study!r} says that it came from {path}, which lies among the studies: whoever "
+            "made the study may have put it there, and it would be run. Move it elsewhere if you "
+            f"trust it, and run `paceline search FILE.py --study {study}`"
+        )
     if not path.exists():
         raise UsageError(
             f"study {study!r} came from {path}, which is gone; put the file back, or run "
@@ -215,6 +221,16 @@ def _job_of(study: str, storage: str | None, as_json: bool, quiet: bool) -> Job:
         as_json=as_json,
         quiet=quiet,
     )
+
+
+def _origin(meta: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The file that a study's meta names in the way that ``search`` does; None if it does not."""
+    found = meta.get("origin")
+    if not isinstance(found, Mapping):
+        return None
+    texts = [found.get(name) for name in ("file", "function", "digest")]
+    ours = all(isinstance(text, str) for text in texts)
+    return found if ours and isinstance(found.get("data"), str | None) else None
 
 
 def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,8 @@ def export(name: str, *, storage: str | None, output: str) -> None:
         UsageError: ``output`` cannot be a Keras file.
         StudyError: No such study, no best trial, or its saved model is gone or damaged.
     """
+    if not output.isprintable():
+        raise UsageError(f"-o {output!a}: there are control characters in it; leave them out")
     target = Path(output)
     if target.suffix != ".keras":
         raise UsageError(

@@ -1,0 +1,149 @@
+"""Studies of earlier versions, as they were written then: they open, and go on.
+
+``old_studies/first`` is by the first version that searched (three trials, and three under way when
+it was interrupted), ``second`` by the first that wrote checkpoints (killed after the first epoch of
+six trials; its checkpoints cannot be gone on with), ``third`` by the last whose checkpoints know
+nothing of what is on the clock.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paceline
+import toys
+from paceline import checkpoint
+from paceline.cli import main
+
+OLD = Path(__file__).parent / "old_studies"
+X, Y = toys.data()
+CALL: dict[str, Any] = {
+    "validation_data": toys.data(23, seed=1),
+    "epochs": 4,
+    "batch_size": 16,
+}
+
+
+def build(hp: Any) -> Any:
+    return toys.compiled(toys.softmax(), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+
+
+@pytest.fixture
+def notes() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def open_old(fresh_folder: Path, notes: list[str]):
+    def opened(name: str) -> paceline.Tuner:
+        if not Path("runs/s").exists():
+            shutil.copytree(OLD / name, "runs/s")
+        return paceline.Tuner(build, study="s", sampler="random", slots=2, notes=notes.append)
+
+    return opened
+
+
+def test_the_first_version(open_old, capsys) -> None:
+    before = open_old("first").results()
+    assert before["state"].tolist()[:3] == ["complete"] * 3
+    assert open_old("first").best_trial.number == 2
+    model = open_old("first").best_model()
+    score = model.evaluate(*CALL["validation_data"], verbose=0, return_dict=True)
+    assert score["accuracy"] == pytest.approx(open_old("first").best_trial.value, abs=1e-6)
+    with pytest.raises(SystemExit, match="^0$"):
+        main(["trials", "s", "--json"])
+    assert len(json.loads(capsys.readouterr().out.splitlines()[-1])) == len(before)
+    tuner = open_old("first")
+    tuner.search(X, Y, n_trials=6, **CALL)
+    results = tuner.results()
+    assert (results["state"] == "complete").sum() == 6
+    assert set(results[results["state"] == "failed"]["error"]) <= {"interrupted"}
+    assert len(results) == len(before) + 6 - 3
+    # Those of the first session are the best of a longer one too.
+    tuner.search(X, Y, continue_best=2, **(CALL | {"epochs": 6}))
+    assert tuner.results()["epochs"][-2:].tolist() == [6, 6]
+
+
+def test_checkpoints_of_another_kind_are_left(open_old, notes) -> None:
+    tuner = open_old("second")
+    tuner.search(X, Y, n_trials=6, **CALL)
+    assert (tuner.results()["state"] == "complete").sum() == 6
+    assert any("the 6 trials that were under way begin again as new ones" in n for n in notes)
+    assert not Path("runs/s/checkpoints").exists()
+
+
+def test_checkpoints_that_know_less(open_old, notes) -> None:
+    tuner = open_old("third")
+    tuner.search(X, Y, n_trials=6, **CALL)
+    assert tuner.results()["state"].tolist() == ["complete"] * 6
+    assert tuner.results()["epochs"].tolist() == [4] * 6
+    assert any("going on from the last checkpoint" in note for note in notes)
+
+
+def rewritten(change: Any) -> None:
+    """The newest checkpoint, its facts changed."""
+    path = sorted(Path("runs/s/checkpoints").iterdir())[-1]
+    snapshot, why = checkpoint.read(path, path.stem[-16:])
+    assert snapshot is not None, why
+    change(snapshot.facts)
+    path.unlink()
+    checkpoint.put(path.parent, "checkpoint-000002", snapshot)
+
+
+def test_checkpoints_that_know_more(open_old) -> None:
+    def more(facts: dict[str, Any]) -> None:
+        for was in facts["trials"].values():
+            was["weather"] = "fine"
+        facts["more"] = [1, 2, 3]
+
+    open_old("third")
+    rewritten(more)
+    tuner = open_old("third")
+    tuner.search(X, Y, n_trials=6, **CALL)
+    assert tuner.results()["state"].tolist() == ["complete"] * 6
+
+
+def test_checkpoints_that_are_something_else(open_old) -> None:
+    open_old("third")
+    rewritten(lambda facts: facts["packs"].pop("groups"))
+    with pytest.raises(paceline.StudyError, match=r"KeyError: 'groups'.*or remove .*checkpoints"):
+        open_old("third").search(X, Y, n_trials=6, **CALL)
+    shutil.rmtree("runs/s/checkpoints")
+    tuner = open_old("third")
+    tuner.search(X, Y, n_trials=6, **CALL)
+    assert (tuner.results()["state"] == "complete").sum() == 6
+
+
+def test_a_newer_format_says_so(open_old, notes, monkeypatch) -> None:
+    monkeypatch.setattr(checkpoint, "FORMAT", 2)
+    open_old("third")
+    rewritten_as = checkpoint.Checkpoints(Path("runs/s/checkpoints"), notes.append)
+    assert rewritten_as.load() is None
+    assert all("of format 1, this version reads 2 (go on with the version" in n for n in notes)
+    text = Path("runs/s/journal.log").read_text()
+    Path("runs/s/journal.log").write_text(text.replace('"format":1', '"format":9'))
+    with pytest.raises(paceline.StudyError, match="format 9 by a newer Paceline.*pip install"):
+        open_old("third").results()
+
+
+def test_other_versions_of_libraries_are_told_of(open_old, notes) -> None:
+    open_old("third")
+    path = Path("runs/s/journal.log")
+    import keras
+
+    assert f'"keras":"{keras.__version__}"' in path.read_text() or "keras" in path.read_text()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        meta = line.get("user_attr", {}).get("paceline", {})
+        if "versions" in meta:
+            meta["versions"]["keras"] = "3.1.0"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tuner = open_old("third")
+    tuner.search(X, Y, n_trials=6, **CALL)
+    assert any(f"keras is {keras.__version__} and was 3.1.0" in note for note in notes)
+    assert (tuner.results()["state"] == "complete").sum() == 6
