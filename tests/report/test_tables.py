@@ -35,7 +35,7 @@ def test_a_record_has_what_json_promises():
 
 def test_csv_has_the_columns_of_results_and_exact_numbers():
     rows = list(csv.DictReader(io.StringIO(tables.to_csv(TRIALS))))
-    assert list(rows[0]) == [*tables.FIXED_COLUMNS, "lr", "units", "hp.epochs"]
+    assert list(rows[0]) == [*tables.FIXED_COLUMNS, "error", "lr", "units", "hp.epochs"]
     assert float(rows[2]["lr"]) == 0.0012345678
     assert rows[1]["value"] == rows[1]["units"] == ""
     assert rows[2]["epochs"] == "4"
