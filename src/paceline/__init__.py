@@ -26,6 +26,7 @@ from paceline.errors import (
 if TYPE_CHECKING:
     from paceline.asha import ASHA
     from paceline.benchmark.api import bench
+    from paceline.compat.keras_tuner.projects import from_keras_tuner
     from paceline.search_space import HyperParameters
     from paceline.trial import Trial
     from paceline.tuner import Tuner
@@ -50,6 +51,7 @@ __all__ = [
     "Tuner",
     "UsageError",
     "bench",
+    "from_keras_tuner",
 ]
 
 _LAZY = {
@@ -58,6 +60,7 @@ _LAZY = {
     "Trial": "paceline.trial",
     "Tuner": "paceline.tuner",
     "bench": "paceline.benchmark.api",
+    "from_keras_tuner": "paceline.compat.keras_tuner.projects",
 }
 
 

@@ -11,12 +11,16 @@ IN_A_ROW = 5
 class Failures:
     """Counts the failures of one search.
 
+    Args:
+        in_a_row: So many end it.
+
     Attributes:
         succeeded: Trials that trained well until they were complete or pruned.
         cause: Why nothing is asked for any more: builds failed one after another.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, in_a_row: float = IN_A_ROW) -> None:
+        self._in_a_row = in_a_row
         # In a row: builds (and traces) that failed, by the order of asking; and trials that failed
         # in training, by the order of ending.
         self._builds = self._trainings = 0
@@ -37,7 +41,7 @@ class Failures:
         """A trial could not begin."""
         self._builds += 1
         self._last = error
-        if self._builds >= IN_A_ROW:
+        if self._builds >= self._in_a_row:
             self.cause = error
 
     def of_training(self, error: BaseException) -> None:
@@ -51,7 +55,7 @@ class Failures:
         Args:
             healthy: Whether some trial trains well: then others may fail as they like.
         """
-        if self._trainings < IN_A_ROW or healthy:
+        if self._trainings < self._in_a_row or healthy:
             return False
         self.cause = self._last
         return True
@@ -62,7 +66,7 @@ class Failures:
         Args:
             over: Whether every configuration has been tried.
         """
-        cause, text = self.cause, f"{IN_A_ROW} trials failed in a row; the last one"
+        cause, text = self.cause, f"{self._in_a_row} trials failed in a row; the last one"
         if cause is None and over and not self.succeeded:
             cause, text = self._last, "every trial of this search failed; the last one"
         return None if cause is None else (BuildError(f"{text}: {describe(cause)}"), cause)

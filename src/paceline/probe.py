@@ -34,7 +34,13 @@ class Probe:
     batch: Any
 
 
-def probe(builder: Builder, arguments: Arguments, seed: int, attempts: int) -> Probe:
+def probe(
+    builder: Builder,
+    arguments: Arguments,
+    seed: int,
+    attempts: int,
+    first: HyperParameters | None = None,
+) -> Probe:
     """Builds the model of the default hyperparameters, or of others where that one fails.
 
     Args:
@@ -42,13 +48,14 @@ def probe(builder: Builder, arguments: Arguments, seed: int, attempts: int) -> P
         arguments: Of the search.
         seed: For the hyperparameters of further attempts.
         attempts: Builds that may fail.
+        first: What the first one is given; None: nothing is known of the space.
 
     Raises:
         BuildError: No build worked, or the model does not take the data.
         DataError: Labels outside the model's classes.
         PacelineError: What the build or a function of hp was told by Paceline.
     """
-    hp, model, size = _first_model(builder, arguments, seed, attempts)
+    hp, model, size = _first_model(builder, arguments, seed, attempts, first)
     data, validation = arguments.data or arguments.sample, arguments.validation
     if data is None:
         return Probe(hp, None, None)
@@ -62,12 +69,18 @@ def probe(builder: Builder, arguments: Arguments, seed: int, attempts: int) -> P
 
 
 def _first_model(
-    builder: Builder, arguments: Arguments, seed: int, attempts: int
+    builder: Builder,
+    arguments: Arguments,
+    seed: int,
+    attempts: int,
+    first: HyperParameters | None,
 ) -> tuple[HyperParameters, Any, int]:
     rng = np.random.default_rng(seed)
     error: Exception | None = None
     for attempt in range(attempts):
         hp = HyperParameters(chooser=None if attempt == 0 else _anything(rng))
+        if attempt == 0 and first is not None:
+            hp = first
         try:
             model = builder(hp, seed)
             arguments.epochs_for(hp)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 import logging
 import time
@@ -15,6 +16,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from paceline import trial_record
+from paceline.director import Director
 from paceline.errors import SamplerError, SpaceError
 from paceline.families import Families
 from paceline.mirror import Mirror
@@ -57,6 +59,7 @@ class Draft:
         draw: Number of the draw that it tries, in random search.
         failed: Whether the build raised.
         continues: The trial that it goes on with.
+        hp: What build is given, where a director decides.
     """
 
     number: int
@@ -69,6 +72,7 @@ class Draft:
     draw: int | None = None
     failed: bool = False
     continues: int | None = None
+    hp: HyperParameters | None = None
 
     def choose(self, parameter: Parameter) -> Any:
         """Return the real value of a parameter; the same one however often it is asked for."""
@@ -85,6 +89,7 @@ class Proposer:
         exhausted: Whether the last ``propose`` found nothing new.
         families: Which trials have the structure of the one before.
         seconds: Time spent in samplers.
+        director: Decides instead of a sampler, where there is one.
         note: Called with a line of text that users may want to see.
     """
 
@@ -116,7 +121,7 @@ class Proposer:
         self.exhausted = False
         self.seconds = 0.0
         self.note: Callable[[str], None] = logging.getLogger("paceline").info
-        self._sampler = sampler
+        self._sampler, self.director = sampler, sampler.director
         self._seed = seed
         self._next = next_number
         self._past, self._sign = past, sign
@@ -176,6 +181,8 @@ class Proposer:
         self, run: Callable[[HyperParameters, Draft], T]
     ) -> tuple[Draft, HyperParameters, T] | None:
         self.exhausted = False
+        if self.director is not None:
+            return self._propose_directed(self.director, run)
         while self._queue:
             values, users = self._queue.popleft()
             found = self._propose_given(run, values, users)
@@ -252,7 +259,11 @@ class Proposer:
             Storage name -> stored value.
         """
         self._check(draft)
-        self.space.learn(hp)
+        if draft.hp is None:
+            self.space.learn(hp)
+        else:
+            with contextlib.suppress(SpaceError):  # bounds may change from build to build
+                self.space.learn(hp)
         hparams, values, parameters = hp.hparams, hp.to_storage(), hp.parameters
         with self._timed():
             for name, stored in self._mirror().params(draft.mirror_number).items():
@@ -404,6 +415,22 @@ class Proposer:
                 break  # nothing was left to the sampler
         self.note(f"enqueued configuration {values} has been tried before: skipped.")
         return None
+
+    def _propose_directed(
+        self, director: Director, run: Callable[[HyperParameters, Draft], T]
+    ) -> tuple[Draft, HyperParameters, T] | None:
+        """Propose what the director says, whatever that is."""
+        with self._timed():
+            hp = director.next(self._next)
+        if hp is None:
+            return None
+        draft = self.ask(0, chooser=lambda parameter: parameter.default)
+        draft.hp = hp
+        try:
+            return draft, hp, run(hp, draft)
+        except Exception as error:
+            draft.failed = True
+            raise BuildFailed(draft, hp, error) from error
 
     def _walk(
         self, run: Callable[[HyperParameters, Draft], T]

@@ -30,6 +30,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.search_space import IntersectionSearchSpace
 from optuna.trial import FrozenTrial
 
+from paceline.director import Director
 from paceline.errors import MissingExtraError, SamplerError, UsageError
 from paceline.search_space import Parameter
 
@@ -70,6 +71,7 @@ class Sampler:
         users: Whether it is an object of the user's, which wants to be told of ended trials.
         make: Trial number and attempt -> the Optuna sampler that chooses; None where none does.
         points: Chooses instead of ``make``'s sampler where it is given.
+        director: Decides instead of any sampler.
     """
 
     name: str
@@ -77,13 +79,14 @@ class Sampler:
     make: Callable[[int, int], BaseSampler] | None
     users: bool = False
     points: Sobol | None = None
+    director: Director | None = None
 
 
 def resolve_sampler(sampler: Any, seed: int) -> Sampler:
     """Return the sampler meant.
 
     Args:
-        sampler: One of ``NAMES``, or an Optuna sampler object (seed it yourself).
+        sampler: One of ``NAMES``, an Optuna sampler object (seed it yourself), or a ``Director``.
         seed: The study's seed.
 
     Raises:
@@ -92,6 +95,8 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
     """
     if isinstance(sampler, BaseSampler):
         return _given(sampler)
+    if isinstance(sampler, Director):
+        return Sampler(type(sampler).__name__, adaptive=False, make=None, director=sampler)
     if sampler not in NAMES:
         raise SamplerError(
             f"sampler is {sampler!r}; choose one of {', '.join(NAMES)}, or pass an object of "

@@ -65,7 +65,9 @@ class Search:
         self._progress, self._note = progress, notes
         self._roster = Roster(study.trials)
         self._teams = Teams(arguments.n_members, pruner is not None, packs, fit, self._report)
-        self._failures = Failures()
+        self._director = study.director
+        # A director has its own rules on how many may fail.
+        self._failures = Failures() if self._director is None else Failures(math.inf)
         self._starter = Starter(
             builder=builder,
             study=study,
@@ -168,7 +170,7 @@ class Search:
         return True
 
     def _raise_cause(self) -> None:
-        found = self._failures.error(self._starter.over)
+        found = self._failures.error(self._starter.over)  # of a director that is never so
         if found is not None:
             self._keep()  # what failed has ended: mended, the search goes on after it
             raise found[0] from found[1]
@@ -203,14 +205,13 @@ class Search:
 
     def _all_asked(self) -> bool:
         """Whether no trial will be asked for any more."""
-        limit = self._arguments.n_trials
         if self._failures.cause is not None or self._timed_out():
             return True
         if self._starter.to_go_on:
             return False
         if self._starter.over or self._study.exhausted:
             return True
-        return limit is not None and self._roster.n_counted >= limit
+        return self._starter.to_come == 0
 
     def _may_ask(self) -> bool:
         study = self._study
@@ -278,6 +279,8 @@ class Search:
         if error is not None:
             self._training_failed(number, error)
             return "stop"
+        if self._director is not None:
+            self._director.member(number, value, report.weights)
         answer = self._teams.receive(report)
         if number in self._roster.running and self._must_leave(report):
             return "stop"
@@ -322,6 +325,8 @@ class Search:
         objective = self._objective.name
         members = [member.get(objective, math.nan) for member in report.members]
         self._study.report(report.number, report.epoch, logs, value, members)
+        if self._director is not None:
+            self._director.reported(report.number, report.members or [logs])
         error = self._not_finite(report, value, trial.hparams)
         if error is not None:
             self._training_failed(report.number, error)
@@ -410,7 +415,9 @@ class Search:
         self._best.complete(number)
         self._finish(number, "complete")
         trial = self._study.trial(number)
-        if fetch is not None and trial.state == "complete" and trial.value is not None:
+        if fetch is None or self._director is not None:  # which has no use for them
+            return
+        if trial.state == "complete" and trial.value is not None:
             self._ends.offer(number, trial.epochs, trial.value, lambda: fetch().lists())
 
     def _build_failed(self, number: int, error: BaseException) -> None:
@@ -424,7 +431,10 @@ class Search:
 
     def _trial_failed(self, number: int, error: BaseException) -> None:
         text = describe(error)
-        self._note(f"trial {number} failed: {text}")
+        if self._director is not None:
+            self._director.failed(number, error)
+        else:
+            self._note(f"trial {number} failed: {text}")
         self._finish(number, "failed", error=text)
 
     def _finish(self, number: int, state: TrialState, **attrs: Any) -> None:
@@ -436,6 +446,8 @@ class Search:
             self._best.forget(number)
         if self._pruner is not None:
             self._pruner.ended(self._study.trial(number))
+        if self._director is not None:
+            self._director.ended(self._study.trial(number))
 
     def _finish_in_study(
         self, number: int, state: TrialState, running: Running, attrs: dict[str, Any]

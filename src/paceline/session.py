@@ -15,6 +15,7 @@ from paceline.builder import Builder
 from paceline.checkpoint import Snapshot
 from paceline.condemned import Condemned
 from paceline.corners import study_ends
+from paceline.director import Director
 from paceline.errors import StudyError, TrialTimeoutError
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
@@ -124,7 +125,8 @@ class Session:
         """
         settings, objective = self._settings, self._objective
         check_folder(settings.folder)
-        snapshot = self._keeper.load(self._notes)
+        directed = isinstance(settings.sampler, Director)
+        snapshot = None if directed else self._keeper.load(self._notes)
         self.study = study = Study.open(
             settings.study,
             storage=settings.storage,
@@ -141,7 +143,10 @@ class Session:
                 f"study: {study.name!r} was made with the objective {stored!r}, not "
                 f"{objective.name!r}; use another study name, or that objective."
             )
-        study.space.learn(self._found.hp)
+        if study.director is None:
+            study.space.learn(self._found.hp)
+        else:
+            study.director.begin(self._found.batch)
         for hparams in enqueued:
             study.enqueue(hparams)
         self.models = TrainedModels(
@@ -168,7 +173,8 @@ class Session:
             pruner = self._make_pruner()
             packs = self._make_packs(stack)
             watch = self._make_watch()
-            if packs is not None and (limit is None or limit > n_done - n_open):
+            more = study.director is None and (limit is None or limit > n_done - n_open)
+            if packs is not None and more:
                 with suppress(TrialTimeoutError):  # what it is about shows in the trials
                     watch.build(partial(self._study_ends, packs))
             search = Search(
@@ -184,7 +190,7 @@ class Session:
                 notes=self._notes,
                 watch=watch,
                 ends=self.models.ends,
-                keeper=self._keeper,
+                keeper=self._keeper if study.director is None else None,
             )
             stack.enter_context(study_lock(settings.folder))
             if study.trials:

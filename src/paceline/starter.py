@@ -82,6 +82,8 @@ class Starter:
             self._failed(number, failed.cause)
             return True
         if proposal is None:
+            if self._study.director is not None:  # it has no more, or waits for results
+                return False
             self.over = True
             text = "every configuration of the space has been tried"
             self._say_once(text, text)
@@ -121,6 +123,14 @@ class Starter:
         if self._packs.go_on(number, source.epochs, parts):
             self._study.carry_over(source.number, number)
             running.epoch, running.seconds = source.epochs, source.seconds
+
+    @property
+    def to_come(self) -> int | None:
+        """Trials still to be asked for; None where only time or the space is a limit."""
+        director, limit = self._study.director, self._arguments.n_trials
+        if director is not None:
+            return 0 if director.over else director.remaining
+        return None if limit is None else max(0, limit - self._roster.n_counted)
 
     def again(self, number: int) -> None:
         """Builds a trial that is under way, and hands it to an executor once more."""
@@ -162,7 +172,10 @@ class Starter:
             check_labels(model, self._arguments.data, "training data")
         return model, epochs, batch_size
 
-    def _rebuilder(self, hparams: dict[str, Any]) -> Callable[[int], Any]:
+    def _rebuilder(self, number: int, hparams: dict[str, Any]) -> Callable[[int], Any]:
+        director = self._study.director
+        if director is not None:
+            return lambda seed: self._builder(director.again(number), seed)
         return lambda seed: self._builder(HyperParameters(values=hparams), seed)
 
     def _submit(
@@ -184,7 +197,8 @@ class Starter:
     ) -> None:
         """Has the executor that can train a trial take it on."""
         began = time.perf_counter()
-        jobs = jobs_of(number, seed, made, self._arguments, self._rebuilder(hparams))
+        rebuild = self._rebuilder(number, hparams)
+        jobs = jobs_of(number, seed, made, self._arguments, rebuild)
         self.seconds += time.perf_counter() - began
         if self._packs is None:
             why = self._arguments.why_fit or "they are no arrays"
@@ -195,9 +209,9 @@ class Starter:
             self._submit_to_packs(self._packs, number, jobs)
 
     def _submit_to_packs(self, packs: LocalExecutor, number: int, jobs: list[Job]) -> None:
-        limit, size, most = self._arguments.n_trials, self._teams.size, self._study.max_open
-        if limit is not None:
-            left = max(0, limit - self._roster.n_counted) + len(self.to_go_on)
+        to_come, size, most = self.to_come, self._teams.size, self._study.max_open
+        if to_come is not None:
+            left = to_come + len(self.to_go_on)
             packs.expected = packs.waiting + size * (1 + left)
             if most is not None:
                 packs.expected = min(packs.expected, size * most)

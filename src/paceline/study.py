@@ -20,6 +20,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial
 
 from paceline import trial_record
+from paceline.director import Director
 from paceline.errors import SpaceError, StudyError
 from paceline.guard import check_attributes, check_folder, check_storage_text
 from paceline.ledger import Ledger
@@ -226,7 +227,14 @@ class Study:
 
         An adaptive sampler that is asked ahead knows less: in waves of 64, TPE is random search.
         """
+        if self.director is not None:
+            return self.director.max_open
         return max(4, (self.n_trials or 0) // 8) if self._adaptive else None
+
+    @property
+    def director(self) -> Director | None:
+        """Who decides instead of a sampler; None in most studies."""
+        return self._proposer.director
 
     @property
     def exhausted(self) -> bool:
@@ -328,7 +336,8 @@ class Study:
         trial = Trial(draft.number, hparams=hp.hparams, seed=draft.seed, continues=draft.continues)
         self._trials[trial.number] = trial
         self._n_counted += draft.continues is None
-        distributions = {name: known.distribution for name, known in hp.parameters.items()}
+        parameters = hp.parameters
+        distributions = {name: parameters[name].distribution for name in values}
         stored = trial_record.begun(trial, values, distributions, draw=draft.draw)
         if trial.number in self._foretold:
             self._foretold.discard(trial.number)  # the storage has it, and perhaps its end too

@@ -40,7 +40,9 @@ class TrainedModels:
     ) -> None:
         self._study, self._builder, self._precision = study, builder, precision
         self._folder = folder / "best"
-        self.best = BestModels(self._folder, keep, study.direction)
+        self.best: Any = BestModels(self._folder, keep, study.direction)
+        if study.director is not None:
+            self.best = study.director.models()
         assert study.direction is not None
         self.ends = Ends(
             folder / "ends",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from paceline import collector, failures, identity
 from paceline.builder import Builder, random_state_kept
 from paceline.checkpoint import Checkpoints
+from paceline.director import Director
 from paceline.errors import StudyError, UsageError
 from paceline.folds import Fold
 from paceline.keeper import Keeper
@@ -52,7 +53,8 @@ class Tuner:
         study: The study's name; also the name of its folder below ``directory``.
         storage: None for a journal file in the study's folder, ``"journal:PATH"``, any Optuna URL,
             or an Optuna storage object.
-        sampler: "tpe", "random", "qmc", "grid", "gp", or an Optuna sampler.
+        sampler: "tpe", "random", "qmc", "grid", "gp", or an Optuna sampler; or a ``Director``,
+            which decides instead of any and keeps the models.
         pruner: None; "median", "percentile[:P]", "hyperband", "threshold:VALUE",
             "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]", with repeats or folds
             "wilcoxon[:P]", a ``paceline.ASHA``, or an object of ``optuna.pruners``.
@@ -112,6 +114,7 @@ class Tuner:
         if plan not in PLANS:
             raise UsageError(f"plan: {plan!r} is not one of {', '.join(PLANS)}.")
         self.name = study
+        self._director = sampler if isinstance(sampler, Director) else None
         self._settings = Settings(
             study=study,
             storage=storage,
@@ -226,7 +229,7 @@ class Tuner:
             repeats=repeats,
             folds=folds,
             others=fit_arguments,
-            needs_end=self._settings.sampler != "grid",
+            needs_end=self._settings.sampler != "grid" and self._director is None,
         )
         self._folds = arguments.folds
         use_persistent_cache()
@@ -236,9 +239,12 @@ class Tuner:
             policy_of(self._settings.precision),
             collector.calm(),
         ):
+            first = None if self._director is None else self._director.space()
             found = within(
                 arguments.trial_timeout,
-                lambda: probe(self._builder, arguments, self._settings.seed, failures.IN_A_ROW),
+                lambda: probe(
+                    self._builder, arguments, self._settings.seed, failures.IN_A_ROW, first
+                ),
                 "trial_timeout: the first model, of default values, was not ready in time",
             )
             check_name(self.name)

@@ -37,6 +37,8 @@ class HyperParameters:
     Attributes:
         values: Plain name -> value of the active hyperparameters, and the given ones not declared
             yet. A value written here before the declaration is used by it.
+        trusting: Whether, as in KerasTuner, the first declaration of a name stands when it comes
+            again with other bounds, and values are taken as they are given. Else both are errors.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class HyperParameters:
                 its real value; without it the default is used.
         """
         self.values: dict[str, Any] = dict(values or {})
+        self.trusting = False
         self._given = dict(self.values)
         self._chooser = chooser
         self._name_scopes: list[str] = []
@@ -312,12 +315,17 @@ class HyperParameters:
         """Return storage name -> stored value of ``parameters``.
 
         Raises:
-            SpaceError: A value was written to ``values`` that its parameter cannot have.
+            SpaceError: A value was written to ``values`` that its parameter cannot have; where it
+                was given to a trusting hp, it is left out.
         """
-        return {
-            stored_as: parameter.to_storage(self.values[parameter.name])
-            for stored_as, parameter in self._parameters.items()
-        }
+        stored = {}
+        for stored_as, parameter in self._parameters.items():
+            try:
+                stored[stored_as] = parameter.to_storage(self.values[parameter.name])
+            except SpaceError:
+                if not self.trusting:
+                    raise
+        return stored
 
     # Copies and configs, as KerasTuner's users know them
 
@@ -327,23 +335,30 @@ class HyperParameters:
         return {"space": space, "values": dict(self.values)}
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> HyperParameters:
+    def from_config(cls, config: Mapping[str, Any], *, trusting: bool = False) -> HyperParameters:
         """Return the hp that a config of ``get_config``, ours or KerasTuner's, describes.
+
+        Args:
+            config: The config.
+            trusting: See the attribute.
 
         Raises:
             SpaceError: A declaration that cannot be, or a value outside it.
         """
         hps = cls(config["values"])
+        hps.trusting = trusting
         for entry in config["space"]:
             hp = HyperParameter.from_config(entry["class_name"], entry["config"])
             hps._declared[hp.name, hp.conditions] = hp
             if hp.name in hps.values and hps._holds(hp.conditions):
                 hps._value(hp)
+        given = {name: hps.values[name] for name in config["values"] if name in hps.values}
+        hps.values = {**given, **hps.values}  # in the order given
         return hps
 
     def copy(self) -> HyperParameters:
         """Return an hp with the same declarations and values, of which nothing more is chosen."""
-        return HyperParameters.from_config(self.get_config())
+        return HyperParameters.from_config(self.get_config(), trusting=self.trusting)
 
     def merge(
         self, hps: HyperParameters | Iterable[HyperParameter], overwrite: bool = True
@@ -400,7 +415,7 @@ class HyperParameters:
                     "of them."
                 )
             known = self._declared[key] = hp
-        elif known.bounds != hp.bounds:
+        elif known.bounds != hp.bounds and not self.trusting:
             raise SpaceError(
                 f'hp.{hp.kind}("{hp.name}"): declared before under the same condition '
                 f"with other bounds, {known.bounds} then and {hp.bounds} now; give one of them "
@@ -442,6 +457,8 @@ class HyperParameters:
         """Return a value that was not chosen for this hyperparameter, if it can have it."""
         if same(plain(value), hp.default):
             return hp.default  # which may lie off the grid, as in KerasTuner
+        if self.trusting:
+            return self._trusted(hp, parameter, value)
         try:
             if parameter is not None:
                 return parameter.check(value)
@@ -458,6 +475,15 @@ class HyperParameters:
                 f"configuration, from {holder.storage_name}, and {hp.bounds} does not hold it; "
                 "give one of them another name."
             ) from error
+
+    def _trusted(self, hp: HyperParameter, parameter: Parameter | None, value: Any) -> Any:
+        """Return a value as its parameter writes it, or as it is where that cannot have it."""
+        if parameter is None or self._holders.get(hp.name) not in (None, hp):
+            return value
+        try:
+            return parameter.check(value)
+        except SpaceError:
+            return value
 
     def _release(self, name: str) -> None:
         """Forget the value of a name and what it was chosen for."""

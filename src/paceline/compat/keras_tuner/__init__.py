@@ -1,0 +1,83 @@
+"""KerasTuner's names: change ``import keras_tuner as kt`` and run the same search in packs.
+
+    from paceline.compat import keras_tuner as kt
+
+The package ``keras_tuner`` itself is not needed. ``docs/guides/keras_tuner.md`` says what is
+different.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.compat.keras_tuner import engine, errors, oracles, tuners
+from paceline.compat.keras_tuner.engine.hypermodel import HyperModel
+from paceline.compat.keras_tuner.engine.objective import Objective
+from paceline.compat.keras_tuner.engine.oracle import Oracle, synchronized
+from paceline.compat.keras_tuner.engine.tuner import Tuner
+from paceline.compat.keras_tuner.errors import (
+    FailedTrialError,
+    FatalError,
+    FatalRuntimeError,
+    FatalTypeError,
+    FatalValueError,
+)
+from paceline.compat.keras_tuner.oracles import (
+    BayesianOptimizationOracle,
+    GridSearchOracle,
+    HyperbandOracle,
+    RandomSearchOracle,
+)
+from paceline.compat.keras_tuner.tuners import (
+    BayesianOptimization,
+    GridSearch,
+    Hyperband,
+    RandomSearch,
+    SklearnTuner,
+)
+from paceline.search_space import HyperParameters
+
+#: The release whose names and files these are.
+__version__ = "1.4.8"
+
+__all__ = [
+    "BayesianOptimization",
+    "BayesianOptimizationOracle",
+    "FailedTrialError",
+    "FatalError",
+    "FatalRuntimeError",
+    "FatalTypeError",
+    "FatalValueError",
+    "GridSearch",
+    "GridSearchOracle",
+    "HyperModel",
+    "HyperParameters",
+    "Hyperband",
+    "HyperbandOracle",
+    "Objective",
+    "Oracle",
+    "RandomSearch",
+    "RandomSearchOracle",
+    "SklearnTuner",
+    "Tuner",
+    "engine",
+    "errors",
+    "oracles",
+    "synchronized",
+    "tuners",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "applications":  # hypermodels, which are KerasTuner's own
+        from importlib import import_module
+
+        try:
+            return import_module("keras_tuner.applications")
+        except ImportError as error:
+            raise AttributeError(
+                "paceline.compat.keras_tuner has no applications of its own (HyperResNet and so "
+                "on); with KerasTuner installed (pip install keras-tuner) they are its, and work "
+                "here."
+            ) from error
+    raise AttributeError(f"module 'paceline.compat.keras_tuner' has no attribute {name!r}")

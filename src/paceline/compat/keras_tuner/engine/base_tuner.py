@@ -1,0 +1,303 @@
+"""The part of a tuner that knows nothing of Keras: trials, hooks, files, summaries."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import traceback
+import warnings
+from typing import Any
+
+from paceline.compat.keras_tuner.engine import results as results_module
+from paceline.compat.keras_tuner.engine.hypermodel import get_hypermodel
+from paceline.compat.keras_tuner.engine.hyperparameters import config_of
+from paceline.compat.keras_tuner.engine.oracle import Oracle
+from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
+from paceline.compat.keras_tuner.errors import (
+    FailedTrialError,
+    FatalError,
+    FatalRuntimeError,
+    is_a,
+)
+from paceline.compat.keras_tuner.files import read_json, say, write_json
+from paceline.search_space import HyperParameters
+
+
+class BaseTuner:
+    """Runs the trials of an oracle; a subclass says how in ``run_trial``.
+
+    Args:
+        oracle: Decides what is tried.
+        hypermodel: A function ``build(hp)`` or a ``HyperModel``.
+        directory: Where project folders go; the working folder by default.
+        project_name: The project's folder in it.
+        overwrite: Whether an existing project is removed; else the search goes on with it.
+        tuner_id: Name of this process among those that share an oracle.
+        logger: No longer used, as in KerasTuner.
+        **kwargs: No others.
+
+    Raises:
+        ValueError: ``oracle`` is none, or an argument is not known.
+        ProjectError: The project cannot be read.
+        FatalRuntimeError: The environment asks for parallel tuning over several machines.
+    """
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        hypermodel: Any = None,
+        directory: Any = None,
+        project_name: str | None = None,
+        overwrite: bool = False,
+        tuner_id: str | None = None,
+        logger: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        if not isinstance(oracle, Oracle):
+            raise ValueError(
+                "Expected `oracle` argument to be an instance of `Oracle` of "
+                f"paceline.compat.keras_tuner. Received: oracle={oracle!r}"
+            )
+        if kwargs:
+            raise ValueError(
+                f"Unrecognized arguments {list(kwargs)} for `{type(self).__name__}.__init__()`."
+            )
+        if logger is not None:
+            warnings.warn(
+                "The `logger` argument is no longer supported and will be ignored.",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+        if os.environ.get("KERASTUNER_ORACLE_IP"):
+            raise FatalRuntimeError(
+                "KERASTUNER_ORACLE_IP is set: parallel tuning over several machines is not offered "
+                "here. Unset it; the trials of one machine train side by side."
+            )
+        self.logger = logger
+        self.oracle = oracle
+        self.hypermodel = get_hypermodel(hypermodel)
+        self.directory = directory or "."
+        self.project_name = project_name or "untitled_project"
+        self.tuner_id = tuner_id or os.environ.get("KERASTUNER_TUNER_ID", "tuner0")
+        self.oracle._set_project_dir(self.directory, self.project_name)
+        if overwrite:
+            shutil.rmtree(self.project_dir)
+        if self._is_project():
+            say(f"Reloading Tuner from {self._get_tuner_fname()}")
+            self.reload()
+        else:
+            self._populate_initial_space()
+
+    # -- the space ---------------------------------------------------------------------------------
+
+    def _populate_initial_space(self) -> None:
+        """Learns the space by building models until every condition met has held once."""
+        if self.hypermodel is None:
+            return
+        hp = self.oracle.get_space()
+        declare = getattr(self.hypermodel, "declare_hyperparameters", None)
+        if declare is not None:
+            declare(hp)
+            self.oracle.update_space(hp)
+        held: set[Any] = set()
+        hp = self.oracle.get_space()
+        while True:
+            self._look_at_build(hp)
+            self.oracle.update_space(hp)
+            held.update(each.conditions for each in hp.space if hp.is_active(each))
+            never = [each.conditions for each in hp.space if each.conditions not in held]
+            if not never:
+                return
+            held.add(never[0])  # whether or not it can be made to hold
+            hp = self.oracle.get_space()
+            for condition in never[0]:
+                hp.values[condition.name] = condition.values[0]
+            hp.ensure_active_values()
+
+    def _look_at_build(self, hp: HyperParameters) -> None:
+        self.hypermodel.build(hp)
+
+    # -- searching ---------------------------------------------------------------------------------
+
+    def search(self, *fit_args: Any, **fit_kwargs: Any) -> None:
+        """Runs trials until the oracle has had enough.
+
+        Args:
+            *fit_args: What ``run_trial`` gets beside the trial.
+            **fit_kwargs: Likewise.
+
+        Raises:
+            FatalError: A trial raised it, or returned nothing that can be scored.
+            RuntimeError: Too many trials failed in a row.
+        """
+        if "verbose" in fit_kwargs:
+            self.oracle.verbose = fit_kwargs["verbose"]
+        self.oracle.take_back()  # what an interrupted search has left
+        self.on_search_begin()
+        self._search(*fit_args, **fit_kwargs)
+        self.on_search_end()
+
+    def _search(self, *fit_args: Any, **fit_kwargs: Any) -> None:
+        """One trial after another."""
+        while True:
+            self.pre_create_trial()
+            trial = self.oracle.create_trial(self.tuner_id)
+            if trial.status == TrialStatus.STOPPED:
+                return
+            if trial.status == TrialStatus.IDLE:
+                continue
+            self.on_trial_begin(trial)
+            self._try_run_and_update_trial(trial, *fit_args, **fit_kwargs)
+            self.on_trial_end(trial)
+
+    def _try_run_and_update_trial(self, trial: Trial, *fit_args: Any, **fit_kwargs: Any) -> None:
+        try:
+            self._run_and_update_trial(trial, *fit_args, **fit_kwargs)
+        except Exception as error:
+            self._note_failure(trial, error)
+        else:
+            trial.status = TrialStatus.COMPLETED
+
+    def _note_failure(self, trial: Trial, error: BaseException) -> None:
+        """Has a trial fail with an error; one that is fatal is raised again."""
+        if is_a(error, FatalError) or not isinstance(error, Exception):
+            raise error
+        failed = is_a(error, FailedTrialError)
+        trial.status = TrialStatus.FAILED if failed else TrialStatus.INVALID
+        trial.message = "".join(traceback.format_exception(error))
+
+    def _run_and_update_trial(self, trial: Trial, *fit_args: Any, **fit_kwargs: Any) -> None:
+        self._update_trial(trial, self.run_trial(trial, *fit_args, **fit_kwargs))
+
+    def _update_trial(self, trial: Trial, results: Any) -> None:
+        """Tells the oracle what ``run_trial`` has returned."""
+        objective = self.oracle.objective
+        if self.oracle.get_trial(trial.trial_id).metrics.exists(objective.name):
+            warnings.warn(
+                "Calling `self.oracle.update_trial(trial_id, metrics)` in `run_trial()` is "
+                "deprecated; return the metrics instead.",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            return
+        results_module.check(results, objective, f"{type(self).__name__}.run_trial()")
+        metrics = results_module.metrics_of(results, objective)
+        step = results_module.best_step(results, objective)
+        self.oracle.update_trial(trial.trial_id, metrics, step=step)
+
+    def run_trial(self, trial: Trial, *fit_args: Any, **fit_kwargs: Any) -> Any:
+        """Evaluates a configuration; a subclass must say how.
+
+        Returns:
+            A number, a dict of metrics, a ``History``, or a list of one of these.
+        """
+        raise TypeError(f"{type(self).__name__} has no `run_trial(trial, ...)`; override it.")
+
+    # -- hooks -------------------------------------------------------------------------------------
+
+    def pre_create_trial(self) -> None:
+        """Called before a trial is asked for."""
+
+    def on_trial_begin(self, trial: Trial) -> None:
+        """Called when a trial begins."""
+
+    def on_trial_end(self, trial: Trial) -> None:
+        """Called when a trial has ended; tells the oracle."""
+        self.oracle.end_trial(trial)
+        self.save()
+
+    def on_search_begin(self) -> None:
+        """Called at the beginning of ``search``."""
+
+    def on_search_end(self) -> None:
+        """Called at the end of ``search``."""
+
+    # -- models ------------------------------------------------------------------------------------
+
+    def save_model(self, trial_id: str, model: Any, step: int = 0) -> None:
+        """Keeps a trial's model; does nothing unless a subclass says how."""
+
+    def load_model(self, trial: Trial) -> Any:
+        """A trial's model; a subclass must say how."""
+        raise TypeError(f"{type(self).__name__} has no `load_model(trial)`; override it.")
+
+    def get_best_models(self, num_models: int = 1) -> list[Any]:
+        """The best trials' models, the best first."""
+        return [self.load_model(trial) for trial in self.oracle.get_best_trials(num_models)]
+
+    def get_best_hyperparameters(self, num_trials: int = 1) -> list[HyperParameters]:
+        """The best trials' hyperparameters, the best first; ``hypermodel.build`` takes them."""
+        return [trial.hyperparameters for trial in self.oracle.get_best_trials(num_trials)]
+
+    # -- what people read --------------------------------------------------------------------------
+
+    def search_space_summary(self, extended: bool = False) -> None:
+        """Prints the space."""
+        space = self.oracle.get_space().space
+        say("Search space summary")
+        say(f"Default search space size: {len(space)}")
+        for hp in space:
+            config = config_of(hp)
+            say(f"{config.pop('name')} ({hp.kind})")
+            say(config)
+
+    def results_summary(self, num_trials: int = 10) -> None:
+        """Prints the best trials."""
+        say("Results summary")
+        say(f"Results in {self.project_dir}")
+        say(f"Showing {num_trials} best trials")
+        say(self.oracle.objective)
+        for trial in self.oracle.get_best_trials(num_trials):
+            say()
+            trial.summary()
+
+    @property
+    def remaining_trials(self) -> int | None:
+        """Trials not begun yet; None without ``max_trials``."""
+        return self.oracle.remaining_trials()
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """JSON values that a subclass wants kept."""
+        return {}
+
+    def set_state(self, state: Any) -> None:
+        """Becomes what ``get_state`` described."""
+
+    def save(self) -> None:
+        """Writes the oracle's state, and this tuner's."""
+        self.oracle.save()
+        write_json(self._get_tuner_fname(), self.get_state())
+
+    def reload(self) -> None:
+        """Reads a project.
+
+        Raises:
+            ProjectError: It cannot be read.
+        """
+        self.oracle.reload()
+        if os.path.exists(self._get_tuner_fname()):
+            self.set_state(read_json(self._get_tuner_fname()))
+
+    @property
+    def project_dir(self) -> str:
+        """The project's folder."""
+        folder = os.path.join(str(self.directory), self.project_name)
+        os.makedirs(folder, exist_ok=True)
+        return folder
+
+    def get_trial_dir(self, trial_id: str) -> str:
+        """A trial's folder."""
+        folder = os.path.join(self.project_dir, f"trial_{trial_id}")
+        os.makedirs(folder, exist_ok=True)
+        return folder
+
+    def _is_project(self) -> bool:
+        return any(
+            os.path.exists(path)
+            for path in (self._get_tuner_fname(), os.path.join(self.project_dir, "oracle.json"))
+        )
+
+    def _get_tuner_fname(self) -> str:
+        return os.path.join(self.project_dir, f"{self.tuner_id}.json")

@@ -1,0 +1,92 @@
+"""Hypermodels: who builds a model from hp, and perhaps trains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paceline.compat.keras_tuner.errors import FatalValueError
+
+
+class HyperModel:
+    """Builds a model; a subclass says how in ``build``.
+
+    Args:
+        name: Its name.
+        tunable: Whether what ``build`` declares is searched.
+    """
+
+    def __init__(self, name: str | None = None, tunable: bool = True) -> None:
+        self.name, self.tunable = name, tunable
+        self._build = self.build
+        self.build = self._build_wrapper
+
+    def build(self, hp: Any) -> Any:
+        """Returns the model for ``hp``; a subclass must say how."""
+        raise TypeError(f"{type(self).__name__} has no `build(hp)`; override it to return a model.")
+
+    def _build_wrapper(self, hp: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._build(hp if self.tunable else hp.copy(), *args, **kwargs)
+
+    def declare_hyperparameters(self, hp: Any) -> None:
+        """Declares hyperparameters before the first build; does nothing unless overridden."""
+
+    def fit(self, hp: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        """Trains the model that ``build`` has made.
+
+        Args:
+            hp: What it was made from.
+            model: The model.
+            *args: What ``search`` was given.
+            **kwargs: Likewise, with ``callbacks``.
+
+        Returns:
+            What ``model.fit`` returns, a dict of metrics, or the objective's value.
+        """
+        return model.fit(*args, **kwargs)
+
+
+class FunctionHyperModel(HyperModel):
+    """A function ``build(hp)`` as a hypermodel.
+
+    Args:
+        build: The function.
+    """
+
+    def __init__(self, build: Callable[[Any], Any]) -> None:
+        self._function = build
+        super().__init__()
+
+    def build(self, hp: Any) -> Any:
+        """Returns what the function makes of ``hp``."""
+        return self._function(hp)
+
+
+def get_hypermodel(hypermodel: Any) -> Any:
+    """The hypermodel meant: an object with ``build`` as it is, KerasTuner's own too; a function.
+
+    Raises:
+        FatalValueError: It is neither.
+    """
+    if hypermodel is None or isinstance(hypermodel, HyperModel):
+        return hypermodel
+    if callable(getattr(hypermodel, "build", None)) and not isinstance(hypermodel, type):
+        return hypermodel
+    if not callable(hypermodel) or isinstance(hypermodel, type):
+        raise FatalValueError(
+            "The `hypermodel` argument should be either a function `build(hp)` returning a model, "
+            f"or an instance of `HyperModel`. Received: {hypermodel!r}"
+        )
+    return FunctionHyperModel(hypermodel)
+
+
+def trains_itself(hypermodel: Any) -> bool:
+    """Whether a hypermodel has a ``fit`` of its own."""
+    if "fit" in vars(hypermodel):
+        return True
+    for cls in type(hypermodel).__mro__:
+        if cls is HyperModel or cls.__module__.partition(".")[0] == "keras_tuner":
+            return False
+        if "fit" in vars(cls):
+            return True
+    return False

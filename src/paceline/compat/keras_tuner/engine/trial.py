@@ -1,0 +1,115 @@
+"""A trial as KerasTuner's users know it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from paceline.compat.keras_tuner.engine.metrics_tracking import MetricsTracker
+from paceline.compat.keras_tuner.files import read_json, say, write_json
+from paceline.search_space import HyperParameters
+
+
+class TrialStatus:
+    """What becomes of a trial.
+
+    INVALID has failed and may be tried again; IDLE and STOPPED are answers of an oracle: nothing to
+    try now, and nothing any more.
+    """
+
+    RUNNING = "RUNNING"
+    IDLE = "IDLE"
+    INVALID = "INVALID"
+    STOPPED = "STOPPED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+class Trial:
+    """One configuration and what came of it.
+
+    Args:
+        hyperparameters: Its values, and the space as it was known.
+        trial_id: Unique; None makes one up.
+        status: One of ``TrialStatus``.
+        message: Why it failed.
+
+    Attributes:
+        metrics: Its metrics by step.
+        score: The objective; None until it is complete.
+        best_step: The epoch of the score, from 0.
+    """
+
+    def __init__(
+        self,
+        hyperparameters: Any,
+        trial_id: str | None = None,
+        status: str = TrialStatus.RUNNING,
+        message: str | None = None,
+    ) -> None:
+        self.hyperparameters: HyperParameters = hyperparameters
+        self.trial_id = secrets.token_hex(16) if trial_id is None else trial_id
+        self.metrics = MetricsTracker()
+        self.score: Any = None
+        self.best_step: int | None = 0
+        self.status = status
+        self.message = message
+
+    def summary(self) -> None:
+        """Prints the trial."""
+        say(f"Trial {self.trial_id} summary")
+        say("Hyperparameters:")
+        self.display_hyperparameters()
+        if self.score is not None:
+            say(f"Score: {self.score}")
+        if self.message is not None:
+            say(self.message)
+
+    def display_hyperparameters(self) -> None:
+        """Prints the values."""
+        for name, value in self.hyperparameters.values.items():
+            say(f"{name}: {value}")
+        if not self.hyperparameters.values:
+            say("default configuration")
+
+    def get_state(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "trial_id": self.trial_id,
+            "hyperparameters": self.hyperparameters.get_config(),
+            "metrics": self.metrics.get_config(),
+            "score": None if self.score is None else float(self.score),
+            "best_step": self.best_step,
+            "status": self.status,
+            "message": self.message,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Becomes what ``get_state`` described."""
+        self.trial_id = state["trial_id"]
+        self.hyperparameters = HyperParameters.from_config(state["hyperparameters"], trusting=True)
+        self.metrics = MetricsTracker.from_config(state["metrics"])
+        self.score, self.best_step = state["score"], state["best_step"]
+        self.status, self.message = state["status"], state.get("message")
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Trial:
+        """What ``get_state`` described."""
+        trial = cls(None)
+        trial.set_state(state)
+        return trial
+
+    def save(self, fname: str | Path) -> None:
+        """Writes a ``trial.json``."""
+        write_json(fname, self.get_state())
+
+    def reload(self, fname: str | Path) -> None:
+        """Becomes what a ``trial.json`` holds."""
+        self.set_state(read_json(fname))
+
+    @classmethod
+    def load(cls, fname: str | Path) -> Trial:
+        """What a ``trial.json`` holds."""
+        return cls.from_state(read_json(fname))

@@ -1,0 +1,310 @@
+"""``Tuner``: runs an oracle's trials on Keras models, in packs wherever it can."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from paceline.builder import random_state_kept
+from paceline.compat.keras_tuner import packed, side_by_side
+from paceline.compat.keras_tuner.engine import results as results_module
+from paceline.compat.keras_tuner.engine.base_tuner import BaseTuner
+from paceline.compat.keras_tuner.engine.callbacks import (
+    BatchCallback,
+    SaveBestEpoch,
+    TunerCallback,
+)
+from paceline.compat.keras_tuner.engine.hypermodel import trains_itself
+from paceline.compat.keras_tuner.engine.objective import DefaultObjective
+from paceline.compat.keras_tuner.engine.oracle import Oracle, multiple
+from paceline.compat.keras_tuner.engine.trial import Trial
+from paceline.compat.keras_tuner.errors import (
+    FailedTrialError,
+    FatalTypeError,
+    FatalValueError,
+    ProjectError,
+)
+from paceline.compat.keras_tuner.files import read_json, write_json
+from paceline.program import keras_private
+from paceline.search_space import HyperParameters
+
+#: Methods that, where a subclass has its own, train a trial or watch it train.
+_HANDS_ON = (
+    "run_trial",
+    "_build_and_fit_model",
+    "on_epoch_begin",
+    "on_epoch_end",
+    "on_batch_begin",
+    "on_batch_end",
+)
+
+
+class Tuner(BaseTuner):
+    """Searches the hyperparameters of a Keras model.
+
+    A search over a plain ``build`` trains many trials at once (``packed.py``); so do the ``fit``
+    calls of what trains by itself (``HyperModel.fit``, ``run_trial``) or watches epochs
+    (``on_epoch_end`` and its like): ``side_by_side.py``.
+
+    Args:
+        oracle: Decides what is tried.
+        hypermodel: A function ``build(hp)`` or a ``HyperModel``; may be left out where a subclass
+            has its own ``run_trial``.
+        max_model_size: Models with more trainable numbers fail.
+        optimizer: Instead of the one that the model was compiled with.
+        loss: Likewise.
+        metrics: Likewise.
+        distribution_strategy: With the TensorFlow backend, a ``tf.distribute.Strategy`` that trials
+            train under. With JAX nothing is needed: trials are spread over all accelerators.
+        directory: Where project folders go.
+        project_name: The project's folder in it.
+        logger: No longer used, as in KerasTuner.
+        tuner_id: Name of this process among those that share an oracle.
+        overwrite: Whether an existing project is removed; else the search goes on with it.
+        executions_per_trial: Trainings of each configuration, from different seeds; metrics are
+            means over them.
+        **kwargs: No others.
+
+    Raises:
+        ValueError: There is no hypermodel and nothing that could do without.
+    """
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        hypermodel: Any = None,
+        max_model_size: int | None = None,
+        optimizer: Any = None,
+        loss: Any = None,
+        metrics: Any = None,
+        distribution_strategy: Any = None,
+        directory: Any = None,
+        project_name: str | None = None,
+        logger: Any = None,
+        tuner_id: str | None = None,
+        overwrite: bool = False,
+        executions_per_trial: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        if hypermodel is None and type(self).run_trial is Tuner.run_trial:
+            raise ValueError(
+                "Received `hypermodel=None`. Pass a function `build(hp)` or a `HyperModel`; only a "
+                "subclass with a `run_trial()` of its own can do without."
+            )
+        if distribution_strategy is not None and keras.backend.backend() != "tensorflow":
+            packed.to_stderr(
+                "distribution_strategy is for the TensorFlow backend and is not used: trials are "
+                "spread over all accelerators"
+            )
+        self.max_model_size = max_model_size
+        self.optimizer, self.loss, self.metrics = optimizer, loss, metrics
+        self.distribution_strategy = distribution_strategy
+        self.executions_per_trial = executions_per_trial
+        super().__init__(
+            oracle,
+            hypermodel,
+            directory=directory,
+            project_name=project_name,
+            overwrite=overwrite,
+            tuner_id=tuner_id,
+            logger=logger,
+            **kwargs,
+        )
+
+    # -- building ----------------------------------------------------------------------------------
+
+    def _look_at_build(self, hp: HyperParameters) -> None:
+        with random_state_kept(), keras_private.fresh_names(), self._distributed():
+            super()._look_at_build(hp)
+
+    def _build_hypermodel(self, hp: HyperParameters) -> Any:
+        with self._distributed():
+            model = self.hypermodel.build(hp)
+            self._override_compile_args(model)
+            return model
+
+    def _try_build(self, hp: HyperParameters) -> Any:
+        """The compiled model for ``hp``.
+
+        Raises:
+            FatalTypeError: ``build`` returned something else.
+            FailedTrialError: It is larger than ``max_model_size``.
+        """
+        with keras_private.fresh_names():
+            model = self._build_hypermodel(hp)
+        if not isinstance(model, keras.Model):
+            raise FatalTypeError(
+                "Expected the model-building function, or HyperModel.build() to return a valid "
+                f"Keras Model instance. Received: {model} of type {type(model)}."
+            )
+        size = sum(math.prod(v.shape) for v in model.trainable_variables) if model.built else 0
+        if self.max_model_size and size > self.max_model_size:
+            raise FailedTrialError(f"Oversized model: {size} parameters. Skip model.")
+        return model
+
+    def _override_compile_args(self, model: Any) -> None:
+        if not (self.optimizer or self.loss or self.metrics):
+            return
+        given = model.get_compile_config() or {} if model.compiled else {}
+        known = keras.saving.deserialize_keras_object(given) if given else {}
+        optimizer = self.optimizer or known.get("optimizer") or "rmsprop"
+        if not isinstance(optimizer, str):  # every model wants one of its own
+            optimizer = type(optimizer).from_config(optimizer.get_config())
+        known |= {"optimizer": optimizer}
+        known |= {"loss": self.loss} if self.loss else {}
+        known |= {"metrics": self.metrics} if self.metrics else {}
+        model.compile(**known)
+
+    @contextlib.contextmanager
+    def _distributed(self) -> Iterator[None]:
+        with maybe_distribute(self.distribution_strategy):
+            yield
+
+    # -- searching ---------------------------------------------------------------------------------
+
+    def _search(self, *fit_args: Any, **fit_kwargs: Any) -> None:
+        callbacks = fit_kwargs.get("callbacks")
+        if callbacks:
+            self._deepcopy_callbacks(callbacks)
+        if self._is_plain(fit_kwargs):
+            packed.search(self, *fit_args, **fit_kwargs)
+        elif keras.backend.backend() == "jax":
+            side_by_side.search(self, *fit_args, **fit_kwargs)
+        else:
+            super()._search(*fit_args, **fit_kwargs)
+
+    def _is_plain(self, fit_kwargs: dict[str, Any]) -> bool:
+        """Whether nothing but ``model.fit`` trains a trial, and nobody watches its epochs."""
+        if self.hypermodel is None or trains_itself(self.hypermodel):
+            return False
+        if multiple(self.oracle.objective) or isinstance(self.oracle.objective, DefaultObjective):
+            return False
+        return not any(map(self._has_own, _HANDS_ON))
+
+    @classmethod
+    def _plain_class(cls) -> type:
+        """The first class of ours that a subclass of a user's builds on."""
+        ours = __name__.rpartition(".engine.")[0]
+        return next(each for each in cls.__mro__ if each.__module__.startswith(ours))
+
+    def run_trial(self, trial: Trial, *args: Any, **kwargs: Any) -> Any:
+        """Builds and trains a trial's model, ``executions_per_trial`` times.
+
+        Args:
+            trial: The trial.
+            *args: What ``search`` was given.
+            **kwargs: Likewise.
+
+        Returns:
+            A list of what the hypermodel's ``fit`` has returned.
+        """
+        saver = SaveBestEpoch(self.oracle.objective, self._get_checkpoint_fname(trial.trial_id))
+        given = kwargs.pop("callbacks", None) or []
+        results = []
+        for _ in range(self.executions_per_trial):
+            callbacks = [*self._deepcopy_callbacks(given), *self._hooks(trial), saver]
+            results.append(
+                self._build_and_fit_model(trial, *args, **{**kwargs, "callbacks": callbacks})
+            )
+        return results
+
+    def _hooks(self, trial: Trial) -> list[Any]:
+        """Calls a subclass's hooks; none where there are none, for they would slow every epoch."""
+        own = {name for name in _HANDS_ON if self._has_own(name)}
+        if any("batch" in name for name in own):
+            return [BatchCallback(self, trial)]
+        return [TunerCallback(self, trial)] if any("epoch" in name for name in own) else []
+
+    def _has_own(self, name: str) -> bool:
+        return getattr(type(self), name) is not getattr(self._plain_class(), name)
+
+    def _build_and_fit_model(self, trial: Trial, *args: Any, **kwargs: Any) -> Any:
+        hp = trial.hyperparameters
+        model = self._try_build(hp)
+        with self._distributed():
+            results = self.hypermodel.fit(hp, model, *args, **kwargs)
+        self._save_build_config(trial.trial_id, model)
+        function = f"{type(self.hypermodel).__name__}.fit()"
+        results_module.check(results, self.oracle.objective, function)
+        return results
+
+    def _deepcopy_callbacks(self, callbacks: Any) -> list[Any]:
+        listed = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
+        try:
+            return list(copy.deepcopy(listed))
+        except Exception as error:
+            raise FatalValueError(
+                "All callbacks used during a search should be deep-copyable (since they are reused "
+                f"across trials). It is not possible to do `copy.deepcopy({callbacks})`: {error}"
+            ) from error
+
+    # -- hooks -------------------------------------------------------------------------------------
+
+    def on_epoch_begin(self, trial: Trial, model: Any, epoch: int, logs: Any = None) -> None:
+        """Called when an epoch begins."""
+
+    def on_epoch_end(self, trial: Trial, model: Any, epoch: int, logs: Any = None) -> None:
+        """Called when an epoch has ended."""
+
+    def on_batch_begin(self, trial: Trial, model: Any, batch: int, logs: Any = None) -> None:
+        """Called when a batch begins."""
+
+    def on_batch_end(self, trial: Trial, model: Any, batch: int, logs: Any = None) -> None:
+        """Called when a batch has ended."""
+
+    # -- models ------------------------------------------------------------------------------------
+
+    def load_model(self, trial: Trial) -> Any:
+        """A trial's model, compiled, with the weights of its best epoch.
+
+        Raises:
+            ProjectError: There are none.
+        """
+        path = self._get_checkpoint_fname(trial.trial_id)
+        if not os.path.isfile(path):
+            raise ProjectError(
+                f"there is no {path}: trial {trial.trial_id} is {trial.status} and has saved no "
+                "weights. Build its model with `tuner.hypermodel.build(trial.hyperparameters)` and "
+                "train it."
+            )
+        with random_state_kept():
+            model = self._try_build(trial.hyperparameters)
+            self._load_weights(model, trial.trial_id)
+        return model
+
+    def _load_weights(self, model: Any, trial_id: str) -> None:
+        """Gives a model what a trial's checkpoint holds."""
+        shapes = self._get_build_config_fname(trial_id)
+        if not model.built and os.path.isfile(shapes):
+            model.build_from_config(read_json(shapes))
+        with warnings.catch_warnings():
+            # The state of the optimizer is left out, as in KerasTuner: this one has none yet.
+            warnings.filterwarnings("ignore", "Skipping variable loading for optimizer")
+            model.load_weights(self._get_checkpoint_fname(trial_id))
+
+    def _save_build_config(self, trial_id: str, model: Any) -> None:
+        with contextlib.suppress(TypeError, RuntimeError):  # shapes that JSON cannot have
+            write_json(self._get_build_config_fname(trial_id), model.get_build_config())
+
+    def _get_checkpoint_fname(self, trial_id: str) -> str:
+        return os.path.join(self.get_trial_dir(trial_id), "checkpoint.weights.h5")
+
+    def _get_build_config_fname(self, trial_id: str) -> str:
+        return os.path.join(self.get_trial_dir(trial_id), "build_config.json")
+
+
+@contextlib.contextmanager
+def maybe_distribute(distribution_strategy: Any) -> Iterator[None]:
+    """A block under a ``tf.distribute.Strategy``, where there is one and Keras can use it."""
+    if distribution_strategy is None or keras.backend.backend() != "tensorflow":
+        yield
+    else:
+        with distribution_strategy.scope():
+            yield

@@ -1,0 +1,39 @@
+"""Files of a project, and lines for those who read along."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from paceline.compat.keras_tuner.errors import ProjectError
+
+
+def say(text: Any = "") -> None:
+    """Writes a line to stdout, where KerasTuner's users look for it."""
+    sys.stdout.write(f"{text}\n")
+
+
+def write_json(path: str | Path, content: Any) -> None:
+    """Writes a JSON file, whole or not at all."""
+    path = Path(path)
+    temporary = path.with_name(f".{os.getpid()}-{path.name}")
+    temporary.write_text(json.dumps(content), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def read_json(path: str | Path) -> Any:
+    """Reads a JSON file.
+
+    Raises:
+        ProjectError: It is damaged, or not there.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ProjectError(
+            f"{path} cannot be read ({type(error).__name__}: {error}). If you did not mean to go "
+            "on with an existing project, change `project_name` or pass `overwrite=True`."
+        ) from error

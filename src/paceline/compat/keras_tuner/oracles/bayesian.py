@@ -1,0 +1,133 @@
+"""Bayesian optimization with a Gaussian process."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from paceline.compat.keras_tuner.engine.hyperparameters import probability_of, value_at
+from paceline.compat.keras_tuner.engine.oracle import Oracle, running
+from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
+
+#: Points at which the surrogate is looked at, and how many of the best are followed downhill.
+_LOOKED_AT, _FOLLOWED = 2000, 5
+
+
+class BayesianOptimizationOracle(Oracle):
+    """Tries where a Gaussian process over the trials so far expects most.
+
+    Args:
+        objective: As for ``Oracle``; so are those not named here.
+        max_trials: Trials at most.
+        num_initial_points: Complete trials, drawn at random, before the process is asked; None:
+            3 for each hyperparameter.
+        alpha: Added to the diagonal of the kernel's matrix: the noise of a score.
+        beta: Standard deviations by which the lower confidence bound lies below the mean: the more,
+            the more it explores.
+        **kwargs: Arguments of ``Oracle``.
+    """
+
+    def __init__(
+        self,
+        objective: Any = None,
+        max_trials: int | None = 10,
+        num_initial_points: int | None = None,
+        alpha: float = 1e-4,
+        beta: float = 2.6,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(objective=objective, max_trials=max_trials, **kwargs)
+        self.num_initial_points, self.alpha, self.beta = num_initial_points, alpha, beta
+
+    def populate_space(self, trial_id: str) -> dict[str, Any]:
+        """Values at random at first, then those with the lowest confidence bound."""
+        complete = [t for t in self.trials.values() if t.status == TrialStatus.COMPLETED]
+        enough = self.num_initial_points or max(3 * len(self.hyperparameters.space), 3)
+        searched = [hp for hp in self.hyperparameters.space if hp.kind != "Fixed"]
+        if len(complete) < enough or not searched:
+            return running(self._random_values())
+        values = self._values_at(self._most_promising(complete, len(searched), len(self.trials)))
+        # Where all that is promising is known, anything new tells more.
+        return running(self._random_values() if self._duplicate(values) else values)
+
+    def _most_promising(self, complete: list[Trial], dimensions: int, n_trials: int) -> np.ndarray:
+        """The point f64[dimensions] in [0, 1) with the lowest confidence bound."""
+        from scipy.optimize import minimize
+
+        process = self._process(complete)
+        rng = np.random.default_rng([self.seed, n_trials])
+
+        def bound(points: np.ndarray) -> np.ndarray:
+            mean, deviation = process.predict(points.reshape(-1, dimensions), return_std=True)
+            return mean - self.beta * deviation
+
+        points = rng.random((_LOOKED_AT, dimensions))
+        points = points[np.argsort(bound(points))[:_FOLLOWED]]
+        found = [
+            minimize(
+                lambda x: float(bound(x)[0]), x0=x, bounds=[(0, 1)] * dimensions, method="L-BFGS-B"
+            )
+            for x in points
+        ]
+        return min(found, key=lambda each: each.fun).x
+
+    def _process(self, complete: list[Trial]) -> Any:
+        """The process that knows the complete trials, and fears for those under way."""
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import Matern
+
+        sign = -1 if self.objective.direction == "max" else 1
+        x = np.array([self._vector(trial) for trial in complete])
+        y = np.nan_to_num([sign * trial.score for trial in complete], posinf=0, neginf=0)
+
+        def fitted(x: np.ndarray, y: np.ndarray, kernel: Any, **how: Any) -> Any:
+            process = GaussianProcessRegressor(
+                kernel=kernel, normalize_y=True, alpha=self.alpha, random_state=self.seed, **how
+            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a length scale at its bound is no news
+                return process.fit(x, y)
+
+        process = fitted(x, y, Matern(nu=2.5), n_restarts_optimizer=4)
+        if self.ongoing_trials:
+            others = np.array([self._vector(trial) for trial in self.ongoing_trials.values()])
+            mean, deviation = process.predict(others, return_std=True)
+            x, y = np.concatenate([x, others]), np.concatenate([y, mean + deviation])
+            process = fitted(x, y, process.kernel_, optimizer=None)
+        return process
+
+    def _vector(self, trial: Trial) -> list[float]:
+        """A trial as a point; what it has no value of has its default."""
+        values = trial.hyperparameters.values
+        point = []
+        for hp in self.hyperparameters.space:
+            if hp.kind == "Fixed":
+                continue
+            active = all(condition.is_active(values) for condition in hp.conditions)
+            value = values[hp.name] if active and hp.name in values else hp.default
+            point.append(probability_of(hp, value))
+        return point
+
+    def _values_at(self, point: np.ndarray) -> dict[str, Any]:
+        """The values at a point, those of what is active."""
+        values: dict[str, Any] = {}
+        coordinates = iter(np.minimum(point, np.nextafter(1, 0)))
+        for hp in self.hyperparameters.space:
+            value = hp.default if hp.kind == "Fixed" else value_at(hp, float(next(coordinates)))
+            if all(condition.is_active(values) for condition in hp.conditions):
+                values[hp.name] = value
+        return values
+
+    def get_state(self) -> dict[str, Any]:
+        """JSON values."""
+        own = {name: getattr(self, name) for name in ("num_initial_points", "alpha", "beta")}
+        return {**super().get_state(), **own}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Becomes what ``get_state`` described."""
+        super().set_state(state)
+        self.num_initial_points = state["num_initial_points"]
+        self.alpha, self.beta = state["alpha"], state["beta"]

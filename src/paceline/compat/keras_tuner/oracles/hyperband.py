@@ -1,0 +1,177 @@
+"""Hyperband: many configurations for a few epochs, the best of them for more.
+
+Source: Li et al., "Hyperband: a novel bandit-based approach to hyperparameter optimization", 2018.
+Bracket b begins with trials of ``max_epochs / factor**b`` epochs; of each round about one in
+``factor`` goes on, as a new trial that begins with the weights of the one it follows. Sizes are
+KerasTuner's: each bracket ends with about ``(1 + log(max_epochs, factor)) / (b + 1)`` trials.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.compat.keras_tuner.engine.oracle import Oracle
+from paceline.compat.keras_tuner.engine.trial import TrialStatus
+
+#: What a trial is told beside its hyperparameters.
+EPOCHS, BEGIN, PARENT = "tuner/epochs", "tuner/initial_epoch", "tuner/trial_id"
+_BRACKET, _ROUND = "tuner/bracket", "tuner/round"
+
+
+class HyperbandOracle(Oracle):
+    """Runs brackets of successive halving.
+
+    Args:
+        objective: As for ``Oracle``; so are those not named here.
+        max_epochs: Epochs of those that go all the way.
+        factor: Of the trials of a round, about one in this many goes on, for this many times the
+            epochs.
+        hyperband_iterations: How often all brackets are run; None: without end.
+        **kwargs: Arguments of ``Oracle``.
+
+    Raises:
+        ValueError: ``factor`` is below 2.
+    """
+
+    def __init__(
+        self,
+        objective: Any = None,
+        max_epochs: int = 100,
+        factor: int = 3,
+        hyperband_iterations: float | None = 1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(objective=objective, **kwargs)
+        if factor < 2:
+            raise ValueError(f"factor needs to be an int larger than 1, found {factor!r}.")
+        self.hyperband_iterations = hyperband_iterations or math.inf
+        self.max_epochs, self.min_epochs, self.factor = max_epochs, 1, factor
+        self._current_iteration = 0
+        self._current_bracket = self._get_num_brackets() - 1
+        self._brackets: list[dict[str, Any]] = []
+        self._start_new_bracket()
+
+    def populate_space(self, trial_id: str) -> dict[str, Any]:
+        """A new configuration for a bracket that has room, or one of the best of a round."""
+        self._brackets = [each for each in self._brackets if not self._is_complete(each)]
+        for bracket in self._brackets:
+            found = self._in_bracket(bracket, trial_id)
+            if found is not None:
+                return found
+        last = self._current_bracket == 0
+        if last and self._current_iteration + 1 >= self.hyperband_iterations:
+            return self._idle_or_stopped()
+        self._current_bracket -= 1
+        if self._current_bracket < 0:
+            self._current_bracket = self._get_num_brackets() - 1
+            self._current_iteration += 1
+        self._start_new_bracket()
+        return self._new(self._brackets[-1], trial_id)
+
+    def _in_bracket(self, bracket: dict[str, Any], trial_id: str) -> dict[str, Any] | None:
+        """What a bracket can try now; None while it waits."""
+        number, rounds = bracket["bracket_num"], bracket["rounds"]
+        if len(rounds[0]) < self._get_size(number, 0):
+            return self._new(bracket, trial_id)
+        for n in range(1, len(rounds)):
+            promoted = {entry["past_id"] for entry in rounds[n]}
+            waiting = [self.trials[e["id"]] for e in rounds[n - 1] if e["id"] not in promoted]
+            waiting = [trial for trial in waiting if trial.status == TrialStatus.COMPLETED]
+            # So many of the round before may still prove worse that the best of these is sure.
+            if len(waiting) <= self._get_size(number, n - 1) - self._get_size(number, n):
+                continue
+            better = max if self.objective.direction == "max" else min
+            best = better(waiting, key=lambda trial: trial.score)
+            rounds[n].append({"past_id": best.trial_id, "id": trial_id})
+            begin = self._get_epochs(number, n - 1)
+            own = {PARENT: best.trial_id, **self._told(number, n, begin)}
+            return _run({**best.hyperparameters.values, **own})
+        return None
+
+    def _new(self, bracket: dict[str, Any], trial_id: str) -> dict[str, Any]:
+        values = self._random_values()
+        if not values:
+            return self._idle_or_stopped()
+        bracket["rounds"][0].append({"past_id": None, "id": trial_id})
+        return _run({**values, **self._told(bracket["bracket_num"], 0, 0)})
+
+    def _told(self, bracket: int, n: int, begin: int) -> dict[str, Any]:
+        epochs = self._get_epochs(bracket, n)
+        return {EPOCHS: epochs, BEGIN: begin, _BRACKET: bracket, _ROUND: n}
+
+    def _idle_or_stopped(self) -> dict[str, Any]:
+        status = TrialStatus.IDLE if self.ongoing_trials else TrialStatus.STOPPED
+        return {"status": status, "values": None}
+
+    def _start_new_bracket(self) -> None:
+        number = self._current_bracket
+        rounds: list[list[Any]] = [[] for _ in range(self._get_num_rounds(number))]
+        self._brackets.append({"bracket_num": number, "rounds": rounds})
+
+    def _is_complete(self, bracket: dict[str, Any]) -> bool:
+        number, rounds = bracket["bracket_num"], bracket["rounds"]
+        return len(rounds[-1]) == self._get_size(number, len(rounds) - 1)
+
+    def _get_size(self, bracket_num: int, round_num: int) -> int:
+        """Trials of a round."""
+        end = math.ceil(1 + math.log(self.max_epochs, self.factor)) / (bracket_num + 1)
+        return math.ceil(end * self.factor ** (bracket_num - round_num))
+
+    def _get_epochs(self, bracket_num: int, round_num: int) -> int:
+        """Epochs that the trials of a round have at its end."""
+        return math.ceil(self.max_epochs / self.factor ** (bracket_num - round_num))
+
+    def _get_num_rounds(self, bracket_num: int) -> int:
+        return bracket_num + 1
+
+    def _get_num_brackets(self) -> int:
+        brackets, epochs = 0, float(self.max_epochs)
+        while epochs >= self.min_epochs:
+            epochs, brackets = epochs / self.factor, brackets + 1
+        return brackets
+
+    def _compute_values_hash(self, values: Mapping[str, Any]) -> str:
+        told = (EPOCHS, BEGIN, _BRACKET, _ROUND)
+        return super()._compute_values_hash({k: v for k, v in values.items() if k not in told})
+
+    @property
+    def max_parallel(self) -> int | None:
+        """Any number: it says itself when it must wait."""
+        return None
+
+    def remaining_trials(self) -> int | None:
+        """Trials not begun yet, if the space does not run out; None without an end."""
+        if self.max_trials or self.hyperband_iterations == math.inf:
+            return super().remaining_trials()
+        once = sum(
+            self._get_size(bracket, n)
+            for bracket in range(self._get_num_brackets())
+            for n in range(bracket + 1)
+        )
+        return max(0, once * int(self.hyperband_iterations) - len(self.trials))
+
+    def get_state(self) -> dict[str, Any]:
+        """JSON values."""
+        names = ("hyperband_iterations", "max_epochs", "min_epochs", "factor")
+        return {
+            **super().get_state(),
+            **{name: getattr(self, name) for name in names},
+            "brackets": self._brackets,
+            "current_bracket": self._current_bracket,
+            "current_iteration": self._current_iteration,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Becomes what ``get_state`` described."""
+        super().set_state(state)
+        for name in ("hyperband_iterations", "max_epochs", "min_epochs", "factor"):
+            setattr(self, name, state[name])
+        self._brackets = list(state["brackets"])
+        self._current_bracket = state["current_bracket"]
+        self._current_iteration = state["current_iteration"]
+
+
+def _run(values: dict[str, Any]) -> dict[str, Any]:
+    return {"status": TrialStatus.RUNNING, "values": values}

@@ -1,0 +1,149 @@
+"""Old projects: a folder of KerasTuner's becomes a study of Paceline's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.compat.keras_tuner.engine.objective import Objective, create_objective
+from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
+from paceline.compat.keras_tuner.errors import ProjectError
+from paceline.compat.keras_tuner.files import read_json
+from paceline.errors import ObjectiveError, StudyError
+from paceline.objective import Direction
+from paceline.study import Study
+
+_ORACLE = "oracle.json"
+
+
+def from_keras_tuner(
+    project: str | Path,
+    study: str | None = None,
+    *,
+    objective: Any = None,
+    storage: Any = None,
+    directory: str | Path = "runs",
+) -> str:
+    """Makes a study of the trials that a KerasTuner project holds; the project is left as it is.
+
+    A trial's value is its score, its history what KerasTuner keeps: the metrics of the best epoch.
+    ``paceline.Tuner(build, study=...)`` goes on from there, and learns from them.
+
+    Args:
+        project: The project's folder: ``directory/project_name`` of the tuner.
+        study: The new study's name; None: the folder's.
+        objective: The objective the project was searched for, as KerasTuner was given it; None: the
+            metric whose best values are the scores.
+        storage: As for ``Tuner``.
+        directory: Likewise.
+
+    Returns:
+        The study's name.
+
+    Raises:
+        ProjectError: The folder is no project, or cannot be read.
+        ObjectiveError: The objective cannot be told, or is none of the project's metrics.
+        StudyError: There is a study of that name.
+    """
+    folder = Path(project)
+    trials = read_project(folder)
+    wanted = _objective_of(folder, trials, objective)
+    direction: Direction = "maximize" if wanted.direction == "max" else "minimize"
+    name = folder.resolve().name if study is None else study
+    made = Study.open(name, storage=storage, directory=Path(directory), direction=direction)
+    if made.exists:
+        raise StudyError(f"study: there is a study {name!r} already; give another name for study=.")
+    made.persist(
+        {
+            "objective": wanted.name,
+            "direction": direction,
+            "search": {},
+            "imported": {"from": "keras_tuner", "project": str(folder.resolve())},
+        }
+    )
+    try:
+        for trial in trials:
+            _take_over(made, trial, wanted)
+    finally:
+        made.close()
+    return name
+
+
+def read_project(folder: Path) -> list[Trial]:
+    """The trials of a project, in the order in which they began.
+
+    Raises:
+        ProjectError: The folder is no project, or cannot be read.
+    """
+    if not (folder / _ORACLE).is_file():
+        inside = sorted(path.parent.name for path in folder.glob(f"*/{_ORACLE}"))
+        found = f"the projects in it are {', '.join(inside)}" if inside else "none is in it either"
+        why = f"there is no {_ORACLE} in it, and {found}" if folder.is_dir() else "there is none"
+        raise ProjectError(
+            f"{folder} is no folder of a KerasTuner project: {why}. Pass `directory/project_name` "
+            f"of the tuner, the folder with {_ORACLE} and trial_* in it."
+        )
+    state = read_json(folder / _ORACLE)
+    trials: dict[str, Trial] = {}
+    for path in sorted(folder.glob("trial_*/trial.json")):
+        try:
+            trial = Trial.load(path)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ProjectError(
+                f"{path} is no trial of KerasTuner's ({type(error).__name__}: {error}); repair or "
+                "remove it."
+            ) from error
+        trials[trial.trial_id] = trial
+    order = state.get("start_order") if isinstance(state, dict) else None
+    if not isinstance(order, list):
+        raise ProjectError(f"{folder / _ORACLE} is no state of an oracle: it has no start_order.")
+    begun = [trials.pop(trial_id) for trial_id in order if trial_id in trials]
+    return [*begun, *trials.values()]
+
+
+def _objective_of(folder: Path, trials: Sequence[Trial], given: Any) -> Objective:
+    """The objective that the scores are of."""
+    complete = [trial for trial in trials if trial.status == TrialStatus.COMPLETED]
+    names = list(dict.fromkeys(name for trial in complete for name in trial.metrics.metrics))
+    if given is not None:
+        objective = create_objective(given)
+        if names and objective.name not in names:
+            raise ObjectiveError(
+                f'objective "{objective.name}" is no metric of {folder}; it has: '
+                f"{', '.join(names)}."
+            )
+        return objective
+    fitting = [
+        name
+        for name in names
+        if all(
+            trial.metrics.exists(name) and trial.metrics.get_best_value(name) == trial.score
+            for trial in complete
+        )
+    ]
+    # Trials may have the same accuracy in training and validation; nobody searches for the first.
+    fitting = [name for name in fitting if name.startswith("val_")] or fitting
+    if len(fitting) != 1:
+        what = f"{' and '.join(fitting)} fit" if fitting else "no metric fits"
+        raise ObjectiveError(
+            f"objective: {what} the scores of the {len(complete)} complete trials in {folder}; "
+            'name it, such as objective="val_accuracy".'
+        )
+    return Objective(fitting[0], complete[0].metrics.get_direction(fitting[0]))
+
+
+def _take_over(study: Study, trial: Trial, objective: Objective) -> None:
+    """Adds a trial that has ended; others are left out."""
+    if trial.status not in (TrialStatus.COMPLETED, TrialStatus.FAILED):
+        return
+    number = study.accept(study.ask(), trial.hyperparameters)
+    if trial.status == TrialStatus.FAILED or not trial.metrics.exists(objective.name):
+        lines = (trial.message or "failed").strip().splitlines()
+        study.finish(number, "failed", attrs={"error": lines[-1], "trial_id": trial.trial_id})
+        return
+    step = trial.best_step or 0
+    logs = {name: float(each.get_last_value()) for name, each in trial.metrics.metrics.items()}
+    value = float(trial.metrics.get_best_value(objective.name))
+    study.report(number, step + 1, logs, value)
+    study.finish(number, "complete", attrs={"trial_id": trial.trial_id})

@@ -1,0 +1,17 @@
+"""The tuners, as ``keras_tuner.tuners`` names them."""
+
+from paceline.compat.keras_tuner.engine.tuner import Tuner
+from paceline.compat.keras_tuner.tuners.bayesian import BayesianOptimization
+from paceline.compat.keras_tuner.tuners.gridsearch import GridSearch
+from paceline.compat.keras_tuner.tuners.hyperband import Hyperband
+from paceline.compat.keras_tuner.tuners.randomsearch import RandomSearch
+from paceline.compat.keras_tuner.tuners.sklearn_tuner import SklearnTuner
+
+__all__ = [
+    "BayesianOptimization",
+    "GridSearch",
+    "Hyperband",
+    "RandomSearch",
+    "SklearnTuner",
+    "Tuner",
+]

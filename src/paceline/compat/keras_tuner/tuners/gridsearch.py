@@ -1,0 +1,45 @@
+"""Grid search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.compat.keras_tuner.engine.tuner import Tuner
+from paceline.compat.keras_tuner.oracles.gridsearch import GridSearchOracle
+
+
+class GridSearch(Tuner):
+    """Walks every combination; 10 values of a range without step.
+
+    Args:
+        hypermodel: As for ``Tuner``.
+        objective: As for ``Oracle``; so are those not named here.
+        max_trials: Trials at most; None: all combinations.
+        **kwargs: Arguments of ``Tuner``.
+    """
+
+    def __init__(
+        self,
+        hypermodel: Any = None,
+        objective: Any = None,
+        max_trials: int | None = None,
+        seed: int | None = None,
+        hyperparameters: Any = None,
+        tune_new_entries: bool = True,
+        allow_new_entries: bool = True,
+        max_retries_per_trial: int = 0,
+        max_consecutive_failed_trials: int = 3,
+        **kwargs: Any,
+    ) -> None:
+        self.seed = seed
+        oracle = GridSearchOracle(
+            objective=objective,
+            max_trials=max_trials,
+            seed=seed,
+            hyperparameters=hyperparameters,
+            tune_new_entries=tune_new_entries,
+            allow_new_entries=allow_new_entries,
+            max_retries_per_trial=max_retries_per_trial,
+            max_consecutive_failed_trials=max_consecutive_failed_trials,
+        )
+        super().__init__(oracle, hypermodel, **kwargs)
