@@ -5,13 +5,16 @@
 A search that has more to do than fits into the time, with a checkpoint every minute as by default.
 The search waits while its state is copied; a thread writes it, and takes processor time from the
 cores that train. Claimed: both together under 3 % of the wall time. Then the same call again, which
-goes on: seconds until its first epoch is reported.
+goes on: seconds until its first epoch is reported. And a process that is killed between two
+checkpoints, and another that goes on: seconds from its start, imports included, to its first epoch,
+and the epochs that were lost.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -33,19 +36,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--works", nargs="+", default=["digits64", "mnist"])
     parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--killed-after", type=float, default=90.0, help="seconds")
+    parser.add_argument("--child", nargs=2, metavar=("WORK", "FOLDER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.child is not None:
+        return told(*arguments.child)
     found = machine.facts()
     print(machine.describe(found), flush=True)
     rows, missed = [], False
     for name in arguments.works:
-        row = measure(WORKS[name], arguments.seconds)
+        row = measure(WORKS[name], arguments.seconds) | killed(name, arguments.killed_after)
         rows.append({"work": name, **row})
         missed |= row["share"] > CLAIM
         print(
             f"{name}: {row['wall']:.0f} s, waited {row['waited']:.2f} s, thread "
             f"{row['thread']:.2f} s of processor, {row['share']:.2%} in all; {row['written']} "
             f"written, {row['bytes'] / 1e6:.1f} MB; going on takes {row['resume']:.1f} s to the "
-            "first epoch",
+            f"first epoch, after a kill {row['resume_after_kill']:.1f} s in a new process, with "
+            f"{row['trained'] - row['kept']:,} of {row['trained']:,} trial-epochs lost",
             flush=True,
         )
     machine.keep("checkpoints", {"machine": found, "claim": CLAIM, "rows": rows})
@@ -65,31 +73,9 @@ def measure(work: Work, limit: float) -> dict[str, Any]:
         spent["bytes"] = sum(array.nbytes for array in snapshot.arrays.values())
 
     Checkpoints._write = timed
-    (x, y), validation = work.data()
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
-
-        def search(seconds: float, progress: Any) -> paceline.Tuner:
-            tuner = paceline.Tuner(
-                work.build(),
-                objective="val_accuracy",
-                study="s",
-                sampler="random",
-                directory=directory,
-                progress=progress,
-            )
-            tuner.search(
-                x,
-                y,
-                validation_data=validation,
-                epochs=work.epochs,
-                batch_size=work.batch_size,
-                n_trials=100_000,
-                timeout=seconds,
-            )
-            return tuner
-
         began = time.perf_counter()
-        tuner = search(limit, lambda progress: None)
+        tuner = search_on(work, directory, lambda progress: None, limit)
         wall = time.perf_counter() - began
         row = {"wall": wall, "waited": tuner.summary()["checkpoint_seconds"], **spent}
         before: list[int] = []
@@ -101,11 +87,70 @@ def measure(work: Work, limit: float) -> dict[str, Any]:
                 first.append(time.perf_counter() - began)
 
         began = time.perf_counter()
-        search(10.0, watched)
+        search_on(work, directory, watched, 10.0)
     Checkpoints._write = write
     row["resume"] = first[0] if first else float("nan")
     row["share"] = (row["waited"] + row["thread"] / (os.cpu_count() or 1)) / wall
     return row
+
+
+def search_on(work: Work, directory: str, progress: Any, seconds: float) -> paceline.Tuner:
+    """Searches, or goes on, until time is up."""
+    (x, y), validation = work.data()
+    tuner = paceline.Tuner(
+        work.build(),
+        objective="val_accuracy",
+        study="s",
+        sampler="random",
+        directory=directory,
+        progress=progress,
+    )
+    tuner.search(
+        x,
+        y,
+        validation_data=validation,
+        epochs=work.epochs,
+        batch_size=work.batch_size,
+        n_trials=100_000,
+        timeout=seconds,
+    )
+    return tuner
+
+
+def told(name: str, directory: str) -> int:
+    """A process to be killed: prints its trial-epochs as it goes."""
+    search_on(
+        WORKS[name], directory, lambda now: print(now.trial_epochs, flush=True), seconds=3600.0
+    )
+    return 0
+
+
+def killed(name: str, seconds: float) -> dict[str, Any]:
+    """A search that is killed after so long, and one in a new process that goes on with it."""
+    with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
+        command = [sys.executable, __file__, "--child", name, directory]
+
+        def run() -> subprocess.Popen[str]:
+            return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+        trained, began = 0, time.perf_counter()
+        with run() as first:
+            assert first.stdout is not None
+            for line in first.stdout:
+                trained = int(line)
+                if time.perf_counter() - began > seconds:
+                    break
+            first.kill()
+        kept, after, began = -1, float("nan"), time.perf_counter()
+        with run() as second:
+            assert second.stdout is not None
+            for line in second.stdout:
+                kept = int(line) if kept < 0 else kept
+                if int(line) > kept:
+                    after = time.perf_counter() - began
+                    break
+            second.kill()
+    return {"trained": trained, "kept": kept, "resume_after_kill": after}
 
 
 if __name__ == "__main__":

@@ -226,6 +226,39 @@ def test_handlers_of_the_program_itself_stay(make) -> None:
     assert heard == [signal.SIGTERM]
 
 
+@pytest.mark.parametrize("compile_number", [1, 2])
+def test_a_signal_while_a_program_is_compiled(make, monkeypatch, compile_number) -> None:
+    """The round is broken off after one trial of those that it asks for; TPE sees no difference."""
+
+    def build(hp: Any) -> Any:
+        return toys.dense_with(hp, hp.Choice("act", ["relu", "elu", "tanh"]))
+
+    settings: dict[str, Any] = {"build": build, "sampler": "tpe"}
+    call = {**CALL, "n_trials": 20, "epochs": 2}
+    whole = make(study="whole", **settings)
+    whole.search(X, Y, **call)
+    wait = LocalExecutor._wait_for
+
+    seen: set[int] = set()
+
+    def signalled(self: LocalExecutor, program: Any, meanwhile: Any) -> None:
+        seen.add(id(program))
+        if len(seen) == compile_number:
+            self.compiling = True
+            meanwhile()
+            os.kill(os.getpid(), signal.SIGINT)
+            meanwhile()
+        wait(self, program, meanwhile)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalExecutor, "_wait_for", signalled)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make(**settings).search(X, Y, **call)
+    again = make(**settings)
+    again.search(X, Y, **call)
+    same(again, whole)
+
+
 def test_a_timeout_saves(make, monkeypatch) -> None:
     whole = make(study="whole")
     whole.search(X, Y, **CALL)

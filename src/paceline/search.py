@@ -91,6 +91,8 @@ class Search:
         self.stuck = False  # the device does not answer any more
         self._noted: set[str] = set()
         self._due: int | None = None  # trials to get ready in this round; None: as many as can be
+        self._owed: int | None = None  # of those, left over when a round was broken off
+        self._training = False  # within a round's training
         self._round = 0.0  # seconds of the last round
         self._began = time.perf_counter()
         self._shown = 0.0
@@ -153,10 +155,14 @@ class Search:
             self._packs.all_asked = self._all_asked()
             free = self._packs.one_program and self._study.max_open is None and not self._pruner
             self._due = None if free else self._packs.ahead(steady=not self._pruner)
+            if self._owed is not None:
+                self._due, self._owed = self._owed, None
             self._packs.lockstep = not free
             times = self._packs.seconds
             before = times.train + times.validate  # a compile is waited for once
+            self._training = True
             self._packs.advance(self._receive, self._ahead, self._job_failed)
+            self._training = False
             self._round = times.train + times.validate - before
         elif self._fit.busy:
             self._advance_fit()
@@ -196,6 +202,7 @@ class Search:
         assert packs is not None
         self._show("compiling" if packs.compiling else "training")
         if self._stop.asked and packs.compiling:  # nothing trains: the round has not begun
+            self._owed = self._due
             self._keep()
             raise KeyboardInterrupt
         if self._due is None:
@@ -205,7 +212,8 @@ class Search:
 
     def _all_asked(self) -> bool:
         """Whether no trial will be asked for any more."""
-        if self._failures.cause is not None or self._timed_out():
+        # What a round asks for beside its training is the same however late it is.
+        if self._failures.cause is not None or (not self._training and self._timed_out()):
             return True
         if self._starter.to_go_on:
             return False
@@ -473,12 +481,14 @@ class Search:
                 snapshot = self._suspension.taken()
                 snapshot.facts["succeeded"] = self._failures.succeeded
                 snapshot.facts["limit"] = [self._arguments.wanted, self._arguments.n_trials]
+                snapshot.facts["owed"] = self._owed
                 snapshot.facts["go_on"] = [self.longer, list(self._starter.to_go_on)]
                 self._keeper.keep(snapshot)
 
     def resume(self, snapshot: Snapshot) -> None:
         """Puts the trials of a checkpoint back to where they were; ``run`` goes on with them."""
         self._failures.succeeded = snapshot.facts["succeeded"]
+        self._owed = snapshot.facts.get("owed")
         asked, numbers = snapshot.facts.get("go_on", [None, []])
         if self.longer is None or self.longer == asked:  # the same is asked for again
             self.longer = asked

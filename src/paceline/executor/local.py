@@ -246,7 +246,8 @@ class LocalExecutor:
 
     @property
     def _asking(self) -> list[int]:
-        return [self.family, self.expected, self._unasked, self._round]
+        rounds = self._round - self.compiling  # one that waits for a compiler comes again
+        return [self.family, self.expected, self._unasked, rounds]
 
     def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
         """Puts trials that have been submitted back to where they were.
