@@ -226,6 +226,32 @@ def test_handlers_of_the_program_itself_stay(make) -> None:
     assert heard == [signal.SIGTERM]
 
 
+@pytest.mark.parametrize("members", [{"repeats": 2}, {"folds": 3}])
+@pytest.mark.parametrize("rounds", [3, 5])
+def test_members_of_trials_go_on_where_they_were(make, monkeypatch, members, rounds) -> None:
+    """In four slots some are ahead, some wait for others, some have ended; none begins again."""
+    call = {**CALL, "epochs": 3, "n_trials": 4, **members}
+    if "folds" in members:
+        del call["validation_data"]
+    epochs = []
+    receive = Search._receive
+    monkeypatch.setattr(
+        Search, "_receive", lambda self, one: (epochs.append(one), receive(self, one))[1]
+    )
+    whole = make(study="whole", slots=4)
+    whole.search(X, Y, **call)
+    trained = len(epochs)
+    with monkeypatch.context() as patch:
+        stopped_after(patch, rounds)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make(slots=4).search(X, Y, **call)
+    again = make(slots=4)
+    again.search(X, Y, **call)
+    same(again, whole)
+    assert [again.trial(n).members for n in range(4)] == [whole.trial(n).members for n in range(4)]
+    assert len(epochs) == 2 * trained
+
+
 @pytest.mark.parametrize("compile_number", [1, 2])
 def test_a_signal_while_a_program_is_compiled(make, monkeypatch, compile_number) -> None:
     """The round is broken off after one trial of those that it asks for; TPE sees no difference."""

@@ -13,7 +13,7 @@ ahead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -103,7 +103,8 @@ class Team:
         self.trained = dict.fromkeys(self.jobs, 0)
         self.waiting: set[int] = set()
         self.verdict: Answer = "go"
-        self._reports: dict[int, dict[int, EpochReport]] = {}  # epoch -> job -> report
+        self._reports: dict[int, dict[int, Mapping[str, float]]] = {}  # epoch -> job -> logs
+        self._held: Weights | None = None  # what ``_fetch`` returns, where it was copied
         self._seconds = 0.0
         self._wall = dict.fromkeys(self.jobs, 0.0)  # since the last epoch of all
         self._fetch: Callable[[], Weights] | None = None  # the first member's latest weights
@@ -115,15 +116,15 @@ class Team:
         self._seconds += report.seconds
         self._wall[job] += report.wall
         if job == self.jobs[0]:
-            self._fetch = report.weights
+            self._fetch, self._held = report.weights, None
         found = self._reports.setdefault(epoch, {})
-        found[job] = report
+        found[job] = report.logs
         if len(found) < len(self.jobs):
             return None
         del self._reports[epoch]
         assert self._fetch is not None
         self.complete, seconds, self._seconds = epoch, self._seconds, 0.0
-        members = [found[job].logs for job in self.jobs]
+        members = [found[job] for job in self.jobs]
         wall, self._wall = max(self._wall.values()), dict.fromkeys(self.jobs, 0.0)
         return EpochReport(
             number=self.number,
@@ -140,8 +141,44 @@ class Team:
     def hold(self) -> None:
         """Copies the first member's weights, to have them when the others have caught up."""
         assert self._fetch is not None
-        weights = self._fetch()
-        self._fetch = lambda: weights
+        self._hold(self._fetch())
+
+    def _hold(self, weights: Weights) -> None:
+        self._held, self._fetch = weights, lambda: weights
+
+    def snapshot(self, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+        """Who has come how far, as JSON values and, in ``arrays``, weights that are held."""
+        for part, leaves in enumerate(self._held or ()):
+            for at, leaf in enumerate(leaves):
+                arrays[f"team.{self.number}.{part}.{at}"] = leaf
+        return {
+            "complete": self.complete,
+            "trained": list(self.trained.items()),
+            "waiting": sorted(self.waiting),
+            "verdict": self.verdict,
+            "reports": [
+                [epoch, job, dict(logs)]
+                for epoch, found in self._reports.items()
+                for job, logs in found.items()
+            ],
+            "seconds": self._seconds,
+            "wall": list(self._wall.items()),
+            "held": None if self._held is None else [len(part) for part in self._held],
+        }
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Has everyone come as far as a snapshot says."""
+        self.complete, self.verdict = facts["complete"], facts["verdict"]
+        self.trained, self.waiting = dict(facts["trained"]), set(facts["waiting"])
+        for epoch, job, logs in facts["reports"]:
+            self._reports.setdefault(epoch, {})[job] = logs
+        self._seconds, self._wall = facts["seconds"], dict(facts["wall"])
+        if facts["held"] is not None:
+            first, second = (
+                [arrays[f"team.{self.number}.{part}.{at}"] for at in range(n)]
+                for part, n in enumerate(facts["held"])
+            )
+            self._hold((first, second))
 
 
 class Teams:
@@ -171,6 +208,21 @@ class Teams:
         """A trial is under way."""
         self._teams[number] = Team(number, self.size, epochs)
         return self._teams[number]
+
+    def jobs_of(self, number: int) -> range:
+        """The numbers of a trial's jobs."""
+        return range(number * self.size, (number + 1) * self.size)
+
+    def snapshot(self, numbers: Iterable[int], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+        """Teams of trials, as JSON values and arrays; of trials with one member there are none."""
+        if self.size == 1:
+            return {}
+        return {str(number): self._teams[number].snapshot(arrays) for number in numbers}
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Puts teams that have begun back to where they were."""
+        for number, was in facts.items():
+            self._teams[int(number)].restore(was, arrays)
 
     def trial_of(self, job: int) -> int:
         """The number of the trial that a job is a member of."""
@@ -252,7 +304,7 @@ class Teams:
         return "pause"
 
 
-def _mean(members: list[dict[str, float]]) -> dict[str, Any]:
+def _mean(members: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     """The mean of every log that all members have."""
     names = [name for name in members[0] if all(name in logs for logs in members)]
     return {name: sum(logs[name] for logs in members) / len(members) for name in names}

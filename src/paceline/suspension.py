@@ -58,8 +58,7 @@ class Suspension:
         arrays: dict[str, np.ndarray] = {}
         under_way = {**self._roster.running, **self._roster.paused}
         packs, packed = self._packs, None
-        alone = self._teams.size == 1  # members of one trial begin again, in any slot
-        large = packs is not None and alone and packs.state_bytes > _SHARE * host_bytes()
+        large = packs is not None and packs.state_bytes > _SHARE * host_bytes()
         if large and not self._said:
             self._said = True
             self._note(
@@ -67,13 +66,13 @@ class Suspension:
                 "host's memory: trials under way would begin again"
             )
         if packs is not None:
-            whole = alone and not large
-            packed = packs.snapshot(arrays) if whole else packs.programs_snapshot()
-        # Those whose state is not kept: in fit, or of several members.
-        afresh = {n for n, r in under_way.items() if r.not_packed or not alone or large}
+            packed = packs.programs_snapshot() if large else packs.snapshot(arrays)
+        # Those whose state is not kept.
+        afresh = {number for number, was in under_way.items() if was.not_packed or large}
         facts: dict[str, Any] = {
             "study": self._study.snapshot(afresh),
             "packs": packed,
+            "teams": self._teams.snapshot(sorted({*under_way} - afresh), arrays),
             "trials": {
                 str(number): dataclasses.asdict(Running(r.epochs) if number in afresh else r)
                 for number, r in under_way.items()
@@ -100,10 +99,14 @@ class Suspension:
             self._roster.running[number] = was
             self._teams.begin(number, was.epochs)
         self._best.restore(facts["best"], arrays)
-        for number in self._packed(facts["packs"], arrays, sorted(under_way), submit, example):
+        lost = self._packed(facts, arrays, sorted(under_way), submit, example)
+        for number in lost:
             self._roster.running[number] = Running(under_way[number].epochs)
             self._study.begin_again(number)
             self._best.drop(number)
+        teams = facts.get("teams", {})
+        running = {str(number) for number in self._roster.running if number not in lost}
+        self._teams.restore({n: was for n, was in teams.items() if n in running}, arrays)
         if self._pruner is not None:
             self._pruner.restore(facts["pruner"])
             for number in under_way:
@@ -119,15 +122,16 @@ class Suspension:
 
     def _packed(
         self,
-        facts: dict[str, Any] | None,
+        snapshot: Mapping[str, Any],
         arrays: dict[str, np.ndarray],
         numbers: list[int],
         submit: Callable[[int], None],
         example: Example,
     ) -> list[int]:
         """Submits trials and puts them into their slots; returns those that must begin again."""
-        packs, lost = self._packs, []
-        whole = self._teams.size == 1  # else members of trials begin again, in any slot
+        packs, lost, facts = self._packs, [], snapshot["packs"]
+        # Checkpoints of earlier versions know nothing of members, which begin again in any slot.
+        whole = self._teams.size == 1 or "teams" in snapshot
         if packs is None or facts is None:
             for number in numbers:
                 submit(number)
@@ -139,13 +143,30 @@ class Suspension:
             submit(number)
         packs.resuming = False
         if whole:
-            lost = [n for n in packs.restore(facts, arrays, example) if n in self._roster.running]
+            self._leave_ended(packs, facts, snapshot.get("teams", {}))
+            jobs = packs.restore(facts, arrays, example)
+            trials = dict.fromkeys(map(self._teams.trial_of, jobs))
+            lost = [number for number in trials if number in self._roster.running]
+            for number in lost if self._teams.size > 1 else ():
+                for job in self._teams.jobs_of(number):  # those that are not lost as well
+                    packs.withdraw(job)
+                submit(number)
         if lost:
             self._note(
                 f"{len(lost)} trials under way begin again: their model is not what it was when "
                 "the search stopped"
             )
         return lost
+
+    def _leave_ended(
+        self, packs: LocalExecutor, facts: Mapping[str, Any], teams: Mapping[str, Any]
+    ) -> None:
+        """Takes members out again that had trained all their epochs, while others had not."""
+        there = {int(job) for group in facts["groups"] for job in group["epochs"]}
+        for number in map(int, teams):
+            for job in self._teams.jobs_of(number):
+                if job not in there:
+                    packs.drop(job)
 
 
 def _running(was: Mapping[str, Any]) -> Running:

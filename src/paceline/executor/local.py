@@ -229,6 +229,14 @@ class LocalExecutor:
                     return
         raise KeyError(number)
 
+    def withdraw(self, number: int) -> None:
+        """As ``drop``, of a trial that sits in a slot as well."""
+        self.drop(number)
+        for group in self._intake.groups:
+            for pack in group.packs:
+                if any(rider.number == number for rider in pack.live):
+                    pack.evict(number)
+
     @property
     def state_bytes(self) -> int:
         """Bytes of the variables of all trials that are in slots or paused."""
