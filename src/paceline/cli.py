@@ -276,8 +276,8 @@ def export(
 
 @app.command()
 def bench(
-    target: Annotated[
-        str,
+    files: Annotated[
+        list[str],
         typer.Argument(
             metavar="FILE.py[:build]",
             help="File with build(hp) and, unless --data is given, data().",
@@ -323,13 +323,39 @@ def bench(
             show_default="the policy that the file sets",
         ),
     ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Train at each batch size too, and compare accuracy."),
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(metavar="[max:|min:]NAME", help="What to compare accuracy by."),
+    ] = None,
+    scale_lr: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE", help="Learning rate by batch size, with --epochs: linear or sqrt."
+        ),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(metavar="VALUE", help="Which batch size reaches it soonest? With --epochs."),
+    ] = None,
+    merge: Annotated[
+        bool,
+        typer.Option(
+            "--merge", help="Show several results (.json) as one; the arguments are files."
+        ),
+    ] = False,
     executor: Annotated[
         str, typer.Option(metavar="NAME", help="auto, or fit to measure Keras' own fit only.")
     ] = "auto",
     seed: Annotated[int, typer.Option(metavar="N", help="Of weights and order.")] = 0,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the result."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write a page (.html) or the records (.json)."
+        ),
     ] = None,
     as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each cell.")] = False,
@@ -339,13 +365,18 @@ def bench(
 
     with exit_codes():
         command.bench(
-            target,
+            files,
+            merge=merge,
             data=data,
             batch_sizes=batch_sizes,
             slots=slots,
             budget=budget,
             hparams=hparams or [],
             precision=precision,
+            epochs=epochs,
+            objective=objective,
+            scale_lr=scale_lr,
+            target=target,
             executor=executor,
             seed=seed,
             output=output,

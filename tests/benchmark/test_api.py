@@ -12,7 +12,7 @@ import paceline
 import toys
 from bench_records import run
 from paceline.benchmark import api, running
-from paceline.benchmark.records import Cell, Spot
+from paceline.benchmark.records import Cell, Curve, Spot
 from paceline.benchmark.result import Bench, load
 from paceline.benchmark.subject import Subject
 from paceline.builder import Builder
@@ -108,7 +108,7 @@ def test_the_winner_is_in_the_json(result):
 
 
 def test_another_ending_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="must end in .json"):
+    with pytest.raises(UsageError, match="must end in .html or .json"):
         Bench([run()]).save(tmp_path / "a.txt")
 
 
@@ -136,6 +136,12 @@ def test_a_file_that_is_no_result_is_refused(tmp_path):
         ({"executor": "local"}, "executor: 'local' is not one of auto, fit"),
         ({"x": iter([1])}, "x: x is a list_iterator, and arrays are measured only"),
         ({"validation_data": iter([1])}, "validation_data: pass"),
+        ({"epochs": 2}, "epochs: accuracy is compared on validation data"),
+        ({"epochs": 0}, "epochs: 0 is not a positive whole number"),
+        ({"scale_lr": "linear"}, "scale_lr: it is about trials that are trained"),
+        ({"target": 0.9}, "target: it is about trials that are trained"),
+        ({"scale_lr": "cubic"}, "scale_lr: 'cubic' is not one of none, linear, sqrt"),
+        ({"target": "high"}, "target: 'high' is not a number"),
     ],
 )
 def test_bad_input(arguments, message):
@@ -222,6 +228,37 @@ def test_one_way_is_that_of_a_search(measured):
     cells = measured(0.0).cells
     assert len({cell.spot.way for cell in cells if cell.spot.usual}) == 1
     assert Spot(8) in [cell.spot for cell in cells]
+
+
+def test_curves_come_before_the_cells_that_say_least(measured, monkeypatch):
+    order = []
+
+    def train_curve(subject, batch_size, epochs, *, scale, plan, **_):
+        order.append((batch_size, epochs, scale, plan, len(found_cells())))
+        return Curve(batch_size, "val_loss", "minimize", [1.0], [1.0], scale=scale)
+
+    made = []
+    keep = running.Runner.__init__
+    monkeypatch.setattr(
+        running.Runner, "__init__", lambda self, *a, **k: made.append(self) or keep(self, *a, **k)
+    )
+    monkeypatch.setattr(running, "train_curve", train_curve)
+
+    def found_cells():
+        return [c for c in made[0].cells if c.spot.plan in ("stacked", "mapped")]
+
+    found = measured(1.0, epochs=5, scale_lr="linear")
+    assert [(size, epochs, scale) for size, epochs, scale, _, _ in order] == [
+        (8, 5, 1.0),
+        (20, 5, 2.5),
+    ]
+    assert len(found.curves) == 2
+    assert order[0][-1] < len(found_cells())
+
+
+def test_a_curve_that_the_budget_has_no_time_for(measured):
+    found = measured(10.0, budget=45.0, epochs=5)
+    assert {curve.reason for curve in found.curves} == {"the budget is used up"}
 
 
 def test_an_interrupt_keeps_what_is_there(monkeypatch):

@@ -31,6 +31,7 @@ def test_words_become_arguments(paceline, measured, model):
         *("bench", "model.py", "--batch-sizes", "8,16", "--slots", "1,4,auto", "--budget", "2m"),
         *("--hparams", "lr=0.01", "--hparams", "units=3", "--hparams", "name=relu"),
         *("--hparams", "flag=true", "--precision", "bfloat16", "--seed", "5", "--executor", "fit"),
+        *("--epochs", "3", "--scale-lr", "sqrt", "--target", "0.9", "--objective", "val_loss"),
     )
     assert done.code == 0, done.err
     assert {name: measured[name] for name in ("batch_sizes", "slots", "budget", "seed")} == {
@@ -41,6 +42,8 @@ def test_words_become_arguments(paceline, measured, model):
     }
     assert measured["hparams"] == {"lr": 0.01, "units": 3, "name": "relu", "flag": True}
     assert (measured["precision"], measured["executor"]) == ("bfloat16", "fit")
+    assert (measured["epochs"], measured["scale_lr"], measured["target"]) == (3, "sqrt", 0.9)
+    assert measured["objective"] == "val_loss"
     assert measured["name"] == "model.py"
     assert measured["x"] == [1, 2]
     assert measured["validation_data"] == ([3], [1])
@@ -67,6 +70,8 @@ def test_json_is_the_last_line_of_stdout(paceline, measured, model):
 
 
 def test_the_result_is_written(paceline, measured, model):
+    assert paceline("bench", "model.py", "-o", "a.html").code == 0
+    assert Path("a.html").read_text() == measured["result"].html()
     assert paceline("bench", "model.py", "-o", "a.json").code == 0
     assert json.loads(Path("a.json").read_text()) == measured["result"].to_json()
 
@@ -97,7 +102,9 @@ def test_where_every_cell_failed_the_command_failed(paceline, measured, model):
         (["--slots", "1,many"], "--slots 'many': 'many' is no whole number"),
         (["--budget", "soon"], "--budget 'soon': give a time above 0"),
         (["--hparams", "lr"], "--hparams 'lr': give NAME=VALUE"),
-        (["-o", "a.txt"], "-o 'a.txt': give a name that ends in .json"),
+        (["-o", "a.txt"], "-o 'a.txt': give a name that ends in .html or .json"),
+        (["other.py"], "'other.py': one FILE.py is measured at a time"),
+        (["--epochs", "0"], "--epochs 0: give a whole number of at least 1"),
         (["--data", "nothing"], "--data 'nothing' is not known"),
     ],
 )

@@ -14,7 +14,7 @@ CLEARLY = 0.05
 #: A larger batch that gains less than this no longer pays.
 PAYS = 0.10
 
-Topic = Literal["fastest", "batch", "slots", "devices", "backends", "scaling", "memory", "target"]
+Topic = Literal["fastest", "batch", "slots", "devices", "backends", "scaling", "memory", "accuracy"]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import keras
 
 from paceline import collector
 from paceline.benchmark import grid
+from paceline.benchmark.accuracy import SCALES
 from paceline.benchmark.measuring import nothing_cached
 from paceline.benchmark.records import Cell, Run
 from paceline.benchmark.result import Bench
@@ -41,6 +42,10 @@ def bench(
     hparams: Mapping[str, Any] | None = None,
     precision: str | None = None,
     budget: float | None = BUDGET,
+    epochs: int | None = None,
+    objective: str | None = None,
+    scale_lr: str | None = None,
+    target: float | None = None,
     executor: str = "auto",
     seed: int = 0,
     name: str | None = None,
@@ -63,6 +68,11 @@ def bench(
         hparams: Values of hyperparameters; the others have their defaults.
         precision: "float32" or "bfloat16"; None: Keras' policy as it is.
         budget: Seconds for everything; the most telling cells come first. None: no limit.
+        epochs: Train one trial at each batch size for so many epochs too, and validate it.
+        objective: What to compare them by; as for a search.
+        scale_lr: "linear" or "sqrt": these trials' learning rate follows the batch size, by its
+            ratio to the smallest; None: it is as ``build`` has it.
+        target: A value of the objective: which batch size reaches it soonest?
         executor: "auto", or "fit" to measure Keras' own ``fit`` only.
         seed: Of weights and order.
         name: What to call the model; None: the function's own name.
@@ -81,6 +91,7 @@ def bench(
         raise UsageError(f"executor: {executor!r} is not one of auto, fit.")
     budget = check_budget(budget)
     data, validation = _data(x, y, validation_data, validation_split)
+    _check_curves(epochs, scale_lr, target, validation is not None)
     sizes = check_batch_sizes(batch_sizes, data.n, note)
     chosen = check_slots(slots)
     packs = executor == "auto" and keras.backend.backend() == "jax"
@@ -89,17 +100,25 @@ def bench(
         subject = Subject(builder, dict(hparams or {}), data, validation, seed)
         model = _first(subject)
         _check_hparams(hparams or {}, subject)
-        ask = Ask(sizes, chosen, budget, packs)
+        ask = Ask(
+            sizes,
+            chosen,
+            budget,
+            packs,
+            epochs=epochs or 0,
+            objective=objective,
+            scale_lr=scale_lr or "none",
+        )
         facts = {
             "name": name or getattr(build, "__name__", type(build).__name__),
             "hparams": subject.hp.hparams if subject.hp else {},
             "variables": int(model.count_params()) if model.built else None,
         }
         del model
-        runner = Runner(subject, ask, facts, told=_Teller(note))
+        runner = Runner(subject, ask, facts, told=_Teller(note), note=note)
         run = runner()
     _check_measured(run, budget, time.perf_counter() - began)
-    return Bench([run])
+    return Bench([run], target=target)
 
 
 class _Teller:
@@ -210,6 +229,25 @@ def _first(subject: Subject) -> Any:
         raise
     except Exception as error:
         raise BuildError(f"build(hp) failed: {type(error).__name__}: {error}") from error
+
+
+def _check_curves(epochs: Any, scale_lr: Any, target: Any, validated: bool) -> None:
+    """Checks what is asked for of accuracy.
+
+    Raises:
+        UsageError: A value that is none, or one without ``epochs``.
+    """
+    if epochs is not None:
+        whole_number(epochs, "epochs")
+        if not validated:
+            raise UsageError("epochs: accuracy is compared on validation data, and there are none.")
+    if scale_lr is not None and scale_lr not in SCALES:
+        raise UsageError(f"scale_lr: {scale_lr!r} is not one of {', '.join(SCALES)}.")
+    if target is not None and (isinstance(target, (bool, str)) or target != target):
+        raise UsageError(f"target: {target!r} is not a number.")
+    for name, given in (("scale_lr", scale_lr), ("target", target)):
+        if given is not None and epochs is None:
+            raise UsageError(f"{name}: it is about trials that are trained; give epochs too.")
 
 
 def _check_hparams(given: Mapping[str, Any], subject: Subject) -> None:

@@ -17,10 +17,11 @@ import jax
 import keras
 
 from paceline.benchmark import grid, probes
+from paceline.benchmark.accuracy import SCALES, train_curve
 from paceline.benchmark.clock import Clock
 from paceline.benchmark.fitting import measure_fit
 from paceline.benchmark.measuring import PATIENCE, measure
-from paceline.benchmark.records import Cell, Device, FirstEpoch, Run, Spot
+from paceline.benchmark.records import Cell, Curve, Device, FirstEpoch, Run, Spot
 from paceline.benchmark.subject import Subject
 from paceline.executor.memory import device_bytes
 from paceline.executor.planner import Planner, cores
@@ -45,6 +46,9 @@ class Ask:
         meshes: (trial, data) of several devices.
         patience: Seconds of timed runs for each cell.
         quick: Compile as for a short search.
+        epochs: Of the trial that is trained at each batch size; 0: none is.
+        objective: What its validation gives; as for a search.
+        scale_lr: none, linear or sqrt: how its learning rate follows the batch size.
     """
 
     batch_sizes: Sequence[int]
@@ -55,6 +59,9 @@ class Ask:
     meshes: Sequence[tuple[int, int]] = ()
     patience: float = PATIENCE
     quick: bool = False
+    epochs: int = 0
+    objective: str | None = None
+    scale_lr: str = "none"
 
 
 Told = Callable[[Cell, int, int], None]
@@ -68,6 +75,7 @@ class Runner:
         ask: What to measure.
         model: name, digest of the model, for people.
         told: Called after each cell with it, its position from 1 and how many there are.
+        note: Called with a line on anything else.
         clock: Seconds that never go back.
     """
 
@@ -77,9 +85,11 @@ class Runner:
         ask: Ask,
         model: Mapping[str, Any],
         told: Told = lambda cell, at, of: None,
+        note: Callable[[str], None] = lambda text: None,
         clock: Clock = time.perf_counter,
     ) -> None:
-        self._subject, self._ask, self._told, self._clock = subject, ask, told, clock
+        self._subject, self._ask, self._clock = subject, ask, clock
+        self._told, self._note = told, note
         self._end = float("inf") if ask.budget is None else clock() + ask.budget
         self.cells: list[Cell] = []
         self.first_epoch: FirstEpoch | None = None
@@ -105,13 +115,52 @@ class Runner:
 
     def _measure(self) -> None:
         spots = self._spots()
-        for at, spot in enumerate(spots, 1):
+        telling = [spot for spot in spots if spot.usual or spot.at_once == 1]
+        rest = [spot for spot in spots if spot not in telling]
+        self._cells(telling, 0, len(spots))
+        self._curves()
+        self._cells(rest, len(telling), len(spots))
+
+    def _cells(self, spots: Sequence[Spot], before: int, of: int) -> None:
+        for at, spot in enumerate(spots, before + 1):
             why = grid.pointless(spot, self.cells)
             if why is None and self._left() < self._price(spot):
                 why = "the budget is used up"
             cell = Cell(spot, "skipped", why) if why else self._with_share(self._cell(spot))
             self.cells.append(cell)
-            self._told(cell, at, len(spots))
+            self._told(cell, at, of)
+
+    def _curves(self) -> None:
+        """Trains one trial at each batch size, in the fastest way for one trial."""
+        ask = self._ask
+        smallest = min(ask.batch_sizes)
+        for size in sorted(set(ask.batch_sizes)) if ask.epochs else ():
+            scale = SCALES[ask.scale_lr](size / smallest)
+            alone = [c for c in self.run.measured if c.spot.at_once == 1 and c.spot.devices == 1]
+            same = [c for c in alone if c.spot.batch_size == size]
+            best = max(same or alone, key=lambda cell: cell.rate, default=None)
+            if best is None:
+                why = "no way to train one trial could be measured"
+                self.run.curves.append(Curve(size, ask.objective or "", "maximize", reason=why))
+                continue
+            epoch = self._subject.data.n / best.rate
+            if self._left() < (best.compile or 0.0) + epoch:
+                self.run.curves.append(
+                    Curve(size, ask.objective or "", "maximize", reason="the budget is used up")
+                )
+                continue
+            self.run.curves.append(
+                train_curve(
+                    self._subject,
+                    size,
+                    ask.epochs,
+                    objective=ask.objective,
+                    scale=scale,
+                    plan=best.spot.plan,
+                    left=self._left,
+                    told=self._note,
+                )
+            )
 
     def _spots(self) -> list[Spot]:
         ask, packs, usual = self._ask, self._ask.packs, None

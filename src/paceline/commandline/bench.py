@@ -12,14 +12,19 @@ from paceline.errors import UsageError
 
 
 def bench(
-    target: str,
+    files: list[str],
     *,
+    merge: bool,
     data: str | None,
     batch_sizes: str | None,
     slots: str | None,
     budget: str,
     hparams: list[str],
     precision: str | None,
+    epochs: int | None,
+    objective: str | None,
+    scale_lr: str | None,
+    target: float | None,
     executor: str,
     seed: int,
     output: str | None,
@@ -33,7 +38,15 @@ def bench(
         Interrupted: Ctrl-C; what had been measured is printed before.
         Failed: Every cell failed; the reasons are printed before.
     """
-    path, function = user_file.split_target(target)
+    check_output(output)
+    if merge:
+        show(merged(files), output=output, as_json=as_json)
+        return
+    if len(files) > 1:
+        raise UsageError(
+            f"{files[1]!r}: one FILE.py is measured at a time; --merge shows several results as one"
+        )
+    path, function = user_file.split_target(files[0])
     path = user_file.find(path)
     asked: dict[str, Any] = {
         "batch_sizes": None if batch_sizes is None else whole_numbers("--batch-sizes", batch_sizes),
@@ -41,10 +54,13 @@ def bench(
         "budget": None if budget == "none" else arguments.timeout_seconds(budget, "--budget"),
         "hparams": hparam_values(hparams),
         "precision": precision,
+        "epochs": arguments.positive("--epochs", epochs),
+        "objective": objective,
+        "scale_lr": scale_lr,
+        "target": target,
         "executor": executor,
         "seed": seed,
     }
-    check_output(output)
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
     user = user_file.load(path, function)
     from paceline import fallback
@@ -82,14 +98,21 @@ def show(result: Any, *, output: str | None, as_json: bool) -> None:
         raise outcome.Failed("no cell could be measured; why is said above")
 
 
+def merged(files: list[str]) -> Any:
+    """Several results as one."""
+    from paceline.benchmark.result import merge
+
+    return merge(files, outcome.say)
+
+
 def check_output(output: str | None) -> None:
     """Check where a result goes before anything is measured.
 
     Raises:
-        UsageError: Another ending than .json.
+        UsageError: Another ending than .html or .json.
     """
-    if output is not None and not output.endswith(".json"):
-        raise UsageError(f"-o {output!r}: give a name that ends in .json")
+    if output is not None and not output.endswith((".html", ".json")):
+        raise UsageError(f"-o {output!r}: give a name that ends in .html or .json")
 
 
 def whole_numbers(option: str, text: str) -> list[int]:

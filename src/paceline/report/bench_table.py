@@ -42,9 +42,9 @@ def result_text(runs: Sequence[Run], advice: Sequence[Advice], width: int | None
         blocks.append("\n".join(_facts(run, width)))
         if run.cells:
             blocks.append(_table(run, best, width))
-        missing = list(_missing(run, width))
-        if missing:
-            blocks.append("\n".join(missing))
+        absent = [line for text in missing(run) for line in _wrap(text, width)]
+        if absent:
+            blocks.append("\n".join(absent))
         if run.first_epoch is not None:
             head, *lines = explain(run.first_epoch, run.n_examples)
             *parts, last = lines
@@ -89,9 +89,9 @@ def _facts(run: Run, width: int | None) -> Iterator[str]:
 
 
 def _table(run: Run, best: Cell | None, width: int | None) -> str:
-    text = _render(_build(run, best, _COLUMNS), None)
+    text = _render(_build(run, best, COLUMNS), None)
     if width is not None and max(map(len, text.splitlines())) > width:
-        text = _render(_build(run, best, [c for c in _COLUMNS if c[0] in _NARROW]), width)
+        text = _render(_build(run, best, [c for c in COLUMNS if c[0] in _NARROW]), width)
     return "\n".join([text.rstrip("\n"), *_wrap(_KEY, width)]) if run.measured else ""
 
 
@@ -100,7 +100,8 @@ def step_text(cell: Cell) -> str:
     return numbers.fine(cell.step)
 
 
-_COLUMNS: list[tuple[str, Callable[[Run, Cell], str]]] = [
+#: Title, and the text of a cell.
+COLUMNS: list[tuple[str, Callable[[Run, Cell], str]]] = [
     ("batch", lambda run, cell: f"{cell.spot.batch_size:,}"),
     ("trials", lambda run, cell: _trials(cell)),
     ("plan", lambda run, cell: _plan(cell)),
@@ -151,15 +152,15 @@ def _plan(cell: Cell) -> str:
     return text
 
 
-def _missing(run: Run, width: int | None) -> Iterator[str]:
-    """Cells that were not measured, those of one reason on one line."""
+def missing(run: Run) -> Iterator[str]:
+    """Cells that were not measured, those of one reason in one sentence."""
     for state, word in (("failed", "Failed"), ("skipped", "Not measured")):
         reasons: dict[str, list[Cell]] = {}
         for cell in run.cells:
             if cell.state == state:
                 reasons.setdefault(cell.reason or "no reason is known", []).append(cell)
         for reason, cells in reasons.items():
-            yield from _wrap(f"{word}: {_named(cells)}: {reason}.", width)
+            yield f"{word}: {_named(cells)}: {reason}."
 
 
 def _named(cells: Sequence[Cell]) -> str:

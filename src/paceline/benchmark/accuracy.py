@@ -1,0 +1,147 @@
+"""What a larger batch does to accuracy: one trial trained at each batch size, timed alone.
+
+Batch sizes are other programs, so these trials cannot share a pack; and each has the device for
+itself, so that its seconds are its own. Building, tracing and compiling are not among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from paceline.benchmark.measuring import describe
+from paceline.benchmark.records import Curve
+from paceline.benchmark.subject import Subject
+from paceline.executor.base import Answer, EpochReport, Executor, Job
+from paceline.executor.fit import FitExecutor
+from paceline.executor.local import LocalExecutor
+from paceline.objective import Objective, resolve_objective
+
+#: How the learning rate follows the batch size: by its ratio to the smallest one.
+SCALES: dict[str, Callable[[float], float]] = {
+    "none": lambda ratio: 1.0,
+    "linear": lambda ratio: ratio,
+    "sqrt": math.sqrt,
+}
+_NO_TIME = "stopped after {} of {} epochs: the budget is used up"
+
+
+def train_curve(
+    subject: Subject,
+    batch_size: int,
+    epochs: int,
+    *,
+    objective: str | None,
+    scale: float,
+    plan: str,
+    left: Callable[[], float],
+    told: Callable[[str], None] = lambda text: None,
+) -> Curve:
+    """Trains one trial; what fails is in the curve.
+
+    Args:
+        subject: The model and its data, with validation data.
+        batch_size: B.
+        epochs: To train.
+        objective: As for a search.
+        scale: What the learning rate is multiplied by.
+        plan: stacked or sequential, whichever is faster for one trial; or fit.
+        left: Seconds of the budget.
+        told: Called with a line after each epoch.
+    """
+    curve = Curve(batch_size, objective or "", "maximize", scale=scale, plan=plan)
+    try:
+        model = subject.model()
+        rate = _scaled(model, scale)
+        executor = _executor(subject, batch_size, plan)
+    except Exception as error:  # the user's code
+        return replace(curve, reason=describe(error))
+    trained = _Trained(replace(curve, learning_rate=rate), objective, epochs, left, told)
+
+    def rebuild() -> Any:
+        again = subject.model()
+        _scaled(again, scale)
+        return again
+
+    try:
+        executor.submit(Job(0, subject.seed, epochs, batch_size, model, rebuild))
+        while executor.busy:
+            executor.advance(trained.take, lambda: False, trained.failed)
+    except Exception as error:
+        trained.failed(0, error)
+    finally:
+        if isinstance(executor, LocalExecutor):
+            executor.close()
+    return trained.curve
+
+
+class _Trained:
+    """What has come of the trial until now."""
+
+    def __init__(
+        self,
+        curve: Curve,
+        objective: str | None,
+        epochs: int,
+        left: Callable[[], float],
+        told: Callable[[str], None],
+    ) -> None:
+        self.curve, self._given, self._epochs = curve, objective, epochs
+        self._left, self._told = left, told
+        self._objective: Objective | None = None
+
+    def take(self, report: EpochReport) -> Answer:
+        if self._objective is None:
+            self._objective = resolve_objective(self._given, None, list(report.logs))
+            self.curve = replace(
+                self.curve, metric=self._objective.name, direction=self._objective.direction
+            )
+        curve, name = self.curve, self._objective.name
+        value = float(report.logs[name])
+        self._told(
+            f"batch {curve.batch_size}, epoch {report.epoch} of {self._epochs}: {name} {value:.4f}"
+        )
+        if not math.isfinite(value):
+            self.curve = replace(curve, reason=f"{name} is {value} in epoch {report.epoch}")
+            return "stop"
+        curve.values.append(value)
+        curve.seconds.append(report.seconds + (curve.seconds[-1] if curve.seconds else 0.0))
+        if report.epoch < self._epochs and self._left() < report.seconds:
+            why = _NO_TIME.format(report.epoch, self._epochs)
+            self.curve = replace(curve, reason=why)
+            return "stop"
+        return "stop" if report.epoch >= self._epochs else "go"
+
+    def failed(self, number: int, error: BaseException) -> None:
+        self.curve = replace(self.curve, reason=describe(error))
+
+
+def _executor(subject: Subject, batch_size: int, plan: str) -> Executor:
+    if plan != "fit":
+        return LocalExecutor(subject.data, subject.validation, slots=1, plan=plan)
+    names = ("x", "y", "sample_weight")
+    arrays: dict[str, Any] = dict(zip(names, subject.data.inputs, strict=False))
+    assert subject.validation is not None
+    return FitExecutor({**arrays, "validation_data": subject.validation.inputs})
+
+
+def _scaled(model: Any, scale: float) -> float | None:
+    """Multiplies the learning rate; returns it, or None where a schedule decides it.
+
+    Raises:
+        TypeError: It is to be multiplied, and a schedule decides it.
+    """
+    optimizer = model.optimizer
+    rate = float(optimizer.learning_rate)
+    try:
+        optimizer.learning_rate = rate * scale
+    except TypeError:
+        if scale != 1.0:
+            raise TypeError(
+                "scale_lr: the optimizer's learning rate is a schedule, which decides it alone; "
+                "leave scale_lr out"
+            ) from None
+        return None
+    return rate * scale

@@ -1,0 +1,98 @@
+"""What curves of accuracy say: at equal epochs, at equal seconds, until a target. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.benchmark.records import Curve, Run
+from paceline.report import numbers
+
+Named = tuple[str, Curve]
+
+
+def reached(curve: Curve, target: float) -> tuple[int, float] | None:
+    """Epochs and seconds until a curve is at least as good as the target; None where it never is.
+
+    Args:
+        curve: With values.
+        target: A value of its metric.
+    """
+    for epoch, (value, seconds) in enumerate(zip(curve.values, curve.seconds, strict=False), 1):
+        if value >= target if curve.direction == "maximize" else value <= target:
+            return epoch, seconds
+    return None
+
+
+def best_until(curve: Curve, seconds: float) -> float | None:
+    """The best value within so many seconds; None before the first epoch."""
+    values = [
+        value for value, at in zip(curve.values, curve.seconds, strict=False) if at <= seconds
+    ]
+    if not values:
+        return None
+    return max(values) if curve.direction == "maximize" else min(values)
+
+
+def sentences(runs: Sequence[Run], target: float | None) -> list[str]:
+    """What the curves of all runs say."""
+    curves = [(run.name if len(runs) > 1 else "", c) for run in runs for c in run.curves]
+    curves = [(name, curve) for name, curve in curves if curve.values]
+    if not curves:
+        return []
+    found = []
+    if len(curves) > 1:
+        found.append(_equal(curves))
+    if target is not None:
+        found.append(_until(curves, target))
+    return found
+
+
+def _equal(curves: Sequence[Named]) -> str:
+    metric = curves[0][1].metric
+    epochs = min(len(curve.values) for _, curve in curves)
+    # The end of the curve that is over first: later, there is nothing to compare it with.
+    seconds = min(curve.seconds[-1] for _, curve in curves)
+
+    def best_of(epochs: int, curve: Curve) -> float:
+        values = curve.values[:epochs]
+        return max(values) if curve.direction == "maximize" else min(values)
+
+    by_epochs = ", ".join(
+        f"{_label(each)} {numbers.metric(best_of(epochs, each[1]))}" for each in curves
+    )
+    by_seconds = ", ".join(
+        f"{_label(each)} {numbers.metric(best_until(each[1], seconds))}" for each in curves
+    )
+    return (
+        f"Best {metric} within {epochs} epochs: {by_epochs}; within {numbers.fine(seconds)} of "
+        f"training: {by_seconds}. One seed each: small differences may be chance."
+    )
+
+
+def _until(curves: Sequence[Named], target: float) -> str:
+    metric = curves[0][1].metric
+    arrived = [(each, at) for each in curves if (at := reached(each[1], target)) is not None]
+    missed = [each for each in curves if reached(each[1], target) is None]
+    if not arrived:
+        best = ", ".join(
+            f"{_label(each)} {numbers.metric(best_until(each[1], float('inf')))}" for each in missed
+        )
+        return f"No batch size reaches {metric} {target:g}; the best are {best}."
+    arrived.sort(key=lambda pair: pair[1][1])
+    (first, (epoch, seconds)), *others = arrived
+    text = (
+        f"{metric} {target:g} is reached soonest with {_label(first)}: after "
+        f"{numbers.fine(seconds)} of training, {epoch} epochs"
+    )
+    rest = [f"{_label(each)}: {numbers.fine(s)}, {e} epochs" for each, (e, s) in others]
+    rest += [
+        f"{_label(each)}: not in {len(each[1].values)} epochs, best "
+        f"{numbers.metric(best_until(each[1], float('inf')))}"
+        for each in missed
+    ]
+    return f"{text} ({'; '.join(rest)})." if rest else f"{text}."
+
+
+def _label(each: Named) -> str:
+    name, curve = each
+    return f"batch {curve.batch_size}{f' on {name}' if name else ''}"
