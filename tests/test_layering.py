@@ -28,6 +28,7 @@ BETWEEN = {
     "datasets",
     "executor",
     "fallback",
+    "forecast",
     "identity",
     "members",
     "outlook",

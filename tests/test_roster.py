@@ -39,6 +39,8 @@ def test_epochs_left() -> None:
         roster.begin(number, 9)
         roster.running[number].epoch = 2
     roster.trial_epochs = 6
-    assert roster.trial_epochs_left(5) == 3 * 7 + 2 * 9
+    assert roster.epochs_left() == [7, 7, 7]
+    assert roster.to_come(5) == (2, 9)
     roster.end(0, "pruned")  # from now on as many as the others took so far
-    assert roster.trial_epochs_left(5) == 2 * 7 + 2 * 2
+    assert roster.epochs_left() == [7, 7]
+    assert roster.to_come(5) == (2, 2)

@@ -341,6 +341,26 @@ def bench(
         float | None,
         typer.Option(metavar="VALUE", help="Which batch size reaches it soonest? With --epochs."),
     ] = None,
+    plan_trials: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="How long would a search of so many trials take?"),
+    ] = None,
+    plan_epochs: Annotated[int, typer.Option(metavar="N", help="Epochs of its trials.")] = 10,
+    plan_batch_size: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Its batch size.", show_default="the one measured first"),
+    ] = None,
+    plan_pruner: Annotated[
+        str, typer.Option(metavar="NAME", help="Its pruner, as for search.")
+    ] = "none",
+    quota: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=TIME,...",
+            help="gpu=30h,tpu=20h,session=9h: hours a week and of a session; how many sessions "
+            "does that search take?",
+        ),
+    ] = None,
     merge: Annotated[
         bool,
         typer.Option(
@@ -377,6 +397,11 @@ def bench(
             objective=objective,
             scale_lr=scale_lr,
             target=target,
+            plan_trials=plan_trials,
+            plan_epochs=plan_epochs,
+            plan_batch_size=plan_batch_size,
+            plan_pruner=plan_pruner,
+            quota=quota,
             executor=executor,
             seed=seed,
             output=output,

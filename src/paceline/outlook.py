@@ -8,6 +8,7 @@ from typing import Any
 
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor, Seconds
+from paceline.forecast import Pace, pace_of, rounds_left
 from paceline.progress import Progress
 from paceline.report.tables import best_record
 from paceline.roster import Roster
@@ -22,23 +23,39 @@ class Outlook:
         roster: Who is under way.
         objective: The objective's name.
         n_trials: The study's total; None when only a timeout bounds the search.
+        packs: Where trials run; None when none can be packed.
     """
 
-    def __init__(self, study: Study, roster: Roster, objective: str, n_trials: int | None) -> None:
-        self._study, self._roster = study, roster
+    def __init__(
+        self,
+        study: Study,
+        roster: Roster,
+        objective: str,
+        n_trials: int | None,
+        packs: LocalExecutor | None,
+    ) -> None:
+        self._study, self._roster, self._packs = study, roster, packs
         self._objective, self._n_trials = objective, n_trials
         self._began = time.perf_counter()
         self._before = 0  # trial-epochs of the search that goes on
         self._recent: deque[tuple[float, int]] = deque(maxlen=64)
+        self._ends: deque[tuple[float, int]] = deque(maxlen=12)  # of rounds: when, how many
+        self._n_rounds = 0
 
     def progress(self, phase: str) -> Progress:
         """The search at this moment."""
         now, roster = time.perf_counter(), self._roster
         best = self._study.best or self._study.leading
         self._recent.append((now, roster.trial_epochs))
-        rate, left = self._rate(now), None
-        if rate is not None and self._n_trials is not None:
-            left = roster.trial_epochs_left(self._n_trials) / rate
+        rate, pace = self._rate(now), self._pace(now)
+        left = None
+        if pace is not None and self._n_trials is not None:
+            # The rounds that are left, each as long as the last ones were: the same count as in a
+            # prediction, and it corrects itself.
+            rounds = rounds_left(
+                roster.epochs_left(), *roster.to_come(self._n_trials), pace.at_once
+            )
+            left = rounds * pace.round
         return Progress(
             study=self._study.name,
             phase=phase,
@@ -55,7 +72,25 @@ class Outlook:
             best_number=best.number if best else None,
             best_value=best.value if best else None,
             best_hparams=best.hparams if best else {},
+            rounds=self._packs.n_rounds if self._packs is not None else roster.trial_epochs,
+            pace=None if pace is None else (pace.at_once, pace.round),
         )
+
+    def _pace(self, now: float) -> Pace | None:
+        """How fast rounds follow each other, lately; None before the first."""
+        packs = self._packs
+        if packs is None or not packs.rounds:
+            rate = self._rate(now)  # one trial after another, in fit
+            return None if rate is None else Pace(1.0, 1.0 / rate)
+        if packs.n_rounds != self._n_rounds:
+            self._ends.append((now, packs.n_rounds))
+            self._n_rounds = packs.n_rounds
+        pace = pace_of(packs.rounds)
+        (then, first), (last, count) = self._ends[0], self._ends[-1]
+        if pace is None or count == first:
+            return pace
+        # With what lies between rounds: asking, reporting, waiting for another program.
+        return Pace(pace.at_once, (last - then) / (count - first))
 
     def _rate(self, now: float) -> float | None:
         """Trial-epochs per second, lately; None before the first."""
@@ -69,6 +104,7 @@ class Outlook:
         """What was trained until now took the time of another process."""
         self._before = self._roster.trial_epochs
         self._recent.clear()
+        self._ends.clear()
 
     def summary(
         self,

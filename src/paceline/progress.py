@@ -22,6 +22,8 @@ class Progress:
         objective: Name of the objective.
         best_number, best_value, best_hparams: The best trial so far; None and {} before there is
             one.
+        rounds: Epochs of everything that trains at once, in this call.
+        pace: Trials at once and seconds of a round, lately; None before the first.
     """
 
     study: str
@@ -39,3 +41,5 @@ class Progress:
     best_number: int | None = None
     best_value: float | None = None
     best_hparams: dict[str, Any] = field(default_factory=dict)
+    rounds: int = 0
+    pace: tuple[float, float] | None = None

@@ -86,16 +86,19 @@ class Roster:
         self.ended[state] += 1
         return self.running.pop(number)
 
-    def trial_epochs_left(self, n_trials: int) -> float:
-        """Trial-epochs until the study has its trials, as far as one can tell.
+    def epochs_left(self) -> list[int]:
+        """Epochs left of each trial that is running."""
+        return [trial.epochs - trial.epoch for trial in self.running.values()]
 
-        With a pruner, trials to come take as many as those that began until now.
+    def to_come(self, n_trials: int) -> tuple[int, float]:
+        """How many trials are still to begin, and the epochs that each takes, as far as one knows.
+
+        With a pruner they take as many as those that began until now.
         """
-        left = sum(trial.epochs - trial.epoch for trial in self.running.values())
         usual: float = max((trial.epochs for trial in self.running.values()), default=0)
         if self.ended["pruned"] or self.paused:
             usual = min(usual, self.trial_epochs / max(1, self.n_begun))
-        return left + usual * max(0, n_trials - self.n_counted)
+        return max(0, n_trials - self.n_counted), usual
 
 
 def counts(trial: Trial) -> bool:

@@ -84,7 +84,7 @@ class Search:
             say_once=self._say_once,
         )
         self._suspension = Suspension(study, self._roster, self._teams, packs, best, pruner, notes)
-        self._outlook = Outlook(study, self._roster, objective.name, arguments.n_trials)
+        self._outlook = Outlook(study, self._roster, objective.name, arguments.n_trials, packs)
         self._stopped = False
         self.done = False  # ``run`` has come to an end, and nothing is under way
         self.longer: list[int] | None = None  # which ended trials were asked to train longer

@@ -191,7 +191,7 @@ class Moved:
 def runner(clock, **ask):
     subject = Subject(Builder(lambda hp: toys.softmax()), {}, prepare(X, Y), None)
     ask = running.Ask((8, 20), slots=(2,), fit="no", **ask)
-    return running.Runner(subject, ask, {"name": "toy"}, clock=clock)
+    return running.Runner(linear, subject, ask, {"name": "toy"}, clock=clock)
 
 
 @pytest.fixture

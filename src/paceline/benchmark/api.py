@@ -13,8 +13,9 @@ from paceline import collector
 from paceline.benchmark import grid
 from paceline.benchmark.accuracy import SCALES
 from paceline.benchmark.measuring import nothing_cached
+from paceline.benchmark.quota import check_quota
 from paceline.benchmark.records import Cell, Run
-from paceline.benchmark.result import Bench
+from paceline.benchmark.result import Bench, Plan
 from paceline.benchmark.running import Ask, Runner
 from paceline.benchmark.subject import Subject
 from paceline.builder import Builder, random_state_kept
@@ -46,6 +47,11 @@ def bench(
     objective: str | None = None,
     scale_lr: str | None = None,
     target: float | None = None,
+    plan_trials: int | None = None,
+    plan_epochs: int = 10,
+    plan_batch_size: int | None = None,
+    plan_pruner: str | None = None,
+    quota: str | Mapping[str, float] | None = None,
     executor: str = "auto",
     seed: int = 0,
     name: str | None = None,
@@ -73,6 +79,12 @@ def bench(
         scale_lr: "linear" or "sqrt": these trials' learning rate follows the batch size, by its
             ratio to the smallest; None: it is as ``build`` has it.
         target: A value of the objective: which batch size reaches it soonest?
+        plan_trials: Of a search: how long will it take? Its beginning is run and timed.
+        plan_epochs: Of each of its trials.
+        plan_batch_size: Of its trials; None: the batch size that is measured first.
+        plan_pruner: Its pruner. How much "asha" spares is known beforehand, what others do is not.
+        quota: Hours a week of each platform, and of a session: "gpu=30h,tpu=20h,session=9h", or
+            seconds by name. How many sessions does that search take, and where to stop?
         executor: "auto", or "fit" to measure Keras' own ``fit`` only.
         seed: Of weights and order.
         name: What to call the model; None: the function's own name.
@@ -91,6 +103,7 @@ def bench(
         raise UsageError(f"executor: {executor!r} is not one of auto, fit.")
     budget = check_budget(budget)
     data, validation = _data(x, y, validation_data, validation_split)
+    plan = check_plan(plan_trials, plan_epochs, plan_batch_size, plan_pruner, quota, data.n)
     _check_curves(epochs, scale_lr, target, validation is not None)
     sizes = check_batch_sizes(batch_sizes, data.n, note)
     chosen = check_slots(slots)
@@ -99,6 +112,7 @@ def bench(
         began = time.perf_counter()
         subject = Subject(builder, dict(hparams or {}), data, validation, seed)
         model = _first(subject)
+        first_build = time.perf_counter() - began
         _check_hparams(hparams or {}, subject)
         ask = Ask(
             sizes,
@@ -108,6 +122,9 @@ def bench(
             epochs=epochs or 0,
             objective=objective,
             scale_lr=scale_lr or "none",
+            plan_trials=plan.n_trials if plan else 0,
+            plan_epochs=plan.epochs if plan else 0,
+            plan_batch_size=plan_batch_size,
         )
         facts = {
             "name": name or getattr(build, "__name__", type(build).__name__),
@@ -115,10 +132,12 @@ def bench(
             "variables": int(model.count_params()) if model.built else None,
         }
         del model
-        runner = Runner(subject, ask, facts, told=_Teller(note), note=note)
+        runner = Runner(
+            build, subject, ask, facts, told=_Teller(note), note=note, first_build=first_build
+        )
         run = runner()
     _check_measured(run, budget, time.perf_counter() - began)
-    return Bench([run], target=target)
+    return Bench([run], target=target, plan=plan)
 
 
 class _Teller:
@@ -229,6 +248,30 @@ def _first(subject: Subject) -> Any:
         raise
     except Exception as error:
         raise BuildError(f"build(hp) failed: {type(error).__name__}: {error}") from error
+
+
+def check_plan(
+    n_trials: Any, epochs: Any, batch_size: Any, pruner: Any, quota: Any, n: int
+) -> Plan | None:
+    """The search to predict; None where none was asked for.
+
+    Raises:
+        UsageError: A value that cannot be, or a quota without a search.
+    """
+    seconds = check_quota(quota)
+    if n_trials is None:
+        for name, given in (("quota", seconds), ("plan_batch_size", batch_size)):
+            if given:
+                raise UsageError(f"{name}: it is about a planned search; give plan_trials too.")
+        return None
+    if batch_size is not None and whole_number(batch_size, "plan_batch_size") > n:
+        raise UsageError(f"plan_batch_size: {batch_size} is above the {n:,} training examples.")
+    from paceline.pruners import check_pruner, pruner_text  # loads Optuna
+
+    text = pruner_text(check_pruner(pruner))
+    return Plan(
+        whole_number(n_trials, "plan_trials"), whole_number(epochs, "plan_epochs"), text, seconds
+    )
 
 
 def _check_curves(epochs: Any, scale_lr: Any, target: Any, validated: bool) -> None:

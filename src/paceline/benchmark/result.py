@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paceline.benchmark import quota
 from paceline.benchmark.advice import Advice, advise, fastest
 from paceline.benchmark.convergence import sentences
 from paceline.benchmark.records import FORMAT, Run, from_json, to_json
 from paceline.errors import DataError, UsageError
+from paceline.forecast import Costs, Prediction, asha_share, predict
 from paceline.report import bench_html, bench_table, numbers
 
 #: Of files that a result can be written to.
 ENDINGS = (".html", ".json")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A search to predict.
+
+    Attributes:
+        n_trials: Trials.
+        epochs: Of each.
+        pruner: As text; None without one.
+        quota: Seconds: of a platform a week, of a session.
+    """
+
+    n_trials: int
+    epochs: int
+    pruner: str | None = None
+    quota: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def share(self) -> float:
+        """The share of all epochs that the pruner lets trials train, as far as that is known."""
+        name, *numbers = (self.pruner or "").split(":")
+        if name != "asha":
+            return 1.0
+        return asha_share(self.epochs, *(int(number) for number in numbers if number))
 
 
 class Bench:
@@ -23,14 +51,17 @@ class Bench:
     Args:
         runs: In the order they were measured.
         target: A value of the metric: which batch size reaches it soonest?
+        plan: A search to predict; None for none.
 
     Attributes:
         runs: The records.
-        target: As given.
+        target, plan: As given.
     """
 
-    def __init__(self, runs: Sequence[Run], *, target: float | None = None) -> None:
-        self.runs, self.target = list(runs), target
+    def __init__(
+        self, runs: Sequence[Run], *, target: float | None = None, plan: Plan | None = None
+    ) -> None:
+        self.runs, self.target, self.plan = list(runs), target, plan
 
     @property
     def advice(self) -> list[Advice]:
@@ -38,9 +69,40 @@ class Bench:
         found = advise(self.runs)
         return found + [Advice("accuracy", text) for text in sentences(self.runs, self.target)]
 
+    @property
+    def outlook(self) -> list[str]:
+        """What to expect of the planned search on each device; nothing without one."""
+        found: list[str] = []
+        for run in self.runs:
+            costs = self.costs(run)
+            if self.plan is not None and costs is not None:
+                plan, platform = self.plan, run.device.platform
+                found += quota.sentences(
+                    costs,
+                    run.name,
+                    platform,
+                    plan.n_trials,
+                    plan.epochs,
+                    plan.pruner,
+                    plan.quota,
+                    plan.share,
+                )
+        return found
+
+    def costs(self, run: Run) -> Costs | None:
+        """What a search costs on a run's device; None where that was not measured."""
+        return None if run.costs is None else Costs.from_json(dict(run.costs))
+
+    def predicted(self, run: Run) -> Prediction | None:
+        """The planned search's seconds on a run's device; None where that is not known."""
+        costs = self.costs(run)
+        if costs is None or self.plan is None:
+            return None
+        return predict(costs, self.plan.n_trials, self.plan.epochs, self.plan.share)
+
     def text(self, width: int | None = None) -> str:
         """Tables and advice for a terminal of so many columns; None: as wide as it takes."""
-        return bench_table.result_text(self.runs, self.advice, width)
+        return bench_table.result_text(self.runs, self.advice, width, self.outlook)
 
     def to_json(self) -> dict[str, Any]:
         """What ``--json`` prints and ``--merge`` reads."""
@@ -54,12 +116,15 @@ class Bench:
             "runs": to_json(self.runs),
             "fastest": winner,
             "target": self.target,
+            "plan": None if self.plan is None else asdict(self.plan),
+            "prediction": [_seconds(self.predicted(run)) for run in self.runs],
+            "outlook": self.outlook,
             "advice": [{"topic": each.topic, "text": each.text} for each in self.advice],
         }
 
     def html(self) -> str:
         """One page with figures that needs no other file."""
-        return bench_html.page(self.runs, self.advice, target=self.target)
+        return bench_html.page(self.runs, self.advice, target=self.target, more=self.outlook)
 
     def save(self, path: str | Path) -> None:
         """Writes a page (a name that ends in .html) or JSON (.json).
@@ -100,7 +165,12 @@ def merge(paths: Sequence[str | Path], note: Callable[[str], None]) -> Bench:
             runs.append(run)
     _check_alike(runs, note)
     targets = [bench.target for bench in found if bench.target is not None]
-    return Bench(runs, target=targets[0] if targets else None)
+    plans = [bench.plan for bench in found if bench.plan is not None]
+    return Bench(runs, target=targets[0] if targets else None, plan=plans[0] if plans else None)
+
+
+def _seconds(prediction: Prediction | None) -> dict[str, float] | None:
+    return None if prediction is None else {**asdict(prediction), "total": prediction.total}
 
 
 def _check_alike(runs: Sequence[Run], note: Callable[[str], None]) -> None:
@@ -141,4 +211,6 @@ def load(path: str | Path) -> Bench:
         value = json.loads(lines[-1] if lines else "")
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as a result of `paceline bench`: {error}") from None
-    return Bench(from_json(value, str(path)), target=value.get("target"))
+    plan = value.get("plan") if isinstance(value, dict) else None
+    runs = from_json(value, str(path))
+    return Bench(runs, target=value.get("target"), plan=None if plan is None else Plan(**plan))

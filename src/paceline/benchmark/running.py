@@ -7,7 +7,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -20,8 +20,9 @@ from paceline.benchmark import grid, probes
 from paceline.benchmark.accuracy import SCALES, train_curve
 from paceline.benchmark.clock import Clock
 from paceline.benchmark.fitting import measure_fit
-from paceline.benchmark.measuring import PATIENCE, measure
+from paceline.benchmark.measuring import PATIENCE, describe, measure
 from paceline.benchmark.records import Cell, Curve, Device, FirstEpoch, Run, Spot
+from paceline.benchmark.rehearsal import rehearse
 from paceline.benchmark.subject import Subject
 from paceline.executor.memory import device_bytes
 from paceline.executor.planner import Planner, cores
@@ -49,6 +50,8 @@ class Ask:
         epochs: Of the trial that is trained at each batch size; 0: none is.
         objective: What its validation gives; as for a search.
         scale_lr: none, linear or sqrt: how its learning rate follows the batch size.
+        plan_trials, plan_epochs: Of a search to predict; 0: of none.
+        plan_batch_size: Its batch size; None: the one measured first.
     """
 
     batch_sizes: Sequence[int]
@@ -62,6 +65,9 @@ class Ask:
     epochs: int = 0
     objective: str | None = None
     scale_lr: str = "none"
+    plan_trials: int = 0
+    plan_epochs: int = 0
+    plan_batch_size: int | None = None
 
 
 Told = Callable[[Cell, int, int], None]
@@ -71,25 +77,29 @@ class Runner:
     """Measures a run.
 
     Args:
+        build: As the user gave it.
         subject: The model and its data.
         ask: What to measure.
         model: name, digest of the model, for people.
         told: Called after each cell with it, its position from 1 and how many there are.
         note: Called with a line on anything else.
+        first_build: Seconds that the process' first build of the model took.
         clock: Seconds that never go back.
     """
 
     def __init__(
         self,
+        build: Any,
         subject: Subject,
         ask: Ask,
         model: Mapping[str, Any],
         told: Told = lambda cell, at, of: None,
         note: Callable[[str], None] = lambda text: None,
+        first_build: float = 0.0,
         clock: Clock = time.perf_counter,
     ) -> None:
-        self._subject, self._ask, self._clock = subject, ask, clock
-        self._told, self._note = told, note
+        self._build, self._subject, self._ask, self._clock = build, subject, ask, clock
+        self._told, self._note, self._first_build = told, note, first_build
         self._end = float("inf") if ask.budget is None else clock() + ask.budget
         self.cells: list[Cell] = []
         self.first_epoch: FirstEpoch | None = None
@@ -114,6 +124,9 @@ class Runner:
         return replace(self.run, first_epoch=self.first_epoch)
 
     def _measure(self) -> None:
+        if self._ask.plan_trials:
+            # First of all: a search begins in a process that has not traced or compiled anything.
+            self._rehearse(grid.outside_in(sorted(self._ask.batch_sizes))[0])
         spots = self._spots()
         telling = [spot for spot in spots if spot.usual or spot.at_once == 1]
         rest = [spot for spot in spots if spot not in telling]
@@ -129,6 +142,27 @@ class Runner:
             cell = Cell(spot, "skipped", why) if why else self._with_share(self._cell(spot))
             self.cells.append(cell)
             self._told(cell, at, of)
+
+    def _rehearse(self, batch_size: int) -> None:
+        """Runs the beginning of the planned search."""
+        ask = self._ask
+        self._note(f"beginning a search of {ask.plan_trials} trials, to see how fast it goes")
+        try:
+            costs = rehearse(
+                self._build,
+                self._subject,
+                ask.plan_batch_size or batch_size,
+                ask.plan_trials,
+                ask.plan_epochs,
+                self._left,
+                "auto" if ask.packs else "fit",
+            )
+        except Exception as error:  # the user's code; what was measured is there all the same
+            self.run.notes.append(f"the planned search could not be begun: {describe(error)}")
+            return
+        # The model had been built once before, for the first time in this process.
+        costs = replace(costs, ready=costs.ready + self._first_build)
+        self.run = replace(self.run, costs=asdict(costs))
 
     def _curves(self) -> None:
         """Trains one trial at each batch size, in the fastest way for one trial."""

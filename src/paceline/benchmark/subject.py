@@ -108,6 +108,17 @@ class Subject:
             role.settle(group.n_seen)
         return Traced(group, state, built - began, time.perf_counter() - built)
 
+    def fingerprint(self, model: Any, batch_size: int) -> str:
+        """What decides which models share a program at a batch size.
+
+        Raises:
+            Unpackable: It cannot be packed.
+        """
+        trace.check_packable(model)
+        shapes = self.data.batch_shapes(batch_size)
+        step = trace.trace_train(model, trace.build_state(model, shapes), shapes)
+        return step.canonical.fingerprint
+
     def on_device(self, layout: Layout | None) -> Any:
         """The training data on the default device, or on those of a layout."""
         if layout not in self._placed:

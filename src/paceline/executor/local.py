@@ -51,6 +51,8 @@ _PAUSE = 0.02
 
 #: Seconds that the end of an epoch is waited for when a search is given up.
 _PATIENCE = 5.0
+#: Rounds that tell how fast the search goes now.
+_LATELY = 16
 
 #: An epoch of a pack: trial number -> logs, and the time it took.
 Epoch = tuple[dict[int, dict[str, float]], EpochTimes]
@@ -117,6 +119,8 @@ class LocalExecutor:
         )
         self._dropped = Dropped()
         self._slot_epochs = self._busy_epochs = 0
+        self.n_rounds = 0
+        self.rounds: deque[tuple[float, int]] = deque(maxlen=_LATELY)  # seconds, trials
         self.seconds = Seconds()
         self.family = 1  # trials that come with one structure where the sampler is adaptive
         self._round = 0  # calls of ``advance``
@@ -369,6 +373,9 @@ class LocalExecutor:
         done = [epoch.result() for epoch in epochs if epoch.exception() is None]
         wall = time.perf_counter() - began
         self._account(wall, [times for _, times in done])
+        self.n_rounds += bool(done)
+        if done:
+            self.rounds.append((wall, sum(len(results) for results, _ in done)))
         full = len(packs) == self._planner.lanes and not any(pack.free for _, pack in packs)
         # What was built and traced meanwhile took its share of the time.
         n_full = sum(len(pack.riders) for _, pack in packs) if full and not disturbed else 0

@@ -24,13 +24,19 @@ _KEY = (
 )
 
 
-def result_text(runs: Sequence[Run], advice: Sequence[Advice], width: int | None = None) -> str:
+def result_text(
+    runs: Sequence[Run],
+    advice: Sequence[Advice],
+    width: int | None = None,
+    outlook: Sequence[str] = (),
+) -> str:
     """Return a whole result.
 
     Args:
         runs: What was measured.
         advice: What follows from it.
         width: Columns there are; None for as many as it takes.
+        outlook: What to expect of a planned search.
 
     Returns:
         Lines without colours, the last one without a line end.
@@ -51,6 +57,7 @@ def result_text(runs: Sequence[Run], advice: Sequence[Advice], width: int | None
             parts = [line for part in parts for line in _wrap(part, width, " " * 17)]
             blocks.append("\n".join([*_wrap(head, width), *parts, *_wrap(last, width)]))
     blocks.append("\n".join(line for each in advice for line in _wrap(each.text, width, "- ")))
+    blocks.append("\n".join(line for text in outlook for line in _wrap(text, width, "- ")))
     return "\n\n".join(block for block in blocks if block)
 
 

@@ -1,0 +1,190 @@
+"""How many sessions a search is, and where to stop: hours a week, hours a session. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paceline.errors import UsageError
+from paceline.forecast import Costs, predict
+from paceline.report import numbers
+
+#: Share of a session kept free for a prediction that is off, and at least so many seconds.
+MARGIN, LEAST = 0.05, 120.0
+_TIME = re.compile(r"(?:\d+(?:\.\d+)?[dhms])+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+NAMES = ("cpu", "gpu", "tpu", "session")
+
+
+def check_quota(given: str | Mapping[str, float] | None) -> dict[str, float]:
+    """Reads ``gpu=30h,tpu=20h,session=9h``.
+
+    Args:
+        given: That, or seconds by name; None: no limit.
+
+    Returns:
+        Seconds: of each platform a week, and of a session.
+
+    Raises:
+        UsageError: An unknown name, or a time that is none.
+    """
+    if given is None:
+        return {}
+    if isinstance(given, str):
+        pairs = [tuple(part.partition("=")[::2]) for part in given.split(",")]
+    else:
+        pairs = [(name, value) for name, value in given.items()]
+    found: dict[str, float] = {}
+    for each, value in pairs:
+        name = str(each).strip()
+        if name not in NAMES:
+            raise UsageError(f"quota: {name!r} is not one of {', '.join(NAMES)}; give gpu=30h")
+        found[name] = _seconds(name, value)
+    return found
+
+
+def _seconds(name: str, value: float | str) -> float:
+    text = str(value).strip()
+    if isinstance(value, str) and _TIME.fullmatch(text):
+        seconds = sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(text))
+    else:
+        try:
+            seconds = float("nan") if isinstance(value, str) else float(value)
+        except (TypeError, ValueError):
+            seconds = float("nan")
+    if not 0 < seconds < float("inf"):
+        raise UsageError(f"quota: {name}={text} is no time above 0; give {name}=9h or 90m")
+    return seconds
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """How a search is spread over sessions.
+
+    Attributes:
+        count: How many it takes.
+        stop_after: Seconds after which to stop each but the last; None where one suffices.
+        trials_first: Trials that have ended in the first of them.
+        within_quota: Whether the week's hours suffice; None where no quota is known.
+        trials_within: Trials that they suffice for.
+    """
+
+    count: int
+    stop_after: float | None
+    trials_first: int
+    within_quota: bool | None
+    trials_within: int
+
+
+def sessions(
+    costs: Costs,
+    platform: str,
+    n_trials: int,
+    epochs: int,
+    share: float,
+    quota: Mapping[str, float],
+) -> Sessions:
+    """How many sessions a search is on a platform.
+
+    Each session gets ready anew; compiled programs may be gone with the machine.
+    """
+    whole = predict(costs, n_trials, epochs, share)
+    session, week = quota.get("session"), quota.get(platform)
+    longest = min(session or math.inf, week or math.inf)
+    count, stop, first, total = 1, None, n_trials, whole.total
+    if whole.total > longest:
+        stop = longest - max(MARGIN * longest, min(LEAST, longest / 2))
+        each = stop - whole.ready - whole.compiling
+        if each <= 0:
+            return Sessions(0, stop, 0, None if week is None else False, 0)
+        count = math.ceil((whole.rounds + whole.finish) / each)
+        first = most_trials(costs, n_trials, epochs, share, stop)
+        total = whole.rounds + whole.finish + count * (whole.ready + whole.compiling)
+    within = None if week is None else total <= week
+    fits = n_trials if within is not False else most_trials(costs, n_trials, epochs, share, week)
+    return Sessions(count, stop, first, within, fits)
+
+
+def most_trials(
+    costs: Costs, n_trials: int, epochs: int, share: float, seconds: float | None
+) -> int:
+    """The most trials, up to ``n_trials``, that a search ends within so many seconds."""
+    low, high = 0, n_trials
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = predict(costs, middle, epochs, share).total <= (seconds or math.inf)
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low
+
+
+def sentences(
+    costs: Costs,
+    name: str,
+    platform: str,
+    n_trials: int,
+    epochs: int,
+    pruner: str | None,
+    quota: Mapping[str, float],
+    share: float = 1.0,
+) -> list[str]:
+    """What to expect of a search, for people."""
+    found = predict(costs, n_trials, epochs, share)
+    parts = [f"{numbers.seconds(found.ready)} until trials train (building, tracing, compiling)"]
+    if found.compiling:
+        parts.append(
+            f"{numbers.seconds(found.compiling)} compiling about {costs.programs - 1:.0f} further "
+            "programs"
+        )
+    parts.append(
+        f"{numbers.seconds(found.rounds)} in {found.n_rounds:,.0f} rounds of {costs.pace.round:.3g}"
+        f" s, {min(costs.pace.at_once, n_trials):.0f} trials at once"
+    )
+    parts.append(f"{numbers.seconds(found.finish)} at the end")
+    text = (
+        f"{n_trials:,} trials of {epochs:,} epochs at batch {costs.batch_size} take about "
+        f"{numbers.seconds(found.total)} on {name}: {'; '.join(parts)}."
+    )
+    lines = [text]
+    if pruner is not None and share < 1.0:
+        lines.append(
+            f"Pruner {pruner}: counted with {share:.0%} of all epochs, as its rungs have it."
+        )
+    elif pruner is not None:
+        lines.append(
+            f"Pruner {pruner}: what it stops cannot be told beforehand; counted as if it stopped "
+            "nothing, so it takes at most this long."
+        )
+    if quota:
+        lines += _quota_sentences(
+            sessions(costs, platform, n_trials, epochs, share, quota), name, platform, quota
+        )
+    return lines
+
+
+def _quota_sentences(
+    plan: Sessions, name: str, platform: str, quota: Mapping[str, float]
+) -> list[str]:
+    lines = []
+    if plan.count == 0:
+        return [f"A session on {name} is too short to get ready for a single round."]
+    if plan.count == 1:
+        lines.append(f"That fits into one session on {name}.")
+    elif plan.stop_after is not None:
+        minutes = int(plan.stop_after // 60)
+        stop = f"{minutes // 60}h{minutes % 60:02}m" if minutes >= 60 else f"{minutes}m"
+        lines.append(
+            f"That is {plan.count} sessions on {name}: stop each with --timeout {stop}, the first "
+            f"after about {plan.trials_first:,} trials, and go on with `paceline resume`."
+        )
+    if plan.within_quota is not None:
+        week = numbers.duration(quota[platform])
+        lines.append(
+            f"It fits into a week's {week} of {platform}."
+            if plan.within_quota
+            else f"It does not fit into a week's {week} of {platform}: about "
+            f"{plan.trials_within:,} trials do."
+        )
+    return lines

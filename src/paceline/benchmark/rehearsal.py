@@ -1,0 +1,155 @@
+"""The beginning of the planned search, really run and timed: what the prediction is made of.
+
+It is the search itself (sampler, storage, packs, compiling for so many trials) in a folder that
+is thrown away, stopped once its pace is known. So nothing that costs time there is left out here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from paceline.benchmark.subject import Subject
+from paceline.forecast import Costs, Pace, programs_of
+from paceline.program.canonical import Unpackable
+from paceline.progress import Progress
+from paceline.search_space import HyperParameters
+
+#: Rounds and seconds of training after which the pace is known; and what suffices of slow ones.
+ROUNDS, SECONDS, FEW = 4, 2.0, 2
+#: Configurations that are traced to see how many programs there are; and seconds for them.
+TRIED, PATIENCE = 6, 10.0
+
+
+class _Enough(BaseException):
+    """The pace is known."""
+
+
+class _Watch:
+    """Hears of the search's progress.
+
+    Args:
+        left: Seconds of the budget.
+    """
+
+    def __init__(self, left: Callable[[], float]) -> None:
+        self._left = left
+        self._began = time.perf_counter()
+        self.ready: float | None = None  # seconds until the first round began
+        self.last: Progress | None = None
+        self.at = 0.0  # when that was
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.pace is None or progress.trial_epochs == 0:
+            return
+        now = time.perf_counter() - self._began
+        if progress.phase == "done" and self.last is not None:
+            # The end came between two looks; its time is not that of a round.
+            self.last = replace(progress, pace=self.last.pace)
+            return
+        pace = Pace(*progress.pace)
+        if self.ready is None:
+            self.ready = max(0.0, now - progress.rounds * pace.round)
+        self.last, self.at = progress, now
+        trained = now - self.ready
+        enough = trained > SECONDS and progress.rounds >= ROUNDS
+        slow = progress.rounds >= FEW and (self._left() <= 0 or trained > 10 * SECONDS)
+        if (enough or slow) and progress.phase != "done":
+            raise _Enough
+
+
+def rehearse(
+    build: Any,
+    subject: Subject,
+    batch_size: int,
+    n_trials: int,
+    epochs: int,
+    left: Callable[[], float],
+    executor: str = "auto",
+) -> Costs:
+    """Measures what a search costs.
+
+    Args:
+        build: As the user gave it.
+        subject: The model and its data.
+        batch_size: B.
+        n_trials: Of the search.
+        epochs: Of each trial.
+        left: Seconds of the budget.
+        executor: auto, or fit.
+
+    Raises:
+        Exception: What the search raises.
+    """
+    from paceline.tuner import Tuner  # loads Optuna
+
+    watch = _Watch(left)
+    validation = subject.validation
+    x, y, weight = (*subject.data.inputs, None, None)[:3]
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
+        tuner = Tuner(
+            build,
+            study="rehearsal",
+            sampler="random",
+            executor=executor,
+            directory=folder,
+            seed=subject.seed,
+            progress=watch,
+            notes=lambda text: None,
+        )
+        with contextlib.suppress(_Enough):
+            tuner.search(
+                x,
+                y,
+                sample_weight=weight,
+                validation_data=None if validation is None else validation.inputs,
+                batch_size=batch_size,
+                epochs=epochs,
+                n_trials=n_trials,
+            )
+        seconds = time.perf_counter() - began
+        parts = {k: float(v) for k, v in tuner.summary().get("seconds", {}).items()}
+    last, ready = watch.last, watch.ready
+    if last is None or ready is None or last.pace is None:
+        raise RuntimeError("the search ended before an epoch was trained")
+    pace = Pace(*last.pace)
+    finish = max(0.0, seconds - watch.at)  # the best model was saved
+    programs, compiling = 1.0, 0.0
+    if executor != "fit":
+        programs = _programs(build, subject, batch_size, n_trials, left)
+    if programs > 1:
+        compiling = parts.get("compile", 0.0)
+    return Costs(batch_size, ready, pace, finish, programs, compiling, parts, last.trial_epochs)
+
+
+def _programs(
+    build: Any, subject: Subject, batch_size: int, n_trials: int, left: Callable[[], float]
+) -> float:
+    """How many programs the search's trials fall into: a few configurations are traced."""
+    import numpy as np
+
+    from paceline.builder import Builder
+
+    builder, rng = Builder(build), np.random.default_rng(subject.seed)
+    began, names = time.perf_counter(), set[str]()
+    tried = 0
+    while tried < min(TRIED, n_trials):
+        if time.perf_counter() - began > PATIENCE or left() <= 0:
+            break
+
+        def choose(parameter: Any) -> Any:
+            values = parameter.values()
+            return values[int(rng.integers(len(values)))]
+
+        try:
+            model = builder(HyperParameters(chooser=choose), subject.seed)
+            names.add(subject.fingerprint(model, batch_size))
+        except Unpackable:
+            return 1.0
+        tried += 1
+    return programs_of(len(names), tried, n_trials)

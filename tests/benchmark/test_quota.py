@@ -1,0 +1,115 @@
+"""How many sessions a search is, and where to stop."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.benchmark.quota import check_quota, most_trials, sentences, sessions
+from paceline.errors import UsageError
+from paceline.forecast import Costs, Pace, predict
+
+HOUR = 3600.0
+#: 100 trials of 10 epochs take 10 hours and 6 minutes.
+COSTS = Costs(32, ready=300.0, pace=Pace(10, 360.0), finish=60.0)
+
+
+def test_a_quota_is_read():
+    assert check_quota("gpu=30h, tpu=20h,session=9h30m") == {
+        "gpu": 30 * HOUR,
+        "tpu": 20 * HOUR,
+        "session": 9.5 * HOUR,
+    }
+    assert check_quota({"session": 60}) == {"session": 60.0}
+    assert check_quota(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("npu=3h", "quota: 'npu' is not one of cpu, gpu, tpu, session"),
+        ("gpu=often", "quota: gpu=often is no time above 0"),
+        ("gpu", "quota: gpu= is no time above 0"),
+        ("gpu=0h", "quota: gpu=0h is no time above 0"),
+        ({"session": -1}, "quota: session=-1 is no time above 0"),
+        ("gpu=30", "quota: gpu=30 is no time above 0"),
+    ],
+)
+def test_a_quota_that_cannot_be(given, message):
+    with pytest.raises(UsageError, match=message):
+        check_quota(given)
+
+
+def plan(n_trials=100, **quota):
+    return sessions(COSTS, "tpu", n_trials, 10, 1.0, quota)
+
+
+def test_what_fits_into_a_session_is_one():
+    found = plan(session=11 * HOUR)
+    assert (found.count, found.stop_after, found.within_quota) == (1, None, None)
+
+
+def test_what_does_not_fit_is_stopped_in_time():
+    found = plan(session=9 * HOUR)
+    assert found.count == 2
+    assert found.stop_after == pytest.approx(0.95 * 9 * HOUR)
+    # 10 trials take an hour: 8 rounds of 10 within 8.55 h less the 5 minutes to get ready
+    assert found.trials_first == 80
+    assert predict(COSTS, 80, 10).total <= found.stop_after < predict(COSTS, 90, 10).total
+
+
+def test_the_hours_of_a_week():
+    assert plan(tpu=20 * HOUR, session=9 * HOUR).within_quota is True
+    found = plan(n_trials=300, tpu=20 * HOUR, session=9 * HOUR)
+    assert found.within_quota is False
+    assert found.trials_within == 190
+    assert found.count == 4
+
+
+def test_another_platforms_hours_do_not_matter():
+    assert plan(gpu=1 * HOUR).within_quota is None
+
+
+def test_a_session_too_short_to_begin():
+    assert plan(session=200.0).count == 0
+
+
+def test_the_most_trials_in_a_time():
+    assert most_trials(COSTS, 100, 10, 1.0, 2 * HOUR + 360) == 20
+    assert most_trials(COSTS, 100, 10, 1.0, 10.0) == 0
+    assert most_trials(COSTS, 100, 10, 1.0, None) == 100
+
+
+def said(pruner=None, share=1.0, n_trials=100, costs=COSTS, **quota):
+    return sentences(costs, "tpu", "tpu", n_trials, 10, pruner, quota, share)
+
+
+def test_the_parts_are_named():
+    (text,) = said()
+    assert text == (
+        "100 trials of 10 epochs at batch 32 take about 10:06:00 on tpu: 5:00 until trials train "
+        "(building, tracing, compiling); 10:00:00 in 100 rounds of 360 s, 10 trials at once; 1:00 "
+        "at the end."
+    )
+
+
+def test_sessions_are_explained():
+    text = " ".join(said(session=9 * HOUR, tpu=20 * HOUR))
+    assert (
+        "That is 2 sessions on tpu: stop each with --timeout 8h33m, the first after about 80 "
+        "trials, and go on with `paceline resume`."
+    ) in text
+    assert "It fits into a week's 20:00:00 of tpu." in text
+    text = " ".join(said(n_trials=300, session=9 * HOUR, tpu=20 * HOUR))
+    assert "It does not fit into a week's 20:00:00 of tpu: about 190 trials do." in text
+    assert "That fits into one session" in " ".join(said(session=11 * HOUR))
+    assert "too short to get ready" in " ".join(said(session=200.0))
+
+
+def test_what_is_not_known_of_a_pruner_is_said():
+    assert "counted as if it stopped nothing" in " ".join(said("median"))
+    assert "counted with 40% of all epochs" in " ".join(said("asha", 0.4))
+
+
+def test_further_programs_are_said():
+    costs = Costs(32, 10.0, Pace(10, 1.0), programs=4.0, compile=5.0)
+    assert "15.0 s compiling about 3 further programs" in said(costs=costs)[0]

@@ -1,0 +1,104 @@
+"""The beginning of a planned search, really run: what it says is what the search then takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import toys
+from bench_records import run
+from paceline.benchmark import rehearsal
+from paceline.benchmark.rehearsal import rehearse
+from paceline.benchmark.result import Bench, Plan
+from paceline.benchmark.subject import Subject
+from paceline.builder import Builder
+from paceline.data import prepare
+from paceline.forecast import Pace, predict
+
+X, Y = toys.data(40)
+
+
+def subject(build=toys.dense):
+    return Subject(Builder(build), {}, prepare(X, Y), prepare(*toys.data(8)))
+
+
+def rehearsed(build=toys.dense, n_trials=4, epochs=3, left=lambda: 1e9):
+    return rehearse(build, subject(build), 8, n_trials, epochs, left)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """A search so short that it is run to its end."""
+    return rehearsed()
+
+
+def test_a_short_search_is_run_to_its_end(whole):
+    assert whole.trial_epochs == 12
+    assert whole.programs == 1.0
+    assert whole.ready > 0 and whole.finish > 0
+    assert whole.pace.at_once == 4
+    assert {"build", "trace", "compile", "train", "validate", "storage"} <= set(whole.parts)
+
+
+def test_nothing_is_left_behind(whole, fresh_folder):
+    rehearsed(n_trials=1, epochs=1)
+    assert list(Path(fresh_folder).iterdir()) == []
+
+
+def test_a_long_search_is_stopped_once_its_pace_is_known(monkeypatch):
+    monkeypatch.setattr(rehearsal, "SECONDS", 0.0)
+    found = rehearsed(n_trials=4, epochs=1000)
+    assert 2 * 4 <= found.trial_epochs < 1000
+    assert predict(found, 4, 1000).n_rounds == 1000
+
+
+def test_a_budget_ends_it(monkeypatch):
+    monkeypatch.setattr(rehearsal, "SECONDS", 1e9)
+    found = rehearsed(n_trials=4, epochs=1000, left=lambda: 0.0)
+    assert found.trial_epochs < 1000
+
+
+def test_several_programs_are_seen():
+    def build(hp):
+        return toys.dense_with(hp, hp.Choice("activation", ["relu", "tanh"]))
+
+    found = rehearsed(build, n_trials=6, epochs=1)
+    assert 1.5 < found.programs < 4
+    assert found.compile > 0
+
+
+def test_in_fit_trials_go_one_by_one():
+    found = rehearse(toys.dense, subject(), 8, 1, 1, lambda: 1e9, "fit")
+    assert found.pace.at_once == 1
+    assert (found.programs, found.trial_epochs) == (1.0, 1)
+
+
+def costs(**more):
+    from dataclasses import asdict
+
+    from paceline.forecast import Costs
+
+    return asdict(Costs(32, 5.0, Pace(16, 0.5), **more))
+
+
+def test_a_result_predicts_the_planned_search(tmp_path):
+    bench = Bench([run(costs=costs()), run(platform="gpu")], plan=Plan(64, 10))
+    assert bench.predicted(bench.runs[0]).total == 25.0
+    assert bench.predicted(bench.runs[1]) is None
+    assert [p and p["total"] for p in bench.to_json()["prediction"]] == [25.0, None]
+    assert len(bench.outlook) == 1
+    bench.save(tmp_path / "a.json")
+    from paceline.benchmark.result import load
+
+    again = load(tmp_path / "a.json")
+    assert (again.plan, again.outlook) == (bench.plan, bench.outlook)
+    assert bench.outlook[0] in " ".join(bench.text(100).replace("\n  ", " ").split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("pruner", "share"),
+    [(None, 1.0), ("median", 1.0), ("asha", (1 + 2 / 3) / 3), ("asha:1:2", (1 + 0.5 + 0.25) / 3)],
+)
+def test_what_a_pruner_spares(pruner, share):
+    assert Plan(8, 3, pruner).share == pytest.approx(share)
