@@ -76,3 +76,17 @@ def test_fashion_mnist_is_the_network_and_the_grid_of_the_design(example):
     for kind in (keras.layers.BatchNormalization, keras.layers.MaxPooling2D):
         assert sum(isinstance(x, kind) for x in model.layers) == 3
     assert widths(model) == [3 * 3 * 256, 512, 10]
+
+
+def test_compare_devices_takes_images_as_they_are(example):
+    import keras
+
+    hp = HyperParameters()
+    model = example("compare_devices").build(hp)
+    assert hp.hparams == {"dropout": 0.25, "lr": 0.001}
+    convolutions = [x for x in model.layers if isinstance(x, keras.layers.Conv2D)]
+    assert [x.filters for x in convolutions] == [32, 32, 64, 64]
+    assert widths(model) == [6 * 6 * 64, 512, 10]
+    assert float(np.max(model.layers[0](np.full((1, 32, 32, 3), 255, np.uint8)))) == pytest.approx(
+        1
+    )

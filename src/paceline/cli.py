@@ -295,6 +295,30 @@ def bench(
             show_default="32,64,128,256,512,1024",
         ),
     ] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME,...",
+            help="cpu, gpu, tpu: each in a process of its own.",
+            show_default="the one a search would use",
+        ),
+    ] = None,
+    keras_backends: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME,...",
+            help="jax, tensorflow, torch: each in a process of its own; all but jax in Keras' fit.",
+            show_default="jax",
+        ),
+    ] = None,
+    mesh: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto",
+            help="Devices to compare with one: trials spread over them, each batch split over "
+            "them; auto: all accelerators.",
+        ),
+    ] = "auto",
     slots: Annotated[
         str | None,
         typer.Option(
@@ -389,6 +413,9 @@ def bench(
             merge=merge,
             data=data,
             batch_sizes=batch_sizes,
+            devices=devices,
+            keras_backends=keras_backends,
+            mesh=mesh,
             slots=slots,
             budget=budget,
             hparams=hparams or [],

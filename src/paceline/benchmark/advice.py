@@ -201,7 +201,8 @@ def _scaling(run: Run) -> Advice | None:
             if c.spot.devices == 1
             and c.spot.plan != "fit"
             and c.spot.batch_size == best.spot.batch_size
-            and (c.spot.at_once == 1 if data else True)
+            # As many trials as each of the devices has.
+            and c.spot.at_once * best.spot.trial_devices == best.spot.at_once
         ]
         if not ones:
             continue

@@ -21,6 +21,7 @@ from paceline.benchmark.subject import Subject
 from paceline.builder import Builder, random_state_kept
 from paceline.data import ArrayData, NotArrays, prepare, split
 from paceline.errors import BuildError, PacelineError, UsageError
+from paceline.mesh import local_devices
 from paceline.precision import check_precision, policy_of
 from paceline.report import bench_table, numbers
 from paceline.search_arguments import whole_number
@@ -40,6 +41,7 @@ def bench(
     validation_split: float = 0.0,
     batch_sizes: Sequence[int] | None = None,
     slots: Sequence[int | str] | None = None,
+    mesh: int | None = None,
     hparams: Mapping[str, Any] | None = None,
     precision: str | None = None,
     budget: float | None = BUDGET,
@@ -71,6 +73,8 @@ def bench(
         batch_sizes: 32, 64, 128, 256, 512 and 1024, as far as the data go, where nothing is said.
         slots: Trials that train at once: 1, 4 and 16 where nothing is said. One trial alone, and
             what a search does by itself ("auto"), are measured in any case.
+        mesh: Devices to compare with one of them: trials spread over them, and each batch split
+            over them. None: all accelerators, where there are several. 1: none.
         hparams: Values of hyperparameters; the others have their defaults.
         precision: "float32" or "bfloat16"; None: Keras' policy as it is.
         budget: Seconds for everything; the most telling cells come first. None: no limit.
@@ -119,6 +123,7 @@ def bench(
             chosen,
             budget,
             packs,
+            meshes=meshes(mesh) if packs else (),
             epochs=epochs or 0,
             objective=objective,
             scale_lr=scale_lr or "none",
@@ -248,6 +253,18 @@ def _first(subject: Subject) -> Any:
         raise
     except Exception as error:
         raise BuildError(f"build(hp) failed: {type(error).__name__}: {error}") from error
+
+
+def meshes(given: int | None) -> tuple[tuple[int, int], ...]:
+    """(trial, data) of the devices that one is compared with.
+
+    Raises:
+        UsageError: There are not as many.
+    """
+    if given is not None:
+        whole_number(given, "mesh")
+    n = len(local_devices(None if given is None else (given, None)))
+    return ((n, 1), (1, n)) if n > 1 else ()
 
 
 def check_plan(

@@ -280,6 +280,8 @@ class Runner:
 
 def device(precision: str, *, probe: bool) -> Device:
     """The default device, with its peaks where there is time to probe them."""
+    if keras.backend.backend() != "jax":
+        return _device_of_backend()
     first = jax.local_devices()[0]
     kind = _cpu_model() if first.platform == "cpu" else first.device_kind
     found = Device(first.platform, kind, len(jax.local_devices()), cores(), device_bytes(first))
@@ -288,13 +290,31 @@ def device(precision: str, *, probe: bool) -> Device:
     return replace(found, peak_flops=probes.matmul_flops(precision), peak_bytes=probes.copy_bytes())
 
 
+def _device_of_backend() -> Device:
+    """What another Keras backend trains on; JAX, and so its probes, may see other devices."""
+    name, gpus = keras.backend.backend(), []
+    if name == "tensorflow":
+        import tensorflow as tf  # pyright: ignore[reportMissingImports]
+
+        found = tf.config.list_physical_devices("GPU")
+        gpus = [tf.config.experimental.get_device_details(each) for each in found]
+        gpus = [str(details.get("device_name", "GPU")) for details in gpus]
+    elif name == "torch":
+        import torch  # pyright: ignore[reportMissingImports]
+
+        gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    if gpus:
+        return Device("gpu", gpus[0], len(gpus), cores())
+    return Device("cpu", _cpu_model(), 1, cores())
+
+
 def versions() -> dict[str, str]:
     """What figures hang on beside the device."""
     names = ["paceline", "keras", "jax", "jaxlib"]
     backend = keras.backend.backend()
     found = {name: metadata.version(name) for name in names}
     if backend != "jax":
-        found[backend] = metadata.version({"torch": "torch"}.get(backend, backend))
+        found[backend] = metadata.version(backend)
     return {**found, "python": platform.python_version()}
 
 

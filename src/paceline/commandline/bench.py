@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from paceline import datasets, user_file
@@ -17,6 +18,9 @@ def bench(
     merge: bool,
     data: str | None,
     batch_sizes: str | None,
+    devices: str | None,
+    keras_backends: str | None,
+    mesh: str,
     slots: str | None,
     budget: str,
     hparams: list[str],
@@ -55,6 +59,7 @@ def bench(
     path = user_file.find(path)
     asked: dict[str, Any] = {
         "batch_sizes": None if batch_sizes is None else whole_numbers("--batch-sizes", batch_sizes),
+        "mesh": device_count(mesh),
         "slots": None if slots is None else slot_counts(slots),
         "budget": None if budget == "none" else arguments.timeout_seconds(budget, "--budget"),
         "hparams": hparam_values(hparams),
@@ -71,11 +76,16 @@ def bench(
         "executor": executor,
         "seed": seed,
     }
+    if devices is not None or keras_backends is not None:
+        where = _places(devices, keras_backends)
+        show(_elsewhere(where, asked["budget"]), output=output, as_json=as_json)
+        return
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
     user = user_file.load(path, function)
-    from paceline import fallback
+    if os.environ["KERAS_BACKEND"] == "jax":
+        from paceline import fallback
 
-    fallback.settle(outcome.say)
+        fallback.settle(outcome.say)
     loaded: datasets.Dataset = load_data(data, user)
     from paceline.benchmark.api import bench as measure
 
@@ -89,6 +99,41 @@ def bench(
         **asked,
     )
     show(result, output=output, as_json=as_json)
+
+
+def _places(devices: str | None, backends: str | None) -> list[Any]:
+    from paceline.benchmark.children import places
+
+    def names(text: str | None) -> list[str] | None:
+        return None if text is None else [part.strip() for part in text.split(",")]
+
+    return places(names(devices), names(backends))
+
+
+#: Options that say where, how long and what to write: each process has its own.
+_OURS = ("--devices", "--keras-backends", "--budget", "--output", "-o")
+
+
+def _elsewhere(where: list[Any], budget: float | None) -> Any:
+    from paceline.benchmark.children import measure
+
+    return measure(where, without_ours(sys.argv[1:]), budget, outcome.say)
+
+
+def without_ours(words: list[str]) -> list[str]:
+    """The words of ``paceline bench ...`` for a process that measures in one place."""
+    found, left = [], iter(words)
+    for word in left:
+        if word in _OURS:
+            next(left, None)
+        elif word.partition("=")[0] not in _OURS and word not in ("bench", "--json"):
+            found.append(word)
+    return found
+
+
+def device_count(text: str) -> int | None:
+    """Read ``--mesh``: a number of devices, or ``auto``."""
+    return None if text == "auto" else whole_numbers("--mesh", text)[0]
 
 
 def show(result: Any, *, output: str | None, as_json: bool) -> None:
