@@ -14,7 +14,7 @@ import keras
 
 
 def build(hp):
-    dropout = hp.Float("dropout", 0.1, 0.5, default=0.25)
+    dropout = hp.Float("dropout", 0.1, 0.4, default=0.25)
     model = keras.Sequential(
         [keras.layers.Input((32, 32, 3), dtype="uint8"), keras.layers.Rescaling(1 / 255)]
     )
