@@ -19,7 +19,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-numerics test-chaos test-oldest lint format bench bench-plans bench-gpu lock
+.PHONY: help env demo test test-numerics test-chaos test-oldest lint format bench bench-plans bench-gpu bench-prediction lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench-plans: env ## plan x slots for one model of each kind, on this device
 
 bench-gpu: env ## what a GPU makes of it (ARGS="scan --sides paceline"; ARGS=--quick tries it on a CPU)
 	$(BIN)/python benchmarks/gpu.py $(ARGS)
+
+bench-prediction: env ## five searches predicted by `paceline bench`, then run; ARGS=--quick tries it
+	$(BIN)/python benchmarks/prediction.py $(ARGS)
 
 lock: ## work the locks out anew; ARGS=--upgrade takes the newest releases
 	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 \

@@ -179,3 +179,39 @@ def test_without_a_gpu_it_says_so(child_environment, results):
     )
     assert done.returncode == 2
     assert "JAX finds no GPU or TPU, only 1 x cpu (cpu); --quick tries" in done.stderr
+
+
+def test_a_prediction_is_judged_by_its_errors(benchmark_module, capsys):
+    prediction = benchmark_module("prediction")
+
+    def rows(*errors):
+        return [{"error": error} for error in errors]
+
+    assert prediction.verdict(rows(0.1, -0.2, 0.35)) == 0
+    assert prediction.verdict(rows(0.1, -0.25, 0.35)) == 1  # the median
+    assert prediction.verdict(rows(0.1, -0.1, -0.45)) == 1  # one of them
+    assert "median 10% (at most 20%), largest 45%" in capsys.readouterr().out
+
+
+def test_the_time_left_line_is_judged_at_a_quarter_and_a_half(benchmark_module):
+    errors_of = benchmark_module("prediction").errors_of
+    said = [(10.0, 50.0), (26.0, 74.0), (50.0, 40.0), (99.0, 1.0)]
+    assert errors_of(said, 100.0) == {"quarter": 0.0, "half": pytest.approx(-0.1)}
+    assert errors_of([], 100.0) == {}
+
+
+def test_a_search_is_predicted_and_then_run(benchmark_module, monkeypatch):
+    prediction = benchmark_module("prediction")
+    asked = []
+
+    def child(name, part, options):
+        asked.append((name, part, options))
+        if part == "predict":
+            return {"total": 12.0, "ready": 2.0, "rounds": 10.0}
+        return {"seconds": 10.0, "said": {"half": 0.1}, "parts": {}}
+
+    monkeypatch.setattr(prediction, "child", child)
+    found = prediction.row("digits", prediction.SEARCHES["digits"], ["--quick"])
+    assert found["error"] == pytest.approx(0.2)
+    assert [part for _, part, _ in asked] == ["predict", "measure"]
+    assert "error +20%" in prediction.line(found)

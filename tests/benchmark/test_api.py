@@ -133,6 +133,13 @@ def test_a_file_that_is_no_result_is_refused(tmp_path):
         ({"budget": "5m"}, "budget: '5m' is not a number of seconds"),
         ({"hparams": {"units": 3}}, "hparams: 'units' is no hyperparameter of this model"),
         ({"precision": "int4"}, "precision: 'int4' is not one of"),
+        ({"mesh": 0}, "mesh: 0 is not a positive whole number"),
+        ({"plan_trials": 0}, "plan_trials: 0 is not a positive whole number"),
+        ({"plan_trials": 3, "plan_epochs": 0}, "plan_epochs: 0 is not"),
+        ({"plan_trials": 3, "plan_batch_size": 99}, "plan_batch_size: 99 is above the 40"),
+        ({"plan_trials": 3, "plan_pruner": "ax"}, "pruner: 'ax'"),
+        ({"quota": "gpu=30h"}, "quota: it is about a planned search"),
+        ({"plan_trials": 3, "quota": "npu=1h"}, "quota: 'npu' is not one of"),
         ({"executor": "local"}, "executor: 'local' is not one of auto, fit"),
         ({"x": iter([1])}, "x: x is a list_iterator, and arrays are measured only"),
         ({"validation_data": iter([1])}, "validation_data: pass"),
@@ -170,6 +177,14 @@ def test_batch_sizes_stop_at_the_data():
         "batch sizes above the 100 training examples are left out: [128, 256, 512, 1024]"
     ]
     assert api.check_batch_sizes(None, 20, notes.append) == (20,)
+
+
+def test_several_devices_are_compared_with_one():
+    assert api.meshes(8) == ((8, 1), (1, 8))
+    assert api.meshes(1) == ()
+    assert api.meshes(None) == ()  # a CPU's cores are used by threads
+    with pytest.raises(UsageError, match="mesh: 9 devices are asked for"):
+        api.meshes(9)
 
 
 def test_a_budget_that_does_not_suffice_is_said():
