@@ -7,7 +7,7 @@ import json
 import pytest
 
 import bench_records
-from paceline.benchmark.records import FORMAT, Cell, Curve, Spot, from_json, to_json
+from paceline.benchmark.records import FORMAT, Cell, Curve, Device, Spot, from_json, labels, to_json
 from paceline.errors import DataError
 from paceline.report import numbers
 
@@ -60,3 +60,24 @@ def test_the_parts_of_a_first_epoch():
     first = bench_records.FIRST_EPOCH
     assert first.extra == 4.0
     assert first.explained == pytest.approx(3.95)
+
+
+@pytest.mark.parametrize(
+    ("others", "names"),
+    [
+        ([{}], ["cpu"]),
+        ([{}, {"platform": "gpu"}], ["cpu", "gpu"]),
+        ([{}, {"backend": "torch"}], ["cpu", "cpu torch"]),
+        (
+            [{"device": Device("gpu", "A")}, {"device": Device("gpu", "B")}, {}],
+            ["gpu (A)", "gpu (B)", "cpu"],
+        ),
+        ([{}, {"precision": "mixed_bfloat16"}], ["cpu (float32)", "cpu (mixed_bfloat16)"]),
+        (
+            [{}, {"date": "2026-11-22T08:30:00+00:00"}],
+            ["cpu (2026-11-21 20:00)", "cpu (2026-11-22 08:30)"],
+        ),
+    ],
+)
+def test_runs_are_told_apart_by_what_differs(others, names):
+    assert labels([bench_records.run(**other) for other in others]) == names

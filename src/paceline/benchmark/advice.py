@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from paceline.benchmark.records import Cell, FirstEpoch, Run, Spot
+from paceline.benchmark.records import Cell, FirstEpoch, Run, Spot, labels
 from paceline.report import numbers
 
 #: So much faster at least, beyond what the timings scatter, to be called faster.
@@ -37,13 +37,15 @@ def advise(runs: Sequence[Run]) -> list[Advice]:
     if best is None:
         return found
     run, cell = best
-    found.append(Advice("fastest", _fastest(run, cell, several=len(runs) > 1)))
-    for each in runs:
-        name = f"On {each.name}: " if len(runs) > 1 else ""
+    names = labels(runs)
+    where = next(name for name, each in zip(names, runs, strict=True) if each is run)
+    found.append(Advice("fastest", _fastest(run, cell, where if len(runs) > 1 else None)))
+    for label, each in zip(names, runs, strict=True):
+        name = f"On {label}: " if len(runs) > 1 else ""
         for advice in (_batch(each), _slots(each), _scaling(each), _memory(each)):
             if advice is not None:
                 found.append(Advice(advice.topic, name + advice.text))
-    found += _between(runs)
+    found += _between(list(zip(names, runs, strict=True)))
     return found
 
 
@@ -74,9 +76,9 @@ def way(spot: Spot) -> str:
     return text
 
 
-def _fastest(run: Run, cell: Cell, several: bool) -> str:
+def _fastest(run: Run, cell: Cell, name: str | None) -> str:
     spot = cell.spot
-    where = f"{run.name}, " if several else ""
+    where = "" if name is None else f"{name}, "
     epoch = cell.epoch(run.n_examples) or 0.0
     text = (
         f"Fastest: {where}batch {spot.batch_size}, {way(spot)}: {cell.rate:,.0f} examples/s. "
@@ -227,7 +229,7 @@ def _memory(run: Run) -> Advice | None:
     )
 
 
-def _between(runs: Sequence[Run]) -> list[Advice]:
+def _between(runs: Sequence[tuple[str, Run]]) -> list[Advice]:
     """Each pair of devices, or of backends: who is faster at which batch sizes."""
     found = []
     for i, a in enumerate(runs):
@@ -238,16 +240,17 @@ def _between(runs: Sequence[Run]) -> list[Advice]:
     return found
 
 
-def _pair(a: Run, b: Run) -> Advice | None:
-    topic: Topic = "devices" if a.device.platform != b.device.platform else "backends"
+def _pair(one: tuple[str, Run], other: tuple[str, Run]) -> Advice | None:
+    (name, a), (other_name, b) = one, other
+    topic: Topic = "devices" if a.backend == b.backend else "backends"
     ours, theirs = _comparable(a, b)
     sizes = sorted(set(ours) & set(theirs))
     if not sizes:
         return None
     faster = [
-        a.name
+        name
         if clearly_faster(ours[size], theirs[size])
-        else b.name
+        else other_name
         if clearly_faster(theirs[size], ours[size])
         else None
         for size in sizes
@@ -257,19 +260,19 @@ def _pair(a: Run, b: Run) -> Advice | None:
     def times(i: int) -> str:
         return f"{max(ratio[i], 1 / ratio[i]):.1f} times at batch {sizes[i]}"
 
-    names = [name for name in faster if name is not None]
-    if not names:
-        text = f"{a.name} and {b.name} are equally fast at every batch size measured."
-    elif len(set(names)) == 1:
-        winner, loser = (a.name, b.name) if names[0] == a.name else (b.name, a.name)
+    named = [each for each in faster if each is not None]
+    if not named:
+        text = f"{name} and {other_name} are equally fast at every batch size measured."
+    elif len(set(named)) == 1:
+        winner, loser = (name, other_name) if named[0] == name else (other_name, name)
         ends = times(0) if len(sizes) == 1 else f"{times(0)}, {times(len(sizes) - 1)}"
         every = "at every batch size measured" if None not in faster else "where they differ"
         text = f"{winner} is faster than {loser} {every}: {ends}."
     else:
-        turn = next(i for i in range(1, len(sizes)) if faster[i] and faster[i] != names[0])
-        last = max(i for i in range(turn) if faster[i] == names[0])
+        turn = next(i for i in range(1, len(sizes)) if faster[i] and faster[i] != named[0])
+        last = max(i for i in range(turn) if faster[i] == named[0])
         text = (
-            f"{names[0]} is faster up to batch {sizes[last]} ({times(last)}), {faster[turn]} from "
+            f"{named[0]} is faster up to batch {sizes[last]} ({times(last)}), {faster[turn]} from "
             f"batch {sizes[turn]} on ({times(turn)})."
         )
     return Advice(topic, text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.benchmark.records import Curve, Run
+from paceline.benchmark.records import Curve, Run, labels
 from paceline.report import numbers
 
 Named = tuple[str, Curve]
@@ -35,7 +35,8 @@ def best_until(curve: Curve, seconds: float) -> float | None:
 
 def sentences(runs: Sequence[Run], target: float | None) -> list[str]:
     """What the curves of all runs say."""
-    curves = [(run.name if len(runs) > 1 else "", c) for run in runs for c in run.curves]
+    names = labels(runs) if len(runs) > 1 else [""] * len(runs)
+    curves = [(name, c) for name, run in zip(names, runs, strict=True) for c in run.curves]
     curves = [(name, curve) for name, curve in curves if curve.values]
     if not curves:
         return []

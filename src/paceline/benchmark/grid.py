@@ -20,7 +20,6 @@ def spots(
     packs: bool = True,
     fit: bool = True,
     meshes: Sequence[tuple[int, int]] = (),
-    spread_slots: int = 1,
 ) -> list[Spot]:
     """All cells, the most telling first.
 
@@ -34,7 +33,6 @@ def spots(
         packs: Whether the model can be packed.
         fit: Whether Keras' own ``fit`` is measured.
         meshes: (trial, data) of several devices to measure too.
-        spread_slots: Slots on each device where slots are spread.
     """
     ways: list[Spot] = []
     if packs:
@@ -45,8 +43,7 @@ def spots(
     if packs:
         ways.append(Spot(0, 1, "stacked"))
         for trial, data in meshes:
-            n_slots = trial * spread_slots if data == 1 else trial
-            ways.append(Spot(0, n_slots, "stacked", 1, trial, data))
+            ways.append(Spot(0, trial, "stacked", 1, trial, data))  # a trial for each row
         several = sorted({n for n in slots if n > 1})
         # The middle first: whether stacking gains at all shows there.
         for n in outside_in(several):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -200,6 +200,3 @@ def describe(error: BaseException) -> str:
     """An error in one line."""
     text = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
-
-
-Measure = Callable[[Subject, Spot], Cell]

@@ -7,7 +7,7 @@ Notation
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
@@ -228,7 +228,7 @@ class Run:
         cells: In the order they were measured.
         curves: One per batch size, where accuracy was asked for.
         first_epoch: None where it was not measured.
-        costs: What a search costs here, as ``prediction.Costs``; None where it was not measured.
+        costs: What a search costs here, as ``forecast.Costs``; None where it was not measured.
         notes: What else one must know to read the numbers.
         interrupted: It was stopped before its end.
     """
@@ -258,6 +258,26 @@ class Run:
         """The device in a word, with the backend where it is not JAX."""
         backend = "" if self.backend == "jax" else f" {self.backend}"
         return f"{self.device.platform}{backend}"
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """A short name for each run that tells it from the others: device, backend, and what differs.
+
+    Two runs on GPUs are named by their kinds, or by their precisions, or else by their dates.
+    """
+    found = [run.name for run in runs]
+    for more in (
+        lambda run: run.device.kind,
+        lambda run: run.precision,
+        lambda run: run.date[:16].replace("T", " "),
+    ):
+        again = {name for name in found if found.count(name) > 1}
+        for name in again:
+            same = [i for i, each in enumerate(found) if each == name]
+            if len({more(runs[i]) for i in same}) > 1:
+                for i in same:
+                    found[i] = f"{name} ({more(runs[i])})"
+    return found
 
 
 def to_json(runs: list[Run]) -> list[dict[str, Any]]:

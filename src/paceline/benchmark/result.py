@@ -11,7 +11,7 @@ from typing import Any
 from paceline.benchmark import quota
 from paceline.benchmark.advice import Advice, advise, fastest
 from paceline.benchmark.convergence import sentences
-from paceline.benchmark.records import FORMAT, Run, from_json, to_json
+from paceline.benchmark.records import FORMAT, Run, from_json, labels, to_json
 from paceline.errors import DataError, UsageError
 from paceline.forecast import Costs, Prediction, asha_share, predict
 from paceline.report import bench_html, bench_table, numbers
@@ -73,13 +73,13 @@ class Bench:
     def outlook(self) -> list[str]:
         """What to expect of the planned search on each device; nothing without one."""
         found: list[str] = []
-        for run in self.runs:
+        for name, run in zip(labels(self.runs), self.runs, strict=True):
             costs = self.costs(run)
             if self.plan is not None and costs is not None:
                 plan, platform = self.plan, run.device.platform
                 found += quota.sentences(
                     costs,
-                    run.name,
+                    name,
                     platform,
                     plan.n_trials,
                     plan.epochs,

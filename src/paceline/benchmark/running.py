@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import statistics
@@ -314,7 +315,8 @@ def versions() -> dict[str, str]:
     backend = keras.backend.backend()
     found = {name: metadata.version(name) for name in names}
     if backend != "jax":
-        found[backend] = metadata.version(backend)
+        # Not by its package: TensorFlow has several.
+        found[backend] = str(getattr(importlib.import_module(backend), "__version__", "unknown"))
     return {**found, "python": platform.python_version()}
 
 

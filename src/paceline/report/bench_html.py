@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from paceline.benchmark.advice import Advice, explain, fastest, way
-from paceline.benchmark.records import Cell, Curve, Run
+from paceline.benchmark.records import Cell, Curve, Run, labels
 from paceline.report import numbers
 from paceline.report.bench_table import COLUMNS, facts, missing
 from paceline.report.lines_svg import Line, picture
@@ -126,8 +126,8 @@ def _bars(runs: Sequence[Run]) -> Iterator[str]:
 def _rows(runs: Sequence[Run]) -> Iterator[tuple[int, str, float, str]]:
     sizes = sorted({cell.spot.batch_size for run in runs for cell in run.measured})
     for size in sizes:
-        for run in runs:
-            name = f"{run.name}, " if len(runs) > 1 else ""
+        for label, run in zip(labels(runs), runs, strict=True):
+            name = f"{label}, " if len(runs) > 1 else ""
             for kind, cell in _kinds(run, size):
                 seconds = cell.epoch(run.n_examples)
                 if seconds is not None:
@@ -148,12 +148,12 @@ def _kinds(run: Run, size: int) -> Iterator[tuple[str, Cell]]:
 
 
 def _curves(runs: Sequence[Run], target: float | None) -> Iterator[str]:
-    for run in runs:
+    for label, run in zip(labels(runs), runs, strict=True):
         curves = [curve for curve in run.curves if curve.values]
         if not curves:
             continue
         metric = curves[0].metric
-        where = f" on {run.name}" if len(runs) > 1 else ""
+        where = f" on {label}" if len(runs) > 1 else ""
         yield f'<h2>{escape(metric)} by batch size{escape(where)}</h2><div class="figures">'
         for title, lines in (
             ("epochs", [_line(c, list(range(1, len(c.values) + 1))) for c in curves]),
@@ -173,11 +173,11 @@ def _line(curve: Curve, xs: Sequence[float]) -> Line:
 
 
 def _first_epochs(runs: Sequence[Run]) -> Iterator[str]:
-    for run in runs:
+    for label, run in zip(labels(runs), runs, strict=True):
         if run.first_epoch is None:
             continue
         head, *parts, last = explain(run.first_epoch, run.n_examples)
-        where = f" ({run.name})" if len(runs) > 1 else ""
+        where = f" ({label})" if len(runs) > 1 else ""
         yield f"<h2>Why the first epoch is slow{escape(where)}</h2><p>{escape(head)}</p><ul>"
         yield from (f"<li>{escape(_part(part))}</li>" for part in parts)
         yield f"</ul><p>{escape(last)}</p>"
@@ -191,8 +191,8 @@ def _part(line: str) -> str:
 
 def _tables(runs: Sequence[Run]) -> Iterator[str]:
     winner = fastest(runs)
-    for run in runs:
-        where = f" ({run.name})" if len(runs) > 1 else ""
+    for label, run in zip(labels(runs), runs, strict=True):
+        where = f" ({label})" if len(runs) > 1 else ""
         yield f'<h2>All that was measured{escape(where)}</h2><div class="scroll"><table><tr>'
         yield "".join(f"<th>{escape(name)}</th>" for name, _ in COLUMNS) + "</tr>"
         for cell in sorted(run.measured, key=lambda c: (c.spot.batch_size, -c.rate)):

@@ -102,11 +102,6 @@ def _table(run: Run, best: Cell | None, width: int | None) -> str:
     return "\n".join([text.rstrip("\n"), *_wrap(_KEY, width)]) if run.measured else ""
 
 
-def step_text(cell: Cell) -> str:
-    """The median step."""
-    return numbers.fine(cell.step)
-
-
 #: Title, and the text of a cell.
 COLUMNS: list[tuple[str, Callable[[Run, Cell], str]]] = [
     ("batch", lambda run, cell: f"{cell.spot.batch_size:,}"),
@@ -116,7 +111,7 @@ COLUMNS: list[tuple[str, Callable[[Run, Cell], str]]] = [
     ("trace", lambda run, cell: numbers.fine(cell.trace)),
     ("compile", lambda run, cell: numbers.fine(cell.compile)),
     ("first step", lambda run, cell: numbers.fine(cell.first)),
-    ("step", lambda run, cell: step_text(cell)),
+    ("step", lambda run, cell: numbers.fine(cell.step)),
     ("±", lambda run, cell: f"{cell.spread:.0%}"),
     ("examples/s", lambda run, cell: f"{cell.rate:,.0f}"),
     ("a trial's epoch", lambda run, cell: numbers.fine(cell.epoch(run.n_examples))),
