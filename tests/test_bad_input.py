@@ -349,8 +349,8 @@ def test_folds_are_parts_of_arrays():
 def test_local_packs_or_says_why_not():
     with pytest.raises(paceline.UsageError, match="'local' cannot run this: x is a Batches"):
         tuner(executor="local").search(Batches(), epochs=1, n_trials=1)
-    with pytest.raises(paceline.UsageError, match="'local' cannot run this: callbacks"):
-        tuner(executor="local").search(X, Y, callbacks=[keras.callbacks.Callback()], **CALL)
+    with pytest.raises(paceline.UsageError, match="'local' cannot run this: callbacks: ProgbarLog"):
+        tuner(executor="local").search(X, Y, callbacks=[keras.callbacks.ProgbarLogger()], **CALL)
 
 
 def test_callbacks_that_cannot_be_copied():

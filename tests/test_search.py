@@ -429,7 +429,7 @@ def test_data_that_is_no_arrays_goes_to_fit_and_it_is_said(make, notes, kind):
     assert value == pytest.approx(tuner.best_trial.value, abs=1e-5)
 
 
-def test_callbacks_go_to_fit_each_trial_with_its_own(make, notes):
+def test_callbacks_in_fit_each_trial_with_its_own(make, notes):
     class Counts(keras.callbacks.Callback):
         seen: list[int] = []  # noqa: RUF012 - of the class, so that copies share it
 
@@ -443,12 +443,12 @@ def test_callbacks_go_to_fit_each_trial_with_its_own(make, notes):
             if self.epochs == 2 and len(Counts.seen) == 2:
                 self.model.stop_training = True
 
-    tuner = make()
+    tuner = make(executor="fit")
     tuner.search(X, Y, n_trials=2, callbacks=Counts(), **(CALL | {"epochs": 3}))
     assert Counts.seen == [1, 2, 1, 2, 3]
     assert tuner.results()["epochs"].tolist() == [2, 3]
     assert states(tuner) == ["complete"] * 2
-    assert notes.say("own fit, one at a time: callbacks: not supported in packs")
+    assert notes.say("own fit, one at a time: executor='fit'")
 
 
 def test_what_changes_nothing_keeps_trials_in_packs(make):

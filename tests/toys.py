@@ -57,3 +57,10 @@ def softmax(**arguments: Any) -> keras.Model:
     """The smallest classifier, compiled."""
     layers = [keras.Input((FEATURES,)), keras.layers.Dense(CLASSES, activation="softmax")]
     return compiled(keras.Sequential(layers), **arguments)
+
+
+def softmax_at(lr: float) -> keras.Model:
+    """As ``softmax``, at a learning rate."""
+    model = softmax()
+    model.optimizer.learning_rate = lr
+    return model

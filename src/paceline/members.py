@@ -19,8 +19,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from paceline.callbacks.copies import Callbacks
 from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, Weights
 from paceline.search_arguments import Arguments
+from paceline.search_space import HyperParameters
 
 
 class Runs(Protocol):
@@ -52,6 +54,8 @@ def jobs_of(
     made: tuple[Any, int, int],
     arguments: Arguments,
     build: Callable[[int], Any],
+    hparams: Mapping[str, Any],
+    files: str = "{trial}",
 ) -> list[Job]:
     """A job for each repeat of a trial, the last one first; folds are parts of a job.
 
@@ -61,9 +65,14 @@ def jobs_of(
         made: The model of the first repeat, epochs and batch size.
         arguments: Of the search.
         build: Makes the trial's model from a seed.
+        hparams: The trial's, for callbacks that hang on them.
+        files: What callbacks call the trial in the names of their files.
     """
     model, epochs, batch_size = made
     folds, jobs = arguments.folds, []
+    callbacks = None
+    if arguments.callbacks is not None:
+        callbacks = partial(_callbacks_of, arguments.callbacks, hparams, files, arguments.n_members)
     for repeat in range(arguments.repeats):
         own = member_seed(seed, repeat)
         job = Job(
@@ -75,9 +84,18 @@ def jobs_of(
             rebuild=partial(build, own),
             folds=folds,
             counts=repeat == 0,
+            callbacks=callbacks,
         )
         jobs.append(job)
     return jobs[::-1]
+
+
+def _callbacks_of(
+    callbacks: Callbacks, hparams: Mapping[str, Any], files: str, size: int, job: int
+) -> list[Any]:
+    """New callbacks of a member of a trial."""
+    trial = str(job) if size == 1 else f"{job // size}-{job % size}"
+    return callbacks.of(files.format(trial=trial), HyperParameters(values=hparams))
 
 
 class Team:
@@ -92,6 +110,7 @@ class Team:
         jobs: Their numbers, the first member's first.
         complete: Epochs that all members have reported.
         trained: Job -> epochs it has reported.
+        ended: Jobs that train no further -> the logs of their last epoch.
         waiting: Jobs that are paused until the others have caught up.
         verdict: The answer to the last epoch that all have reported.
     """
@@ -103,28 +122,45 @@ class Team:
         self.trained = dict.fromkeys(self.jobs, 0)
         self.waiting: set[int] = set()
         self.verdict: Answer = "go"
+        self.ended: dict[int, Mapping[str, float]] = {}
         self._reports: dict[int, dict[int, Mapping[str, float]]] = {}  # epoch -> job -> logs
         self._held: Weights | None = None  # what ``_fetch`` returns, where it was copied
         self._seconds = 0.0
         self._wall = dict.fromkeys(self.jobs, 0.0)  # since the last epoch of all
         self._fetch: Callable[[], Weights] | None = None  # the first member's latest weights
 
-    def add(self, report: EpochReport) -> EpochReport | None:
-        """Notes a member's epoch; returns the trial's when it is the last member's."""
+    def add(self, report: EpochReport) -> None:
+        """Notes a member's epoch."""
         job, epoch = report.number, report.epoch
         self.trained[job] = epoch
         self._seconds += report.seconds
         self._wall[job] += report.wall
+        self._reports.setdefault(epoch, {})[job] = report.logs
+        if report.last:
+            self.ended[job] = report.logs
         if job == self.jobs[0]:
             self._fetch, self._held = report.weights, None
-        found = self._reports.setdefault(epoch, {})
-        found[job] = report.logs
-        if len(found) < len(self.jobs):
+            if report.last and epoch < self.epochs:
+                self.hold()  # others may train on without it
+
+    def due(self, report: EpochReport) -> EpochReport | None:
+        """The trial's next epoch, if all members have trained it or have ended before.
+
+        Args:
+            report: A member's, just added: where it trains, the trial does.
+        """
+        epoch = self.complete + 1
+        logs = self._reports.get(epoch, {})
+        if not logs:
+            return None
+        # A member that a callback has stopped counts with its last epoch.
+        found = {job: logs.get(job, self.ended.get(job)) for job in self.jobs}
+        members = [each for each in found.values() if each is not None]
+        if len(members) < len(self.jobs):
             return None
         del self._reports[epoch]
         assert self._fetch is not None
         self.complete, seconds, self._seconds = epoch, self._seconds, 0.0
-        members = [found[job] for job in self.jobs]
         wall, self._wall = max(self._wall.values()), dict.fromkeys(self.jobs, 0.0)
         return EpochReport(
             number=self.number,
@@ -136,6 +172,7 @@ class Team:
             weights=self._fetch,
             members=members,
             wall=wall,
+            last=len(self.ended) == len(self.jobs) and not self._reports,
         )
 
     def hold(self) -> None:
@@ -161,6 +198,7 @@ class Team:
                 for epoch, found in self._reports.items()
                 for job, logs in found.items()
             ],
+            "ended": [[job, dict(logs)] for job, logs in self.ended.items()],
             "seconds": self._seconds,
             "wall": list(self._wall.items()),
             "held": None if self._held is None else [len(part) for part in self._held],
@@ -172,6 +210,7 @@ class Team:
         self.trained, self.waiting = dict(facts["trained"]), set(facts["waiting"])
         for epoch, job, logs in facts["reports"]:
             self._reports.setdefault(epoch, {})[job] = logs
+        self.ended = dict(facts.get("ended", ()))
         self._seconds, self._wall = facts["seconds"], dict(facts["wall"])
         if facts["held"] is not None:
             first, second = (
@@ -253,18 +292,19 @@ class Teams:
         if self.size == 1:
             team.trained[report.number] = report.epoch
             return self._handle(report)
-        mean = team.add(report)
-        if mean is not None:
+        team.add(report)
+        while (mean := team.due(report)) is not None:
             team.verdict = self._handle(mean)
-            if team.verdict == "go":
-                self._catch_up(team)
+            if team.verdict != "go":
+                break
+            self._catch_up(team)
         return lambda: self._answer(number, report)
 
     def resume(self, number: int) -> None:
         """All members of a paused trial go on."""
         team = self._teams[number]
         team.verdict = "go"
-        team.waiting.update(team.jobs)
+        team.waiting.update(job for job in team.jobs if job not in team.ended)
         self._catch_up(team)
 
     def end(self, number: int) -> None:
@@ -292,13 +332,13 @@ class Teams:
         if team is None:
             return "stop"
         if report.epoch <= team.complete or team.verdict == "stop":
-            return team.verdict
+            return "stop" if report.last else team.verdict
         first, packed = self.is_first(report.number), report.plan != "fit"
         if not packed or not (first or self._together):
             return "go"
         if first:
             team.hold()
-        if report.epoch >= team.epochs:
+        if report.last or report.epoch >= team.epochs:
             return "stop"
         team.waiting.add(report.number)
         return "pause"

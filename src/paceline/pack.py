@@ -15,10 +15,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from paceline.callbacks.driver import CallbackDriver
 from paceline.folds import Fold
 from paceline.plan import Arrays, Program
 from paceline.program.canonical import Constant
 from paceline.program.trace import State
+from paceline.slot_view import SlotView
 from paceline.stream import Stream, chunked_order
 
 
@@ -36,6 +38,7 @@ class Rider:
         fold: The examples it trains and validates on; None: all of both data sets.
         order: Called for each epoch, from 0: numbers of its training examples, i32[N]; None: they
             follow from the seed. Where the data are a stream, they always do.
+        driver: Its callbacks; None without.
     """
 
     number: int
@@ -47,6 +50,7 @@ class Rider:
     epoch: int = 0
     fold: Fold | None = None
     order: Callable[[int], np.ndarray] | None = None
+    driver: CallbackDriver | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ class Pack:
         self._admitted: dict[int, State] = {}  # states of this epoch's newcomers, until it is over
         self._fetched: list[list[np.ndarray]] | None = None  # all slots, after this epoch
         self._fetches = 0  # states asked for since
+        self._view: SlotView | None = None  # what callbacks look at between two epochs
 
     @property
     def free(self) -> list[int]:
@@ -114,6 +119,36 @@ class Pack:
         self._waiting[slot] = rider.state
         rider.state = None
         self._constants = None
+        if rider.driver is not None:
+            rider.driver.attach(_Place(self, slot))
+
+    def read(self, slot: int, part: int, leaf: int) -> np.ndarray:
+        """A copy of one variable of a slot as it is now."""
+        if slot in self._waiting:
+            return np.array(self._waiting[slot].lists()[part][leaf])
+        return self._seen.read(slot, part, leaf)
+
+    def write(self, slot: int, part: int, leaf: int, value: np.ndarray) -> None:
+        """Replaces one variable of a slot, from the next epoch on."""
+        if slot in self._waiting:
+            lists = [list(part) for part in self._waiting[slot].lists()]
+            lists[part][leaf] = np.array(value)
+            self._waiting[slot] = State(*lists)  # a new one: folds of a trial begin with the same
+        else:
+            self._seen.write(slot, part, leaf, value)
+
+    @property
+    def _seen(self) -> SlotView:
+        if self._view is None:
+            assert self._state is not None
+            self._view = SlotView(self.program, [*self._state, self._metrics])
+        return self._view
+
+    def _flush(self) -> None:
+        """Has what callbacks wrote in the slots."""
+        if self._view is not None:
+            *self._state, self._metrics = self._view.written()
+            self._view = None
 
     def exchange(self, program: Program) -> None:
         """Goes on with another compile of the same group: more constants are inputs now."""
@@ -123,8 +158,10 @@ class Pack:
     def evict(self, number: int) -> None:
         """Takes a trial out; its slot is free at once."""
         slot = self._slot_of(number)
-        self.riders[slot] = None
+        rider, self.riders[slot] = self.riders[slot], None
         self._waiting.pop(slot, None)
+        if rider is not None and rider.driver is not None:
+            rider.driver.attach(None)
 
     def replace(self, number: int, state: State) -> None:
         """Gives a trial other values of its variables, from its next epoch on."""
@@ -132,10 +169,13 @@ class Pack:
 
     def take_out(self, number: int) -> Rider:
         """Takes a trial out with its state as it is now, on the host, to be admitted again."""
+        self._flush()
         slot = self._slot_of(number)
         rider, state = self.riders[slot], self._state
         assert rider is not None
         self.riders[slot] = None
+        if rider.driver is not None:
+            rider.driver.attach(None)
         if slot in self._waiting:  # it has not trained here yet
             rider.state = self._waiting.pop(slot)
             return rider
@@ -147,6 +187,7 @@ class Pack:
 
     def states(self) -> dict[int, State]:
         """The state of every live trial as it is now, on the host; the trials stay."""
+        self._flush()
         found = {}
         whole: list[list[np.ndarray]] | None = None
         for slot, rider in enumerate(self.riders):
@@ -183,6 +224,8 @@ class Pack:
                 saved.append(self.take_out(rider.number))
             else:
                 lost.append(rider)
+            if rider.driver is not None:
+                rider.driver.attach(None)
         self.riders = [None] * len(self.riders)
         return saved, lost
 
@@ -191,6 +234,7 @@ class Pack:
 
         It must be called before the pack trains on.
         """
+        self._flush()
         slot = self._slot_of(number)
         state = self._state
         assert state is not None
@@ -201,6 +245,7 @@ class Pack:
 
         It must be called before the pack trains on.
         """
+        self._flush()
         slot = self._slot_of(number)
 
         def fetch() -> State:
@@ -228,6 +273,7 @@ class Pack:
         """
         self.began = began = time.perf_counter()
         self._fetched, self._fetches = None, 0
+        self._flush()
         self._settle()
         assert self._state is not None and self._constants is not None
         order = np.stack([self._order(rider) for rider in self.riders])
@@ -293,3 +339,17 @@ class Pack:
                 )
         self._admitted.update(self._waiting)
         self._waiting.clear()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """One slot of a pack."""
+
+    pack: Pack
+    slot: int
+
+    def read(self, part: int, leaf: int) -> np.ndarray:
+        return self.pack.read(self.slot, part, leaf)
+
+    def write(self, part: int, leaf: int, value: np.ndarray) -> None:
+        self.pack.write(self.slot, part, leaf, value)

@@ -83,6 +83,8 @@ def _first_model(
             hp = first
         try:
             model = builder(hp, seed)
+            if arguments.callbacks is not None:
+                arguments.callbacks.ask(hp)
             arguments.epochs_for(hp)
             return hp, model, arguments.batch_size_for(hp)
         except PacelineError:

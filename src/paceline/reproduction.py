@@ -98,7 +98,8 @@ def train_again(
         return builder(HyperParameters(values=trial.hparams), seed)
 
     made = (build(trial.seed), trial.epochs, batch_size)
-    jobs = jobs_of(trial.number, trial.seed, made, arguments, build)
+    files = "{trial}-again"  # those of the trial stay as they are
+    jobs = jobs_of(trial.number, trial.seed, made, arguments, build, trial.hparams, files)
     try:
         if packs is None:
             raise Unpackable("it trained in fit")
@@ -123,10 +124,14 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...
     """What is not as it was when a study was searched last, a sentence each.
 
     Args:
-        before: ``data`` and ``versions`` of the study's meta.
-        now: The same of today.
+        before: The study's meta.
+        now: ``data``, ``versions`` and names of ``callbacks`` of today.
     """
     found = []
+    callbacks = (before.get("search") or {}).get("callbacks")
+    if callbacks != now["callbacks"]:
+        names = callbacks if isinstance(callbacks, str) else ", ".join(callbacks or ["none"])
+        found.append(f"the search had other callbacks ({names}); pass callbacks= as it had them")
     if before.get("data") not in (None, now["data"]):
         found.append("the data are not those that the study was searched with")
     then = before.get("versions") or {}

@@ -154,7 +154,9 @@ class Search:
         if self._packs is not None and self._packs.busy:
             self._packs.all_asked = self._all_asked()
             free = self._packs.one_program and self._study.max_open is None and not self._pruner
-            self._due = None if free else self._packs.ahead(steady=not self._pruner)
+            # Trials may leave early where there is somebody to stop them.
+            steady = not self._pruner and self._arguments.callbacks is None
+            self._due = None if free else self._packs.ahead(steady=steady)
             if self._owed is not None:
                 self._due, self._owed = self._owed, None
             self._packs.lockstep = not free
@@ -342,7 +344,7 @@ class Search:
         if value is not None and self._objective.better(value, before):
             self._best.offer(report.number, report.epoch, value, report.weights)
         self._show("training")
-        if report.epoch >= running.epochs:
+        if report.epoch >= running.epochs or report.last:
             self._complete(report.number, report.state)
             return "stop"
         late = self._watch.late(running.wall, report.epoch)

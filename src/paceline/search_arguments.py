@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from paceline.callbacks.copies import Callbacks
 from paceline.data import ArrayData, NotArrays, prepare, split
 from paceline.errors import DataError, UsageError
 from paceline.folds import Fold, make_folds
@@ -51,6 +51,7 @@ class Arguments:
         fit: What ``model.fit`` gets, beside batch size, epochs and callbacks of ours.
         batched: Whether ``fit`` is told the batch size; a data set has its own.
         why_fit: Why no trial of this search can be packed; None when they can.
+        callbacks: Makes each trial's callbacks; None without.
     """
 
     data: ArrayData | None
@@ -72,6 +73,7 @@ class Arguments:
     folds_text: str | None = None
     trial_timeout: float | None = None
     continue_best: int = 0
+    callbacks: Callbacks | None = None
 
     @property
     def n_members(self) -> int:
@@ -121,6 +123,7 @@ class Arguments:
             **({"repeats": self.repeats} if self.repeats > 1 else {}),
             **({"folds": len(self.folds)} if self.folds else {}),
             **({"trial_timeout": self.trial_timeout} if self.trial_timeout else {}),
+            **({"callbacks": self.callbacks.names} if self.callbacks else {}),
         }
 
     def _value(self, name: str, hp: HyperParameters) -> Any:
@@ -166,7 +169,10 @@ def read_arguments(
     wanted = _check_numbers(n_trials, timeout, epochs, batch_size, validation_batch_size, needs_end)
     _check_seconds(trial_timeout, "trial_timeout")
     others = _check_others(others)
-    why_fit = _why_fit(others, shuffle, executor)
+    callbacks = others.pop("callbacks", None)
+    if callbacks is not None:
+        callbacks = Callbacks(callbacks)
+    why_fit = _why_fit(others, shuffle, executor, callbacks)
     if x is None:
         raise UsageError("search: there is no x; pass the training data as to model.fit.")
     repeats = whole_number(repeats, "repeats")
@@ -235,6 +241,7 @@ def read_arguments(
         folds_text=parts_text,
         trial_timeout=None if trial_timeout is None else float(trial_timeout),
         continue_best=continue_best or 0,
+        callbacks=callbacks,
     )
 
 
@@ -297,22 +304,14 @@ def _check_others(others: Mapping[str, Any]) -> dict[str, Any]:
                 "(KerasTuner's max_trials), timeout, trial_timeout, allow_nan."
             )
     changed = {n: value for n, value in others.items() if value not in (None, _ONLY_FIT[n])}
-    callbacks = changed.pop("callbacks", None)
-    if callbacks is not None and not isinstance(callbacks, (list, tuple)):
-        callbacks = [callbacks]
-    if callbacks:
-        try:
-            copy.deepcopy(callbacks)
-        except Exception as error:
-            raise UsageError(
-                "callbacks: every trial gets copies of its own, and these cannot be copied: "
-                f"{type(error).__name__}: {error}. Make what they hold in on_train_begin."
-            ) from error
-        changed["callbacks"] = list(callbacks)
+    if changed.get("callbacks") in ([], ()):
+        del changed["callbacks"]
     return changed
 
 
-def _why_fit(others: Mapping[str, Any], shuffle: Any, executor: str) -> str | None:
+def _why_fit(
+    others: Mapping[str, Any], shuffle: Any, executor: str, callbacks: Callbacks | None
+) -> str | None:
     """Why trials must run in Keras' ``fit``, or None."""
     why = None
     if executor == "fit":
@@ -323,6 +322,8 @@ def _why_fit(others: Mapping[str, Any], shuffle: Any, executor: str) -> str | No
         why = f"{', '.join(others)}: not supported in packs"
     elif not isinstance(shuffle, (bool, np.bool_)):
         why = f"shuffle={shuffle!r} is not supported in packs"
+    elif callbacks is not None:
+        why = callbacks.why_not_packed
     if why is not None and executor == "local":
         raise UsageError(f"executor: 'local' cannot run this: {why}; use 'auto'.")
     return why

@@ -168,6 +168,8 @@ class Starter:
         model = self._builder(hp, seed)
         epochs = self._arguments.epochs_for(hp)
         batch_size = self._arguments.batch_size_for(hp)
+        if self._arguments.callbacks is not None:
+            self._arguments.callbacks.ask(hp)
         if self._arguments.data is not None:
             check_labels(model, self._arguments.data, "training data")
         return model, epochs, batch_size
@@ -198,7 +200,7 @@ class Starter:
         """Has the executor that can train a trial take it on."""
         began = time.perf_counter()
         rebuild = self._rebuilder(number, hparams)
-        jobs = jobs_of(number, seed, made, self._arguments, rebuild)
+        jobs = jobs_of(number, seed, made, self._arguments, rebuild, hparams)
         self.seconds += time.perf_counter() - began
         if self._packs is None:
             why = self._arguments.why_fit or "they are no arrays"

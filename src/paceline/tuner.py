@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,11 @@ from paceline import collector, failures, identity
 from paceline.builder import Builder, random_state_kept
 from paceline.checkpoint import Checkpoints
 from paceline.director import Director
-from paceline.errors import StudyError, UsageError
+from paceline.errors import ObjectiveError, StudyError, UsageError
 from paceline.folds import Fold
 from paceline.keeper import Keeper
 from paceline.mesh import check_mesh, check_use
-from paceline.objective import resolve_objective
+from paceline.objective import Objective, resolve_objective
 from paceline.overtime import within
 from paceline.precision import check_precision, policy_of
 from paceline.probe import probe
@@ -201,8 +201,10 @@ class Tuner:
             validation_batch_size: Examples per validation step; the batch size by default.
             allow_nan: Accept NaN and infinity in the data, for models that mask them.
             verbose: 0 shows notes only.
-            **fit_arguments: Other arguments of ``model.fit``, such as ``callbacks``; trials then
-                run in Keras' own ``fit``.
+            **fit_arguments: Other arguments of ``model.fit``. ``callbacks``, or a function of hp
+                that returns them: each trial has copies of its own, and trials stay in packs unless
+                callbacks act within an epoch. With other arguments trials run in Keras' own
+                ``fit``.
 
         Raises:
             UsageError, DataError, BuildError, ObjectiveError, SpaceError, StudyError, StorageError,
@@ -249,7 +251,7 @@ class Tuner:
             )
             check_name(self.name)
             with closing(self._checkpoints()) as checkpoints:
-                objective = resolve_objective(self._objective_given, self._direction, found.names)
+                objective = self._resolve(found.names, bool(arguments.callbacks))
                 settings = self._settings
                 key = identity.key(settings.decisive(), arguments, objective, settings.executor)
                 session = Session(
@@ -299,6 +301,8 @@ class Tuner:
         meta = self._require_study().meta
         stored = {k: v for k, v in meta.get("search", {}).items() if v is not None}
         given = {**stored, **search_arguments}
+        if "callbacks" not in search_arguments:
+            given.pop("callbacks", None)  # of the study: their names
         for name in ("epochs", "n_trials", "timeout", "trial_timeout", "verbose"):
             given.pop(name, None)
         known = {**_NO_ARGUMENTS, **{k: given.pop(k) for k in _NO_ARGUMENTS if k in given}}
@@ -309,13 +313,39 @@ class Tuner:
         now = {
             "data": None if arguments.data is None else arguments.data.digest(),
             "versions": identity.versions(),
+            "callbacks": arguments.to_meta().get("callbacks"),
         }
         return Reproduction(trial, plan, history, changes(meta, now))
 
     def _read(self, x: Any, y: Any, **given: Any) -> Arguments:
-        return read_arguments(
-            x, y, **given, executor=self._settings.executor, seed=self._settings.seed
-        )
+        settings = self._settings
+        arguments = read_arguments(x, y, **given, executor=settings.executor, seed=settings.seed)
+        if arguments.callbacks is not None:
+            arguments.callbacks.folder = settings.folder / "trials"
+            arguments.callbacks.note = self._say
+            known = [*_arrays(x), *_arrays(y), *_arrays(given["validation_data"])]
+            arguments.callbacks.share(known)
+        return arguments
+
+    def _say(self, text: str) -> None:
+        """Tells whoever is told at the moment."""
+        self._notes(text)
+
+    def _resolve(self, names: Sequence[str] | None, callbacks: bool) -> Objective:
+        """The objective; callbacks may add it to the logs."""
+        given, direction = self._objective_given, self._direction
+        try:
+            return resolve_objective(given, direction, names)
+        except ObjectiveError:
+            if given is None or not callbacks:
+                raise
+            try:
+                return resolve_objective(given, direction, None)
+            except ObjectiveError:
+                raise ObjectiveError(
+                    f"objective {given!r} is no metric of the model; if a callback adds it to the "
+                    'logs, say which way is better: "max:NAME" or "min:NAME".'
+                ) from None
 
     @contextmanager
     def _view(self, verbose: int | str) -> Iterator[None]:
@@ -419,6 +449,8 @@ class Tuner:
         return self._study
 
 
+#: More inputs than any model has.
+_INPUTS = 100
 #: Arguments of ``search`` that ``reproduce`` knows, as they are where nobody gives them.
 _NO_ARGUMENTS: dict[str, Any] = {
     "validation_data": None,
@@ -435,6 +467,16 @@ _NO_ARGUMENTS: dict[str, Any] = {
     "folds": None,
     "needs_end": False,
 }
+
+
+def _arrays(nest: Any) -> list[Any]:
+    """The arrays in a nest of lists, tuples and dicts."""
+    if isinstance(nest, Mapping):
+        nest = list(nest.values())
+    if isinstance(nest, (list, tuple)):
+        few = nest if len(nest) <= _INPUTS else ()  # else they are numbers
+        return [leaf for each in few for leaf in _arrays(each)]
+    return [nest] if hasattr(nest, "shape") else []
 
 
 def _to_stderr(text: str) -> None:

@@ -85,7 +85,7 @@ def test_a_report_ends_a_trial_and_the_next_begins():
     assert [(epoch.number, epoch.epoch) for epoch in reports] == [(0, 1), (1, 1), (1, 2)]
 
 
-def test_the_users_callbacks_come_first_and_are_copies():
+def test_the_users_callbacks_come_first():
     class Adds(keras.callbacks.Callback):
         def __init__(self):
             super().__init__()
@@ -95,12 +95,31 @@ def test_the_users_callbacks_come_first_and_are_copies():
             self.n += 1
             logs["mine"] = float(self.n)
 
-    mine = Adds()
-    executor = FitExecutor({**DATA, "callbacks": [mine]})
-    executor.submit(job(0))
-    executor.submit(job(1))
-    assert [epoch.logs["mine"] for epoch in run(executor)] == [1.0, 2.0, 1.0, 2.0]
-    assert mine.n == 0
+    executor = FitExecutor(DATA)
+    for number in range(2):
+        one = job(number)
+        one.callbacks = lambda number: [Adds()]
+        executor.submit(one)
+    reports = run(executor)
+    assert [epoch.logs["mine"] for epoch in reports] == [1.0, 2.0, 1.0, 2.0]
+    assert [epoch.last for epoch in reports] == [False, True] * 2
+
+
+def test_the_last_report_has_the_weights_of_its_epoch_whatever_comes_after():
+    class Ends(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.stop_training = epoch == 1
+
+        def on_train_end(self, logs=None):
+            self.model.set_weights([0 * w for w in self.model.get_weights()])
+
+    one = job(epochs=9)
+    one.callbacks = lambda number: [Ends()]
+    executor = FitExecutor(DATA)
+    executor.submit(one)
+    *_, last = run(executor)
+    assert (last.epoch, last.last) == (2, True)
+    assert np.any(last.weights()[0][0])
 
 
 def test_epochs_count_from_one_wherever_they_begin():

@@ -36,6 +36,8 @@ class Job:
         counts: It tells how trials differ; further repeats of a trial do not.
         order: Called for each epoch, from 0: numbers of the training examples, i32[N]; None: they
             follow from the seed.
+        callbacks: Makes the callbacks of a member, by its number; None without.
+        made: The callbacks that were made, a list for each member; packs keep them here.
     """
 
     number: int
@@ -48,6 +50,8 @@ class Job:
     program: str | None = None
     counts: bool = True
     order: Callable[[int], np.ndarray] | None = None
+    callbacks: Callable[[int], list[Any]] | None = None
+    made: Sequence[list[Any]] = ()
 
 
 class Hung(Exception):
@@ -78,6 +82,8 @@ class EpochReport:
         members: The logs of each member, where ``logs`` are their means; executors give none.
         state: Fetches all variables, as ``weights``; None where no pack holds them.
         wall: Seconds of the epoch on the clock, those of all who train in the same pack.
+        last: It trains no further, whatever is answered: it has all its epochs, or a callback has
+            stopped it.
     """
 
     number: int
@@ -90,6 +96,7 @@ class EpochReport:
     members: Sequence[Mapping[str, float]] = ()
     state: Callable[[], State] | None = None
     wall: float = 0.0
+    last: bool = False
 
 
 #: What becomes of a trial after an epoch: it goes on, is taken out, or waits to be resumed.

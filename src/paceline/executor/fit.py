@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import jax
 import keras
 import numpy as np
 
+from paceline.callbacks.logs import numbers
 from paceline.errors import ObjectiveError
 from paceline.executor.base import EpochReport, Failed, Job, Report, Weights, settled
 
@@ -23,15 +22,13 @@ class FitExecutor:
     """Trains each trial with ``model.fit``: any Keras model, any data, any Keras backend.
 
     Args:
-        arguments: What ``fit`` gets besides batch size and epochs. Every trial has copies of its
-            own of the callbacks, which keep state. Where jobs have folds, ``validation_data`` is
-            all that folds take their examples from.
+        arguments: What ``fit`` gets besides batch size, epochs and callbacks. Where jobs have
+            folds, ``validation_data`` is all that folds take their examples from.
         batched: Whether ``fit`` is told the batch size; a data set has its own.
     """
 
     def __init__(self, arguments: Mapping[str, Any], *, batched: bool = True) -> None:
         self._arguments = dict(arguments)
-        self._callbacks = self._arguments.pop("callbacks", None) or []
         self._batched = batched
         self._queue: deque[Job] = deque()
         self.seconds = 0.0
@@ -76,8 +73,9 @@ class FitExecutor:
             arguments = self._arguments | self._fold(job)
             if self._batched:
                 arguments["batch_size"] = job.batch_size
+            own = [] if job.callbacks is None else job.callbacks(job.number)
             # Ours is last: it reports what the user's have made of the logs and of the weights.
-            callbacks = [*copy.deepcopy(self._callbacks), _Reporter(job, report)]
+            callbacks = [*own, _Reporter(job, report)]
             model.fit(**arguments, epochs=job.epochs, callbacks=callbacks, verbose=0)
         except ObjectiveError:
             raise
@@ -93,37 +91,47 @@ class FitExecutor:
         (fold,) = job.folds
 
         def part(name: str, numbers: np.ndarray) -> Any:
-            return jax.tree.map(lambda array: array[numbers], self._arguments[name])
+            return keras.tree.map_structure(lambda a: a[numbers], self._arguments[name])
 
         found = {name: part(name, fold.train) for name in _DATA if name in self._arguments}
         return {**found, "validation_data": part("validation_data", fold.validation)}
 
 
 class _Reporter(keras.callbacks.Callback):
+    """Reports every epoch; the last one when the user's callbacks have ended their training too."""
+
     def __init__(self, job: Job, report: Report) -> None:
         super().__init__()
         self._job, self._report = job, report
         self._epochs = 0  # those of this call: ``initial_epoch`` may be above 0
         self._last = time.perf_counter()
+        self._final: EpochReport | None = None
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        now = time.perf_counter()
+        assert self.model is not None
         self._epochs += 1
-        answer = self._report(
-            EpochReport(
-                number=self._job.number,
-                epoch=self._epochs,
-                logs={name: float(value) for name, value in (logs or {}).items()},
-                seconds=now - self._last,
-                wall=now - self._last,
-                program=None,
-                plan="fit",
-                weights=self._weights,
-            )
+        seconds = time.perf_counter() - self._last
+        report = EpochReport(
+            number=self._job.number,
+            epoch=self._epochs,
+            logs=numbers(logs or {}),
+            seconds=seconds,
+            wall=seconds,
+            program=None,
+            plan="fit",
+            weights=self._weights,
+            last=epoch + 1 >= self._job.epochs or bool(self.model.stop_training),
         )
-        self._last = time.perf_counter()
-        if settled(answer) != "go" and self.model is not None:
+        if report.last and self._job.callbacks is not None:
+            weights = self._weights()  # before they are made others, as by restore_best_weights
+            self._final = replace(report, weights=lambda: weights)
+        elif settled(self._report(report)) != "go":
             self.model.stop_training = True
+        self._last = time.perf_counter()
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        if self._final is not None:
+            settled(self._report(self._final))
 
     def _weights(self) -> Weights:
         def values(variables: list[Any]) -> list[np.ndarray]:

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from paceline.callbacks.driver import CallbackDriver
+from paceline.callbacks.hooks import why_not_packed
 from paceline.data import ArrayData
 from paceline.executor.base import Job
 from paceline.executor.choice import Candidate, Choice
 from paceline.pack import Pack, Rider
 from paceline.plan import Program, Workload
 from paceline.program import trace
-from paceline.program.canonical import Canonical, Constant
+from paceline.program.canonical import Canonical, Constant, Unpackable
 from paceline.program.group import Role
 from paceline.program.learned import Library
 from paceline.program.recipe import Recipe, recipe_of
@@ -168,6 +170,11 @@ class Intake:
             Unpackable: The step cannot be traced, or not be shared; the message says why.
         """
         trace.check_packable(job.model)
+        if job.callbacks is not None:
+            members = range(max(1, len(job.folds)))
+            job.made = [job.callbacks(job.number + member) for member in members]
+            if why := why_not_packed(job.made[0]):
+                raise Unpackable(why)
         recipe = recipe_of(job.model)
         group = None if recipe is None else self._recognise(job, recipe)
         group = group or self._trace(job, recipe)
@@ -347,7 +354,25 @@ def _queue(
     if group.example is None:
         group.example = job.number
     riders = [
-        Rider(job.number + i, job.seed, job.epochs, state, train, test, fold=fold, order=job.order)
+        Rider(
+            *(job.number + i, job.seed, job.epochs, state, train, test),
+            fold=fold,
+            order=job.order,
+            driver=_driver(group, job, i),
+        )
         for i, fold in enumerate(job.folds or (None,))
     ]
     group.queue.extend(reversed(riders))  # the first member last: see members.py
+
+
+def _driver(group: Group, job: Job, member: int) -> CallbackDriver | None:
+    """The callbacks of a member of a job; each has a model of its own to look at."""
+    if not job.made:
+        return None
+    model, work = job.model, group.work
+    return CallbackDriver(
+        job.made[member],
+        job.rebuild if member else lambda: model,
+        work.train.batch_shapes(work.batch_size),
+        {"epochs": job.epochs, "steps": -(-work.n_train // work.batch_size)},
+    )

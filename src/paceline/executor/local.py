@@ -14,6 +14,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.callbacks.driver import CallbackDriver
 from paceline.collector import Dropped
 from paceline.data import ArrayData
 from paceline.errors import UsageError
@@ -159,7 +160,8 @@ class LocalExecutor:
         """Traces a trial's steps and queues it with the trials that share its program.
 
         Raises:
-            Unpackable: The step cannot be traced, or not be shared; the message says why.
+            Unpackable: The step cannot be traced, or not be shared, or callbacks of the trial act
+                within an epoch; the message says why.
         """
         began = time.perf_counter()
         self._planner.check_batch(job.batch_size)
@@ -211,10 +213,14 @@ class LocalExecutor:
     def drop(self, number: int) -> None:
         """Forgets a trial that is paused or has not begun; none of that number is no error."""
         self._parked_in.pop(number, None)
-        self._parking.drop(number)
+        parked = self._parking.drop(number)
+        dropped = [] if parked is None else [parked]
         for group in self._intake.groups:
             for rider in [rider for rider in group.queue if rider.number == number]:
                 group.queue.remove(rider)
+                dropped.append(rider)
+        for rider in dropped:
+            _abandon(rider)
 
     def replace(self, number: int, state: State) -> None:
         """Gives a trial that waits for its next epoch other values of its variables.
@@ -357,6 +363,7 @@ class LocalExecutor:
             self._wait_for(_program(group), meanwhile)
         ready = [group for group in ready if self._fits(group, failed)]
         packs = [(group, pack) for group in ready for pack in self._filled(group)]
+        packs = [(group, pack) for group, pack in packs if self._begin(pack, failed)]
         began = time.perf_counter()
         epochs = [self._lanes.submit(pack.run_epoch) for _, pack in packs]
         disturbed = False
@@ -384,7 +391,7 @@ class LocalExecutor:
         for (group, pack), epoch in zip(packs, epochs, strict=True):
             error = epoch.exception()
             if error is None:
-                told += self._tell(group, pack, epoch.result(), report)
+                told += self._tell(group, pack, epoch.result(), report, failed)
             elif self._recover(group, pack, error, failed):
                 tight.append(group)
         for group, pack, rider, answer in told:
@@ -508,6 +515,7 @@ class LocalExecutor:
         else:
             lost += saved
         for rider in lost:
+            _abandon(rider)
             failed(rider.number, error)
         return again
 
@@ -574,12 +582,33 @@ class LocalExecutor:
             group.packs[-1].admit(rider)
         return list(group.packs)
 
+    def _begin(self, pack: Pack, failed: Failed) -> bool:
+        """Calls the callbacks that come before an epoch; False where no trial is left to train."""
+        for rider in pack.live:
+            if rider.driver is not None:
+                try:
+                    rider.driver.begin_epoch(rider.epoch)
+                except Exception as error:  # a callback of the user's
+                    _fail(pack, rider, error, failed)
+        return bool(pack.live)
+
     def _tell(
-        self, group: Group, pack: Pack, epoch: Epoch, report: Report
+        self, group: Group, pack: Pack, epoch: Epoch, report: Report, failed: Failed
     ) -> list[tuple[Group, Pack, Rider, LateAnswer]]:
         """Reports an epoch of a pack; returns its trials with what was answered."""
         results, times = epoch
         share = (times.train + times.validate) / max(1, len(results))
+        # Callbacks of all trials first: what they write goes to the slots in one piece.
+        for rider in pack.live:
+            if rider.driver is not None:
+                try:
+                    results[rider.number] = rider.driver.end_epoch(results[rider.number])
+                    if rider.driver.stopped:
+                        rider.epochs = rider.epoch
+                    if rider.epoch >= rider.epochs:
+                        rider.driver.end()
+                except Exception as error:  # a callback of the user's
+                    _fail(pack, rider, error, failed)
         told = []
         for rider in pack.live:
             answer = report(
@@ -587,12 +616,13 @@ class LocalExecutor:
                     number=rider.number,
                     epoch=rider.epoch,
                     logs=results[rider.number],
-                    seconds=share,
+                    seconds=share + (rider.driver.seconds() if rider.driver else 0.0),
                     program=group.name,
                     plan=pack.program.plan,
                     weights=pack.weights(rider.number),
                     state=pack.state(rider.number),
                     wall=times.train + times.validate,
+                    last=rider.epoch >= rider.epochs,
                 )
             )
             told.append((group, pack, rider, answer))
@@ -603,7 +633,20 @@ class LocalExecutor:
             self._parking.put(pack.take_out(rider.number))
             self._parked_in[rider.number] = group
         elif answer == "stop" or rider.epoch >= rider.epochs:
+            if rider.driver is not None:
+                self._end(rider.driver)
             pack.evict(rider.number)
+
+    def _end(self, driver: CallbackDriver) -> None:
+        """The callbacks of a trial that was stopped learn that its training is over."""
+        try:
+            driver.end()
+        except Exception as error:  # a callback of the user's; the trial has ended by now
+            self._planner.note(
+                f"a callback of a trial that was stopped failed in on_train_end: "
+                f"{type(error).__name__}: {error}"
+            )
+            driver.abandon()
 
     def _new_pack(self, group: Group) -> Pack:
         program = _program(group)
@@ -652,11 +695,27 @@ class LocalExecutor:
         """Ends the lanes; packs and data are dropped."""
         self._intake.keep()
         self._lanes.close(self._patience)
+        riders = [rider for group in self._intake.groups for rider in group.queue]
+        riders += [r for group in self._intake.groups for pack in group.packs for r in pack.live]
+        for rider in [*riders, *self._parking.riders]:
+            _abandon(rider)
         for group in self._intake.groups:
             group.packs.clear()
             group.queue.clear()
         self._placement.clear()
         self._parking.close()
+
+
+def _fail(pack: Pack, rider: Rider, error: Exception, failed: Failed) -> None:
+    """A callback of a trial raised: it is out, and the others go on."""
+    _abandon(rider)
+    pack.evict(rider.number)
+    failed(rider.number, error)
+
+
+def _abandon(rider: Rider) -> None:
+    if rider.driver is not None:
+        rider.driver.abandon()
 
 
 def _program(group: Group) -> Program:

@@ -76,15 +76,21 @@ class Parking:
         parked = self._parked[number]
         return parked.rider, parked.state if parked.state is not None else _read(parked)
 
-    def drop(self, number: int) -> None:
-        """Forgets a trial; none of that number is no error."""
+    @property
+    def riders(self) -> list[Rider]:
+        """The trials, without their states."""
+        return [parked.rider for parked in self._parked.values()]
+
+    def drop(self, number: int) -> Rider | None:
+        """Forgets a trial, and returns it without its state; none of that number is no error."""
         parked = self._parked.pop(number, None)
         if parked is None:
-            return
+            return None
         if parked.path is not None:
             parked.path.unlink(missing_ok=True)
         else:
             self._held -= parked.nbytes
+        return parked.rider
 
     def close(self) -> None:
         """Forgets all, files included."""

@@ -18,7 +18,7 @@ from paceline.program.trace import State
 
 Facts = dict[str, Any]
 Arrays = dict[str, np.ndarray]
-_NOBODY: Facts = {"packs": [], "queue": [], "parked": [], "epochs": {}}
+_NOBODY: Facts = {"packs": [], "queue": [], "parked": [], "epochs": {}, "callbacks": {}}
 #: The model of a trial, by number, and its batch size; None where there is none.
 Example = Callable[[int], tuple[Any, int] | None]
 
@@ -44,9 +44,16 @@ class Saver:
     ) -> None:
         self._intake, self._planner, self._new_pack = intake, planner, new_pack
         self._parking, self._parked_in = parking, parked_in
+        self._lost: dict[str, set[str]] = {}  # class of callbacks -> attributes not kept
 
     def taken(self, arrays: Arrays) -> Facts:
         """All trials under way, as JSON values and, in ``arrays``, their variables."""
+        found = self._taken(arrays)
+        for group in found["groups"]:
+            self._say_what_is_lost(group["callbacks"])
+        return found
+
+    def _taken(self, arrays: Arrays) -> Facts:
         paused: dict[int, list[int]] = {}
         for number, group in self._parked_in.items():
             paused.setdefault(id(group), []).append(number)
@@ -57,6 +64,19 @@ class Saver:
                 for at, group in enumerate(self._intake.groups)
             ],
         }
+
+    def _say_what_is_lost(self, drivers: Facts) -> None:
+        """Names what checkpoints do not hold of callbacks, once."""
+        for driver in drivers.values():
+            for callback in driver["callbacks"]:
+                lost = set(callback["lost"]) - self._lost.setdefault(callback["class"], set())
+                if lost:
+                    self._lost[callback["class"]] |= lost
+                    self._planner.note(
+                        f"callbacks: checkpoints do not hold {', '.join(sorted(lost))} of "
+                        f"{callback['class']}; should this search go on after it was stopped, they "
+                        "begin anew with on_train_begin"
+                    )
 
     def programs_taken(self) -> Facts:
         """The programs alone."""
@@ -151,6 +171,11 @@ def _taken(
         "queue": [rider.number for rider in group.queue],
         "parked": [rider.number for rider, _ in paused],
         "epochs": {str(rider.number): rider.epoch for rider in riders},
+        "callbacks": {
+            str(rider.number): rider.driver.saved(f"callbacks.{rider.number}", arrays)
+            for rider in riders
+            if rider.driver is not None and rider.epoch
+        },
     }
 
 
@@ -243,6 +268,9 @@ def _riders_of(
                 lost.append(rider.number)
             else:
                 rider.state, rider.epoch = state, epoch
+                kept = facts.get("callbacks", {}).get(str(rider.number))
+                if rider.driver is not None and kept is not None:
+                    rider.driver.restore(f"callbacks.{rider.number}", kept, arrays)
         found[rider.number] = rider
     return found, lost
 

@@ -17,6 +17,9 @@ Keras' global state
 Names of attributes and classes
     that ``recipe.py`` meets on its walk over a model's objects. Should they change, models differ
     where they need not: their trials are traced, and nothing worse.
+The array of a variable
+    is read and written by Keras in one attribute, ``VALUE``. ``bind`` puts a property in its place,
+    so that a callback of a trial in a pack finds the variables of its slot (``callbacks/``).
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -42,6 +45,11 @@ NO_PART_OF_A_STEP = frozenset(
 VALUE = "_value"
 #: Attribute of a seed generator that holds the number it started from.
 FIRST_SEED = "_initial_seed"
+
+#: Attribute of a TensorBoard callback: whether it profiles batches.
+PROFILES = "_should_trace"
+#: Attribute of a TensorBoard callback that holds its open files.
+WRITERS = "_writers"
 
 #: Modules of Keras' own classes, whatever public name they are used by.
 OWN = "keras.src."
@@ -139,6 +147,42 @@ def _as_it_is(
         optimizer_variables or [],
         metrics_variables or [],
     )
+
+
+class Cell(Protocol):
+    """Where a variable's array is."""
+
+    def get(self) -> Any:
+        """The array, or None where Keras has taken it away."""
+        ...
+
+    def set(self, value: Any) -> None:
+        """Replaces it."""
+        ...
+
+
+#: Class of variables -> the same class, but its arrays are in cells.
+_BOUND: dict[type, type] = {}
+_CELL = "_paceline_cell"
+
+
+def bind(variable: Any, cell: Cell) -> None:
+    """From now on a variable's array is what its cell says; the array it holds is forgotten."""
+    cls = type(variable)
+    if cls not in _BOUND.values():
+        if cls not in _BOUND:
+            _BOUND[cls] = type(cls.__name__, (cls,), {VALUE: property(_get, _set)})
+        variable.__class__ = _BOUND[cls]
+    vars(variable).pop(VALUE, None)
+    vars(variable)[_CELL] = cell
+
+
+def _get(variable: Any) -> Any:
+    return vars(variable)[_CELL].get()
+
+
+def _set(variable: Any, value: Any) -> None:
+    vars(variable)[_CELL].set(value)
 
 
 @contextmanager

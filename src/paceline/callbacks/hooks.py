@@ -1,0 +1,54 @@
+"""Which callbacks a pack can serve: those that act between epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+
+from paceline.program import keras_private
+
+#: Called within an epoch, which a pack trains in one piece.
+_WITHIN = (
+    "on_batch_begin",
+    "on_batch_end",
+    "on_train_batch_begin",
+    "on_train_batch_end",
+    "on_test_begin",
+    "on_test_batch_begin",
+    "on_test_batch_end",
+)
+#: Keras' own, whose hooks within an epoch do nothing as they are set up here: ModelCheckpoint and
+#: TensorBoard are asked below; what TerminateOnNaN looks for fails a trial anyway.
+_HARMLESS = (
+    keras.callbacks.Callback,
+    keras.callbacks.ModelCheckpoint,
+    keras.callbacks.TensorBoard,
+    keras.callbacks.TerminateOnNaN,
+)
+
+
+def why_not_packed(callbacks: Iterable[Any]) -> str | None:
+    """Why trials with these callbacks cannot be packed, None if they can."""
+    for callback in callbacks:
+        name, why = type(callback).__name__, _why(callback)
+        if why is not None:
+            return f"callbacks: {name} {why}, and packs call callbacks between epochs only"
+    return None
+
+
+def _why(callback: Any) -> str | None:
+    if isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_freq != "epoch":
+        return f"saves after batches (save_freq={callback.save_freq})"
+    if isinstance(callback, keras.callbacks.TensorBoard):
+        if callback.update_freq != "epoch":
+            return f"writes after batches (update_freq={callback.update_freq!r})"
+        if getattr(callback, keras_private.PROFILES, False):
+            return "profiles batches (profile_batch)"
+    for hook in _WITHIN:
+        method = getattr(callback, hook, None)
+        function = getattr(method, "__func__", method)
+        if function is not None and all(function is not getattr(c, hook) for c in _HARMLESS):
+            return f"has its own {hook}()"
+    return None
