@@ -39,7 +39,8 @@ class Builder:
             if _overrides_fit(build):
                 raise UsageError(
                     f"build: {type(build).__name__} has its own fit(); only its build(hp) is used "
-                    "here. Move what fit() does into build(hp), or train with keras_tuner."
+                    "here. Move what fit() does into build(hp), or search with "
+                    "paceline.compat.keras_tuner, which runs it."
                 )
             self._call: Callable[[Any], Any] = method
         elif callable(build):

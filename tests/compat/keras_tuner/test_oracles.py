@@ -223,3 +223,62 @@ def test_an_unknown_metric_needs_a_direction(kt):
 def test_a_factor_below_two_is_refused(kt):
     with pytest.raises(ValueError, match="factor needs to be a int larger than 1|an int larger"):
         kt.oracles.HyperbandOracle(objective="loss", factor=1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:keras_tuner")
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("RandomSearchOracle", {"max_trials": 12}),
+        ("GridSearchOracle", {}),
+        ("HyperbandOracle", {"max_epochs": 6, "factor": 2}),
+        ("BayesianOptimizationOracle", {"max_trials": 9, "num_initial_points": 9}),
+    ],
+)
+def test_a_search_begun_there_goes_on_here(theirs, name, how, tmp_path):
+    def oracle(side: Any, folder: str) -> Any:
+        found = getattr(side.oracles, name)(objective="val_accuracy", seed=4, **how)
+        found.verbose = 0
+        found._set_project_dir(str(tmp_path / folder), "project")
+        return found
+
+    def more(oracle: Any, most: int) -> list[Any]:
+        oracle._set_project_dir, kept = lambda *_: None, oracle._set_project_dir
+        try:
+            return run(oracle, spaces.conditional, tmp_path, most)
+        finally:
+            oracle._set_project_dir = kept
+
+    whole = more(oracle(theirs, "whole"), 99)
+    begun = more(oracle(theirs, "begun"), 5)
+    mine = oracle(ours, "begun")
+    mine.reload()
+    assert [trial.score for trial in mine.trials.values()] == [
+        score_of({k: v for k, v in values.items() if not k.startswith("tuner/")})
+        for _, values in begun
+    ]
+    same([*begun, *more(mine, 99)], whole)
+
+
+def test_states_of_older_releases_are_read(tmp_path):
+    oracle = ours.oracles.RandomSearchOracle(objective="val_loss", max_trials=3, seed=1)
+    oracle.verbose = 0
+    run_one = oracle._set_project_dir
+    run_one(str(tmp_path), "old")
+    hp = oracle.get_space()
+    spaces.conditional(hp)
+    oracle.update_space(hp)
+    trial = oracle.create_trial("tuner0")
+    oracle.update_trial(trial.trial_id, {"val_loss": 0.5})
+    trial.status = "COMPLETED"
+    oracle.end_trial(trial)
+    path = tmp_path / "old" / "oracle.json"
+    state = json.loads(path.read_text())
+    known = ("ongoing_trials", "hyperparameters", "seed", "seed_state", "tried_so_far")
+    path.write_text(json.dumps({name: state[name] for name in known}))
+    again = ours.oracles.RandomSearchOracle(objective="val_loss", max_trials=3, seed=1)
+    again.verbose = 0
+    again._set_project_dir(str(tmp_path), "old")
+    again.reload()
+    assert again.start_order == again.end_order == ["0"]
+    assert again.create_trial("tuner0").trial_id == "1"

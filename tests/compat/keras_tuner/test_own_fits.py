@@ -496,3 +496,58 @@ def test_trials_with_epoch_hooks_train_side_by_side(tmp_path):
     assert sorted(each[:2] for each in seen) == [(t, e) for t in "01" for e in range(2)]
     for _, _, evaluated, logged in seen:  # the model is as it was at the end of the epoch
         assert evaluated == pytest.approx(logged, rel=1e-5)
+
+
+def test_executions_of_a_hypermodel_are_averaged(tmp_path):
+    tuner = ours.RandomSearch(
+        hypermodel_of(ours),
+        "val_loss",
+        max_trials=1,
+        seed=3,
+        directory=tmp_path,
+        executions_per_trial=2,
+    )
+    tuner.search(**DATA)
+    (trial,) = tuner.oracle.trials.values()
+    best = tuner.load_model(trial).evaluate(X, Y, verbose=0)[0]
+    assert best < trial.score  # the better one's weights, and the mean of both
+
+
+def test_hyperband_with_callbacks_counts_epochs_on(tmp_path):
+    seen: set[int] = set()
+
+    class Counting(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            seen.add(epoch)
+
+        def __deepcopy__(self, memo: Any) -> Any:
+            return Counting()
+
+    tuner = ours.Hyperband(
+        spaces.small, "val_loss", max_epochs=2, factor=2, seed=1, directory=tmp_path
+    )
+    data = {name: value for name, value in DATA.items() if name != "epochs"}
+    tuner.search(**data, callbacks=[Counting()])
+    trials = tuner.oracle.trials.values()
+    assert {trial.status for trial in trials} == {"COMPLETED"}
+    assert any(trial.hyperparameters["tuner/initial_epoch"] == 1 for trial in trials)
+    assert seen == {0, 1}
+
+
+def test_a_search_goes_on_when_there_may_be_more_trials(tmp_path):
+    tuner = ours.RandomSearch(spaces.small, "val_loss", max_trials=1, directory=tmp_path, seed=1)
+    tuner.search(**{**DATA, "epochs": 1})
+    tuner.search(**{**DATA, "epochs": 1})  # there is nothing left to do
+    assert list(tuner.oracle.trials) == ["0"]
+    tuner.oracle.max_trials = 2
+    tuner.search(**{**DATA, "epochs": 1})
+    assert list(tuner.oracle.trials) == ["0", "1"]
+
+
+def test_a_strategy_of_tensorflow_is_not_used_and_says_so(tmp_path, capsys):
+    tuner = ours.RandomSearch(
+        spaces.small, "val_loss", max_trials=1, directory=tmp_path, distribution_strategy=object()
+    )
+    assert "distribution_strategy is for the TensorFlow backend" in capsys.readouterr().err
+    tuner.search(**{**DATA, "epochs": 1})
+    assert tuner.oracle.get_trial("0").status == "COMPLETED"

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import pytest
 
+import paceline
 import paceline.compat.keras_tuner as ours
 import toys
 from compat.keras_tuner import spaces
@@ -234,6 +235,13 @@ def test_hyperband_goes_on_with_the_weights_of_the_trial_before(banded):
     (first,) = banded.get_best_models()
     best = banded.oracle.get_best_trials()[0]
     assert first.evaluate(X, Y, verbose=0)[0] == pytest.approx(best.score, rel=1e-4)
+
+
+def test_a_study_is_made_of_hyperband_s_trials(banded):
+    name = paceline.from_keras_tuner(banded.project_dir, objective="val_loss")
+    results = paceline.Tuner(spaces.small, study=name).results()
+    assert list(results["value"]) == [t.score for t in banded.oracle.trials.values()]
+    assert not any(column.startswith("tuner/") for column in results)
 
 
 def test_bayesian_optimization_searches(tmp_path):

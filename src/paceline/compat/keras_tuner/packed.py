@@ -65,7 +65,7 @@ def search(tuner: Tuner, *args: Any, **kwargs: Any) -> None:
     try:
         packs.search(
             **fit,
-            epochs=lambda hp: _epochs(hp, epochs),
+            epochs=lambda hp: tuner._epochs(hp, epochs),
             repeats=tuner.executions_per_trial,
         )
     except BuildError as error:
@@ -89,13 +89,6 @@ def _as_fit_reads(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, A
     found = dict(bound.arguments)
     del found[next(iter(found))]  # self
     return found
-
-
-def _epochs(hp: HyperParameters, given: int) -> int:
-    """Epochs of one trial: Hyperband has its own."""
-    if EPOCHS in hp.values:
-        return hp.values[EPOCHS] - hp.values[BEGIN]
-    return given
 
 
 def to_stderr(text: str) -> None:

@@ -390,16 +390,23 @@ class Oracle:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Becomes what ``get_state`` described; the trials are there already."""
+        """Becomes what ``get_state`` described; the trials are there already.
+
+        States of releases before 1.1 hold less: what they leave out is told from the trials.
+        """
         self.ongoing_trials = {k: self.trials[name] for k, name in state["ongoing_trials"].items()}
         self.hyperparameters = HyperParameters.from_config(state["hyperparameters"], trusting=True)
-        self.start_order, self.end_order = list(state["start_order"]), list(state["end_order"])
-        self._run_times = defaultdict(int, state["run_times"])
-        self._retry_queue = list(state["retry_queue"])
+        over = (TrialStatus.COMPLETED, TrialStatus.FAILED, TrialStatus.INVALID)
+        ended = [trial_id for trial_id, trial in self.trials.items() if trial.status in over]
+        self.start_order = list(state.get("start_order", self.trials))
+        self.end_order = list(state.get("end_order", ended))
+        self._run_times = defaultdict(int, state.get("run_times", ()))
+        self._retry_queue = list(state.get("retry_queue", ()))
         self.seed, self._seed_state = state["seed"], state["seed_state"]
         self._tried_so_far = set(state["tried_so_far"])
-        self._id_to_hash = dict(state["id_to_hash"])
-        self._display.set_state(state["display"])
+        self._id_to_hash = dict(state.get("id_to_hash", ()))
+        if "display" in state:
+            self._display.set_state(state["display"])
 
     def save(self) -> None:
         """Writes ``oracle.json``."""
@@ -425,8 +432,10 @@ class Oracle:
         self.take_back()
 
     def take_back(self) -> None:
-        """Has trials that were under way tried again."""
-        self._retry_queue.extend(trial.trial_id for trial in self.ongoing_trials.values())
+        """Has trials that were under way tried again; not one that had ended all but in name."""
+        known = {*self.end_order, *self._retry_queue}
+        under_way = [trial.trial_id for trial in self.ongoing_trials.values()]
+        self._retry_queue += [trial_id for trial_id in under_way if trial_id not in known]
         self.ongoing_trials = {}
 
     def _unreadable(self, path: Any, error: Exception) -> ProjectError:

@@ -118,6 +118,10 @@ class Tuner(BaseTuner):
             **kwargs,
         )
 
+    def _epochs(self, hp: HyperParameters, given: int) -> int:
+        """Epochs that a trial trains in a pack, where ``search`` was given some number of them."""
+        return given
+
     # -- building ----------------------------------------------------------------------------------
 
     def _look_at_build(self, hp: HyperParameters) -> None:

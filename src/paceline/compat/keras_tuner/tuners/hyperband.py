@@ -54,6 +54,10 @@ class Hyperband(Tuner):
         # Callbacks count epochs from where the trial goes on.
         return not fit_kwargs.get("callbacks") and super()._is_plain(fit_kwargs)
 
+    def _epochs(self, hp: Any, given: int) -> int:
+        values = hp.values
+        return values[EPOCHS] - values[BEGIN] if EPOCHS in values else given
+
     def run_trial(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
         """As of ``Tuner``, for the epochs of the trial's round."""
         values = trial.hyperparameters.values
