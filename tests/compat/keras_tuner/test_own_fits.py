@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -551,3 +552,35 @@ def test_a_strategy_of_tensorflow_is_not_used_and_says_so(tmp_path, capsys):
     assert "distribution_strategy is for the TensorFlow backend" in capsys.readouterr().err
     tuner.search(**{**DATA, "epochs": 1})
     assert tuner.oracle.get_trial("0").status == "COMPLETED"
+
+
+def arguments(function: Any) -> list[tuple[str, Any]]:
+    """Names and defaults of arguments, in order, but for ``*`` and ``**``."""
+    found = inspect.signature(function).parameters.values()
+    return [(p.name, p.default) for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
+def test_every_signature_is_theirs(theirs):
+    pairs = [(getattr(theirs, name), getattr(ours, name)) for name in PUBLIC]
+    pairs += [(getattr(theirs.oracles, n), getattr(ours.oracles, n)) for n in ours.oracles.__all__]
+    pairs.append((theirs.engine.trial.Trial, ours.engine.trial.Trial))
+    for there, here in pairs:
+        names = [n for n in dir(there) if not n.startswith("_") and "proto" not in n]
+        for name in ["__init__", *names]:
+            yours, mine = getattr(there, name), getattr(here, name)
+            if callable(yours) and yours is not object.__init__:
+                given = arguments(yours)
+                assert arguments(mine)[: len(given)] == given, f"{there.__name__}.{name}"
+
+
+PUBLIC = [
+    "BayesianOptimization",
+    "GridSearch",
+    "HyperModel",
+    "Hyperband",
+    "Objective",
+    "Oracle",
+    "RandomSearch",
+    "SklearnTuner",
+    "Tuner",
+]

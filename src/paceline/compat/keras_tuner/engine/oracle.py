@@ -17,6 +17,7 @@ from typing import Any
 
 from paceline.compat.keras_tuner.engine.display import Display
 from paceline.compat.keras_tuner.engine.hyperparameters import as_ours, draw
+from paceline.compat.keras_tuner.engine.metrics_tracking import MetricsTracker
 from paceline.compat.keras_tuner.engine.objective import (
     MultiObjective,
     Objective,
@@ -170,7 +171,8 @@ class Oracle:
         self.tuner_ids.add(tuner_id)
         if self._retry_queue:
             trial = self.trials[self._retry_queue.pop()]
-            trial.status = TrialStatus.RUNNING
+            trial.status, trial.message = TrialStatus.RUNNING, None
+            trial.metrics, trial.score = MetricsTracker(), None  # of a run that did not end
             self._start(trial, tuner_id)
             return trial
         trial_id = str(len(self.trials)).zfill(len(str(self.max_trials)))

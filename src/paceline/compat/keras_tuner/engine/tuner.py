@@ -257,7 +257,7 @@ class Tuner(BaseTuner):
     def on_epoch_end(self, trial: Trial, model: Any, epoch: int, logs: Any = None) -> None:
         """Called when an epoch has ended."""
 
-    def on_batch_begin(self, trial: Trial, model: Any, batch: int, logs: Any = None) -> None:
+    def on_batch_begin(self, trial: Trial, model: Any, batch: int, logs: Any) -> None:
         """Called when a batch begins."""
 
     def on_batch_end(self, trial: Trial, model: Any, batch: int, logs: Any = None) -> None:

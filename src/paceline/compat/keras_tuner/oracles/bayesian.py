@@ -27,7 +27,6 @@ class BayesianOptimizationOracle(Oracle):
         alpha: Added to the diagonal of the kernel's matrix: the noise of a score.
         beta: Standard deviations by which the lower confidence bound lies below the mean: the more,
             the more it explores.
-        **kwargs: Arguments of ``Oracle``.
     """
 
     def __init__(
@@ -37,9 +36,23 @@ class BayesianOptimizationOracle(Oracle):
         num_initial_points: int | None = None,
         alpha: float = 1e-4,
         beta: float = 2.6,
-        **kwargs: Any,
+        seed: int | None = None,
+        hyperparameters: Any = None,
+        allow_new_entries: bool = True,
+        tune_new_entries: bool = True,
+        max_retries_per_trial: int = 0,
+        max_consecutive_failed_trials: int = 3,
     ) -> None:
-        super().__init__(objective=objective, max_trials=max_trials, **kwargs)
+        super().__init__(
+            objective=objective,
+            max_trials=max_trials,
+            seed=seed,
+            hyperparameters=hyperparameters,
+            allow_new_entries=allow_new_entries,
+            tune_new_entries=tune_new_entries,
+            max_retries_per_trial=max_retries_per_trial,
+            max_consecutive_failed_trials=max_consecutive_failed_trials,
+        )
         self.num_initial_points, self.alpha, self.beta = num_initial_points, alpha, beta
 
     def populate_space(self, trial_id: str) -> dict[str, Any]:

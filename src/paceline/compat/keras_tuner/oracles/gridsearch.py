@@ -15,13 +15,31 @@ class GridSearchOracle(Oracle):
     """Walks every combination, defaults first, the last hyperparameter fastest.
 
     Args:
-        objective: As for ``Oracle``; so are the others.
+        objective: As for ``Oracle``; so are those not named here.
         max_trials: Trials at most; None: all combinations.
-        **kwargs: Arguments of ``Oracle``.
     """
 
-    def __init__(self, objective: Any = None, max_trials: int | None = None, **kwargs: Any) -> None:
-        super().__init__(objective=objective, max_trials=max_trials, **kwargs)
+    def __init__(
+        self,
+        objective: Any = None,
+        max_trials: int | None = None,
+        seed: int | None = None,
+        hyperparameters: Any = None,
+        allow_new_entries: bool = True,
+        tune_new_entries: bool = True,
+        max_retries_per_trial: int = 0,
+        max_consecutive_failed_trials: int = 3,
+    ) -> None:
+        super().__init__(
+            objective=objective,
+            max_trials=max_trials,
+            seed=seed,
+            hyperparameters=hyperparameters,
+            allow_new_entries=allow_new_entries,
+            tune_new_entries=tune_new_entries,
+            max_retries_per_trial=max_retries_per_trial,
+            max_consecutive_failed_trials=max_consecutive_failed_trials,
+        )
         self._known: set[str] = set()  # trials of which it is known what their builds declare
 
     def populate_space(self, trial_id: str) -> dict[str, Any]:

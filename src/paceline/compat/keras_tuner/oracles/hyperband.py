@@ -29,7 +29,6 @@ class HyperbandOracle(Oracle):
         factor: Of the trials of a round, about one in this many goes on, for this many times the
             epochs.
         hyperband_iterations: How often all brackets are run; None: without end.
-        **kwargs: Arguments of ``Oracle``.
 
     Raises:
         ValueError: ``factor`` is below 2.
@@ -41,9 +40,22 @@ class HyperbandOracle(Oracle):
         max_epochs: int = 100,
         factor: int = 3,
         hyperband_iterations: float | None = 1,
-        **kwargs: Any,
+        seed: int | None = None,
+        hyperparameters: Any = None,
+        allow_new_entries: bool = True,
+        tune_new_entries: bool = True,
+        max_retries_per_trial: int = 0,
+        max_consecutive_failed_trials: int = 3,
     ) -> None:
-        super().__init__(objective=objective, **kwargs)
+        super().__init__(
+            objective=objective,
+            seed=seed,
+            hyperparameters=hyperparameters,
+            allow_new_entries=allow_new_entries,
+            tune_new_entries=tune_new_entries,
+            max_retries_per_trial=max_retries_per_trial,
+            max_consecutive_failed_trials=max_consecutive_failed_trials,
+        )
         if factor < 2:
             raise ValueError(f"factor needs to be an int larger than 1, found {factor!r}.")
         self.hyperband_iterations = hyperband_iterations or math.inf

@@ -11,13 +11,31 @@ class RandomSearchOracle(Oracle):
     """Draws every configuration at random; KerasTuner's with the same seed draws the same.
 
     Args:
-        objective: As for ``Oracle``; so are the others.
+        objective: As for ``Oracle``; so are those not named here.
         max_trials: Trials at most.
-        **kwargs: Arguments of ``Oracle``.
     """
 
-    def __init__(self, objective: Any = None, max_trials: int | None = 10, **kwargs: Any) -> None:
-        super().__init__(objective=objective, max_trials=max_trials, **kwargs)
+    def __init__(
+        self,
+        objective: Any = None,
+        max_trials: int | None = 10,
+        seed: int | None = None,
+        hyperparameters: Any = None,
+        allow_new_entries: bool = True,
+        tune_new_entries: bool = True,
+        max_retries_per_trial: int = 0,
+        max_consecutive_failed_trials: int = 3,
+    ) -> None:
+        super().__init__(
+            objective=objective,
+            max_trials=max_trials,
+            seed=seed,
+            hyperparameters=hyperparameters,
+            allow_new_entries=allow_new_entries,
+            tune_new_entries=tune_new_entries,
+            max_retries_per_trial=max_retries_per_trial,
+            max_consecutive_failed_trials=max_consecutive_failed_trials,
+        )
 
     def populate_space(self, trial_id: str) -> dict[str, Any]:
         """Values drawn at random that have not been tried."""
