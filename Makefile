@@ -7,6 +7,8 @@ PYTHON ?= python3
 VENV ?= .venv
 PYTHON_OLDEST ?= python3.11
 VENV_OLDEST ?= .venv-oldest
+PYTHON_COMPAT ?= python3.11
+VENV_COMPAT ?= .venv-compat
 UV ?= uv
 ARGS ?=
 
@@ -19,7 +21,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-numerics test-chaos test-oldest lint format bench bench-plans bench-gpu bench-prediction lock
+.PHONY: help env demo test test-numerics test-chaos test-oldest test-compat lint format bench bench-plans bench-gpu bench-prediction bench-talos lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +42,9 @@ test-chaos: env ## kill searches at random moments, resume them and compare, 50 
 
 test-oldest: $(VENV_OLDEST)/.installed ## run the tests on the oldest releases supported
 	$(VENV_OLDEST)/bin/python -m pytest -n auto $(ARGS)
+
+test-compat: $(VENV_COMPAT)/.installed ## run the same user code on Paceline and on the installed Talos, with TensorFlow
+	$(VENV_COMPAT)/bin/python -m pytest tests/installed $(ARGS)
 
 lint: env ## ruff, pyright, and the directions of imports
 	$(BIN)/ruff check .
@@ -63,11 +68,16 @@ bench-gpu: env ## what a GPU makes of it (ARGS="scan --sides paceline"; ARGS=--q
 bench-prediction: env ## five searches predicted by `paceline bench`, then run; ARGS=--quick tries it
 	$(BIN)/python benchmarks/prediction.py $(ARGS)
 
+bench-talos: $(VENV_COMPAT)/.installed ## scans of Talos users, on Paceline and on Talos with TensorFlow (PACELINE_DATA names the data)
+	$(VENV_COMPAT)/bin/python benchmarks/talos_scan.py $(ARGS)
+
 lock: ## work the locks out anew; ARGS=--upgrade takes the newest releases
 	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/dev.lock > /dev/null
 	$(UV) pip compile requirements/oldest.in --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/oldest.lock > /dev/null
+	$(UV) pip compile pyproject.toml requirements/compat.in --python-version 3.11 \
+		$(LOCK_OPTIONS) -o requirements/compat.lock > /dev/null
 
 # An environment is made from scratch when its lock changes, so that nothing the lock dropped lingers.
 # The package itself is installed in place: a change of the code needs no new install.
@@ -82,6 +92,11 @@ $(VENV)/.locked: requirements/dev.lock
 $(VENV_OLDEST)/.locked: requirements/oldest.lock
 	$(PYTHON_OLDEST) -m venv --clear $(VENV_OLDEST)
 	$(VENV_OLDEST)/bin/python $(PIP) --require-hashes -r requirements/oldest.lock
+	touch $@
+
+$(VENV_COMPAT)/.locked: requirements/compat.lock
+	$(PYTHON_COMPAT) -m venv --clear $(VENV_COMPAT)
+	$(VENV_COMPAT)/bin/python $(PIP) --require-hashes -r requirements/compat.lock
 	touch $@
 
 %/.installed: %/.locked pyproject.toml

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from paceline.asha import ASHA
     from paceline.benchmark.api import bench
     from paceline.compat.keras_tuner.projects import from_keras_tuner
+    from paceline.compat.talos.logs import from_talos_csv
     from paceline.search_space import HyperParameters
     from paceline.trial import Trial
     from paceline.tuner import Tuner
@@ -52,6 +53,7 @@ __all__ = [
     "UsageError",
     "bench",
     "from_keras_tuner",
+    "from_talos_csv",
 ]
 
 _LAZY = {
@@ -61,6 +63,7 @@ _LAZY = {
     "Tuner": "paceline.tuner",
     "bench": "paceline.benchmark.api",
     "from_keras_tuner": "paceline.compat.keras_tuner.projects",
+    "from_talos_csv": "paceline.compat.talos.logs",
 }
 
 

@@ -1,0 +1,51 @@
+"""Talos' names: ``from paceline.compat import talos`` in place of ``import talos``.
+
+A scan of a function that builds, compiles and fits runs unchanged, its permutations train in packs.
+``docs/guides/talos.md`` has what differs.
+"""
+
+from __future__ import annotations
+
+from paceline.compat.talos import (
+    autom8,
+    callbacks,
+    errors,
+    metrics,
+    model,
+    paths,
+    templates,
+    utils,
+)
+from paceline.compat.talos.analyze import Analyze, Reporting
+from paceline.compat.talos.autom8 import AutoModel, AutoParams, AutoPredict, AutoScan
+from paceline.compat.talos.deploy import Deploy
+from paceline.compat.talos.evaluate import Evaluate
+from paceline.compat.talos.predict import Predict
+from paceline.compat.talos.restore import Restore
+from paceline.compat.talos.scan import Scan
+from paceline.compat.talos.space import DistributeParamSpace, ParamSpace
+
+__all__ = [
+    "Analyze",
+    "AutoModel",
+    "AutoParams",
+    "AutoPredict",
+    "AutoScan",
+    "Deploy",
+    "DistributeParamSpace",
+    "Evaluate",
+    "ParamSpace",
+    "Predict",
+    "Reporting",
+    "Restore",
+    "Scan",
+    "autom8",
+    "callbacks",
+    "errors",
+    "metrics",
+    "model",
+    "templates",
+    "utils",
+]
+
+paths.install()

@@ -1,0 +1,179 @@
+"""``Analyze``, also called ``Reporting``: tables and plots of a scan's results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from paceline.compat.talos import plots
+from paceline.compat.talos.columns import column
+from paceline.compat.talos.errors import TalosDataError, TalosTypeError
+
+
+class Analyze:
+    """Results of a scan.
+
+    Args:
+        source: A ``Scan``, a ``Restore``, a table, or the path of an experiment's log.
+
+    Raises:
+        TalosTypeError: It is none of these.
+        TalosDataError: There is no such file, or no row in it.
+    """
+
+    def __init__(self, source: Any = None) -> None:
+        parameters = getattr(source, "parameter_columns", None)
+        self._parameters = None if parameters is None else list(parameters.values())
+        self.data: Any = _table(source)
+        if self.data.empty:
+            raise TalosDataError("source: it has no rows, so there is nothing to report.")
+
+    # -- numbers -----------------------------------------------------------------------------------
+
+    def high(self, metric: str) -> float:
+        """The highest value of a metric."""
+        return self._column(metric).max()
+
+    def low(self, metric: str) -> float:
+        """The lowest value of a metric."""
+        return self._column(metric).min()
+
+    def rounds(self) -> int:
+        """How many permutations there are."""
+        return len(self.data)
+
+    def rounds2high(self, metric: str) -> int:
+        """The row of the highest value of a metric."""
+        return int(self._column(metric).idxmax())
+
+    def correlate(self, metric: str, exclude: Any = (), method: str = "pearson") -> pd.Series:
+        """Correlation of each numeric column with a metric.
+
+        Args:
+            metric: The metric.
+            exclude: Columns to leave out.
+            method: pearson, spearman or kendall.
+        """
+        name = column(metric, self.data.columns)
+        numbers = self.data[self._kept(exclude, name)].select_dtypes("number")
+        if method == "spearman":  # pandas would ask for SciPy's
+            return numbers.rank().corr()[name].drop(name)
+        return numbers.corr(method=method)[name].drop(name)
+
+    # -- tables ------------------------------------------------------------------------------------
+
+    def table(
+        self,
+        metric: Any,
+        exclude: Any = (),
+        sort_by: str | None = None,
+        ascending: bool = False,
+    ) -> pd.DataFrame:
+        """The results, sorted.
+
+        Args:
+            metric: A metric, or several: they come first.
+            exclude: Columns to leave out.
+            sort_by: A column; by default the first metric.
+            ascending: The least first.
+        """
+        names = [column(m, self.data.columns) for m in _listed(metric)]
+        columns = list(dict.fromkeys([*names, *self._kept(exclude)]))
+        by = names[0] if sort_by is None else column(sort_by, self.data.columns, "sort_by")
+        return self.data.sort_values(by, ascending=ascending, kind="stable")[columns]
+
+    def best_params(
+        self, metric: str, exclude: Any = (), n: int = 10, ascending: bool = False
+    ) -> np.ndarray:
+        """Values of the parameters of the best permutations.
+
+        Args:
+            metric: What is best.
+            exclude: Columns to leave out. A log does not tell parameters from metrics: name those.
+            n: How many permutations.
+            ascending: Less is better.
+
+        Returns:
+            One row each, its rank last.
+        """
+        found = self.table(metric, (), ascending=ascending).head(n)
+        kept = set(self._kept(exclude))
+        candidates = self.data.columns if self._parameters is None else self._parameters
+        name = column(metric, self.data.columns)
+        columns = [each for each in candidates if each in kept and each != name]
+        return found[columns].assign(index_num=range(len(found))).to_numpy()
+
+    # -- plots -------------------------------------------------------------------------------------
+
+    def plot_line(self, metric: str) -> Any:
+        """A metric over the permutations."""
+        return plots.line(self._column(metric))
+
+    def plot_hist(self, metric: str, bins: int = 10) -> Any:
+        """How often a metric has which values."""
+        return plots.histogram(self._column(metric), bins)
+
+    def plot_corr(self, metric: str, exclude: Any = (), color_grades: int = 5) -> Any:
+        """Correlations between a metric and the other numeric columns."""
+        name = column(metric, self.data.columns)
+        columns = list(dict.fromkeys([name, *self._kept(exclude)]))
+        return plots.correlations(self.data[columns].select_dtypes("number").corr(), color_grades)
+
+    def plot_regs(self, x: str, y: str) -> Any:
+        """Two columns as points, and a line through them."""
+        return plots.regression(self._column(x), self._column(y))
+
+    def plot_box(self, x: str, y: str, hue: str | None = None) -> Any:
+        """A box of y for each value of x."""
+        return plots.boxes(self._columns(x, y, hue), x, y, hue)
+
+    def plot_bars(self, x: str, y: str, hue: str | None = None, col: str | None = None) -> Any:
+        """The mean of y for each value of x, side by side for hue, a panel for each of col."""
+        return plots.bars(self._columns(x, y, hue, col), x, y, hue, col)
+
+    def plot_kde(self, x: str, y: str | None = None) -> Any:
+        """The density of one column, or of two."""
+        return plots.density(self._column(x), None if y is None else self._column(y))
+
+    def _column(self, name: str) -> Any:
+        return self.data[column(name, self.data.columns)]
+
+    def _columns(self, *names: str | None) -> pd.DataFrame:
+        """Columns by the names that the user has for them."""
+        return pd.DataFrame({name: self._column(name) for name in names if name is not None})
+
+    def _kept(self, exclude: Any, *always: str) -> list[str]:
+        out = set(_listed(exclude)) - set(always)
+        return [name for name in self.data.columns if name not in out]
+
+
+#: As it was called until 1.0, and by many since.
+Reporting = Analyze
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple, set)) else [value]
+
+
+def _table(source: Any) -> Any:
+    if isinstance(source, pd.DataFrame):
+        return source
+    if isinstance(source, (str, Path)):
+        path = Path(source)
+        if not path.is_file():
+            raise TalosDataError(
+                f"source: there is no file {path}; pass a Scan, or the path of its log."
+            )
+        return pd.read_csv(path)
+    data = getattr(source, "data", None)
+    if isinstance(data, pd.DataFrame):
+        return data
+    raise TalosTypeError(
+        f"source: a {type(source).__name__} was given; pass a Scan, a table, or the path of an "
+        "experiment's log."
+    )

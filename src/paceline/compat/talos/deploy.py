@@ -1,0 +1,148 @@
+"""``Deploy``: a scan's best model and what belongs to it, in one zip file."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    from paceline.compat.talos.scan import Scan
+
+#: Examples of x and y that go along.
+_EXAMPLES = 100
+_README = """\
+{name}: the best model of a scan, by {metric}.
+
+    from paceline.compat import talos
+    restored = talos.Restore("{name}.zip")
+    restored.model.predict(...)
+
+{name}_model.keras    the whole model: keras.models.load_model reads it
+{name}_model.json     its architecture, {name}_model.h5 its weights, apart
+{name}_params.json    the values that were tried; {name}_details.json, .txt what was done
+{name}_results.csv    a row for each permutation; {name}_history.json their epochs
+{name}_x.npz, _y.npz  some examples; as .csv where they are tables
+"""
+
+
+class Deploy:
+    """Writes ``MODEL_NAME.zip``, which ``Restore`` reads.
+
+    Args:
+        scan_object: A ``Scan``.
+        model_name: Path of the file, with or without ".zip"; its last part names what is inside.
+        metric: The model is the best in this column of the scan's data.
+        asc: Less is better.
+        saved: The model from its file.
+        custom_objects: For Keras.
+        model_factory: Not needed by Keras models.
+
+    Attributes:
+        path: The file.
+        best_model: The model's row of the scan's data.
+        model: The model.
+    """
+
+    def __init__(
+        self,
+        scan_object: Scan,
+        model_name: str | Path,
+        metric: str | None = "val_acc",
+        asc: bool = False,
+        saved: bool = False,
+        custom_objects: dict[str, Any] | None = None,
+        model_factory: Any = None,
+    ) -> None:
+        self.scan_object, self.metric, self.asc = scan_object, metric, asc
+        self.data = scan_object.data
+        self.best_model = scan_object.best_row(metric, asc)
+        self.model = scan_object.activate(self.best_model, saved, custom_objects)
+        path = Path(model_name)
+        path = path if path.suffix == ".zip" else path.with_name(path.name + ".zip")
+        self.model_name, self.path = path.stem, str(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.part")
+        try:
+            with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name, content in self._files().items():
+                    archive.writestr(name, content)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _files(self) -> dict[str, bytes]:
+        scan, name = self.scan_object, self.model_name
+        found: dict[str, bytes] = {}
+        with tempfile.TemporaryDirectory(prefix="paceline-deploy-") as folder:
+            whole, weights = Path(folder, "model.keras"), Path(folder, "model.weights.h5")
+            self.model.save(whole)
+            self.model.save_weights(weights)
+            found[f"{name}_model.keras"] = whole.read_bytes()
+            found[f"{name}_model.h5"] = weights.read_bytes()
+        found[f"{name}_model.json"] = self.model.to_json().encode()
+        found[f"{name}_details.txt"] = scan.details.to_csv(header=False).encode()
+        found[f"{name}_details.json"] = _json(scan.details.to_dict())
+        found[f"{name}_results.csv"] = scan.data.to_csv(index=False).encode()
+        found[f"{name}_params.json"] = _json(getattr(scan.params, "params", scan.params))
+        found[f"{name}_history.json"] = _json(scan.round_history)
+        manifest = {
+            "paceline_archive_version": 1,
+            "row": self.best_model,
+            "metric": self.metric,
+            "asc": self.asc,
+            "parameter_columns": scan.parameter_columns,
+        }
+        found[f"{name}_manifest.json"] = _json(manifest)
+        for part in ("x", "y"):
+            found |= _examples(f"{name}_{part}", getattr(scan, part))
+        found["README.txt"] = _README.format(name=name, metric=self.metric).encode()
+        return found
+
+
+def _examples(name: str, data: Any) -> dict[str, bytes]:
+    """The first examples: a table as Talos writes it where they are one, and an array of any shape.
+
+    An archive that holds objects could run code, so arrays of objects go along as text.
+    """
+    parts = (
+        data
+        if isinstance(data, dict)
+        else {
+            str(i): part
+            for i, part in enumerate(data if isinstance(data, list) and _nested(data) else [data])
+        }
+    )
+    arrays = {key: np.asarray(part)[:_EXAMPLES] for key, part in parts.items()}
+    arrays = {key: a.astype(str) if a.dtype.hasobject else a for key, a in arrays.items()}
+    buffer = io.BytesIO()
+    save: Any = np.savez_compressed
+    save(buffer, **arrays)
+    found = {f"{name}.npz": buffer.getvalue()}
+    (first, *others) = arrays.values()
+    if not others and first.ndim <= 2:
+        found[f"{name}.csv"] = pd.DataFrame(first).to_csv(header=False, index=False).encode()
+    return found
+
+
+def _nested(data: list[Any]) -> bool:
+    return bool(data) and hasattr(data[0], "shape")
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=1, default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON does not know: NumPy's as Python's, a class or function by its name."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return getattr(value, "__name__", None) or str(value)

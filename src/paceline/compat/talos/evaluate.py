@@ -1,0 +1,191 @@
+"""``Evaluate``: a scan's models on other data, in parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paceline.compat.talos.columns import column
+from paceline.compat.talos.errors import TalosParamsError
+from paceline.compat.talos.splits import check_inputs, kfold
+
+if TYPE_CHECKING:
+    from paceline.compat.talos.restore import Restore
+    from paceline.compat.talos.scan import Scan
+
+_CONTINUOUS = ("continuous", "regression")
+_MULTI_CLASS = ("multi_class", "multiclass")
+#: Several labels at once, each decided for itself.
+_INDEPENDENT = ("multilabel", "multi_label_independent")
+TASKS = ("binary", *_MULTI_CLASS, "multi_label", *_INDEPENDENT, *_CONTINUOUS)
+
+
+class Evaluate:
+    """Scores models of a scan.
+
+    Args:
+        scan_object: A ``Scan``.
+    """
+
+    def __init__(self, scan_object: Scan | Restore) -> None:
+        self.scan_object = scan_object
+        self.data = scan_object.data
+
+    def evaluate(
+        self,
+        x: Any,
+        y: Any,
+        task: str,
+        metric: str | None,
+        model_id: int | None = None,
+        folds: int = 5,
+        shuffle: bool = True,
+        asc: bool = False,
+        saved: bool = False,
+        custom_objects: dict[str, Any] | None = None,
+        multi_input: bool = False,
+        print_out: bool = False,
+        average: str | None = None,
+        model_factory: Any = None,
+        seed: int | None = None,
+    ) -> list[float]:
+        """Scores a model on each of ``folds`` parts of the data.
+
+        Args:
+            x: Features.
+            y: Targets.
+            task: binary, multi_class, multi_label or continuous.
+            metric: The model is the best in this column of the scan's data.
+            model_id: The model of this row instead.
+            folds: How many parts.
+            shuffle: Whether examples are shuffled before.
+            asc: Less is better.
+            saved: The model from its file.
+            custom_objects: For Keras.
+            multi_input: x is a list of arrays.
+            print_out: Print mean and deviation.
+            average: Of F1 over classes; by default binary or macro.
+            model_factory: Not needed by Keras models.
+            seed: Decides the shuffling.
+
+        Returns:
+            The mean absolute error for ``continuous``, F1 else.
+        """
+        _check_task(task)
+        check_inputs(x, multi_input)
+        scan = self.scan_object
+        row = scan.best_row(metric, asc) if model_id is None else model_id
+        model = scan.activate(row, saved, custom_objects)
+        found = [
+            score(truth, model.predict(part, verbose=0), task, average)
+            for part, truth in kfold(x, y, folds, shuffle=shuffle, seed=seed)
+        ]
+        if print_out:
+            print(f"mean : {np.mean(found):.2f} \n std : {np.std(found):.2f}")  # noqa: T201 - asked for
+        return found
+
+
+def evaluate_models(
+    scan: Scan,
+    x_val: Any,
+    y_val: Any,
+    task: str,
+    n_models: int = 10,
+    metric: str | None = "val_acc",
+    folds: int = 5,
+    shuffle: bool = True,
+    asc: bool = False,
+    saved: bool = False,
+    custom_objects: dict[str, Any] | None = None,
+    average: str | None = None,
+    multi_input: bool | None = None,
+    seed: int | None = None,
+) -> None:
+    """Scores the best models of a scan; adds mean and deviation as columns to its ``data``."""
+    _check_task(task)
+    name = column("val_acc" if metric is None else metric, scan.data.columns)
+    rows = scan.data.sort_values(name, ascending=asc, kind="stable").index[:n_models]
+    heading = "eval_mae" if task in _CONTINUOUS else "eval_f1score"
+    for statistic in ("mean", "std"):
+        scan.data[f"{heading}_{statistic}"] = np.nan
+    several = isinstance(x_val, list) if multi_input is None else multi_input
+    for row in rows:
+        found = Evaluate(scan).evaluate(
+            x_val,
+            y_val,
+            task,
+            metric,
+            int(row),
+            folds,
+            shuffle,
+            asc,
+            saved,
+            custom_objects,
+            several,
+            average=average,
+            seed=seed,
+        )
+        scan.data.loc[row, f"{heading}_mean"] = np.mean(found)
+        scan.data.loc[row, f"{heading}_std"] = np.std(found)
+
+
+def score(truth: Any, predicted: Any, task: str, average: str | None = None) -> float:
+    """Mean absolute error for ``continuous``, F1 else; the mean over several outputs."""
+    from sklearn import metrics
+
+    f1_score: Any = metrics.f1_score
+    if isinstance(truth, (list, dict)) and isinstance(predicted, (list, dict)):
+        pairs = zip(_listed(truth), _listed(predicted), strict=True)
+        return float(np.mean([score(t, p, task, average) for t, p in pairs]))
+    truth = np.asarray(truth)
+    if task in _CONTINUOUS:
+        return float(
+            metrics.mean_absolute_error(
+                truth.reshape(len(truth), -1), np.asarray(predicted).reshape(len(truth), -1)
+            )
+        )
+    if task == "binary":
+        found = classes(predicted, task).reshape(-1)
+        if truth.ndim > 1 and truth.shape[-1] == 2:
+            truth = truth.argmax(-1)
+        return float(
+            f1_score(truth.reshape(-1), found, average=average or "binary", zero_division=0)
+        )
+    one_of_many = task in _MULTI_CLASS or (
+        task == "multi_label" and (truth.ndim < 2 or bool((truth.sum(axis=-1) == 1).all()))
+    )
+    if one_of_many:
+        if truth.ndim > 1 and truth.shape[-1] > 1:
+            truth = truth.argmax(-1)
+        truth, found = truth.reshape(-1), classes(predicted, "multi_class").reshape(-1)
+    else:
+        found = classes(predicted, "multilabel")
+    return float(f1_score(truth, found, average=average or "macro", zero_division=0))
+
+
+def classes(predicted: Any, task: str) -> np.ndarray:
+    """Classes of a model's outputs.
+
+    Args:
+        predicted: Outputs, one row an example.
+        task: As for ``Evaluate``.
+    """
+    _check_task(task)
+    values = np.asarray(predicted)
+    if task in _CONTINUOUS:
+        return values
+    if task == "binary" and not (values.ndim > 1 and values.shape[-1] == 2):
+        return (values >= 0.5).astype(int)
+    if task in _INDEPENDENT:
+        return (values >= 0.5).astype(int)
+    return values.argmax(-1) if values.ndim > 1 else values.astype(int)
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values.values()) if isinstance(values, dict) else list(values)
+
+
+def _check_task(task: str) -> None:
+    if task not in TASKS:
+        raise TalosParamsError(f"task: {task!r} is not one of {', '.join(TASKS)}.")

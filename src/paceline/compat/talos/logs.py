@@ -1,0 +1,160 @@
+"""Old logs: a CSV file that a Talos scan has written becomes a study of Paceline's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from paceline.compat.talos.columns import column
+from paceline.compat.talos.errors import TalosDataError, TalosParamsError
+from paceline.compat.talos.rounds import is_loss
+from paceline.errors import StudyError
+from paceline.objective import Direction
+from paceline.search_space import HyperParameters
+from paceline.study import Study
+
+#: Columns that are neither metrics nor parameters.
+_OTHERS = ("start", "end", "duration", "execution_time", "round_epochs")
+_METRICS = ("loss", "acc", "accuracy")
+
+
+def from_talos_csv(
+    path: str | Path,
+    study: str | None = None,
+    *,
+    objective: str | None = None,
+    params: Sequence[str] | None = None,
+    storage: Any = None,
+    directory: str | Path = "runs",
+) -> str:
+    """Makes a study of the permutations in a scan's log; the file is left as it is.
+
+    Every parameter is a choice among the values that were tried; a trial's history is the last
+    epoch, which is what Talos writes. ``paceline.Tuner(build, study=...)`` goes on from there where
+    ``build`` declares them alike, ``hp.Choice("lr", [...])`` with the values in the order of the
+    log.
+
+    Args:
+        path: The log: ``experiment_name/*.csv``.
+        study: The new study's name; None: the file's.
+        objective: The metric that trials are compared by; None: val_acc or val_accuracy, else
+            val_loss.
+        params: Columns that are parameters; None: those after the last metric.
+        storage: As for ``Tuner``.
+        directory: Likewise.
+
+    Returns:
+        The study's name.
+
+    Raises:
+        TalosDataError: The file is not there, or no log of a scan.
+        TalosParamsError: A column that is named is not in it.
+        StudyError: There is a study of that name.
+    """
+    path = Path(path)
+    table: Any = _read(path)
+    names = _parameters(table, path) if params is None else list(params)
+    for name in names:
+        column(name, table.columns, "params")
+    metrics = [c for c in table.columns if c not in names and c not in _OTHERS and c[0] != "_"]
+    metrics = [name for name in metrics if pd.api.types.is_numeric_dtype(table[name])]
+    wanted = _objective(objective, metrics, path)
+    direction: Direction = "minimize" if is_loss(wanted) else "maximize"
+    name = path.stem if study is None else study
+    made = Study.open(name, storage=storage, directory=Path(directory), direction=direction)
+    if made.exists:
+        raise StudyError(f"study: there is a study {name!r} already; give another name for study=.")
+    choices = {each: _choices(table[each]) for each in names}
+    made.persist(
+        {
+            "objective": wanted,
+            "direction": direction,
+            "search": {},
+            "imported": {"from": "talos", "project": str(path.resolve())},
+        }
+    )
+    try:
+        for row in table.to_dict("records"):
+            values = {each: _plain(row[each], choices[each]) for each in names}
+            hp = HyperParameters(values=values)
+            for each in names:
+                hp.Choice(each, choices[each])
+            number = made.accept(made.ask(), hp)
+            attrs = {"seconds": float(row["duration"])} if "duration" in row else {}
+            value = float(row[wanted])
+            if not math.isfinite(value):
+                made.finish(number, "failed", attrs={**attrs, "error": f"{wanted} is {value}"})
+                continue
+            epochs = max(1, int(row.get("round_epochs", 1)))
+            made.report(number, epochs, {m: float(row[m]) for m in metrics}, value)
+            made.finish(number, "complete", attrs=attrs)
+    finally:
+        made.close()
+    return name
+
+
+def _read(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise TalosDataError(
+            f"path: there is no file {path}; pass the log of a scan, experiment_name/*.csv."
+        )
+    try:
+        table = pd.read_csv(path)
+    except (ValueError, UnicodeDecodeError) as error:  # pandas' own are ValueErrors
+        raise TalosDataError(f"path: {path} is no table of comma-separated values.") from error
+    if table.empty:
+        raise TalosDataError(f"path: {path} has no rows.")
+    return table
+
+
+def _parameters(table: pd.DataFrame, path: Path) -> list[str]:
+    """Columns after the last metric: Talos writes times, metrics, parameters."""
+    columns = [c for c in table.columns if c not in _OTHERS and c[0] != "_"]
+    known = [
+        at
+        for at, name in enumerate(columns)
+        if name.startswith("val_") or f"val_{name}" in columns or name in _METRICS
+    ]
+    if not known or "round_epochs" not in table.columns:
+        raise TalosDataError(
+            f"path: {path} is no log of a scan: it has no round_epochs, or no metric that can be "
+            "told from parameters; name these with params=[...]."
+        )
+    names = columns[max(known) + 1 :]
+    if not names:
+        raise TalosDataError(f"path: {path} has no parameters after its metrics.")
+    return names
+
+
+def _objective(given: str | None, metrics: list[str], path: Path) -> str:
+    if given is not None:
+        return column(given, metrics, "objective")
+    for name in ("val_acc", "val_accuracy", "val_loss"):
+        if name in metrics:
+            return name
+    raise TalosParamsError(
+        f"objective: {path} has neither val_acc nor val_loss; name one of {', '.join(metrics)}."
+    )
+
+
+def _choices(values: pd.Series) -> list[Any]:
+    """The values of a parameter, of one kind: text where they are of several, or missing."""
+    found = list(dict.fromkeys(_item(value) for value in values))
+    kinds = {type(value) for value in found}
+    if len(kinds) > 1 or kinds - {bool, int, float, str} or any(value != value for value in found):
+        return list(dict.fromkeys(map(str, found)))
+    return found
+
+
+def _plain(value: Any, choices: list[Any]) -> Any:
+    value = _item(value)
+    return str(value) if isinstance(choices[0], str) else value
+
+
+def _item(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

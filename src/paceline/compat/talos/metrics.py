@@ -1,0 +1,170 @@
+"""Metrics by Talos' names, for ``model.compile(metrics=[...])``.
+
+Those of classes count over all examples of an epoch, where those of Talos before 2.0 were means
+over batches, which differ from what their names say. They are Keras metrics: a classifier with one
+output is decided at 0.5, one with several by its largest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+ops: Any = keras.ops
+
+
+def mae(y_true: Any, y_pred: Any) -> Any:
+    """Mean absolute error."""
+    y_true, y_pred = _pair(y_true, y_pred)
+    return ops.mean(ops.abs(y_pred - y_true), axis=-1)
+
+
+def mse(y_true: Any, y_pred: Any) -> Any:
+    """Mean squared error."""
+    y_true, y_pred = _pair(y_true, y_pred)
+    return ops.mean(ops.square(y_pred - y_true), axis=-1)
+
+
+def rmae(y_true: Any, y_pred: Any) -> Any:
+    """Root of the absolute error of each example."""
+    return ops.sqrt(mae(y_true, y_pred))
+
+
+def rmse(y_true: Any, y_pred: Any) -> Any:
+    """Root of the squared error of each example."""
+    return ops.sqrt(mse(y_true, y_pred))
+
+
+def mape(y_true: Any, y_pred: Any) -> Any:
+    """Mean absolute error in per cent of the truth."""
+    y_true, y_pred = _pair(y_true, y_pred)
+    return 100 * ops.mean(ops.abs((y_true - y_pred) / ops.maximum(ops.abs(y_true), 1e-7)), axis=-1)
+
+
+def msle(y_true: Any, y_pred: Any) -> Any:
+    """Mean squared error of logarithms."""
+    y_true, y_pred = _pair(y_true, y_pred)
+    logs = [ops.log(ops.maximum(y, 1e-7) + 1) for y in (y_true, y_pred)]
+    return ops.mean(ops.square(logs[0] - logs[1]), axis=-1)
+
+
+def rmsle(y_true: Any, y_pred: Any) -> Any:
+    """Root of the squared error of logarithms of each example."""
+    return ops.sqrt(msle(y_true, y_pred))
+
+
+def _pair(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
+    """Targets and outputs with the same axes: a column is a column in both."""
+    y_pred = ops.convert_to_tensor(y_pred)
+    y_true = ops.cast(y_true, y_pred.dtype)
+    if len(y_pred.shape) == len(y_true.shape) + 1 and y_pred.shape[-1] == 1:
+        y_true = ops.expand_dims(y_true, -1)
+    elif len(y_true.shape) == len(y_pred.shape) + 1 and y_true.shape[-1] == 1:
+        y_pred = ops.expand_dims(y_pred, -1)
+    return y_true, y_pred
+
+
+class _Counts(keras.metrics.Metric):
+    """How often each class was taken for which: ``counts`` f[C, C], rows the truth."""
+
+    def __init__(self, name: str | None = None, **arguments: Any) -> None:
+        super().__init__(name=name or type(self).__name__, **arguments)
+        self.counts: Any = None
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Counts a batch."""
+        y_pred = ops.convert_to_tensor(y_pred)
+        width = y_pred.shape[-1] if ops.ndim(y_pred) > 1 else 1
+        n = max(2, int(width))
+        if self.counts is None:
+            self.counts = self.add_variable((n, n), initializer="zeros", name="counts")
+        if width == 1:
+            truth = ops.reshape(ops.cast(y_true, "float32"), (-1,)) >= 0.5
+            found = ops.reshape(y_pred, (-1,)) >= 0.5
+        else:
+            truth = ops.convert_to_tensor(y_true)
+            one_hot = ops.ndim(truth) > 1 and truth.shape[-1] == width
+            truth = ops.argmax(truth, axis=-1) if one_hot else truth
+            found = ops.reshape(ops.argmax(y_pred, axis=-1), (-1,))
+            truth = ops.reshape(truth, (-1,))
+        rows = ops.one_hot(ops.cast(truth, "int32"), n, dtype=self.dtype)
+        columns = ops.one_hot(ops.cast(found, "int32"), n, dtype=self.dtype)
+        if sample_weight is not None:
+            rows = rows * ops.reshape(ops.cast(sample_weight, self.dtype), (-1, 1))
+        self.counts.assign_add(ops.matmul(ops.transpose(rows), columns))
+
+    def result(self) -> Any:
+        """The metric so far."""
+        return 0.0 if self.counts is None else self._of(ops.convert_to_tensor(self.counts))
+
+    def _of(self, counts: Any) -> Any:
+        raise AssertionError("a metric says what it makes of the counts")
+
+    def reset_state(self) -> None:
+        """Forgets all."""
+        if self.counts is not None:
+            self.counts.assign(ops.zeros(self.counts.shape, self.dtype))
+
+
+def _shares(counts: Any) -> tuple[Any, Any]:
+    """Precision and recall of each class; of two, of the second alone."""
+    right = ops.diagonal(counts)
+    precision = right / ops.maximum(ops.sum(counts, axis=0), 1e-7)
+    recall = right / ops.maximum(ops.sum(counts, axis=1), 1e-7)
+    return (precision[1:], recall[1:]) if counts.shape[0] == 2 else (precision, recall)
+
+
+class precision(_Counts):  # noqa: N801 - what users write
+    """The share of what was taken for a class that is of it; the mean over several."""
+
+    def _of(self, counts: Any) -> Any:
+        return ops.mean(_shares(counts)[0])
+
+
+class recall(_Counts):  # noqa: N801 - as above
+    """The share of a class that was found; the mean over several."""
+
+    def _of(self, counts: Any) -> Any:
+        return ops.mean(_shares(counts)[1])
+
+
+class fbeta(_Counts):  # noqa: N801 - as above
+    """Precision and recall in one number, recall counting ``beta`` times as much."""
+
+    def __init__(self, beta: float = 1.0, name: str | None = None, **arguments: Any) -> None:
+        super().__init__(name=name, **arguments)
+        self.beta = beta
+
+    def _of(self, counts: Any) -> Any:
+        share, found = _shares(counts)
+        square = self.beta**2
+        below = ops.maximum(square * share + found, 1e-7)
+        return ops.mean((1 + square) * share * found / below)
+
+    def get_config(self) -> dict[str, Any]:
+        """For saving."""
+        return {**super().get_config(), "beta": self.beta}
+
+
+class f1score(fbeta):  # noqa: N801 - as above
+    """The harmonic mean of precision and recall; the mean over several classes."""
+
+    def __init__(self, name: str | None = None, **arguments: Any) -> None:
+        arguments.pop("beta", None)
+        super().__init__(1.0, name=name, **arguments)
+
+
+class matthews(_Counts):  # noqa: N801 - as above
+    """Matthews' correlation between truth and what was found."""
+
+    def _of(self, counts: Any) -> Any:
+        total, right = ops.sum(counts), ops.trace(counts)
+        found, there = ops.sum(counts, axis=0), ops.sum(counts, axis=1)
+        above = right * total - ops.sum(found * there)
+        spread = (total**2 - ops.sum(found**2)) * (total**2 - ops.sum(there**2))
+        return above / ops.sqrt(ops.maximum(spread, 1e-7))
+
+
+#: As they were called in 2018.
+precision_acc, recall_acc, fmeasure_acc, matthews_acc = precision, recall, f1score, matthews

@@ -1,0 +1,167 @@
+"""Parts of models that many notebooks build with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from paceline.compat.talos.errors import TalosModelError, TalosParamsError
+
+#: What a learning rate near 1 is divided by for each optimizer.
+_DIVISORS = {
+    "SGD": 100,
+    "Adagrad": 100,
+    "RMSprop": 1000,
+    "Adam": 1000,
+    "Adamax": 500,
+    "Nadam": 500,
+    "Adadelta": 1,
+}
+#: Arguments of ``Dense`` that ``hidden_layers`` takes from the params where they are there.
+_DENSE = (
+    "kernel_initializer",
+    "kernel_regularizer",
+    "bias_initializer",
+    "bias_regularizer",
+    "use_bias",
+    "activity_regularizer",
+    "kernel_constraint",
+    "bias_constraint",
+)
+_MODES = ("lazy", "moderate", "strict")
+
+
+def lr_normalizer(lr: float, optimizer: Any) -> float:
+    """A learning rate near 1, as one for this optimizer.
+
+    Args:
+        lr: 1 stands for the optimizer's usual one.
+        optimizer: A class of ``keras.optimizers``, an object of it, or its name.
+
+    Raises:
+        TalosModelError: It is none that this knows.
+    """
+    kind = optimizer if isinstance(optimizer, type) else type(optimizer)
+    name = optimizer if isinstance(optimizer, str) else kind.__name__
+    divisors = {known.lower(): divisor for known, divisor in _DIVISORS.items()}
+    if str(name).lower() not in divisors:
+        raise TalosModelError(
+            f"optimizer: {name} has no usual learning rate here; known are {', '.join(_DIVISORS)}."
+        )
+    return lr / divisors[str(name).lower()]
+
+
+def network_shape(params: Mapping[str, Any], last_neuron: int) -> list[int]:
+    """Widths of the hidden layers.
+
+    Args:
+        params: ``first_neuron``, ``hidden_layers`` and ``shapes``: "brick", "funnel", "triangle",
+            or how much narrower each layer is than the one before, as a float.
+        last_neuron: Width of the output layer.
+
+    Raises:
+        TalosParamsError: Another shape.
+    """
+    n, shape, first = params["hidden_layers"], params["shapes"], params["first_neuron"]
+    if n == 0:
+        return [0]
+    if isinstance(shape, float):
+        widths, width = [], float(first)
+        for _ in range(n):
+            width *= 1 - shape
+            widths.append(int(width) if width > last_neuron else last_neuron)
+        return widths
+    if shape == "brick":
+        return [first] * n
+    if shape == "funnel":
+        step = int((first - last_neuron) / n)
+        return [first - step * (i + 1) for i in range(n)]
+    if shape == "triangle":
+        return np.linspace(first, last_neuron, n + 2, dtype=int)[1:-1][::-1].tolist()
+    raise TalosParamsError(
+        f"shapes: {shape!r} is not 'brick', 'funnel' or 'triangle', and no float."
+    )
+
+
+def hidden_layers(model: Any, params: Mapping[str, Any], last_neuron: int) -> None:
+    """Adds dense layers, each with dropout, to a sequential model.
+
+    Args:
+        model: A ``keras.Sequential``.
+        params: ``hidden_layers``, ``first_neuron``, ``shapes``, ``dropout``, ``activation``; and
+            where given, other arguments of ``Dense``.
+        last_neuron: Width of the output layer, which the user adds.
+
+    Raises:
+        TalosParamsError: One of them is missing.
+    """
+    for name in ("shapes", "first_neuron", "dropout", "hidden_layers", "activation"):
+        if name not in params:
+            raise TalosParamsError(
+                f"hidden_layers: params has no {name!r}; add it to the params dictionary."
+            )
+    widths = network_shape(params, last_neuron)
+    more = {name: params[name] for name in _DENSE if name in params}
+    for i in range(params["hidden_layers"]):
+        model.add(keras.layers.Dense(widths[i], activation=params["activation"], **more))
+        model.add(keras.layers.Dropout(params["dropout"]))
+
+
+def early_stopper(
+    epochs: int | None = None,
+    monitor: str = "val_loss",
+    mode: Any = "moderate",
+    min_delta: float | None = None,
+    patience: int | None = None,
+    backend: str = "keras",
+) -> keras.callbacks.EarlyStopping:
+    """An ``EarlyStopping`` by how patient it is.
+
+    Args:
+        epochs: Epochs of the fit.
+        monitor: What it watches.
+        mode: "lazy" waits a third of the epochs, "moderate" a tenth, "strict" two epochs; or
+            ``[min_delta, patience]``; or None.
+        min_delta: What counts as better.
+        patience: Instead of the mode's.
+        backend: Models here are Keras'.
+
+    Raises:
+        TalosParamsError: Another mode, or epochs are missing for it.
+    """
+    if isinstance(mode, (list, tuple)) and len(mode) == 2:
+        min_delta, patience = mode
+    elif mode in _MODES:
+        if patience is None:
+            if mode != "strict" and epochs is None:
+                raise TalosParamsError(f"early_stopper: mode {mode!r} needs epochs.")
+            patience = 2 if mode == "strict" else int((epochs or 0) / (3 if mode == "lazy" else 10))
+    elif mode is not None:
+        raise TalosParamsError(
+            f"early_stopper: mode {mode!r} is not one of {', '.join(_MODES)}, [min_delta, "
+            "patience] or None."
+        )
+    least: Any = min_delta or 0
+    return keras.callbacks.EarlyStopping(monitor=monitor, min_delta=least, patience=patience or 0)
+
+
+def output_layer(task: str, last_activation: Any, y_train: Any, y_val: Any) -> tuple[Any, int]:
+    """Activation and width of the output layer.
+
+    Raises:
+        TalosParamsError: An unknown task.
+    """
+    if task == "binary":
+        return last_activation, 1
+    if task == "multi_class":
+        return last_activation, len(np.unique(np.concatenate([np.ravel(y_train), np.ravel(y_val)])))
+    if task == "multi_label":
+        return last_activation, np.shape(y_train)[1]
+    if task == "continuous":
+        return None, 1
+    raise TalosParamsError(
+        f"task: {task!r} is not 'binary', 'multi_class', 'multi_label' or 'continuous'."
+    )

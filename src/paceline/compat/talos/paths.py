@@ -1,0 +1,83 @@
+"""Paths that people import from, and where what they name is here.
+
+Talos has a file for every function, some of them moved between versions; a table is enough.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+from paceline.compat.talos import (
+    analyze,
+    autom8,
+    callbacks,
+    deploy,
+    errors,
+    evaluate,
+    gpu_utils,
+    metrics,
+    model,
+    predict,
+    restore,
+    scan,
+    space,
+    utils,
+)
+
+_HERE = "paceline.compat.talos"
+#: Path below ``talos`` -> modules whose names are found there.
+_PATHS: dict[str, tuple[ModuleType, ...]] = {
+    "scan.Scan": (scan,),
+    "commands": (analyze, deploy, evaluate, predict, restore),
+    "commands.analyze": (analyze,),
+    "commands.reporting": (analyze,),
+    "commands.deploy": (deploy,),
+    "commands.evaluate": (evaluate,),
+    "commands.predict": (predict,),
+    "commands.restore": (restore,),
+    "parameters": (space,),
+    "parameters.ParamSpace": (space,),
+    "parameters.DistributeParamSpace": (space,),
+    "model.normalizers": (model,),
+    "model.layers": (model,),
+    "model.hidden_layers": (model,),
+    "model.early_stopper": (model,),
+    "model.network_shape": (model,),
+    "model.output_layer": (model,),
+    "metrics.keras_metrics": (metrics,),
+    "utils.metrics": (metrics,),
+    "utils.gpu_utils": (gpu_utils,),
+    "utils.exceptions": (errors,),
+    "utils.generator": (utils,),
+    "utils.sequence_generator": (utils,),
+    "utils.recover_best_model": (utils,),
+    "utils.power_draw_append": (utils,),
+    "utils.rescale_meanzero": (utils,),
+    "utils.test_utils": (utils,),
+    "utils.validation_split": (utils,),
+    "callbacks.experiment_log": (callbacks,),
+    "callbacks.power_draw": (callbacks,),
+    "callbacks.training_plot": (callbacks,),
+    "autom8.automodel": (autom8,),
+    "autom8.autoparams": (autom8,),
+    "autom8.autopredict": (autom8,),
+    "autom8.autoscan": (autom8,),
+}
+
+
+def install() -> None:
+    """Lets ``from paceline.compat.talos.model.normalizers import ...`` find what it names."""
+    for path, modules in _PATHS.items():
+        name = f"{_HERE}.{path}"
+        if name in sys.modules:
+            continue
+        made = ModuleType(name, f"What ``talos.{path}`` holds.")
+        for each in modules:
+            names = getattr(each, "__all__", None) or [n for n in vars(each) if n[0] != "_"]
+            vars(made).update({n: getattr(each, n) for n in names})
+        sys.modules[name] = made
+        parent, _, last = path.rpartition(".")
+        above = sys.modules.get(f"{_HERE}.{parent}" if parent else _HERE)
+        if above is not None and not hasattr(above, last):
+            setattr(above, last, made)

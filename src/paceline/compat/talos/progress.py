@@ -1,0 +1,63 @@
+"""What a scan shows while it runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+_WIDTH = 24
+
+
+class Bar:
+    """One line on stderr that is drawn again and again in a terminal; elsewhere, one at the end.
+
+    Args:
+        n_all: Permutations to try.
+        show: Whether anything is shown but notes.
+    """
+
+    def __init__(self, n_all: int, *, show: bool) -> None:
+        self._n_all, self._show = n_all, show
+        self._live = show and sys.stderr.isatty()
+        self._began, self._drawn, self._line = time.perf_counter(), 0.0, ""
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._live and self._line:
+            sys.stderr.write("\n")
+        elif self._show and self._line:
+            sys.stderr.write(self._line + "\n")
+
+    def show(self, n_done: int, n_left: int, more: str) -> None:
+        """Draws it.
+
+        Args:
+            n_done: Permutations that have ended.
+            n_left: Those not begun.
+            more: What to say beside.
+        """
+        seconds = time.perf_counter() - self._began
+        done = n_done / max(1, n_done + n_left) if n_left else n_done / max(n_done, self._n_all)
+        bar = ("#" * int(done * _WIDTH)).ljust(_WIDTH, ".")
+        n_all = max(n_done, self._n_all)
+        self._line = f"[{bar}] {n_done}/{n_all} permutations, {seconds:.1f} s"
+        self._line += f", {more}" if more else ""
+        now = time.perf_counter()
+        if self._live and now - self._drawn > 0.1:
+            self._drawn = now
+            sys.stderr.write(f"\r{self._line}\x1b[K")
+            sys.stderr.flush()
+
+    def say(self, text: str) -> None:
+        """Prints a note above it."""
+        clear = "\r\x1b[K" if self._live else ""
+        say(text, clear)
+
+
+def say(text: str, before: str = "") -> None:
+    """A note on stderr."""
+    sys.stderr.write(f"{before}talos: {' '.join(text.split())}\n")  # errors may have many lines
+    sys.stderr.flush()

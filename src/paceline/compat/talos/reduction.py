@@ -1,0 +1,170 @@
+"""Reductions: values that do badly are taken out of the space while a scan runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from paceline.compat.talos.columns import column
+from paceline.compat.talos.errors import TalosParamsError
+
+if TYPE_CHECKING:
+    from paceline.compat.talos.scan import Scan
+
+#: Rows of results that say anything.
+_LEAST = 3
+_CORRELATIONS = {
+    "correlation": "spearman",
+    "spearman": "spearman",
+    "pearson": "pearson",
+    "kendall": "kendall",
+}
+_TREES = ("trees", "forrest")
+METHODS = (*_CORRELATIONS, *_TREES, "local_strategy", "gamify")
+_STRATEGY = "talos_strategy.py"
+
+
+def check(method: Any) -> None:
+    """Checks a ``reduction_method``.
+
+    Raises:
+        TalosParamsError: It is neither a name nor a function.
+    """
+    if method is not None and not callable(method) and method not in METHODS:
+        raise TalosParamsError(
+            f"reduction_method: {method!r} is not one of {', '.join(METHODS)}, and no function."
+        )
+
+
+def interval(scan: Scan) -> int:
+    """Permutations between two reductions: what a user does by hand is looked at after each."""
+    by_hand = scan.reduction_method in ("local_strategy", "gamify")
+    return 1 if by_hand else max(1, int(scan.reduction_interval))
+
+
+def reduce(scan: Scan) -> None:
+    """Takes out of the scan's space what its method finds in the latest results."""
+    method = scan.reduction_method
+    if method == "gamify":
+        _gamify(scan)
+    elif method == "local_strategy":
+        _heed(scan, _local_strategy()(scan))
+    elif callable(method):
+        _heed(scan, method(scan))
+    else:
+        matrix, target, candidates = indicators(scan)
+        if len(target) >= _LEAST and len(candidates) and len(set(target)) > 1:
+            name = str(method)
+            worst = (
+                _by_correlation(scan, matrix, target, _CORRELATIONS[name])
+                if name in _CORRELATIONS
+                else _by_trees(scan, matrix, target, forest=name == "forrest")
+            )
+            if worst is not None:
+                scan.param_object.remove_is(*candidates[worst])
+
+
+def indicators(scan: Scan) -> tuple[np.ndarray, np.ndarray, list[tuple[str, Any]]]:
+    """For each value of each parameter, which of the latest permutations have it.
+
+    Returns:
+        f64[R, C] of 0 and 1; the metric, f64[R]; the C pairs of parameter and value. R: at most
+        ``reduction_window`` rows.
+    """
+    data: Any = scan.data.tail(scan.reduction_window)
+    metric = column(scan.reduction_metric, scan.metric_columns, "reduction_metric")
+    numbers: Any = pd.to_numeric(data[metric], errors="coerce")
+    target = numbers.to_numpy(float)
+    finite = np.isfinite(target)
+    columns, candidates = [], []
+    for name, values in scan.param_object.p.items():
+        here = data[scan.parameter_columns[name]].to_numpy(object)[finite]
+        for value in values:
+            has = np.array([v is value or (type(v) is type(value) and v == value) for v in here])
+            if 0 < has.sum() < len(has):
+                columns.append(has.astype(float))
+                candidates.append((name, value))
+    matrix = np.stack(columns, axis=1) if columns else np.empty((int(finite.sum()), 0))
+    return matrix, target[finite], candidates
+
+
+def _by_correlation(scan: Scan, matrix: np.ndarray, target: np.ndarray, method: str) -> int | None:
+    """The value that goes most with bad results, beyond the threshold."""
+    from scipy import stats
+
+    measure = {
+        "spearman": stats.spearmanr,
+        "pearson": stats.pearsonr,
+        "kendall": stats.kendalltau,
+    }[method]
+    harm = [float(measure(has, target).statistic) for has in matrix.T]
+    harm = [value if scan.minimize_loss else -value for value in harm]
+    worst = int(np.nanargmax(harm)) if np.isfinite(harm).any() else -1
+    return worst if worst >= 0 and harm[worst] >= scan.reduction_threshold else None
+
+
+def _by_trees(scan: Scan, matrix: np.ndarray, target: np.ndarray, *, forest: bool) -> int | None:
+    """Of values that are worse than the mean, the one that matters most to a forest of trees."""
+    from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
+
+    kind = RandomForestRegressor if forest else ExtraTreesRegressor
+    trees = kind(n_estimators=64, random_state=scan.seed or 0).fit(matrix, target)
+    means = np.array([target[has > 0].mean() for has in matrix.T])
+    worse = means > target.mean() if scan.minimize_loss else means < target.mean()
+    if not worse.any():
+        return None
+    return int(np.argmax(np.where(worse, trees.feature_importances_, -1)))
+
+
+def _heed(scan: Scan, found: Any) -> None:
+    """What a function of the user's answered: ``(parameter, value)`` is taken out."""
+    if isinstance(found, tuple) and len(found) == 2:
+        scan.param_object.remove_is(*found)
+
+
+def _local_strategy() -> Any:
+    """``local_strategy(scan)`` of the user's own file, read anew each time."""
+    path = Path(_STRATEGY)
+    if not path.is_file():
+        raise TalosParamsError(
+            f"reduction_method: 'local_strategy' needs {_STRATEGY} here, with a function "
+            "local_strategy(scan_object)."
+        )
+    spec = importlib.util.spec_from_file_location("talos_strategy", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    try:
+        return module.local_strategy
+    except AttributeError:
+        raise TalosParamsError(
+            f"reduction_method: {_STRATEGY} has no function local_strategy(scan_object)."
+        ) from None
+
+
+def _gamify(scan: Scan) -> None:
+    """Values that somebody has set from "active" to "disabled" in a file are taken out.
+
+    The file is as Talos writes it: numbers of parameters and values, each ``[state, 0, name,
+    value]``.
+    """
+    path = scan.folder / f"{scan.experiment_id}.json"
+    space = scan.param_object.p
+    states = {
+        str(i): {str(j): ["active", 0, name, str(v)] for j, v in enumerate(values)}
+        for i, (name, values) in enumerate(space.items())
+    }
+    if path.is_file():
+        now = json.loads(path.read_text(encoding="utf-8"))
+        for i, (name, values) in enumerate(space.items()):
+            for j, value in enumerate(values):
+                state = now.get(str(i), {}).get(str(j), ["active"])
+                states[str(i)][str(j)][0] = state[0]
+                if state[0] == "disabled":
+                    scan.param_object.remove_is(name, value)
+    path.write_text(json.dumps(states), encoding="utf-8")

@@ -1,0 +1,86 @@
+"""The models of a scan: kept in memory as JSON and weights, or on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from paceline.compat.talos.errors import TalosModelError
+
+
+class Retained:
+    """Models by number of the permutation.
+
+    Args:
+        folder: Where saved models go.
+        weights: Keep JSON and weights in memory.
+        files: Save each model as ``.keras``.
+    """
+
+    def __init__(self, folder: Path, *, weights: bool, files: bool) -> None:
+        self._folder, self._weights, self._files = folder, weights, files
+        self._kept: dict[int, tuple[str, list[np.ndarray]]] = {}
+        # Whose class has no configuration: rebuilding from JSON cannot work, the model is kept.
+        self._whole: dict[int, Any] = {}
+
+    def add(self, number: int, model: Any) -> None:
+        """Keeps a model."""
+        if not isinstance(model, keras.Model):
+            return
+        if self._files:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            model.save(self.path(number))
+        if not self._weights:
+            return
+        try:
+            config = model.to_json()
+        except Exception:  # the user's class has no get_config, or one that raises
+            self._whole[number] = model
+            return
+        self._kept[number] = config, model.get_weights()
+
+    def path(self, number: int) -> Path:
+        """Where a permutation's model is saved."""
+        return self._folder / f"{number}.keras"
+
+    def config(self, number: int) -> str | None:
+        """The model as JSON; None where it is not kept so."""
+        return self._kept[number][0] if number in self._kept else None
+
+    def weights(self, number: int) -> list[np.ndarray] | None:
+        """The model's weights; None where they are not kept."""
+        if number in self._whole:
+            return self._whole[number].get_weights()
+        return self._kept[number][1] if number in self._kept else None
+
+    def load(self, number: int, saved: bool, custom_objects: dict[str, Any] | None) -> Any:
+        """The trained model.
+
+        Args:
+            number: The permutation's.
+            saved: From the file; else from memory.
+            custom_objects: Name -> class or function, for Keras.
+
+        Raises:
+            TalosModelError: It is not there.
+        """
+        if saved:
+            if not self.path(number).is_file():
+                raise TalosModelError(
+                    f"saved: there is no {self.path(number)}; scan with save_models=True."
+                )
+            return keras.models.load_model(self.path(number), custom_objects=custom_objects)
+        if number in self._whole:
+            return self._whole[number]
+        if number not in self._kept:
+            raise TalosModelError(
+                "saved: the weights of this scan were not kept; scan with save_weights=True, or "
+                "pass saved=True where it was made with save_models=True."
+            )
+        config, weights = self._kept[number]
+        model = keras.models.model_from_json(config, custom_objects=custom_objects)
+        model.set_weights(weights)
+        return model

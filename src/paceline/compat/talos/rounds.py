@@ -1,0 +1,191 @@
+"""What came of each permutation, as tables and as a file."""
+
+from __future__ import annotations
+
+import csv
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+#: Columns before those of metrics and parameters.
+_TIMES = ["start", "end", "duration", "round_epochs"]
+
+
+@dataclass
+class Round:
+    """A permutation that trained.
+
+    Attributes:
+        number: In the order that permutations were begun.
+        params: Its values.
+        history: Metric -> one float per epoch.
+        began, ended: Seconds since the epoch.
+        seconds: Its own share of the time.
+        model: What its function returned beside the history.
+    """
+
+    number: int
+    params: dict[str, Any]
+    history: dict[str, list[float]]
+    began: float
+    ended: float
+    seconds: float
+    model: Any = None
+
+    @property
+    def epochs(self) -> int:
+        """Epochs trained."""
+        return max((len(values) for values in self.history.values()), default=0)
+
+
+@dataclass
+class Failure:
+    """A permutation that failed.
+
+    Attributes:
+        number: In the order that permutations were begun.
+        params: Its values.
+        error: Why.
+    """
+
+    number: int
+    params: dict[str, Any]
+    error: Exception
+
+
+@dataclass
+class Rounds:
+    """All permutations that have ended.
+
+    Attributes:
+        keys: Names of parameters.
+        path: The experiment's log, one row a permutation.
+        last_epoch: A metric's value is that of the last epoch; else of its best.
+        done: Those that trained, in the order they were begun.
+        failed: The others.
+    """
+
+    keys: list[str]
+    path: Path
+    last_epoch: bool = True
+    done: list[Round] = field(default_factory=list)
+    failed: list[Failure] = field(default_factory=list)
+    _header: list[str] = field(default_factory=list)
+
+    def add(self, found: Round) -> None:
+        """Takes a permutation in, and writes its row to the log."""
+        self.done.append(found)
+        row = self._row(found)
+        if list(row) == self._header:
+            with self.path.open("a", newline="", encoding="utf-8") as file:
+                csv.writer(file).writerow([_text(value) for value in row.values()])
+        else:  # the first, or one with other metrics
+            self.write()
+
+    def write(self) -> None:
+        """Writes the log anew, rows in the order that permutations were begun."""
+        table = self.table()
+        self._header = list(table.columns)
+        table.map(_text).to_csv(self.path, index=False)
+
+    def table(self) -> pd.DataFrame:
+        """One row per permutation: times, metrics, parameters."""
+        self.done.sort(key=lambda found: found.number)
+        rows = [self._row(found) for found in self.done]
+        metrics = list(dict.fromkeys(name for found in self.done for name in found.history))
+        columns = [*_TIMES, *metrics, *self.parameter_columns.values()]
+        data = {name: [row.get(name) for row in rows] for name in columns}
+        frame = pd.DataFrame(data, columns=columns)
+        for name in self.parameter_columns.values():  # lists, classes, None: as they are
+            if not all(isinstance(value, (int, float, str)) for value in frame[name]):
+                frame[name] = pd.Series(data[name], dtype=object)
+        return frame
+
+    @property
+    def parameter_columns(self) -> dict[str, str]:
+        """Parameter -> its column: another name where a metric has its own."""
+        taken = {name for found in self.done for name in found.history} | set(_TIMES)
+        return {key: f"{key}_param" if key in taken else key for key in self.keys}
+
+    def times(self) -> pd.DataFrame:
+        """start, end and duration of each."""
+        table: Any = self.table()
+        return table[_TIMES[:3]]
+
+    def peaks(self) -> pd.DataFrame:
+        """The epoch, from 0, of each metric's best value."""
+        return pd.DataFrame(
+            [{name: best_epoch(name, v) for name, v in f.history.items()} for f in self.done]
+        )
+
+    def entropies(self) -> pd.DataFrame:
+        """How the learning of each metric was spread over the epochs.
+
+        The relative entropy of its course in validation against that in training; without
+        validation, the entropy of its course. NaN where values are negative or not finite.
+        """
+        found = [
+            {
+                name: _entropy(values, found.history.get(f"val_{name}"))
+                for name, values in found.history.items()
+                if not name.startswith("val_")
+            }
+            for found in self.done
+        ]
+        return pd.DataFrame(found)
+
+    def _row(self, found: Round) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "start": _moment(found.began),
+            "end": _moment(found.ended),
+            "duration": found.seconds,
+            "round_epochs": found.epochs,
+        }
+        for name, values in found.history.items():
+            at = -1 if self.last_epoch else best_epoch(name, values)
+            row[name] = values[at] if values else np.nan
+        columns = self.parameter_columns
+        return row | {columns[key]: found.params[key] for key in self.keys}
+
+
+def best_epoch(metric: str, values: list[float]) -> int:
+    """The epoch, from 0, of a metric's best value: the least for losses and errors."""
+    if not values or not np.isfinite(values).any():
+        return -1
+    return int(np.nanargmin(values) if is_loss(metric) else np.nanargmax(values))
+
+
+def is_loss(metric: str) -> bool:
+    """Whether less is better, as far as a name can tell."""
+    name = metric.removeprefix("val_").lower()
+    words = ("loss", "error", "mae", "mse", "mape", "msle", "crossentropy", "divergence", "hinge")
+    return any(word in name for word in words)
+
+
+def _entropy(values: list[float], validation: list[float] | None) -> float:
+    from scipy.stats import entropy
+
+    def usable(course: Any) -> bool:
+        return len(course) > 0 and bool(
+            np.isfinite(course).all() and min(course) >= 0 < sum(course)
+        )
+
+    if not usable(values):
+        return float("nan")
+    if validation is not None and len(validation) == len(values) and usable(validation):
+        return float(entropy(validation, values))
+    return float(entropy(values))
+
+
+def _moment(seconds: float) -> str:
+    """As Talos writes it."""
+    return time.strftime("%m/%d/%y-%H%M%S", time.localtime(seconds))
+
+
+def _text(value: Any) -> Any:
+    """A value as a cell of the log: a class or a function by its name."""
+    return getattr(value, "__name__", value) if callable(value) else value

@@ -1,0 +1,509 @@
+"""``Scan``: tries permutations of a params dictionary on a function that builds and fits."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import pandas as pd
+
+from paceline.compat.interception import Call, Engine, Outcome
+from paceline.compat.talos import reduction
+from paceline.compat.talos.columns import column
+from paceline.compat.talos.errors import (
+    TalosDataError,
+    TalosParamsError,
+    TalosReturnError,
+    TalosTypeError,
+)
+from paceline.compat.talos.progress import Bar, say
+from paceline.compat.talos.retained import Retained
+from paceline.compat.talos.rounds import Failure, Round, Rounds, is_loss
+from paceline.compat.talos.space import ParamSpace
+from paceline.compat.talos.spelling import read_options
+from paceline.compat.talos.splits import check_inputs, split
+from paceline.errors import BuildError
+
+#: Permutations that fail in a row, with none that worked, before a scan gives up.
+_FAILURES = 5
+
+
+class Scan:
+    """Trains ``model(x_train, y_train, x_val, y_val, params)`` for each permutation of ``params``.
+
+    The permutations' fits train in packs; each comes out as if it had run alone.
+
+    Args:
+        x: Features: an array, or with ``multi_input`` a list of arrays.
+        y: Targets.
+        params: Name -> list of values or ``(start, end, steps)``; or a ``ParamSpace``.
+        model: ``function(x_train, y_train, x_val, y_val, params) -> (history, keras_model)``.
+        experiment_name: Folder for the log and models.
+        x_val: Validation data; None: ``val_split`` of x and y.
+        y_val: Likewise.
+        val_split: Share of the examples to validate on.
+        multi_input: x is a list of arrays for a model with several inputs.
+        random_method: How permutations are drawn where a limit leaves some out.
+        seed: Decides split, permutations, weights and order of examples.
+        performance_target: ``[metric, threshold, is_loss]``: a permutation that reaches it is the
+            last to be begun.
+        fraction_limit: Share of the permutations to try.
+        round_limit: How many to try.
+        time_limit: ``"%Y-%m-%d %H:%M"``: none is begun after.
+        boolean_limit: ``function(params) -> bool``: others are left out.
+        reduction_method: See ``reduction.METHODS``, or a function of the scan.
+        reduction_interval: Permutations between two reductions.
+        reduction_window: The latest permutations that a reduction looks at.
+        reduction_threshold: Correlation from which a value is taken out.
+        reduction_metric: What it looks at.
+        minimize_loss: Less of it is better.
+        disable_progress_bar: Show none.
+        print_params: Print each permutation as it is begun.
+        clear_session: Names of layers begin anew in each permutation. They always do.
+        save_weights: Keep weights in memory, for ``best_model`` and the like.
+        save_models: Save every model in the experiment's folder.
+        **options: Spellings of 2018 (``dataset_name``, ``grid_downsample``, ...).
+
+    Attributes:
+        data: One row per permutation that trained: times, last values of metrics, params.
+        details: What was done.
+        round_history: Metric -> one float per epoch, for each row of ``data``.
+        round_times: start, end, duration.
+        learning_entropy: How learning was spread over the epochs.
+        peak_epochs: The epoch, from 0, of each metric's best value.
+        saved_models, saved_weights: JSON and weights for each row; None where not kept.
+        failures: Permutations that failed: params and error.
+        x, y, params: As given.
+
+    Raises:
+        TalosParamsError, TalosTypeError, TalosDataError: Something cannot work; nothing has been
+            trained then.
+        TalosReturnError: The function returned something else than ``(history, model)``.
+        BuildError: No permutation worked.
+    """
+
+    def __init__(
+        self,
+        x: Any,
+        y: Any,
+        params: Any,
+        model: Callable[..., Any],
+        experiment_name: str | None = None,
+        x_val: Any = None,
+        y_val: Any = None,
+        val_split: float = 0.3,
+        multi_input: bool = False,
+        random_method: str = "uniform_mersenne",
+        seed: int | None = None,
+        performance_target: Any = None,
+        fraction_limit: float | None = None,
+        round_limit: int | None = None,
+        time_limit: str | None = None,
+        boolean_limit: Callable[[dict[str, Any]], Any] | None = None,
+        reduction_method: Any = None,
+        reduction_interval: int = 50,
+        reduction_window: int = 20,
+        reduction_threshold: float = 0.2,
+        reduction_metric: str = "val_acc",
+        minimize_loss: bool = False,
+        disable_progress_bar: bool = False,
+        print_params: bool = False,
+        clear_session: bool = True,
+        save_weights: bool = True,
+        save_models: bool = False,
+        **options: Any,
+    ) -> None:
+        given = {
+            "experiment_name": experiment_name,
+            "fraction_limit": fraction_limit,
+            "boolean_limit": boolean_limit,
+            "time_limit": time_limit,
+            "minimize_loss": minimize_loss,
+            "clear_session": clear_session,
+        }
+        more = read_options(options, given, say)
+        if not given["experiment_name"]:
+            raise TalosTypeError(
+                "experiment_name: there is none; name the folder that the scan's log goes to."
+            )
+        _check_function(model)
+        reduction.check(reduction_method)
+        self.x, self.y, self.params, self.model = x, y, params, model
+        self.experiment_name = str(given["experiment_name"])
+        self.val_split, self.multi_input, self.seed = val_split, multi_input, seed
+        self.random_method, self.performance_target = random_method, performance_target
+        self.fraction_limit, self.round_limit = given["fraction_limit"], round_limit
+        self.time_limit, self.boolean_limit = given["time_limit"], given["boolean_limit"]
+        self.reduction_method, self.reduction_metric = reduction_method, reduction_metric
+        self.reduction_interval, self.reduction_window = reduction_interval, reduction_window
+        self.reduction_threshold, self.minimize_loss = reduction_threshold, given["minimize_loss"]
+        self.disable_progress_bar, self.print_params = disable_progress_bar, print_params
+        self.clear_session = given["clear_session"]
+        self.save_weights, self.save_models = save_weights, save_models
+        self.custom_objects, self.objective = more["custom_objects"], more["objective"]
+        self._target = _check_target(performance_target)
+        self._split(x_val, y_val, more["shuffle"])
+        self.param_object = self._space(params, more["search_method"])
+        self.experiment_id = time.strftime("%m%d%y%H%M%S")
+        self.folder = Path(self.experiment_name)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        while (self.folder / f"{self.experiment_id}.csv").exists():  # two scans in one second
+            self.experiment_id = str(int(self.experiment_id) + 1).zfill(12)
+        self.log_path = self.folder / f"{self.experiment_id}.csv"
+        self._rounds = Rounds(
+            self.param_object.param_keys, self.log_path, bool(more["last_epoch_value"])
+        )
+        self._retained = Retained(
+            self.folder / self.experiment_id, weights=save_weights, files=save_models
+        )
+        self.data = pd.DataFrame()
+        self._begun = self._known = self._reduced_at = 0
+        self._reached = False
+        self._run()
+
+    # -- before ------------------------------------------------------------------------------------
+
+    def _split(self, x_val: Any, y_val: Any, shuffle: bool) -> None:
+        check_inputs(self.x, self.multi_input)
+        if (x_val is None) != (y_val is None):
+            raise TalosDataError("x_val, y_val: one was given; pass both, or none.")
+        self.custom_val_split = x_val is not None
+        if self.custom_val_split:
+            parts = (self.x, self.y, x_val, y_val)
+        else:
+            parts = split(self.x, self.y, self.val_split, shuffle=shuffle, seed=self.seed)
+        self.x_train, self.y_train, self.x_val, self.y_val = parts
+
+    def _space(self, params: Any, order: str | None) -> ParamSpace:
+        if isinstance(params, ParamSpace):
+            return params
+        space = ParamSpace(
+            params,
+            None,
+            self.random_method,
+            self.fraction_limit,
+            self.round_limit,
+            self.time_limit,
+            self.boolean_limit,
+            self.seed,
+        )
+        space.put_in_order(order)
+        return space
+
+    # -- the scan ----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        n_all = len(self.param_object)
+        started = time.time()
+        with (
+            Bar(n_all, show=not self.disable_progress_bar) as bar,
+            Engine(notes=bar.say, noun="permutation") as engine,
+        ):
+            self._bar = bar
+            try:
+                for outcome in engine.run(self._calls(), n_calls=n_all):
+                    self._take(outcome)
+                    bar.show(self._known, len(self.param_object), self._best())
+            finally:
+                self._finish(started)
+        if self._rounds.failed and not self._rounds.done:
+            self._give_up("every permutation failed")
+
+    def _calls(self) -> Iterator[Call | None]:
+        reduces = self.reduction_method is not None
+        every = reduction.interval(self) if reduces else 0
+        while not self._reached:
+            if reduces and self._begun % every == 0 and self._begun > self._reduced_at:
+                while self._known < self._begun:
+                    yield None
+                self._reduced_at = self._begun
+                self._refresh()
+                if len(self.data):
+                    reduction.reduce(self)
+            params = self.param_object.round_parameters()
+            if not isinstance(params, dict):
+                return
+            if self.print_params:
+                self._bar.say(str(params))
+            number, self._begun = self._begun, self._begun + 1
+            seed = None if self.seed is None else (self.seed + number) % 2**32
+            yield Call(number, _Function(self, params), seed)
+
+    def _take(self, outcome: Outcome) -> None:
+        self._known += 1
+        function = outcome.call.function
+        assert isinstance(function, _Function)
+        params = function.params
+        try:
+            if outcome.error is not None:
+                raise outcome.error
+            history, model = _read(outcome, self.model)
+        except Exception as error:
+            self._rounds.failed.append(Failure(outcome.number, params, error))
+            kind = "" if isinstance(error, BuildError) else f"{type(error).__name__}: "
+            self._bar.say(f"permutation {outcome.number} failed, with {params}: {kind}{error}")
+            if len(self._rounds.failed) >= _FAILURES and not self._rounds.done:
+                self._give_up(f"{_FAILURES} permutations failed, and none worked")
+            return
+        self._retained.add(outcome.number, model)
+        self._rounds.add(
+            Round(
+                outcome.number,
+                params,
+                history,
+                outcome.began,
+                outcome.ended,
+                outcome.seconds,
+            )
+        )
+        if self._target is not None:
+            metric, threshold, loss = self._target
+            value = history[column(metric, history, "performance_target")][-1]
+            self._reached = self._reached or (value <= threshold if loss else value >= threshold)
+
+    def _give_up(self, what: str) -> None:
+        failure = self._rounds.failed[-1]
+        error = failure.error
+        if isinstance(error, TalosReturnError):
+            raise error
+        raise BuildError(
+            f"model: {what}; the last, with {failure.params}: {type(error).__name__}: {error}"
+        ) from error
+
+    def _best(self) -> str:
+        """What the bar shows beside the count."""
+        metrics = self.metric_columns
+        names = [
+            name for name in ("val_acc", "val_accuracy", "val_loss", "loss") if name in metrics
+        ]
+        if not names:
+            return ""
+        values = [
+            found.history[names[0]][-1] for found in self._rounds.done if names[0] in found.history
+        ]
+        best = min(values) if is_loss(names[0]) else max(values)
+        return f"best {names[0]} {best:.4f}"
+
+    # -- results -----------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        self.data = self._rounds.table()
+
+    def _finish(self, started: float) -> None:
+        rounds = self._rounds
+        self._refresh()
+        if rounds.done:
+            rounds.write()
+        self.round_history = [found.history for found in rounds.done]
+        self.round_times = rounds.times()
+        self.learning_entropy = rounds.entropies()
+        self.peak_epochs = rounds.peaks()
+        numbers = [found.number for found in rounds.done]
+        self.saved_models = [self._retained.config(number) for number in numbers]
+        self.saved_weights = [self._retained.weights(number) for number in numbers]
+        self.failures = [
+            {"params": f.params, "error": f"{type(f.error).__name__}: {f.error}"}
+            for f in rounds.failed
+        ]
+        self.details = pd.Series(
+            {
+                "experiment_name": self.experiment_name,
+                "experiment_id": self.experiment_id,
+                "random_method": self.random_method,
+                "reduction_method": self.reduction_method,
+                "reduction_interval": self.reduction_interval,
+                "reduction_window": self.reduction_window,
+                "reduction_threshold": self.reduction_threshold,
+                "reduction_metric": self.reduction_metric,
+                "minimize_loss": self.minimize_loss,
+                "seed": self.seed,
+                "complete_time": time.strftime("%m/%d/%y/%H:%M"),
+                "seconds": round(time.time() - started, 3),
+                "rounds": len(rounds.done),
+                "failed": len(rounds.failed),
+                "x_shape": getattr(self.x, "shape", "multi-input"),
+                "y_shape": getattr(self.y, "shape", "multi-output"),
+            },
+            dtype=object,
+        )
+
+    @property
+    def parameter_columns(self) -> dict[str, str]:
+        """Parameter -> its column of ``data``."""
+        return self._rounds.parameter_columns
+
+    @property
+    def metric_columns(self) -> list[str]:
+        """Columns of ``data`` that are metrics."""
+        return list(dict.fromkeys(name for f in self._rounds.done for name in f.history))
+
+    def best_row(self, metric: str | None, asc: bool) -> int:
+        """The row of ``data`` that is best in a metric.
+
+        Args:
+            metric: A column of ``data``; None: the scan's ``objective``.
+            asc: Less is better.
+
+        Raises:
+            TalosParamsError: There is no such column, or no number in it.
+        """
+        if metric is None:
+            if not isinstance(self.objective, Mapping):
+                raise TalosParamsError("metric: there is none; name a column of scan.data.")
+            asc = self.objective.get("direction") == "min"
+            metric = str(self.objective["metric"])
+        name = column(metric, self.data.columns)
+        numbers: Any = pd.to_numeric(self.data[name], errors="coerce")
+        values = numbers.dropna()
+        if values.empty:
+            raise TalosParamsError(f"metric: {metric!r} has no value in any permutation.")
+        return int(values.idxmin() if asc else values.idxmax())
+
+    def activate(
+        self, row: int, saved: bool = False, custom_objects: dict[str, Any] | None = None
+    ) -> Any:
+        """The trained model of a row of ``data``.
+
+        Raises:
+            TalosModelError: It was not kept.
+        """
+        number = self._rounds.done[row].number
+        return self._retained.load(number, saved, custom_objects or self.custom_objects)
+
+    def best_model(
+        self,
+        metric: str | None = "val_acc",
+        asc: bool = False,
+        saved: bool = False,
+        custom_objects: dict[str, Any] | None = None,
+    ) -> Any:
+        """The trained model of the best permutation.
+
+        Args:
+            metric: A column of ``data``.
+            asc: Less is better.
+            saved: From the files of ``save_models``; else from memory.
+            custom_objects: For Keras.
+        """
+        return self.activate(self.best_row(metric, asc), saved, custom_objects)
+
+    def evaluate_models(
+        self,
+        x_val: Any,
+        y_val: Any,
+        task: str,
+        n_models: int = 10,
+        metric: str = "val_acc",
+        folds: int = 5,
+        shuffle: bool = True,
+        asc: bool = False,
+        saved: bool = False,
+        custom_objects: dict[str, Any] | None = None,
+        average: str | None = None,
+        multi_input: bool | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """Scores the best models on parts of other data; adds mean and deviation to ``data``."""
+        from paceline.compat.talos.evaluate import evaluate_models
+
+        evaluate_models(
+            self,
+            x_val,
+            y_val,
+            task,
+            n_models,
+            metric,
+            folds,
+            shuffle,
+            asc,
+            saved,
+            custom_objects,
+            average,
+            multi_input,
+            seed,
+        )
+
+    def __repr__(self) -> str:
+        failed = f", {len(self._rounds.failed)} failed" if self._rounds.failed else ""
+        return f"<Scan {self.experiment_name}: {len(self._rounds.done)} permutations{failed}>"
+
+
+class _Function:
+    """The user's function with one permutation."""
+
+    def __init__(self, scan: Scan, params: dict[str, Any]) -> None:
+        self._scan, self.params = scan, params
+
+    def __call__(self) -> Any:
+        scan = self._scan
+        # A copy: what the function writes into its params is not another permutation.
+        return scan.model(scan.x_train, scan.y_train, scan.x_val, scan.y_val, dict(self.params))
+
+
+def _check_function(model: Any) -> None:
+    if not callable(model) or isinstance(model, keras.Model):
+        raise TalosTypeError(
+            f"model: a {type(model).__name__} was given; pass a function "
+            "model(x_train, y_train, x_val, y_val, params) that builds, compiles and fits a model, "
+            "and returns (history, model)."
+        )
+    try:
+        inspect.signature(model).bind(*range(5))
+    except TypeError as error:
+        raise TalosTypeError(
+            f"model: {_name(model)} cannot be called with x_train, y_train, x_val, y_val, params: "
+            f"{error}."
+        ) from error
+    except ValueError:  # no signature to be had
+        pass
+
+
+def _check_target(target: Any) -> tuple[str, float, bool] | None:
+    if target is None:
+        return None
+    fine = (
+        isinstance(target, (list, tuple))
+        and len(target) == 3
+        and isinstance(target[0], str)
+        and isinstance(target[1], (int, float))
+        and isinstance(target[2], bool)
+    )
+    if not fine:
+        raise TalosParamsError(
+            f"performance_target: {target!r} is no [metric, threshold, is_loss] like "
+            "['val_acc', 0.9, False]."
+        )
+    return tuple(target)
+
+
+def _read(outcome: Outcome, function: Callable[..., Any]) -> tuple[dict[str, list[float]], Any]:
+    """History and model that a function returned.
+
+    Raises:
+        TalosReturnError: It returned something else.
+    """
+    value, name = outcome.value, _name(function)
+    end = "end it with 'return history, model', history being what model.fit returned."
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        what = "nothing" if value is None else f"a {type(value).__name__}"
+        raise TalosReturnError(f"model: {name} returned {what}; {end}")
+    history, model = value
+    if isinstance(history, keras.Model) and not isinstance(model, keras.Model):
+        raise TalosReturnError(f"model: {name} returned (model, history); {end}")
+    found = getattr(history, "history", history)
+    if not isinstance(found, Mapping):
+        raise TalosReturnError(
+            f"model: {name} returned a {type(history).__name__} for the history; {end}"
+        )
+    if not found:
+        fitted = "never called model.fit" if not outcome.fits else "has an empty history"
+        raise TalosReturnError(f"model: {name} {fitted}, so there is nothing to compare; {end}")
+    return {str(k): [float(v) for v in values] for k, values in found.items()}, model
+
+
+def _name(function: Any) -> str:
+    return f"{getattr(function, '__name__', type(function).__name__)}()"

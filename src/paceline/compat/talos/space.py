@@ -1,0 +1,232 @@
+"""The permutations of a params dictionary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from paceline.compat.talos.errors import TalosParamsError, TalosTypeError
+from paceline.compat.talos.sampling import check_method, sample
+
+_TIME = "%Y-%m-%d %H:%M"
+
+
+class ParamSpace:
+    """All permutations that are to be tried, and which of them are left.
+
+    Args:
+        params: Name -> list of values, or ``(start, end, steps)``.
+        param_keys: The names that count; None: all.
+        random_method: How permutations are drawn where a limit leaves some out. Without a limit
+            they are tried in order, the last name varying fastest.
+        fraction_limit: Share of the permutations to try.
+        round_limit: How many to try.
+        time_limit: ``"%Y-%m-%d %H:%M"``: no permutation is begun after.
+        boolean_limit: ``function(params) -> bool``: permutations for which it is false are left
+            out.
+        seed: Decides what is drawn.
+
+    Attributes:
+        param_space: Permutations, one list of values each, in the order of ``param_keys``.
+        param_index: Numbers of those that are left, in the order they are tried.
+        dimensions: How many permutations the dictionary has.
+
+    Raises:
+        TalosParamsError, TalosTypeError: A dictionary, or a limit, that cannot work.
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, Any],
+        param_keys: Iterable[str] | None = None,
+        random_method: str = "uniform_mersenne",
+        fraction_limit: float | None = None,
+        round_limit: int | None = None,
+        time_limit: str | None = None,
+        boolean_limit: Callable[[dict[str, Any]], Any] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        if not isinstance(params, Mapping):
+            raise TalosTypeError(
+                f"params: a {type(params).__name__} was given; pass a dictionary of lists, such as "
+                "{'lr': [0.1, 0.01]}, or a ParamSpace."
+            )
+        if not params:
+            raise TalosParamsError("params: the dictionary is empty; give a parameter to vary.")
+        self.params = params
+        self.param_keys = list(params if param_keys is None else param_keys)
+        self.random_method, self.seed = random_method, seed
+        self.fraction_limit, self.round_limit = fraction_limit, round_limit
+        self.boolean_limit = boolean_limit
+        self.time_limit = time_limit
+        self._ends = None if time_limit is None else _moment(time_limit)
+        self.p = {name: _values(name, params[name]) for name in self.param_keys}
+        self.dimensions = math.prod(len(values) for values in self.p.values())
+        self.round_counter = 0
+        limit = fraction_limit if fraction_limit is not None else round_limit
+        check_method(random_method)
+        drawn: Iterable[int] = range(self.dimensions)
+        if limit is not None:
+            drawn = sample(limit, self.dimensions, random_method, seed)
+        rows = [self._row(number) for number in drawn]
+        if boolean_limit is not None:
+            rows = [row for row in rows if boolean_limit(self._as_dict(row))]
+            if not rows:
+                raise TalosParamsError(
+                    "boolean_limit: it is true for none of the permutations; all were left out."
+                )
+        self.param_space = rows
+        self.param_index = list(range(len(rows)))
+
+    def __len__(self) -> int:
+        return len(self.param_index)
+
+    def round_parameters(self) -> dict[str, Any] | bool:
+        """The next permutation; False when none is left, or the time is up."""
+        if not self.param_index or not self._check_time_limit():
+            return False
+        self.round_counter += 1
+        return self._as_dict(self.param_space[self.param_index.pop(0)])
+
+    def put_in_order(self, order: str | None) -> None:
+        """What 2018's ``search_method`` did: "linear", "reverse" or "random"; None: as it is."""
+        if order == "random":
+            rng = np.random.default_rng(self.seed)
+            self.param_index = [self.param_index[i] for i in rng.permutation(len(self))]
+        elif order is not None:
+            self.param_index.sort(reverse=order == "reverse")
+
+    def _check_time_limit(self) -> bool:
+        return self._ends is None or datetime.now() < self._ends
+
+    def _row(self, number: int) -> list[Any]:
+        """The values of a permutation; the last name varies fastest."""
+        values: list[Any] = []
+        for name in reversed(self.param_keys):
+            number, at = divmod(number, len(self.p[name]))
+            values.append(self.p[name][at])
+        return values[::-1]
+
+    def _as_dict(self, row: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(self.param_keys, row, strict=True))
+
+    # -- taking permutations out ------------------------------------------------------------------
+
+    def remove_is(self, label: str, value: Any) -> None:
+        """Takes out the permutations that have this value."""
+        self._keep(lambda params: not _same(params[label], value))
+
+    def remove_is_not(self, label: str, value: Any) -> None:
+        """Takes out all but the permutations that have this value."""
+        self._keep(lambda params: _same(params[label], value))
+
+    def remove_ge(self, label: str, value: Any) -> None:
+        """Takes out permutations with this value or a greater one."""
+        self._keep(lambda params: not params[label] >= value)
+
+    def remove_le(self, label: str, value: Any) -> None:
+        """Takes out permutations with this value or a smaller one."""
+        self._keep(lambda params: not params[label] <= value)
+
+    def remove_lambda(self, function: Callable[[dict[str, Any]], Any]) -> None:
+        """Takes out the permutations for which the function is false."""
+        self._keep(function)
+
+    def _keep(self, wanted: Callable[[dict[str, Any]], Any]) -> None:
+        space = self.param_space
+        self.param_index = [i for i in self.param_index if wanted(self._as_dict(space[i]))]
+
+
+class DistributeParamSpace:
+    """A space in parts, one for each machine.
+
+    Args:
+        params, param_keys, random_method, fraction_limit, round_limit, time_limit, boolean_limit,
+            seed: As for ``ParamSpace``.
+        machines: How many parts.
+
+    Attributes:
+        param_spaces: Number of the machine -> its ``ParamSpace``.
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, Any],
+        param_keys: Iterable[str] | None = None,
+        random_method: str = "uniform_mersenne",
+        fraction_limit: float | None = None,
+        round_limit: int | None = None,
+        time_limit: str | None = None,
+        boolean_limit: Callable[[dict[str, Any]], Any] | None = None,
+        machines: int = 2,
+        seed: int | None = None,
+    ) -> None:
+        if not isinstance(machines, int) or isinstance(machines, bool) or machines < 1:
+            raise TalosParamsError(f"machines: {machines!r} is not a positive whole number.")
+        arguments = (params, param_keys, random_method, fraction_limit, round_limit, time_limit)
+        self.machines = machines
+        self.param_spaces: dict[int, ParamSpace] = {}
+        # Machines must cut the same pack of permutations: without a seed, each would draw its own.
+        drawn = 0 if seed is None else seed
+        for machine in range(machines):
+            space = ParamSpace(*arguments, boolean_limit, drawn)
+            space.param_index = space.param_index[machine::machines]
+            self.param_spaces[machine] = space
+
+
+def _values(name: str, given: Any) -> list[Any]:
+    if isinstance(given, tuple):
+        return _range(name, given)
+    if isinstance(given, np.ndarray) and given.ndim == 1:
+        given = given.tolist()
+    if not isinstance(given, list):
+        raise TalosTypeError(
+            f"params[{name!r}]: {given!r} is neither a list of values nor (start, end, steps); "
+            f"for one value, write [{given!r}]."
+        )
+    if not given:
+        raise TalosParamsError(
+            f"params[{name!r}]: the list is empty; give at least one value, or leave it out."
+        )
+    return list(given)
+
+
+def _range(name: str, given: tuple[Any, ...]) -> list[Any]:
+    """Values from start to below end; whole numbers where both are."""
+    numbers = len(given) == 3 and all(
+        isinstance(v, (int, float, np.number)) and not isinstance(v, bool) for v in given
+    )
+    if not numbers or given[0] == given[1] or given[2] < 1:
+        raise TalosParamsError(
+            f"params[{name!r}]: {given!r} is no (start, end, steps); it needs two different "
+            "numbers and how many values to take between them. For values as they are, write a "
+            "list."
+        )
+    start, end, steps = given
+    values = np.arange(start, end, (end - start) / steps, dtype=float)
+    if isinstance(start, (int, np.integer)) and isinstance(end, (int, np.integer)):
+        return np.unique(values.astype(int)).tolist()
+    return values.tolist()
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal, and of one kind: 1 is not True; arrays compare whole."""
+    if isinstance(one, bool) is not isinstance(other, bool):
+        return False
+    try:
+        return bool(np.all(one == other)) and np.shape(one) == np.shape(other)
+    except (TypeError, ValueError):
+        return one is other
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.strptime(text, _TIME)
+    except (TypeError, ValueError) as error:
+        raise TalosParamsError(
+            f"time_limit: {text!r} is no date and time like '2026-12-31 18:00'."
+        ) from error

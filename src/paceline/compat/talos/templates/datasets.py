@@ -1,0 +1,38 @@
+"""Data that come with scikit-learn and Keras; Talos loads others from servers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Arrays = tuple[np.ndarray, np.ndarray]
+
+
+def iris() -> Arrays:
+    """150 flowers of three kinds: x f64[150, 4], y f64[150, 3], one column a kind."""
+    from sklearn.datasets import load_iris
+
+    data: Any = load_iris()
+    return data.data, np.eye(3)[data.target]
+
+
+def breast_cancer() -> Arrays:
+    """569 tumours, benign or not: x f64[569, 30], each column with mean 0; y i64[569]."""
+    from sklearn.datasets import load_breast_cancer
+
+    data: Any = load_breast_cancer()
+    x = data.data
+    return (x - x.mean(axis=0)) / x.std(axis=0), data.target
+
+
+def mnist() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Digits: x_train f32[60000, 28, 28, 1] in 0 to 1, y_train f64[60000, 10], x_val, y_val.
+
+    Keras downloads them once.
+    """
+    import keras
+
+    (x, y), (x_val, y_val) = keras.datasets.mnist.load_data()
+    images = [np.asarray(part[..., None] / 255, "float32") for part in (x, x_val)]
+    return images[0], np.eye(10)[y], images[1], np.eye(10)[y_val]

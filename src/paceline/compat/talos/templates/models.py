@@ -1,0 +1,56 @@
+"""Model functions to try a scan with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from paceline.compat.talos.metrics import f1score, matthews, precision, recall
+from paceline.compat.talos.model import early_stopper, hidden_layers, lr_normalizer
+
+
+def iris(x_train: Any, y_train: Any, x_val: Any, y_val: Any, params: dict[str, Any]) -> Any:
+    """For ``datasets.iris`` and ``params.iris``."""
+    return _fitted(x_train, y_train, x_val, y_val, params, y_train.shape[1], ["acc", f1score])
+
+
+def breast_cancer(
+    x_train: Any, y_train: Any, x_val: Any, y_val: Any, params: dict[str, Any]
+) -> Any:
+    """For ``datasets.breast_cancer`` and ``params.breast_cancer``."""
+    measures = ["acc", f1score, recall, precision, matthews]
+    return _fitted(x_train, y_train, x_val, y_val, params, 1, measures)
+
+
+def _fitted(
+    x_train: Any,
+    y_train: Any,
+    x_val: Any,
+    y_val: Any,
+    params: dict[str, Any],
+    n_out: int,
+    measures: list[Any],
+) -> Any:
+    layers = keras.layers
+    model: Any = keras.Sequential([keras.Input(x_train.shape[1:])])
+    model.add(layers.Dense(params["first_neuron"], activation=params["activation"]))
+    model.add(layers.Dropout(params["dropout"]))
+    hidden_layers(model, params, n_out)
+    model.add(layers.Dense(n_out, activation=params["last_activation"]))
+    optimizer = params["optimizer"]
+    model.compile(
+        optimizer(learning_rate=lr_normalizer(params["lr"], optimizer)),
+        loss=params["losses"],
+        metrics=measures,
+    )
+    history = model.fit(
+        x_train,
+        y_train,
+        batch_size=int(params["batch_size"]),
+        epochs=params["epochs"],
+        verbose=0,
+        validation_data=(x_val, y_val),
+        callbacks=[early_stopper(params["epochs"], mode="moderate")],
+    )
+    return history, model

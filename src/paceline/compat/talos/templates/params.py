@@ -1,0 +1,42 @@
+"""Params for the models of ``templates.models``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+def iris() -> dict[str, Any]:
+    """For ``models.iris``."""
+    return {
+        "lr": (0.5, 5, 10),
+        "first_neuron": [4, 8, 16, 32, 64],
+        "hidden_layers": [0, 1, 2, 3, 4],
+        "batch_size": (2, 30, 10),
+        "epochs": [50, 100, 150],
+        "dropout": (0, 0.5, 5),
+        "shapes": ["brick", "triangle", 0.2],
+        "optimizer": [keras.optimizers.Adam, keras.optimizers.Adagrad],
+        "losses": ["log_cosh", "categorical_crossentropy"],
+        "activation": ["relu", "elu"],
+        "last_activation": ["softmax"],
+    }
+
+
+def breast_cancer() -> dict[str, Any]:
+    """For ``models.breast_cancer``."""
+    kinds = keras.optimizers
+    return {
+        "lr": (0.5, 5, 10),
+        "first_neuron": [4, 8, 16, 32, 64],
+        "hidden_layers": [0, 1, 2],
+        "batch_size": (2, 30, 10),
+        "epochs": [50, 100, 150],
+        "dropout": (0, 0.5, 5),
+        "shapes": ["brick", "triangle", "funnel"],
+        "optimizer": [kinds.Adam, kinds.Adagrad, kinds.RMSprop],
+        "losses": ["log_cosh", "binary_crossentropy"],
+        "activation": ["relu", "elu"],
+        "last_activation": ["sigmoid"],
+    }

@@ -1,0 +1,34 @@
+"""Whole scans of the templates."""
+
+from __future__ import annotations
+
+from paceline.compat.talos.scan import Scan
+from paceline.compat.talos.templates import datasets, models, params
+
+
+def iris(round_limit: int = 2, random_method: str = "uniform_mersenne") -> Scan:
+    """Scans ``datasets.iris``."""
+    x, y = datasets.iris()
+    return Scan(
+        x,
+        y,
+        params.iris(),
+        models.iris,
+        "test",
+        round_limit=round_limit,
+        random_method=random_method,
+    )
+
+
+def breast_cancer(round_limit: int = 2, random_method: str = "uniform_mersenne") -> Scan:
+    """Scans ``datasets.breast_cancer``."""
+    x, y = datasets.breast_cancer()
+    return Scan(
+        x,
+        y,
+        params.breast_cancer(),
+        models.breast_cancer,
+        "test",
+        round_limit=round_limit,
+        random_method=random_method,
+    )

@@ -1,0 +1,176 @@
+"""``talos.utils``: what notebooks take from there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pandas as pd
+
+from paceline.compat.talos import gpu_utils, metrics
+from paceline.compat.talos.columns import column
+from paceline.compat.talos.evaluate import score
+from paceline.compat.talos.model import early_stopper, hidden_layers, lr_normalizer
+from paceline.compat.talos.rounds import is_loss
+from paceline.compat.talos.space import ParamSpace
+from paceline.compat.talos.splits import check_inputs, kfold, split
+
+__all__ = [
+    "SequenceGenerator",
+    "create_param_space",
+    "early_stopper",
+    "generator",
+    "gpu_utils",
+    "hidden_layers",
+    "lr_normalizer",
+    "metrics",
+    "power_draw_append",
+    "recover_best_model",
+    "rescale_meanzero",
+    "val_split",
+]
+
+
+class SequenceGenerator(keras.utils.PyDataset):
+    """Batches in order, for ``model.fit``.
+
+    Args:
+        x_set: Features.
+        y_set: Targets.
+        batch_size: Examples of a batch.
+        **arguments: Of ``keras.utils.PyDataset``.
+    """
+
+    def __init__(
+        self,
+        x_set: Any = None,
+        y_set: Any = None,
+        batch_size: int = 32,
+        *,
+        x: Any = None,
+        y: Any = None,
+        backend: str = "keras",
+        **arguments: Any,
+    ) -> None:
+        super().__init__(**arguments)
+        self.x, self.y = (x if x_set is None else x_set), (y if y_set is None else y_set)
+        self.batch_size = batch_size
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.x) / self.batch_size)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        part = slice(index * self.batch_size, (index + 1) * self.batch_size)
+        return self.x[part], self.y[part]
+
+
+def generator(x: Any, y: Any, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Batches in order, over and over, as float32."""
+    while True:
+        for start in range(0, len(x), batch_size):
+            part = slice(start, start + batch_size)
+            yield np.asarray(x[part], "float32"), np.asarray(y[part], "float32")
+
+
+def val_split(
+    x: Any,
+    y: Any,
+    split_share: float = 0.3,
+    shuffled: bool = True,
+    *,
+    multi_input: bool = False,
+    seed: int | None = None,
+) -> tuple[Any, Any, Any, Any]:
+    """x_train, y_train, x_val, y_val; ``split_share`` of the examples are to validate on."""
+    check_inputs(x, multi_input)
+    return split(x, y, split_share, shuffle=shuffled, seed=seed)
+
+
+def rescale_meanzero(x: Any) -> np.ndarray:
+    """Each numeric column with mean 0 and deviation 1."""
+    table = pd.DataFrame(x).copy()
+    for name in table.select_dtypes("number"):
+        spread = table[name].std()
+        table[name] = (table[name] - table[name].mean()) / (spread or 1.0)
+    return table.to_numpy()
+
+
+def create_param_space(data: pd.DataFrame, no_of_metrics: int = 2) -> ParamSpace:
+    """The space of the values in a log, whose first columns are metrics."""
+    columns = data.columns[no_of_metrics:]
+    return ParamSpace({name: data[name].unique().tolist() for name in columns})
+
+
+def power_draw_append(history: Any, power_draw: Any) -> Any:
+    """Adds what a ``PowerDraw`` noted to a history: watts_min, watts_max, seconds, Ws."""
+    log = power_draw.log
+    watts = [*log["epoch_begin"], *log["epoch_end"]]
+    means = (np.array(log["epoch_begin"]) + np.array(log["epoch_end"])) / 2
+    history.history |= {
+        "watts_min": [min(watts)],
+        "watts_max": [max(watts)],
+        "seconds": [sum(log["seconds"])],
+        "Ws": [round(float(means @ np.array(log["seconds"])), 2)],
+    }
+    return history
+
+
+def recover_best_model(
+    x_train: Any,
+    y_train: Any,
+    x_val: Any,
+    y_val: Any,
+    experiment_log: str | Path,
+    input_model: Callable[..., Any],
+    metric: str,
+    multi_input: bool = False,
+    x_cross: Any = None,
+    y_cross: Any = None,
+    n_models: int = 5,
+    task: str = "multi_label",
+    asc: bool | None = None,
+    folds: int = 5,
+) -> tuple[pd.DataFrame, list[Any]]:
+    """Trains the best permutations of a log again, and scores them on parts of other data.
+
+    Args:
+        x_train: As for the scan.
+        y_train: Likewise.
+        x_val: Likewise.
+        y_val: Likewise.
+        experiment_log: The scan's log.
+        input_model: The scan's function.
+        metric: What is best.
+        multi_input: x is a list of arrays.
+        x_cross: Data to score on; by default the validation data.
+        y_cross: Likewise.
+        n_models: How many permutations.
+        task: As for ``Evaluate``.
+        asc: Less is better; by default where the metric's name says so.
+        folds: How many parts.
+
+    Returns:
+        Their rows with a column for the score, and the models.
+    """
+    table = pd.read_csv(experiment_log)
+    name = column(metric, table.columns)
+    least = is_loss(name) if asc is None else asc
+    found = table.sort_values(name, ascending=least, kind="stable").head(n_models).copy()
+    if x_cross is None:
+        x_cross, y_cross = x_val, y_val
+    check_inputs(x_cross, multi_input)
+    parts = kfold(x_cross, y_cross, folds)
+    models, scores = [], []
+    for row in found.to_dict("records"):  # a row as a Series would make floats of whole numbers
+        params = {key: value for key, value in row.items() if key != name}
+        _, model = input_model(x_train, y_train, x_val, y_val, params)
+        models.append(model)
+        each = [score(y, model.predict(x, verbose=0), task) for x, y in parts]
+        scores.append(float(np.mean(each)))
+    heading = "mae" if task in ("continuous", "regression") else "f1score"
+    found[f"crossval_mean_{heading}"] = scores
+    return found, models

@@ -1,0 +1,87 @@
+"""Logs of old scans become studies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import paceline
+from paceline.compat.talos import errors
+from paceline.errors import StudyError
+from paceline.study import Study
+
+#: As Talos 1.4 wrote it, and as 2.0 does.
+OLD = """start,end,duration,round_epochs,loss,acc,val_loss,val_acc,lr,units,activation,opt
+01/02/20-1,01/02/20-2,3.5,10,0.5,0.8,0.6,0.75,0.1,8,relu,None
+01/02/20-2,01/02/20-3,4.5,10,0.4,0.9,0.7,0.85,0.01,16,elu,
+01/02/20-3,01/02/20-4,2.0,7,0.3,0.7,,,0.1,16,relu,x
+"""
+NEW = """start,end,duration,execution_time,round_epochs,_warnings,loss,val_loss,lr,_trial_id,_hash
+a,b,1.0,1.0,2,[],0.5,0.4,3,x,y
+a,b,1.0,1.0,2,[],0.6,0.2,4,x,z
+"""
+
+
+def study_of(text, **arguments):
+    Path("scan.csv").write_text(text)
+    name = paceline.from_talos_csv("scan.csv", **arguments)
+    return Study.open(name, directory=Path("runs"))
+
+
+def test_a_log_becomes_a_study():
+    study = study_of(OLD)
+    assert (study.name, study.direction) == ("scan", "maximize")
+    first, second, third = study.trials
+    assert first.hparams == {"lr": 0.1, "units": 8, "activation": "relu", "opt": "nan"}
+    assert (first.value, first.seconds, first.state) == (0.75, 3.5, "complete")
+    assert (first.epochs, first.history["val_loss"][-1]) == (10, 0.6)
+    assert second.hparams["units"] == 16
+    assert (third.state, third.error) == ("failed", "val_acc is nan")
+    assert study.best.number == 1
+
+
+def test_another_objective_and_another_version():
+    study = study_of(OLD, study="by-loss", objective="val_loss")
+    assert study.direction == "minimize"
+    assert study.best.number == 0
+    study = study_of(NEW, study="new")
+    assert [trial.hparams for trial in study.trials] == [{"lr": 3}, {"lr": 4}]
+    assert study.best.value == 0.2
+
+
+def test_params_may_be_named():
+    study = study_of("loss,lr,score\n1.0,0.5,3\n2.0,0.1,4\n", params=["lr"], objective="score")
+    assert [trial.hparams for trial in study.trials] == [{"lr": 0.5}, {"lr": 0.1}]
+    assert study.best.value == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "why"),
+    [
+        (None, {}, r"path: there is no file scan\.csv"),
+        ("", {}, r"path: scan\.csv is no table"),
+        ("loss,lr\n", {}, r"path: scan\.csv has no rows"),
+        ("a,b\n1,2\n", {}, r"path: scan\.csv is no log of a scan"),
+        ("round_epochs,loss,val_loss\n1,2,3\n", {}, "has no parameters after its metrics"),
+        (OLD, {"objective": "f1"}, "objective: 'f1' is not one of"),
+        (OLD, {"params": ["rate"]}, "params: 'rate' is not one of"),
+        (
+            "loss,lr\n1.0,2.0\n",
+            {"params": ["lr"]},
+            "neither val_acc nor val_loss; name one of loss",
+        ),
+    ],
+)
+def test_what_is_no_log(text, arguments, why):
+    if text is not None:
+        Path("scan.csv").write_text(text)
+    with pytest.raises((errors.TalosDataError, errors.TalosParamsError), match=why):
+        paceline.from_talos_csv("scan.csv", **arguments)
+    assert not Path("runs").exists()
+
+
+def test_a_study_is_not_written_twice():
+    study_of(OLD)
+    with pytest.raises(StudyError, match="there is a study 'scan' already"):
+        study_of(OLD)
