@@ -252,6 +252,54 @@ def test_members_of_trials_go_on_where_they_were(make, monkeypatch, members, rou
     assert len(epochs) == 2 * trained
 
 
+@pytest.mark.parametrize("stop", [2, 5])
+def test_trials_in_fit_go_on_where_they_were(make, monkeypatch, stop) -> None:
+    """Weights, optimizer, dropout and the order of examples: to the bit, no epoch once more."""
+    call = {**CALL, "epochs": 4, "n_trials": 2}
+    epochs: list[Any] = []
+    receive = Search._receive
+
+    def received(self: Search, report: Any) -> Any:
+        epochs.append(report)
+        if len(epochs) == left[0]:
+            os.kill(os.getpid(), signal.SIGINT)
+        return receive(self, report)
+
+    monkeypatch.setattr(Search, "_receive", received)
+    left = [0]
+    whole = make(study="whole", executor="fit")
+    whole.search(X, Y, **call)
+    left[0] = len(epochs) + stop
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        make(executor="fit").search(X, Y, **call)
+    assert len(epochs) == left[0]
+    again = make(executor="fit")
+    again.search(X, Y, **call)
+    same(again, whole)
+    assert len(epochs) == 2 * 2 * 4
+
+
+def test_a_model_in_fit_that_has_changed_fails_and_says_why(make, monkeypatch) -> None:
+    def changed(hp: Any) -> Any:
+        hp.Float("dropout", 0.1, 0.5)
+        return toys.compiled(toys.softmax(), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+
+    receive = Search._receive
+
+    def received(self: Search, report: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return receive(self, report)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Search, "_receive", received)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make(executor="fit").search(X, Y, **(CALL | {"n_trials": 2}))
+    again = make(changed, executor="fit")
+    again.search(X, Y, **(CALL | {"n_trials": 2}))
+    assert again.results()["state"].tolist() == ["failed", "complete"]
+    assert "its model is not what it was when the search stopped" in again.trial(0).error
+
+
 @pytest.mark.parametrize("compile_number", [1, 2])
 def test_a_signal_while_a_program_is_compiled(make, monkeypatch, compile_number) -> None:
     """The round is broken off after one trial of those that it asks for; TPE sees no difference."""

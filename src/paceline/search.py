@@ -83,7 +83,9 @@ class Search:
             began=self._failures.began,
             say_once=self._say_once,
         )
-        self._suspension = Suspension(study, self._roster, self._teams, packs, best, pruner, notes)
+        self._suspension = Suspension(
+            study, self._roster, self._teams, packs, fit, best, pruner, notes
+        )
         self._outlook = Outlook(study, self._roster, objective.name, arguments.n_trials, packs)
         self._stopped = False
         self.done = False  # ``run`` has come to an end, and nothing is under way
@@ -274,7 +276,10 @@ class Search:
 
     def _receive_in_fit(self, report: EpochReport) -> LateAnswer:
         with shielded():
-            return self._receive(report)
+            answer = self._receive(report)
+            if answer == "go" and self._keeper is not None and self._keeper.due:
+                self._keep()
+            return answer
 
     def _receive(self, report: EpochReport) -> LateAnswer:
         """Handles what an executor reports of a job: of a trial, or of a member of one."""

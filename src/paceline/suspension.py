@@ -14,6 +14,7 @@ import numpy as np
 
 from paceline.best import BestModels
 from paceline.checkpoint import Snapshot
+from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.memory import host_bytes
 from paceline.executor.saving import Example
@@ -34,6 +35,7 @@ class Suspension:
         roster: Who is under way.
         teams: Members of trials.
         packs: Where they train; None when none can be packed.
+        fit: Where the others do.
         best: The best models.
         pruner: Judges trials, or None.
         note: Told what users may want to know.
@@ -45,12 +47,13 @@ class Suspension:
         roster: Roster,
         teams: Teams,
         packs: LocalExecutor | None,
+        fit: FitExecutor,
         best: BestModels,
         pruner: Pruner | None,
         note: Callable[[str], None],
     ) -> None:
         self._study, self._roster, self._teams, self._packs = study, roster, teams, packs
-        self._best, self._pruner, self._note = best, pruner, note
+        self._fit, self._best, self._pruner, self._note = fit, best, pruner, note
         self._said = False
 
     def taken(self) -> Snapshot:
@@ -67,11 +70,16 @@ class Suspension:
             )
         if packs is not None:
             packed = packs.programs_snapshot() if large else packs.snapshot(arrays)
+        # A trial's members wait for one another in fit: none of them can go on by itself.
+        fitted = self._fit.snapshot(arrays, under_way if self._teams.size == 1 else ())
         # Those whose state is not kept.
         afresh = {number for number, was in under_way.items() if was.not_packed or large}
+        if fitted is not None:
+            afresh.discard(fitted["job"])
         facts: dict[str, Any] = {
             "study": self._study.snapshot(afresh),
             "packs": packed,
+            "fit": fitted,
             "teams": self._teams.snapshot(sorted({*under_way} - afresh), arrays),
             "trials": {
                 str(number): dataclasses.asdict(Running(r.epochs) if number in afresh else r)
@@ -99,6 +107,8 @@ class Suspension:
             self._roster.running[number] = was
             self._teams.begin(number, was.epochs)
         self._best.restore(facts["best"], arrays)
+        if facts.get("fit") is not None:
+            self._fit.restore(facts["fit"], arrays)
         lost = self._packed(facts, arrays, sorted(under_way), submit, example)
         for number in lost:
             self._roster.running[number] = Running(under_way[number].epochs)

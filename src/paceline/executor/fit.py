@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from paceline.callbacks.logs import numbers
 from paceline.errors import ObjectiveError
 from paceline.executor.base import EpochReport, Failed, Job, Report, Weights, settled
+from paceline.executor.fit_state import Arrays, FitState
 
 _DATA = ("x", "y", "sample_weight")
 
@@ -31,6 +32,7 @@ class FitExecutor:
         self._arguments = dict(arguments)
         self._batched = batched
         self._queue: deque[Job] = deque()
+        self._state: FitState | None = None  # of the training that is under way, or was stopped
         self.seconds = 0.0
         self.used = False
 
@@ -39,6 +41,27 @@ class FitExecutor:
         job.model = None
         folds = [replace(job, number=job.number + i, folds=(f,)) for i, f in enumerate(job.folds)]
         self._queue.extend(reversed(folds or [job]))  # the first member last: see members.py
+
+    def snapshot(self, arrays: Arrays, jobs: Container[int]) -> dict[str, Any] | None:
+        """The training under way as it was after its last epoch; None where there is none.
+
+        Args:
+            arrays: Name -> array, added to.
+            jobs: Numbers of those that are still under way.
+        """
+        state = self._state
+        if state is None or state.epoch == 0 or state.number not in jobs:
+            return None
+        return state.taken(arrays)
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Has a job that has been submitted go on from where ``snapshot`` was taken."""
+        own = {name: array for name, array in arrays.items() if name.startswith("fit.")}
+        self._state = FitState(facts["job"], facts, own)
+
+    def _follows(self, job: Job) -> bool:
+        """Whether a training hangs on nothing that is not known: callbacks and data sets may."""
+        return job.callbacks is None and self._batched and keras.backend.backend() == "jax"
 
     def drop(self, number: int) -> None:
         """Forgets a trial whose turn has not come; none of that number is no error."""
@@ -74,8 +97,13 @@ class FitExecutor:
             if self._batched:
                 arguments["batch_size"] = job.batch_size
             own = [] if job.callbacks is None else job.callbacks(job.number)
+            state = self._state
+            if state is None or state.number != job.number:
+                state = FitState(job.number)
+            self._state = state if self._follows(job) else None
+            arguments["initial_epoch"] = arguments.get("initial_epoch", 0) + state.epoch
             # Ours is last: it reports what the user's have made of the logs and of the weights.
-            callbacks = [*own, _Reporter(job, report)]
+            callbacks = [*own, state, _Reporter(job, report, state)]
             model.fit(**arguments, epochs=job.epochs, callbacks=callbacks, verbose=0)
         except ObjectiveError:
             raise
@@ -100,10 +128,10 @@ class FitExecutor:
 class _Reporter(keras.callbacks.Callback):
     """Reports every epoch; the last one when the user's callbacks have ended their training too."""
 
-    def __init__(self, job: Job, report: Report) -> None:
+    def __init__(self, job: Job, report: Report, state: FitState) -> None:
         super().__init__()
         self._job, self._report = job, report
-        self._epochs = 0  # those of this call: ``initial_epoch`` may be above 0
+        self._epochs = state.epoch  # the user's ``initial_epoch`` is not counted
         self._last = time.perf_counter()
         self._final: EpochReport | None = None
 
