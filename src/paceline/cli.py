@@ -394,6 +394,9 @@ def bench(
     executor: Annotated[
         str, typer.Option(metavar="NAME", help="auto, or fit to measure Keras' own fit only.")
     ] = "auto",
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Keras' own fit at every batch size, not at one only.")
+    ] = False,
     seed: Annotated[int, typer.Option(metavar="N", help="Of weights and order.")] = 0,
     output: Annotated[
         str | None,
@@ -430,6 +433,7 @@ def bench(
             plan_pruner=plan_pruner,
             quota=quota,
             executor=executor,
+            fit=fit,
             seed=seed,
             output=output,
             as_json=as_json,

@@ -20,6 +20,7 @@ from paceline.data import prepare
 from paceline.errors import BuildError, DataError, UsageError
 
 X, Y = toys.data(40)
+BUSY_NOTE = running.busy_note
 
 
 def linear(hp):
@@ -36,6 +37,7 @@ def linear(hp):
 def short():
     """Timings are rough, and the device is not probed: probes have a test of their own."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "busy_note", lambda: None)
         patch.setattr(running.Ask.__init__, "__defaults__", _with_patience(0.01))
         patch.setattr(running.probes, "matmul_flops", lambda precision: 1e9)
         patch.setattr(running.probes, "copy_bytes", lambda: 1e9)
@@ -168,6 +170,15 @@ def test_a_model_that_fails_fails_first():
 def test_labels_are_checked():
     with pytest.raises(DataError, match="labels go from 0 to 7"):
         paceline.bench(toys.dense, X, np.arange(40) % 8)
+
+
+@pytest.mark.parametrize(("load", "said"), [(0.3, False), (0.99, False), (16.2, True)])
+def test_a_busy_machine_is_said_to_be_one(monkeypatch, load, said):
+    monkeypatch.setattr(running, "cores", lambda: 2)
+    found = BUSY_NOTE(lambda: (load, 0.0, 0.0))
+    assert (found is not None) is said
+    if said:
+        assert "load 16.2 on 2 cores" in found
 
 
 def test_batch_sizes_stop_at_the_data():

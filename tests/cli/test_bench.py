@@ -31,6 +31,8 @@ def test_words_become_arguments(paceline, measured, model):
         *("bench", "model.py", "--batch-sizes", "8,16", "--slots", "1,4,auto", "--budget", "2m"),
         *("--hparams", "lr=0.01", "--hparams", "units=3", "--hparams", "name=relu"),
         *("--hparams", "flag=true", "--precision", "bfloat16", "--seed", "5", "--executor", "fit"),
+        *("--fit", "--mesh", "2", "--plan-trials", "8", "--plan-epochs", "4", "--quota", "gpu=1h"),
+        *("--plan-batch-size", "8", "--plan-pruner", "asha"),
         *("--epochs", "3", "--scale-lr", "sqrt", "--target", "0.9", "--objective", "val_loss"),
     )
     assert done.code == 0, done.err
@@ -44,6 +46,14 @@ def test_words_become_arguments(paceline, measured, model):
     assert (measured["precision"], measured["executor"]) == ("bfloat16", "fit")
     assert (measured["epochs"], measured["scale_lr"], measured["target"]) == (3, "sqrt", 0.9)
     assert measured["objective"] == "val_loss"
+    assert (measured["fit"], measured["mesh"], measured["quota"]) == (True, 2, "gpu=1h")
+    plan = {name: value for name, value in measured.items() if name.startswith("plan_")}
+    assert plan == {
+        "plan_trials": 8,
+        "plan_epochs": 4,
+        "plan_batch_size": 8,
+        "plan_pruner": "asha",
+    }
     assert measured["name"] == "model.py"
     assert measured["x"] == [1, 2]
     assert measured["validation_data"] == ([3], [1])
@@ -104,6 +114,9 @@ def test_where_every_cell_failed_the_command_failed(paceline, measured, model):
         (["--hparams", "lr"], "--hparams 'lr': give NAME=VALUE"),
         (["-o", "a.txt"], "-o 'a.txt': give a name that ends in .html or .json"),
         (["other.py"], "'other.py': one FILE.py is measured at a time"),
+        (["--devices", "npu"], "--devices: 'npu' is not one of cpu, gpu, tpu"),
+        (["--keras-backends", "theano"], "--keras-backends: 'theano' is not one of"),
+        (["--mesh", "x"], "--mesh 'x': 'x' is no whole number"),
         (["--epochs", "0"], "--epochs 0: give a whole number of at least 1"),
         (["--data", "nothing"], "--data 'nothing' is not known"),
     ],
@@ -119,3 +132,26 @@ def test_a_file_that_is_not_there(paceline, measured):
     done = paceline("bench", "none.py")
     assert done.code == 2
     assert "no such file" in done.err
+
+
+def test_places_have_processes(paceline, measured, model, monkeypatch):
+    from paceline.benchmark import children
+
+    asked = {}
+
+    def measure(where, words, budget, note):
+        asked.update(where=where, words=words, budget=budget)
+        return measured["result"]
+
+    monkeypatch.setattr(children, "measure", measure)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    monkeypatch.setattr(
+        "sys.argv", ["paceline", "bench", "model.py", "--keras-backends", "jax,torch", "--json"]
+    )
+    done = paceline("bench", "model.py", "--keras-backends", "jax,torch", "--json")
+    assert done.code == 0, done.err
+    assert [str(place) for place in asked["where"]] == ["jax", "torch"]
+    assert asked["words"] == ["model.py", "--fit"]  # what both have
+    assert asked["budget"] == 300.0
+    assert "build" not in measured  # nothing is measured here
+    assert done.json["runs"]

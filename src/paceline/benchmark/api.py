@@ -55,6 +55,7 @@ def bench(
     plan_pruner: str | None = None,
     quota: str | Mapping[str, float] | None = None,
     executor: str = "auto",
+    fit: bool = False,
     seed: int = 0,
     name: str | None = None,
     notes: Callable[[str], None] | None = None,
@@ -90,6 +91,7 @@ def bench(
         quota: Hours a week of each platform, and of a session: "gpu=30h,tpu=20h,session=9h", or
             seconds by name. How many sessions does that search take, and where to stop?
         executor: "auto", or "fit" to measure Keras' own ``fit`` only.
+        fit: Measure Keras' own ``fit`` at every batch size, not at one only.
         seed: Of weights and order.
         name: What to call the model; None: the function's own name.
         notes: Told of each cell; None: stderr.
@@ -123,6 +125,7 @@ def bench(
             chosen,
             budget,
             packs,
+            "all" if fit else "middle",
             meshes=meshes(mesh) if packs else (),
             epochs=epochs or 0,
             objective=objective,

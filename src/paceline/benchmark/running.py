@@ -116,6 +116,11 @@ class Runner:
             cells=self.cells,
         )
 
+        busy = busy_note()
+        if busy is not None:
+            self.run.notes.append(busy)
+            note(busy)
+
     def __call__(self) -> Run:
         """Measures until all is done, the budget is used up, or Ctrl-C."""
         try:
@@ -307,6 +312,24 @@ def _device_of_backend() -> Device:
     if gpus:
         return Device("gpu", gpus[0], len(gpus), cores())
     return Device("cpu", _cpu_model(), 1, cores())
+
+
+def busy_note(load: Callable[[], tuple[float, ...]] | None = None) -> str | None:
+    """What to say where other programs keep the host's cores busy; None where they do not.
+
+    Args:
+        load: Returns the host's load averages, the last minute's first; None: the system's.
+    """
+    load = load or getattr(os, "getloadavg", None)  # not on Windows
+    if load is None:
+        return None
+    lately, n = load()[0], cores()
+    if lately < max(1.0, 0.5 * n):
+        return None
+    return (
+        f"other programs were at work on this machine (load {lately:.1f} on {n} cores): the times "
+        "are longer, and the peak is lower, than on a quiet one"
+    )
 
 
 def versions() -> dict[str, str]:

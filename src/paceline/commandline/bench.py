@@ -35,6 +35,7 @@ def bench(
     plan_pruner: str,
     quota: str | None,
     executor: str,
+    fit: bool,
     seed: int,
     output: str | None,
     as_json: bool,
@@ -74,6 +75,7 @@ def bench(
         "plan_pruner": None if plan_pruner == "none" else plan_pruner,
         "quota": quota,
         "executor": executor,
+        "fit": fit,
         "seed": seed,
     }
     if devices is not None or keras_backends is not None:
@@ -117,7 +119,10 @@ _OURS = ("--devices", "--keras-backends", "--budget", "--output", "-o")
 def _elsewhere(where: list[Any], budget: float | None) -> Any:
     from paceline.benchmark.children import measure
 
-    return measure(where, without_ours(sys.argv[1:]), budget, outcome.say)
+    words = without_ours(sys.argv[1:])
+    if len({place.backend for place in where}) > 1 and "--fit" not in words:
+        words.append("--fit")  # what all backends have: they are compared by it
+    return measure(where, words, budget, outcome.say)
 
 
 def without_ours(words: list[str]) -> list[str]:
