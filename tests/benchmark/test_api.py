@@ -13,7 +13,7 @@ import toys
 from bench_records import run
 from paceline.benchmark import api, running
 from paceline.benchmark.records import Cell, Curve, Spot
-from paceline.benchmark.result import Bench, load
+from paceline.benchmark.result import Bench, Plan, load
 from paceline.benchmark.subject import Subject
 from paceline.builder import Builder
 from paceline.data import prepare
@@ -285,6 +285,44 @@ def test_curves_come_before_the_cells_that_say_least(measured, monkeypatch):
 def test_a_curve_that_the_budget_has_no_time_for(measured):
     found = measured(10.0, budget=45.0, epochs=5)
     assert {curve.reason for curve in found.curves} == {"the budget is used up"}
+
+
+def test_a_search_of_long_epochs_is_predicted_from_steps(measured, monkeypatch):
+    monkeypatch.setattr(running, "rehearse", lambda *_: None)
+    usual = Spot(0, 4, "stacked", lanes=2)
+    monkeypatch.setattr(running.Runner, "_usual", lambda self, size: usual)
+    found = measured(0.0, plan_trials=16, plan_epochs=3)
+    # A step of the fake takes 1 ms for each example: 8 trials' epochs of 40 examples.
+    assert found.costs["pace"] == {"at_once": 8, "round": pytest.approx(0.32)}
+    assert (found.costs["batch_size"], found.costs["ready"]) == (8, 1.0)
+    assert "predicted from single steps" in found.notes[-1]
+    assert Bench([found], plan=Plan(16, 3)).predicted(found).n_rounds == 6
+
+
+def test_a_search_that_could_not_be_begun_is_said(measured, monkeypatch):
+    def fail(*_):
+        raise ValueError("no storage")
+
+    monkeypatch.setattr(running, "rehearse", fail)
+    found = measured(0.0, plan_trials=16, plan_epochs=3)
+    assert "the planned search could not be begun: ValueError: no storage" in found.notes
+
+
+def test_what_a_search_does_may_hang_on_the_batch_size(measured, monkeypatch):
+    ways = {8: Spot(0, 4, "stacked", lanes=2), 20: Spot(0, 1, "stacked", lanes=2)}
+    monkeypatch.setattr(running.Runner, "_usual", lambda self, size: ways[size])
+    cells = measured(0.0).cells
+    usual = {c.spot.batch_size: c.spot.way for c in cells if c.spot.usual}
+    assert usual == {size: way.way for size, way in ways.items()}
+
+
+def test_what_a_search_does_is_not_measured_twice(measured, monkeypatch):
+    ways = {8: Spot(0, 4, "stacked", lanes=2), 20: Spot(0)}
+    monkeypatch.setattr(running.Runner, "_usual", lambda self, size: ways[size])
+    cells = measured(0.0).cells
+    at_20 = [c.spot for c in cells if c.spot.batch_size == 20]
+    assert [s.way for s in at_20 if s.usual] == [Spot(20).way]
+    assert len({s.way for s in at_20}) == len(at_20)
 
 
 def test_an_interrupt_keeps_what_is_there(monkeypatch):

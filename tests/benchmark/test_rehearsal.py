@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,13 @@ import pytest
 import toys
 from bench_records import run
 from paceline.benchmark import rehearsal
-from paceline.benchmark.rehearsal import rehearse
+from paceline.benchmark.rehearsal import _Enough, _Watch, rehearse
 from paceline.benchmark.result import Bench, Plan
 from paceline.benchmark.subject import Subject
 from paceline.builder import Builder
 from paceline.data import prepare
 from paceline.forecast import Pace, predict
+from paceline.progress import Progress
 
 X, Y = toys.data(40)
 
@@ -53,10 +55,45 @@ def test_a_long_search_is_stopped_once_its_pace_is_known(monkeypatch):
     assert predict(found, 4, 1000).n_rounds == 1000
 
 
-def test_a_budget_ends_it(monkeypatch):
-    monkeypatch.setattr(rehearsal, "SECONDS", 1e9)
-    found = rehearsed(n_trials=4, epochs=1000, left=lambda: 0.0)
-    assert found.trial_epochs < 1000
+def told(rounds, pace=(4.0, 1.0), phase="training"):
+    return Progress(
+        *("s", phase, 8, 0, 0, 0, 4, 4 * rounds, 1.0, None, None, "val_loss"),
+        rounds=rounds,
+        pace=pace if rounds else None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "rounds", "ends"),
+    [(9.0, 0, False), (0.0, 0, True), (0.0, 1, True), (9.0, 1, False), (9.0, 3, False)],
+)
+def test_the_budget_ends_it(left, rounds, ends):
+    watch = _Watch(lambda: left)
+    with pytest.raises(_Enough, match="^$") if ends else contextlib.nullcontext():
+        watch(told(rounds))
+    assert (watch.last is None) is (rounds == 0)
+
+
+def test_enough_rounds_end_it(monkeypatch):
+    monkeypatch.setattr(rehearsal, "SECONDS", 0.0)
+    watch = _Watch(lambda: 9.0)
+    watch(told(1))
+    with pytest.raises(_Enough, match="^$"):
+        watch(told(rehearsal.ROUNDS))
+
+
+def test_the_end_changes_no_pace():
+    watch = _Watch(lambda: 9.0)
+    watch(told(3))
+    watch(told(6, pace=(4.0, 99.0), phase="done"))
+    assert (watch.last.rounds, watch.last.pace) == (6, (4.0, 1.0))
+
+
+def test_an_epoch_that_does_not_end_in_time_says_nothing(monkeypatch):
+    from paceline.outlook import Outlook
+
+    monkeypatch.setattr(Outlook, "_pace", lambda self, now: None)
+    assert rehearsed(n_trials=4, epochs=1000, left=lambda: 0.0) is None
 
 
 def test_several_programs_are_seen():

@@ -45,6 +45,8 @@ class _Watch:
 
     def __call__(self, progress: Progress) -> None:
         if progress.pace is None or progress.trial_epochs == 0:
+            if self._left() <= 0:
+                raise _Enough
             return
         now = time.perf_counter() - self._began
         if progress.phase == "done" and self.last is not None:
@@ -57,7 +59,8 @@ class _Watch:
         self.last, self.at = progress, now
         trained = now - self.ready
         enough = trained > SECONDS and progress.rounds >= ROUNDS
-        slow = progress.rounds >= FEW and (self._left() <= 0 or trained > 10 * SECONDS)
+        slow = progress.rounds >= FEW and trained > 10 * SECONDS
+        slow = slow or self._left() <= 0
         if (enough or slow) and progress.phase != "done":
             raise _Enough
 
@@ -70,8 +73,8 @@ def rehearse(
     epochs: int,
     left: Callable[[], float],
     executor: str = "auto",
-) -> Costs:
-    """Measures what a search costs.
+) -> Costs | None:
+    """Measures what a search costs; None where no epoch of it ended in time.
 
     Args:
         build: As the user gave it.
@@ -116,7 +119,7 @@ def rehearse(
         parts = {k: float(v) for k, v in tuner.summary().get("seconds", {}).items()}
     last, ready = watch.last, watch.ready
     if last is None or ready is None or last.pace is None:
-        raise RuntimeError("the search ended before an epoch was trained")
+        return None
     pace = Pace(*last.pace)
     finish = max(0.0, seconds - watch.at)  # the best model was saved
     programs, compiling = 1.0, 0.0

@@ -27,6 +27,7 @@ from paceline.benchmark.rehearsal import rehearse
 from paceline.benchmark.subject import Subject
 from paceline.executor.memory import device_bytes
 from paceline.executor.planner import Planner, cores
+from paceline.forecast import Costs, Pace
 from paceline.program.canonical import Unpackable
 
 #: Epochs of a search that is long enough for everything to pay.
@@ -139,9 +140,33 @@ class Runner:
         self._cells(telling, 0, len(spots))
         self._curves()
         self._cells(rest, len(telling), len(spots))
+        if self._ask.plan_trials and self.run.costs is None:
+            self._plan_of_steps()
+
+    def _plan_of_steps(self) -> None:
+        """What a search costs, from steps alone: where its epochs are too long to be waited for."""
+        size = self._ask.plan_batch_size
+        cells = [c for c in self.run.measured if c.spot.usual and size in (None, c.spot.batch_size)]
+        if not cells:
+            self.run.notes.append(
+                "the planned search cannot be predicted: no epoch of it ended within the budget"
+            )
+            return
+        cell = cells[0]
+        ready = (cell.build or 0.0) + (cell.trace or 0.0) + (cell.compile or 0.0)
+        epoch = (cell.epoch(self._subject.data.n) or 0.0) * cell.spot.at_once
+        costs = Costs(cell.spot.batch_size, ready, Pace(cell.spot.at_once, epoch))
+        self.run = replace(self.run, costs=asdict(costs))
+        self.run.notes.append(
+            "no epoch of the planned search ended within the budget: it is predicted from single "
+            "steps, and validation is not counted"
+        )
 
     def _cells(self, spots: Sequence[Spot], before: int, of: int) -> None:
-        for at, spot in enumerate(spots, before + 1):
+        for at, planned in enumerate(spots, before + 1):
+            spot = self._as_usual(planned)
+            if spot is None:
+                continue
             why = grid.pointless(spot, self.cells)
             if why is None and self._left() < self._price(spot):
                 why = "the budget is used up"
@@ -165,6 +190,8 @@ class Runner:
             )
         except Exception as error:  # the user's code; what was measured is there all the same
             self.run.notes.append(f"the planned search could not be begun: {describe(error)}")
+            return
+        if costs is None:
             return
         # The model had been built once before, for the first time in this process.
         costs = replace(costs, ready=costs.ready + self._first_build)
@@ -225,6 +252,24 @@ class Runner:
             for spot in found
             if fit == "all" or spot.plan != "fit" or spot.batch_size == middle
         ]
+
+    def _as_usual(self, spot: Spot) -> Spot | None:
+        """The spot, or what a search does at this batch size; None where that is measured already.
+
+        Spots are laid out with what it does at the first batch size; it may be another at others.
+        """
+        if not spot.usual or spot.plan == "fit" or self._left() <= 0:
+            return spot
+        try:
+            usual = self._usual(spot.batch_size)
+        except Exception:  # the cell itself will say what is wrong
+            return spot
+        usual = replace(usual, batch_size=spot.batch_size, usual=True)
+        for i, cell in enumerate(self.cells):
+            if cell.spot.batch_size == spot.batch_size and cell.spot.way == usual.way:
+                self.cells[i] = replace(cell, spot=replace(cell.spot, usual=True))
+                return None
+        return usual
 
     def _usual(self, batch_size: int) -> Spot:
         """What a search with many trials does here."""
