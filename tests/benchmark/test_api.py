@@ -11,7 +11,7 @@ import pytest
 import paceline
 import toys
 from bench_records import run
-from paceline.benchmark import api, running
+from paceline.benchmark import checks, facts, running
 from paceline.benchmark.records import Cell, Curve, Spot
 from paceline.benchmark.result import Bench, Plan, load
 from paceline.benchmark.subject import Subject
@@ -20,7 +20,7 @@ from paceline.data import prepare
 from paceline.errors import BuildError, DataError, UsageError
 
 X, Y = toys.data(40)
-BUSY_NOTE = running.busy_note
+BUSY_NOTE = facts.busy_note
 
 
 def linear(hp):
@@ -37,10 +37,10 @@ def linear(hp):
 def short():
     """Timings are rough, and the device is not probed: probes have a test of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "busy_note", lambda: None)
+        patch.setattr(facts, "busy_note", lambda: None)
         patch.setattr(running.Ask.__init__, "__defaults__", _with_patience(0.01))
-        patch.setattr(running.probes, "matmul_flops", lambda precision: 1e9)
-        patch.setattr(running.probes, "copy_bytes", lambda: 1e9)
+        patch.setattr(facts.probes, "matmul_flops", lambda precision: 1e9)
+        patch.setattr(facts.probes, "copy_bytes", lambda: 1e9)
         yield
 
 
@@ -174,7 +174,7 @@ def test_labels_are_checked():
 
 @pytest.mark.parametrize(("load", "said"), [(0.3, False), (0.99, False), (16.2, True)])
 def test_a_busy_machine_is_said_to_be_one(monkeypatch, load, said):
-    monkeypatch.setattr(running, "cores", lambda: 2)
+    monkeypatch.setattr(facts, "cores", lambda: 2)
     found = BUSY_NOTE(lambda: (load, 0.0, 0.0))
     assert (found is not None) is said
     if said:
@@ -183,19 +183,19 @@ def test_a_busy_machine_is_said_to_be_one(monkeypatch, load, said):
 
 def test_batch_sizes_stop_at_the_data():
     notes: list[str] = []
-    assert api.check_batch_sizes(None, 100, notes.append) == (32, 64)
+    assert checks.check_batch_sizes(None, 100, notes.append) == (32, 64)
     assert notes == [
         "batch sizes above the 100 training examples are left out: [128, 256, 512, 1024]"
     ]
-    assert api.check_batch_sizes(None, 20, notes.append) == (20,)
+    assert checks.check_batch_sizes(None, 20, notes.append) == (20,)
 
 
 def test_several_devices_are_compared_with_one():
-    assert api.meshes(8) == ((8, 1), (1, 8))
-    assert api.meshes(1) == ()
-    assert api.meshes(None) == ()  # a CPU's cores are used by threads
+    assert checks.meshes(8) == ((8, 1), (1, 8))
+    assert checks.meshes(1) == ()
+    assert checks.meshes(None) == ()  # a CPU's cores are used by threads
     with pytest.raises(UsageError, match="mesh: 9 devices are asked for"):
-        api.meshes(9)
+        checks.meshes(9)
 
 
 def test_a_budget_that_does_not_suffice_is_said():
@@ -306,6 +306,20 @@ def test_a_search_that_could_not_be_begun_is_said(measured, monkeypatch):
     monkeypatch.setattr(running, "rehearse", fail)
     found = measured(0.0, plan_trials=16, plan_epochs=3)
     assert "the planned search could not be begun: ValueError: no storage" in found.notes
+
+
+def test_a_model_that_fails_on_one_batch_size_is_measured_on_the_others(measured, monkeypatch):
+    usual = running.Runner._usual
+
+    def fails_on_8(self, size):
+        if size == 8:
+            raise ValueError("8 is too few")
+        return usual(self, size)
+
+    monkeypatch.setattr(running.Runner, "_usual", fails_on_8)
+    found = measured(0.0)
+    assert {c.spot.batch_size for c in found.cells} == {8, 20}
+    assert any(c.spot.usual for c in found.cells)
 
 
 def test_what_a_search_does_may_hang_on_the_batch_size(measured, monkeypatch):

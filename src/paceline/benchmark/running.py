@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-import jax
 import keras
 
-from paceline.benchmark import grid, probes
+from paceline.benchmark import facts, grid
 from paceline.benchmark.accuracy import SCALES, train_curve
 from paceline.benchmark.clock import Clock
 from paceline.benchmark.fitting import measure_fit
 from paceline.benchmark.measuring import PATIENCE, describe, measure
-from paceline.benchmark.records import Cell, Curve, Device, FirstEpoch, Run, Spot
+from paceline.benchmark.records import Cell, Curve, FirstEpoch, Run, Spot
 from paceline.benchmark.rehearsal import rehearse
 from paceline.benchmark.subject import Subject
-from paceline.executor.memory import device_bytes
-from paceline.executor.planner import Planner, cores
+from paceline.executor.planner import Planner
 from paceline.forecast import Costs, Pace
 from paceline.program.canonical import Unpackable
 
@@ -106,18 +99,17 @@ class Runner:
         self.cells: list[Cell] = []
         self.first_epoch: FirstEpoch | None = None
         self.run = Run(
-            device=device(subject.precision, probe=self._left() > 10.0),
+            device=facts.device(subject.precision, probe=self._left() > 10.0),
             backend=keras.backend.backend(),
             precision=subject.precision,
             date=datetime.now().astimezone().isoformat(timespec="seconds"),
-            versions=versions(),
+            versions=facts.versions(),
             model=dict(model),
             n_examples=subject.data.n,
             n_validation=subject.validation.n if subject.validation else 0,
             cells=self.cells,
         )
-
-        busy = busy_note()
+        busy = facts.busy_note()
         if busy is not None:
             self.run.notes.append(busy)
             note(busy)
@@ -231,17 +223,21 @@ class Runner:
 
     def _spots(self) -> list[Spot]:
         ask, packs, usual = self._ask, self._ask.packs, None
-        if packs:
+        for size in grid.outside_in(sorted(set(ask.batch_sizes))) if packs else ():
             try:
-                usual = self._usual(grid.outside_in(sorted(ask.batch_sizes))[0])
+                usual = self._usual(size)
+                break
             except Unpackable as why:
                 packs = False
                 self.run.notes.append(f"trials of this model train in Keras' own fit: {why}")
+                break
+            except Exception:  # its cells will say why; another batch size may do
+                continue
         fit = ask.fit if packs else "all"
         found = grid.spots(
             ask.batch_sizes,
             [n for n in ask.slots if n > 0],
-            usual or Spot(0, 1, "fit"),
+            usual or Spot(0, 1, "sequential"),
             packs=packs,
             fit=fit != "no",
             meshes=ask.meshes,
@@ -322,76 +318,7 @@ class Runner:
         same = [cell for cell in done if cell.spot.plan == spot.plan]
         compiling = statistics.median(cell.compile or 0.0 for cell in same or done)
         tracing = max((cell.build or 0.0) + (cell.trace or 0.0) for cell in done)
-        step = max(
-            spot.batch_size * spot.at_once / cell.rate for cell in (same or done) if cell.rate
-        )
+        rate = statistics.median(cell.rate for cell in same or done)
+        steps = 6 * spot.batch_size * spot.at_once / rate if rate else 0.0
         factor = 1.0 if same else _OTHER_PLAN
-        return tracing + factor * compiling + max(self._ask.patience, 6 * step)
-
-
-def device(precision: str, *, probe: bool) -> Device:
-    """The default device, with its peaks where there is time to probe them."""
-    if keras.backend.backend() != "jax":
-        return _device_of_backend()
-    first = jax.local_devices()[0]
-    kind = _cpu_model() if first.platform == "cpu" else first.device_kind
-    found = Device(first.platform, kind, len(jax.local_devices()), cores(), device_bytes(first))
-    if not probe:
-        return found
-    return replace(found, peak_flops=probes.matmul_flops(precision), peak_bytes=probes.copy_bytes())
-
-
-def _device_of_backend() -> Device:
-    """What another Keras backend trains on; JAX, and so its probes, may see other devices."""
-    name, gpus = keras.backend.backend(), []
-    if name == "tensorflow":
-        import tensorflow as tf  # pyright: ignore[reportMissingImports]
-
-        found = tf.config.list_physical_devices("GPU")
-        gpus = [tf.config.experimental.get_device_details(each) for each in found]
-        gpus = [str(details.get("device_name", "GPU")) for details in gpus]
-    elif name == "torch":
-        import torch  # pyright: ignore[reportMissingImports]
-
-        gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    if gpus:
-        return Device("gpu", gpus[0], len(gpus), cores())
-    return Device("cpu", _cpu_model(), 1, cores())
-
-
-def busy_note(load: Callable[[], tuple[float, ...]] | None = None) -> str | None:
-    """What to say where other programs keep the host's cores busy; None where they do not.
-
-    Args:
-        load: Returns the host's load averages, the last minute's first; None: the system's.
-    """
-    load = load or getattr(os, "getloadavg", None)  # not on Windows
-    if load is None:
-        return None
-    lately, n = load()[0], cores()
-    if lately < max(1.0, 0.5 * n):
-        return None
-    return (
-        f"other programs were at work on this machine (load {lately:.1f} on {n} cores): the times "
-        "are longer, and the peak is lower, than on a quiet one"
-    )
-
-
-def versions() -> dict[str, str]:
-    """What figures hang on beside the device."""
-    names = ["paceline", "keras", "jax", "jaxlib"]
-    backend = keras.backend.backend()
-    found = {name: metadata.version(name) for name in names}
-    if backend != "jax":
-        # Not by its package: TensorFlow has several.
-        found[backend] = str(getattr(importlib.import_module(backend), "__version__", "unknown"))
-    return {**found, "python": platform.python_version()}
-
-
-def _cpu_model() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine() or os.name
+        return tracing + factor * compiling + max(self._ask.patience, steps)
