@@ -42,7 +42,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="little data, one cold round")
     parser.add_argument("--trials", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--name", default="keras_tuner_import", help="of the file in results/")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)

@@ -282,3 +282,35 @@ def test_states_of_older_releases_are_read(tmp_path):
     again.reload()
     assert again.start_order == again.end_order == ["0"]
     assert again.create_trial("tuner0").trial_id == "1"
+
+
+def test_points_at_random_may_all_be_under_way(tmp_path):
+    oracle = ours.oracles.BayesianOptimizationOracle("loss", max_trials=80, seed=1)
+    oracle.verbose = 0
+    oracle._set_project_dir(str(tmp_path), "bayes")
+    for name in "abcdefgh":
+        oracle.hyperparameters.Float(name, 0, 1)
+    assert oracle.max_parallel == 24
+    for _ in range(20):
+        trial = oracle.create_trial("t")
+        oracle.update_trial(trial.trial_id, {"loss": trial.hyperparameters["a"]})
+        trial.status = "COMPLETED"
+        oracle.end_trial(trial)
+    assert oracle.max_parallel == 10
+
+
+def test_hyperband_iterations_may_be_added_to_a_project(tmp_path):
+    def oracle(iterations: int) -> Any:
+        found = ours.oracles.HyperbandOracle(
+            "val_accuracy", max_epochs=4, factor=2, hyperband_iterations=iterations, seed=1
+        )
+        found.verbose = 0
+        return found
+
+    first = oracle(1)
+    once = len(run(first, spaces.every_kind, tmp_path, 99))
+    more = oracle(2)
+    more._set_project_dir(str(tmp_path), "paceline")
+    more.reload()
+    assert more.remaining_trials() == once
+    assert len(run(more, spaces.every_kind, tmp_path, 99)) == once

@@ -335,3 +335,28 @@ def test_nothing_of_the_process_is_changed(tmp_path):
     tuner.search(**DATA, verbose=0)
     tuner.get_best_models()
     assert np.random.get_state()[1].tolist() == before
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["plain", "with a fit of its own"])
+def test_a_seed_gives_the_same_scores_again(own, tmp_path):
+    class Own(ours.HyperModel):
+        def build(self, hp: Any) -> Any:
+            return spaces.small(hp)
+
+        def fit(self, hp: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+            return model.fit(*args, **kwargs)
+
+    scores = []
+    for folder in "ab":
+        tuner = ours.RandomSearch(
+            Own() if own else spaces.small,
+            "val_loss",
+            max_trials=2,
+            seed=9,
+            directory=tmp_path,
+            project_name=folder,
+        )
+        tuner.search(**DATA, verbose=0)
+        scores.append([trial.score for trial in tuner.oracle.trials.values()])
+    assert scores[0] == scores[1]
+    assert scores[0][0] != scores[0][1]

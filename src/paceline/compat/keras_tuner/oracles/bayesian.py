@@ -57,14 +57,26 @@ class BayesianOptimizationOracle(Oracle):
 
     def populate_space(self, trial_id: str) -> dict[str, Any]:
         """Values at random at first, then those with the lowest confidence bound."""
-        complete = [t for t in self.trials.values() if t.status == TrialStatus.COMPLETED]
-        enough = self.num_initial_points or max(3 * len(self.hyperparameters.space), 3)
+        complete = self._complete()
         searched = [hp for hp in self.hyperparameters.space if hp.kind != "Fixed"]
-        if len(complete) < enough or not searched:
+        if len(complete) < self._enough() or not searched:
             return running(self._random_values())
         values = self._values_at(self._most_promising(complete, len(searched), len(self.trials)))
         # Where all that is promising is known, anything new tells more.
         return running(self._random_values() if self._duplicate(values) else values)
+
+    def _complete(self) -> list[Trial]:
+        return [t for t in self.trials.values() if t.status == TrialStatus.COMPLETED]
+
+    def _enough(self) -> int:
+        """Complete trials that the process wants."""
+        return self.num_initial_points or max(3 * len(self.hyperparameters.space), 3)
+
+    @property
+    def max_parallel(self) -> int | None:
+        """A few, once the process is asked; those that are drawn at random all at once."""
+        usual = super().max_parallel
+        return usual and max(usual, self._enough() - len(self._complete()))
 
     def _most_promising(self, complete: list[Trial], dimensions: int, n_trials: int) -> np.ndarray:
         """The point f64[dimensions] in [0, 1) with the lowest confidence bound."""

@@ -178,7 +178,8 @@ class HyperbandOracle(Oracle):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Becomes what ``get_state`` described."""
         super().set_state(state)
-        for name in ("hyperband_iterations", "max_epochs", "min_epochs", "factor"):
+        # How often all brackets are run may be another number from now on.
+        for name in ("max_epochs", "min_epochs", "factor"):
             setattr(self, name, state[name])
         self._brackets = list(state["brackets"])
         self._current_bracket = state["current_bracket"]
