@@ -19,6 +19,8 @@ import hypothesis
 import numpy as np
 import pytest
 
+import servers
+
 # pytest-xdist's workers are children of the process that made the folder, and share it.
 _WORKER = "PYTEST_XDIST_WORKER" in os.environ
 _SESSION = Path(
@@ -107,6 +109,20 @@ def child_environment() -> dict[str, str]:
     environment = dict(os.environ)
     del environment["JAX_NUM_CPU_DEVICES"]
     return environment
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[servers.PostgreSQL]:
+    """A running PostgreSQL server, for this session alone."""
+    if servers.found("initdb") is None or servers.found("postgres") is None:
+        pytest.skip("no PostgreSQL server here; on Debian: apt-get install postgresql")
+    pytest.importorskip("psycopg", reason='no driver: pip install "paceline[postgresql]"')
+    server = servers.PostgreSQL()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
 
 
 @pytest.fixture(scope="session")

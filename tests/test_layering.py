@@ -31,6 +31,7 @@ BETWEEN = {
     "forecast",
     "identity",
     "members",
+    "others",
     "outlook",
     "precision",
     "probe",

@@ -16,6 +16,7 @@ import pytest
 import paceline
 import toys
 from paceline.best import BestModels
+from paceline.errors import StorageError
 from paceline.executor.local import LocalExecutor
 from paceline.pack import Pack
 from paceline.search import Search
@@ -488,14 +489,15 @@ def test_two_programs_that_have_become_one(make, notes, monkeypatch) -> None:
     assert all(len(again.history(n)["loss"]) == 6 for n in range(8))
 
 
-def test_the_best_model_is_not_lost_when_it_cannot_be_saved(make, monkeypatch) -> None:
+def test_the_best_model_is_not_lost_when_it_cannot_be_saved(make, notes, monkeypatch) -> None:
     def full(*_: Any) -> None:
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(BestModels, "save", full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(StorageError, match=r"No space left.*make room, and run the same"):
             make().search(X, Y, **CALL)
+    assert sum("the search goes on, and tries again" in note for note in notes) == 1
     assert checkpoints()
     again = make()
     again.search(X, Y, **CALL)

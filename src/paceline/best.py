@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 
 from paceline.executor.base import Weights
+from paceline.worker import WORKERS
 
 MANIFEST = "manifest.json"
+#: Where models are in a study's folder, or in that of one of its workers.
+FOLDER = "best"
 _MODEL, _WEIGHTS = ".keras", ".weights.h5"
 _HALF = re.compile(r"\.\d+-")
 
@@ -122,12 +125,7 @@ class BestModels:
     def weights_path(self, number: int) -> Path | None:
         """A file to load a trial's weights from: its model, or weights alone."""
         entry = self._saved.get(number)
-        if entry is None:
-            return None
-        path = self._folder / entry["file"]
-        if not path.is_file() or _digest(path) != entry["sha256"]:
-            return None
-        return path
+        return None if entry is None else _checked(self._folder, entry)
 
     def save(
         self, rebuild: Callable[[int, Weights], Any], note: Callable[[str], None] = lambda _: None
@@ -204,6 +202,20 @@ class BestModels:
         return (-value if self._direction == "maximize" else value, number)
 
 
+def find_saved(folder: Path, number: int) -> Path | None:
+    """A file to load a trial's weights from, whichever of a study's workers has saved it.
+
+    Args:
+        folder: The study's.
+        number: The trial's.
+    """
+    for best in (folder / FOLDER, *sorted(folder.glob(f"{WORKERS}/*/{FOLDER}"))):
+        entry = _read_manifest(best).get(number)
+        if entry is not None and (path := _checked(best, entry)) is not None:
+            return path
+    return None
+
+
 def apply_weights(model: Any, weights: Weights) -> None:
     """Gives a built model the weights of a trial."""
     trainable, non_trainable = weights
@@ -221,6 +233,12 @@ def _read_manifest(folder: Path) -> dict[int, dict[str, Any]]:
         return {int(number): entry for number, entry in data.items() if _is_ours(entry)}
     except (OSError, ValueError, AttributeError):  # none, or a damaged one
         return {}
+
+
+def _checked(folder: Path, entry: Mapping[str, Any]) -> Path | None:
+    """A saved file, its digest checked; None when it is not there or damaged."""
+    path = folder / entry["file"]
+    return path if path.is_file() and _digest(path) == entry["sha256"] else None
 
 
 def _is_ours(entry: Any) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,12 @@ class JournalFile(BaseJournalBackend):
     """The records of a file, oldest first; the first write makes the file.
 
     A process that was killed while writing leaves half a line at the end. It is no record: it is
-    not read, and it is cut off before the next write, which it would make unreadable.
+    not read, and it is cut off before the next write, which it would make unreadable; a file beside
+    the journal keeps it.
+
+    Attributes:
+        turn: Held by the thread that reads or writes; take it around calls of a JournalStorage, so
+            that no thread slips records into the batch of another.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,6 +39,7 @@ class JournalFile(BaseJournalBackend):
         Args:
             path: The journal; its folder must exist when something is written.
         """
+        self.turn = threading.RLock()
         self._path = path
         self._lock = FileLock(path)
         # So many records and bytes of the file have been read or written here.
@@ -40,6 +47,7 @@ class JournalFile(BaseJournalBackend):
         self._size = 0
         # Lines of the open batch; None when there is none.
         self._batch: list[bytes] | None = None
+        self._holder: int | None = None  # the thread that opened it
         # Whether the file has been read since the batch was opened: nobody else can change it.
         self._fresh = False
 
@@ -79,22 +87,28 @@ class JournalFile(BaseJournalBackend):
     def batch(self) -> Iterator[None]:
         """Hold the lock and write what is appended inside at once, when the block ends.
 
+        Where the block or the write fails, nothing is written; a JournalStorage over this file has
+        read some of it all the same, and is to be made anew.
+
         Raises:
             OSError: The file cannot be written, or was cut or removed by someone else.
         """
-        with self._lock.held():
+        if self._holder == threading.get_ident():
+            yield  # it is this thread's
+            return
+        with self.turn, self._lock.held():
             self._mend()
             self._batch, self._fresh = [], False
+            self._holder = threading.get_ident()
             try:
                 yield
-            finally:
-                lines, self._batch = self._batch, None
-                fresh, self._fresh = self._fresh, False
-                if lines:
+                if lines := self._batch:
                     self._write(lines)
-                    if fresh:
+                    if self._fresh:
                         self._count += len(lines)
                         self._size += sum(len(line) for line in lines)
+            finally:
+                self._batch, self._fresh, self._holder = None, False, None
 
     def _read_on(self) -> list[bytes]:
         """Return the complete lines behind those known, and know them."""
@@ -123,7 +137,12 @@ class JournalFile(BaseJournalBackend):
                 return
             # Such a line is rare and was the last: reading the whole file once is good enough.
             file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)
+            data = file.read()
+            whole = data.rfind(b"\n") + 1
+            kept = self._path.with_name(f"{self._path.name}.cut-{whole}")
+            with kept.open("ab") as copy:
+                copy.write(data[whole:] + b"\n")
+            file.truncate(whole)
 
     def _write(self, lines: list[bytes]) -> None:
         left = memoryview(b"".join(lines))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from paceline.errors import PacelineError
@@ -35,9 +35,36 @@ class Ledger:
         return self._writer.started
 
     @property
+    def trouble(self) -> PacelineError | None:
+        """Why records wait; None while the storage takes them."""
+        return self._writer.trouble
+
+    @property
+    def waiting(self) -> int:
+        """Records that are not in the storage yet."""
+        return self._writer.waiting
+
+    @property
     def cpu_seconds(self) -> float:
         """Processor time that the writer's thread has taken."""
         return self._writer.cpu_seconds
+
+    def know(self, number: int, trial: int) -> None:
+        """Write to a trial that is in the storage, by the storage's id of it."""
+        self._writer.know(number, trial)
+
+    def guard(self, fence: Callable[[], bool]) -> None:
+        """Have ``fence`` asked whether a trial may still be begun in the storage."""
+        self._writer.fence = fence
+
+    def fence_off(self) -> None:
+        """Drop the trials that are not in the storage yet."""
+        self._writer.fence_off()
+
+    @property
+    def lost(self) -> frozenset[int]:
+        """Numbers of trials that were dropped."""
+        return self._writer.lost
 
     def put(self, *records: Record) -> None:
         """Have records written."""
@@ -55,12 +82,20 @@ class Ledger:
             self._writer.start(name)
 
     def flush(self) -> None:
-        """Wait until everything is in the storage."""
+        """Wait until everything is in the storage.
+
+        Raises:
+            StorageError: It cannot be written now.
+        """
         with self._timed():
             self._writer.flush()
 
     def close(self) -> None:
-        """Write what is left and end the writer; safe to call again."""
+        """Write what is left and end the writer; safe to call again.
+
+        Raises:
+            StorageError: The storage has not answered for a minute.
+        """
         with self._timed():
             self._writer.close()
 

@@ -150,4 +150,5 @@ class Outlook:
             "plans": sorted(plans),
             "slots_busy": packs.busy_share if packs else None,
             "checkpoint_seconds": checkpoint_seconds,
+            "writer_seconds": study.writer_seconds,
         }

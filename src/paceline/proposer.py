@@ -22,12 +22,15 @@ from paceline.families import Families
 from paceline.mirror import Mirror
 from paceline.samplers import Chooser, Sampler, Tried, fixed, random_chooser, trial_seed
 from paceline.search_space import HyperParameters, Odometer, Parameter, Space
+from paceline.trial import INTERRUPTED
 
 T = TypeVar("T")
 
 # Attempts at a configuration not seen before: by the study's sampler, then at random (a sampler
 # that has found its optimum proposes it for ever); after that every configuration in turn.
 OWN_ATTEMPTS, RANDOM_ATTEMPTS = 10, 20
+# States of other workers' trials that samplers go by.
+_HEARD = (OptunaState.RUNNING, OptunaState.COMPLETE, OptunaState.PRUNED)
 
 
 class BuildFailed(Exception):
@@ -127,6 +130,7 @@ class Proposer:
         self._past, self._sign = past, sign
         self._lazy_mirror: Mirror | None = None
         self._mirrored: dict[int, int] = {}  # number of an open trial -> the mirror's number
+        self._told: set[int] = set()  # numbers of trials that have ended in the mirror
         self._draft: Draft | None = None
         self._tried = Tried()
         self._odometer = Odometer(every=sampler.name != "grid")
@@ -252,8 +256,8 @@ class Proposer:
         )
         return self._draft
 
-    def accept(self, draft: Draft, hp: HyperParameters) -> dict[str, Any]:
-        """Make a draft a trial that runs; see ``Study.accept``.
+    def settle(self, draft: Draft, hp: HyperParameters) -> dict[str, Any]:
+        """Work out what is to be stored of a draft, before it is accepted or rejected.
 
         Returns:
             Storage name -> stored value.
@@ -277,13 +281,23 @@ class Proposer:
                 values,
                 {name: parameter.distribution for name, parameter in parameters.items()},
             )
+        return values
+
+    def accept(self, draft: Draft, values: Mapping[str, Any], hparams: Mapping[str, Any]) -> None:
+        """Make a draft a trial that runs; see ``Study.accept``.
+
+        Args:
+            draft: With the number that it has for good.
+            values: Of ``settle``.
+            hparams: Plain name -> real value.
+        """
+        self._check(draft)
         self._draft = None
         self._next = draft.number + 1
         self.families.begin(draft.number, values, draft.draw, given=bool(draft.values))
         self._mirrored[draft.number] = draft.mirror_number
         self.have_seen(hparams)
         self._note_tried(draft)
-        return values
 
     def reject(self, draft: Draft) -> None:
         """Turn a draft down: it leaves no trace but in the mirror."""
@@ -345,9 +359,72 @@ class Proposer:
             SamplerError: The sampler failed.
         """
         if number in self._mirrored:
+            self._told.add(number)
             self.families.end(number, state)
             with self._timed():
                 self._mirror().tell(self._mirrored.pop(number), state, loss)
+
+    # Other workers
+
+    @property
+    def next_number(self) -> int:
+        """The first number that is free, as far as is known."""
+        return self._next
+
+    def number_from(self, number: int) -> None:
+        """The storage has trials up to this number, which is free; what was foretold is there."""
+        self._next = max(self._next, number)
+        self._foretold.clear()
+
+    def hear(self, trial: FrozenTrial, sign: int) -> None:
+        """Learn of a trial of another worker, as the storage holds it: it runs, or has ended.
+
+        Args:
+            trial: The trial.
+            sign: 1 where low values are good, -1 where high ones are.
+        """
+        number = trial.number
+        with self._timed():
+            if number not in self._mirrored:
+                if trial.state in _HEARD and number not in self._told:
+                    self._mirrored[number] = self._mirror().add(trial, sign)
+            elif trial.state.is_finished():
+                for epoch, value in trial.intermediate_values.items():
+                    self._mirror().report(self._mirrored[number], epoch, sign * value)
+                value = trial.value if trial.state == OptunaState.COMPLETE else None
+                loss = None if value is None else sign * value
+                self._mirror().tell(self._mirrored[number], trial.state, loss)
+        if trial.state.is_finished() and number not in self._told:
+            self._told.add(number)
+            self._mirrored.pop(number, None)
+            self.families.end(number, trial.state)
+        hparams = trial.user_attrs.get("hparams", trial.params)
+        if trial.user_attrs.get("error") != INTERRUPTED and isinstance(hparams, dict):
+            self.have_seen(hparams)
+
+    def succeed(self, before: Proposer) -> None:
+        """Go on in place of another, which has proposed nothing."""
+        self._queue, self._given = before._queue, before._given
+        self._given_again = before._given_again
+        self.note, self.seconds = before.note, before.seconds
+        self.families.slots = before.families.slots
+
+    def adopt(self, number: int, trial: FrozenTrial, hparams: Mapping[str, Any]) -> None:
+        """Begin a trial that another worker had begun.
+
+        Args:
+            number: Its number now.
+            trial: Its stored form, running.
+            hparams: Plain name -> real value.
+        """
+        with self._timed():
+            self._mirrored[number] = self._mirror().add(trial, 1)
+        self.families.begin(number, trial.params, None, given=True)
+        self.have_seen(hparams)
+
+    def lose(self, number: int) -> None:
+        """Forget a trial that another worker has taken over."""
+        self.tell(number, OptunaState.FAIL, None)
 
     # Inside
 

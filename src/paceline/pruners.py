@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import optuna
@@ -66,6 +66,10 @@ class Pruner(Protocol):
 
     def ended(self, trial: Trial) -> None:
         """A trial ended; its state says how."""
+        ...
+
+    def learn(self, trial: Trial, values: Sequence[float]) -> None:
+        """A trial has ended that was not judged here; ``values`` are its objective's, by epoch."""
         ...
 
     def promoted(self) -> list[int]:
@@ -166,11 +170,14 @@ class _Halving:
         self._sign = -1.0 if direction == "maximize" else 1.0
         self._ladder = Ladder(settings, n_trials)
         for trial, values in past:  # those of earlier sessions hold their places
-            best = math.inf
-            for epoch, value in enumerate(values, start=1):
-                best = min(best, self._sign * value)  # NaN is not less
-                self._ladder.judge(trial.number, epoch, trial.epochs + 1, best)
-            self._ladder.leave(trial.number)
+            self.learn(trial, values)
+
+    def learn(self, trial: Trial, values: Sequence[float]) -> None:
+        best = math.inf
+        for epoch, value in enumerate(values, start=1):
+            best = min(best, self._sign * value)  # NaN is not less
+            self._ladder.judge(trial.number, epoch, trial.epochs + 1, best)
+        self._ladder.leave(trial.number)
 
     def judge(
         self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
@@ -207,10 +214,13 @@ class _Optunas:
         self._direction: Direction = direction
         self._make()
         for trial, values in past:
-            self._begin(trial)
-            for epoch, value in enumerate(values, start=1):
-                self._note(trial.number, epoch, value)
-            self.ended(trial)
+            self.learn(trial, values)
+
+    def learn(self, trial: Trial, values: Sequence[float]) -> None:
+        self._begin(trial)
+        for epoch, value in enumerate(values, start=1):
+            self._note(trial.number, epoch, value)
+        self.ended(trial)
 
     def _make(self) -> None:
         """Makes an empty study."""

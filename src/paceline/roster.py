@@ -46,6 +46,7 @@ class Roster:
         n_begun: Trials that began in this search.
         n_extra: Trials, past ones among them, that go on with others: they do not count for
             ``n_trials``.
+        n_theirs: Trials of the study that other workers train.
     """
 
     def __init__(self, past: Iterable[Trial]) -> None:
@@ -56,11 +57,13 @@ class Roster:
         self.n_extra = sum(trial.continues is not None for trial in trials)
         self.trial_epochs = 0
         self.n_begun = 0
+        self.n_theirs = 0
 
     @property
     def n_counted(self) -> int:
         """Trials that count for ``n_trials``: ended, failed ones included, or under way."""
-        return self.ended.total() + len(self.running) + len(self.paused) - self.n_extra
+        under_way = len(self.running) + len(self.paused) + self.n_theirs
+        return self.ended.total() + under_way - self.n_extra
 
     @property
     def healthy(self) -> bool:
@@ -85,6 +88,27 @@ class Roster:
         """A running trial has ended; returns what was known of it."""
         self.ended[state] += 1
         return self.running.pop(number)
+
+    def forget(self, number: int) -> bool:
+        """A trial is no longer under way here; returns whether it was."""
+        was = self.running.pop(number, None) or self.paused.pop(number, None)
+        return was is not None
+
+    def share(self, trials: Iterable[Trial], n_theirs: int) -> None:
+        """Count the trials of a study that others search too.
+
+        Args:
+            trials: All its trials.
+            n_theirs: How many others train now.
+        """
+        trials = list(trials)
+        self.ended = Counter(trial.state for trial in trials if has_ended(trial))
+        self.n_extra = sum(
+            trial.continues is not None
+            for trial in trials
+            if has_ended(trial) or trial.number in self.running or trial.number in self.paused
+        )
+        self.n_theirs = n_theirs
 
     def epochs_left(self) -> list[int]:
         """Epochs left of each trial that is running."""

@@ -11,7 +11,7 @@ from paceline.best import BestModels
 from paceline.builder import Builder
 from paceline.checkpoint import Snapshot
 from paceline.ends import Ends
-from paceline.errors import ObjectiveError, SpaceError, TrialTimeoutError
+from paceline.errors import ObjectiveError, SpaceError, StorageError, TrialTimeoutError
 from paceline.executor.base import Answer, EpochReport, Hung, LateAnswer
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
@@ -19,6 +19,7 @@ from paceline.failures import Failures, describe
 from paceline.keeper import Keeper
 from paceline.members import Teams
 from paceline.objective import Objective
+from paceline.others import Others
 from paceline.outlook import Outlook
 from paceline.overtime import shielded
 from paceline.program.trace import State
@@ -86,6 +87,16 @@ class Search:
         self._suspension = Suspension(
             study, self._roster, self._teams, packs, fit, best, pruner, notes
         )
+        self._others = Others(
+            study,
+            self._roster,
+            self._teams,
+            best,
+            pruner,
+            objective.name,
+            self._starter.adopt,
+            notes,
+        )
         self._outlook = Outlook(study, self._roster, objective.name, arguments.n_trials, packs)
         self._stopped = False
         self.done = False  # ``run`` has come to an end, and nothing is under way
@@ -139,6 +150,8 @@ class Search:
     def _go_on(self) -> bool:
         """One round: asks for trials, trains for an epoch; False at the end of the search."""
         self.each_round()
+        self._study.look_after()
+        self._others.hear()
         if self._stop.asked:
             self._keep()
             raise KeyboardInterrupt
@@ -170,7 +183,7 @@ class Search:
             self._round = times.train + times.validate - before
         elif self._fit.busy:
             self._advance_fit()
-        elif not self._finish_one():
+        elif not self._finish_one() and not self._others.wait():
             self._give_up(list(self._roster.paused))
             self._raise_cause()
             self.done = True
@@ -227,7 +240,7 @@ class Search:
 
     def _may_ask(self) -> bool:
         study = self._study
-        if self._all_asked():
+        if study.waits or self._all_asked():
             return False
         # Those for fit are trained one by one: no more of them than may wait.
         if self._fit.waiting >= (self._packs.max_slots if self._packs and self._packs.busy else 1):
@@ -247,6 +260,8 @@ class Search:
 
     def _ask(self) -> bool:
         """Asks for one trial, builds it and hands it to an executor; False when there is none."""
+        limit = self._arguments.n_trials
+        self._others.hear(None if limit is None else limit - self._roster.n_counted)
         if not self._may_ask():
             return False
         if self._roster.trial_epochs == 0 and not (self._packs and self._packs.compiling):
@@ -482,10 +497,15 @@ class Search:
     # -- checkpoints -------------------------------------------------------------------------------
 
     def _keep(self) -> None:
-        """Saves the search as it is, between two rounds."""
-        if self._keeper is not None:
+        """Saves the search as it is, between two rounds, where the storage knows what has ended."""
+        if self._keeper is not None and self._study.shared:
+            self._keeper.clear()  # others change the study meanwhile: there is no going back
+        elif self._keeper is not None and self._study.look_after():
             with self._keeper.timed():
-                snapshot = self._suspension.taken()
+                try:
+                    snapshot = self._suspension.taken()
+                except StorageError:  # told of by the study; the checkpoint before stays
+                    return
                 snapshot.facts["succeeded"] = self._failures.succeeded
                 snapshot.facts["limit"] = [self._arguments.wanted, self._arguments.n_trials]
                 snapshot.facts["owed"] = self._owed

@@ -16,7 +16,7 @@ from paceline.checkpoint import Snapshot
 from paceline.condemned import Condemned
 from paceline.corners import study_ends
 from paceline.director import Director
-from paceline.errors import StudyError, TrialTimeoutError
+from paceline.errors import StorageError, StudyError, TrialTimeoutError
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.extension import to_go_on
@@ -30,9 +30,9 @@ from paceline.roster import counts
 from paceline.search import Search
 from paceline.search_arguments import Arguments
 from paceline.study import Study
-from paceline.study_lock import study_lock
 from paceline.trained import TrainedModels
 from paceline.watch import Watch, WhenStuck
+from paceline.worker import Worker
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ class Session:
         progress: Told how it goes.
         notes: Told what users may want to know.
         when_stuck: As ``Tuner`` has it.
+        worker: Joins the study's others, if there are any; None for a search that is alone.
+        folder: Where this search keeps what is its own.
 
     Attributes:
         study: Its trials, once it is open.
@@ -106,11 +108,14 @@ class Session:
         progress: Callable[[Progress], None] | None,
         notes: Callable[[str], None],
         when_stuck: WhenStuck | None,
+        worker: Worker | None,
+        folder: Path,
     ) -> None:
         self._settings, self._builder, self._arguments = settings, builder, arguments
         self._found, self._objective, self._keeper = found, objective, keeper
         self._progress, self._notes = progress, notes
         self._when_stuck = when_stuck or self._say_stuck
+        self._worker, self._folder = worker, folder
         self._snapshot: Snapshot | None = None
         self.summary: dict[str, Any] = {}
 
@@ -135,6 +140,7 @@ class Session:
             sampler=settings.sampler,
             seed=settings.seed,
             resumed=None if snapshot is None else snapshot.facts["study"],
+            worker=self._worker,
         )
         study.on_note(self._notes)
         stored = study.meta.get("objective")
@@ -150,7 +156,12 @@ class Session:
         for hparams in enqueued:
             study.enqueue(hparams)
         self.models = TrainedModels(
-            study, self._builder, settings.folder, settings.keep_best, settings.precision
+            study,
+            self._builder,
+            self._folder,
+            settings.keep_best,
+            settings.precision,
+            whole=settings.folder,
         )
         if snapshot is not None and not study.resumed and snapshot.facts["trials"]:
             self._notes(
@@ -192,7 +203,6 @@ class Session:
                 ends=self.models.ends,
                 keeper=self._keeper if study.director is None else None,
             )
-            stack.enter_context(study_lock(settings.folder))
             if study.trials:
                 identity.compare(study.name, study.meta, arguments, self._notes)
             meta = identity.meta(settings.decisive(), arguments, self._objective, self._found.batch)
@@ -209,9 +219,14 @@ class Session:
                 )
                 self._resume(search, self._snapshot)
             search.run()
-            self._save()
+            unsaved = self._save()
             study.show_ends()
             study.close()
+            if unsaved is not None:
+                raise StorageError(
+                    f"{unsaved}. All trials are in the storage; make room, and run the same search "
+                    "again: it saves the model from its last checkpoint."
+                )
             if search.done:  # and all that came of it is on disk
                 watch.condemned.clear()
                 self._keeper.clear()
@@ -321,8 +336,8 @@ class Session:
             packs.check_batch(arguments.batch_size_for(self._found.hp))
         return packs
 
-    def _save(self) -> None:
-        self.models.save(self._notes)
+    def _save(self) -> str | None:
+        return self.models.save(self._notes)
 
     def _finish(self, search: Search, began: float) -> None:
         self.summary = search.summary(time.perf_counter() - began)
@@ -339,7 +354,7 @@ class _Throttled:
 
     EVERY = 30.0  # s
 
-    def __init__(self, save: Callable[[], None]) -> None:
+    def __init__(self, save: Callable[[], object]) -> None:
         self._save, self._last = save, time.perf_counter()
 
     def __call__(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from paceline.builder import Builder
@@ -18,7 +19,7 @@ from paceline.program.canonical import Unpackable
 from paceline.roster import Roster
 from paceline.search_arguments import Arguments
 from paceline.search_space import HyperParameters
-from paceline.study import BuildFailed, Draft, Study
+from paceline.study import BuildFailed, Draft, Outrun, Study
 from paceline.trial import Trial
 from paceline.watch import Watch
 
@@ -77,9 +78,10 @@ class Starter:
         try:
             proposal = self._study.propose(self._build)
         except BuildFailed as failed:
-            number = self._study.accept(failed.draft, failed.hp)
-            self._begin(number, 0)
-            self._failed(number, failed.cause)
+            with suppress(Outrun):
+                number = self._study.accept(failed.draft, failed.hp)
+                self._begin(number, 0)
+                self._failed(number, failed.cause)
             return True
         if proposal is None:
             if self._study.director is not None:  # it has no more, or waits for results
@@ -89,7 +91,10 @@ class Starter:
             self._say_once(text, text)
             return False
         draft, hp, made = proposal
-        number = self._study.accept(draft, hp)
+        try:
+            number = self._study.accept(draft, hp)
+        except Outrun:
+            return True
         self._begin(number, made[1])
         self._submit(number, draft.seed, hp.hparams, made)
         return True
@@ -100,14 +105,20 @@ class Starter:
         try:
             draft, hp, made = self._study.propose_on(source.number, self._build)
         except BuildFailed as failed:
-            number = self._study.accept(failed.draft, failed.hp)
-            self._begin(number, 0, extra=True)
-            self._failed(number, failed.cause)
+            with suppress(Outrun):
+                number = self._study.accept(failed.draft, failed.hp)
+                self._begin(number, 0, extra=True)
+                self._failed(number, failed.cause)
             return
         if made[1] <= source.epochs:
             self._study.reject(draft)
             return
-        number = self._study.accept(draft, hp)
+        try:
+            number = self._study.accept(draft, hp)
+        except Outrun:
+            if self._study.waits:
+                self.to_go_on.appendleft(source.number)
+            return
         self._begin(number, made[1], extra=True)
         self._submit(number, draft.seed, hp.hparams, made)
         running = self._roster.running.get(number)
@@ -131,6 +142,18 @@ class Starter:
         if director is not None:
             return 0 if director.over else director.remaining
         return None if limit is None else max(0, limit - self._roster.n_counted)
+
+    def adopt(self, number: int) -> None:
+        """Begins a trial of the study that another worker had begun."""
+        trial = self._study.trial(number)
+        try:
+            made = self._build(HyperParameters(values=trial.hparams), trial)
+        except Exception as error:
+            self._begin(number, 0, extra=trial.continues is not None)
+            self._failed(number, error)
+            return
+        self._begin(number, made[1], extra=trial.continues is not None)
+        self._submit(number, trial.seed, trial.hparams, made)
 
     def again(self, number: int) -> None:
         """Builds a trial that is under way, and hands it to an executor once more."""

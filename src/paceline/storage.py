@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.exceptions import DuplicatedStudyError
+from optuna.exceptions import DuplicatedStudyError, StorageInternalError
 from optuna.storages import BaseStorage
 from optuna.storages.journal import JournalStorage
 from optuna.study import StudyDirection
 
+from paceline.database import Hider, check_url, close, hide_password, opener, sqlite_path
 from paceline.errors import PacelineError, StorageError, StudyError
 from paceline.journal import JournalFile
 from paceline.objective import Direction
@@ -33,7 +33,10 @@ class Store:
         is_there: Callable[[], bool] = lambda: True,
         check: Callable[[], None] = lambda: None,
         prepare: Callable[[], None] = lambda: None,
-        batch: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        batch: Callable[[], AbstractContextManager[None]] | None = None,
+        turn: AbstractContextManager[Any] | None = None,
+        closer: Callable[[Any], None] = lambda _: None,
+        hide: Callable[[str], str] = hide_password,
         linger: float = 5.0,
     ) -> None:
         """Describe a storage; use ``Store.of``.
@@ -44,13 +47,18 @@ class Store:
             is_there: Whether it exists, so that it can be opened without making anything.
             check: Raises StorageError where it does not exist and could not be made.
             prepare: Makes the folders that it needs.
-            batch: A block inside which writes go out together, when it ends.
+            batch: A block inside which writes go out together, when it ends, or not at all; None
+                where each goes out by itself.
+            turn: A lock that a thread holds while it reads, where threads must take turns.
+            closer: Closes the connections of an opened one.
+            hide: Shows passwords in a text as stars.
             linger: Seconds that a record may wait for others. A call of a database takes
                 milliseconds of processor, and a trial that begins and ends meanwhile is one call.
         """
         self.label = label
-        self.batch = batch
         self.linger = linger
+        self.turn = turn or contextlib.nullcontext()
+        self._batch, self._closer, self._hide = batch, closer, hide
         self._opener = opener
         self._is_there = is_there
         self._check = check
@@ -98,6 +106,60 @@ class Store:
                 self._storage = self._opener()
         return self._storage
 
+    @property
+    def whole(self) -> bool:
+        """Whether a batch that fails has left nothing behind."""
+        return self._batch is not None
+
+    def batch(self) -> AbstractContextManager[None]:
+        """A block inside which one thread reads and writes; its writes go out when it ends."""
+        return contextlib.nullcontext() if self._batch is None else self._batch()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """A batch of one thread, in which what is read is what is there.
+
+        Raises:
+            StorageError: The storage does not answer.
+        """
+        with self.errors("written"), self.turn:
+            try:
+                with self.batch():
+                    yield
+            except BaseException:
+                self.reopen()
+                raise
+
+    def reopen(self) -> None:
+        """After a failure: forget what the storage is thought to hold.
+
+        Databases are asked each time, and their connections mend themselves.
+        """
+        if self.whole:
+            self._storage = None
+
+    def close(self) -> None:
+        """Close connections of a database; the next call opens others."""
+        if self._storage is not None:
+            self._closer(self._storage)
+
+    def find(self, name: str) -> int | None:
+        """Return the storage's id of a study; None when there is no such study. Writes nothing.
+
+        Raises:
+            StorageError: The storage cannot be read; or it does not exist and could not be made.
+        """
+        with self.errors("opened"):
+            if not self._is_there():
+                self._check()
+                return None
+        storage = self.storage
+        with contextlib.closing(self), self.errors("read"), self.turn:
+            try:
+                return storage.get_study_id_from_name(name)
+            except KeyError:
+                return None
+
     def load(self, name: str) -> StoredStudy | None:
         """Return what is stored of a study; None when there is no such study. Writes nothing.
 
@@ -110,7 +172,7 @@ class Store:
                 self._check()
                 return None
         storage = self.storage
-        with self.errors("read"):
+        with contextlib.closing(self), self.errors("read"), self.turn:
             try:
                 study = storage.get_study_id_from_name(name)
             except KeyError:
@@ -152,7 +214,7 @@ class Store:
         Raises:
             StorageError: There is no such study any more, or it cannot be read.
         """
-        with self.errors("read"):
+        with self.errors("read"), self.turn:
             return self.storage.get_study_id_from_name(name)
 
     @contextlib.contextmanager
@@ -167,18 +229,14 @@ class Store:
         except PacelineError:
             raise
         except Exception as error:  # what a database driver raises has no common base
-            text = hide_password(str(error).strip().split("\n")[0]) or type(error).__name__
+            if isinstance(error, StorageInternalError) and error.__cause__ is not None:
+                error = error.__cause__  # Optuna's own text does not say what is wrong
+            text = self._hide(str(error).strip().split("\n")[0]) or type(error).__name__
             # The chain is cut: a driver's message may hold the URL with its password.
             raise StorageError(
-                f"storage {self.label} cannot be {done}: {text}. Check the path or the URL, and "
-                "that it may be written."
+                f"storage {self.label} cannot be {done}: {text.rstrip('.')}. Check the path or the "
+                "URL, and that it may be written."
             ) from None
-
-
-def hide_password(text: str) -> str:
-    """Return ``text`` with the password of any URL in it shown as stars."""
-    text = re.sub(r"(://[^:/@\s]*):\S*@", r"\1:***@", text)
-    return re.sub(r"(?i)\b(password|passwd|pwd)=[^&\s;]+", r"\1=***", text)
 
 
 @contextlib.contextmanager
@@ -207,43 +265,26 @@ def _journal(path: Path) -> Store:
         check=check,
         prepare=lambda: path.parent.mkdir(parents=True, exist_ok=True),
         batch=file.batch,
+        turn=file.turn,
         linger=0.1,
     )
 
 
 def _database(url: str) -> Store:
-    label = hide_password(url)
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        raise StorageError(
-            f"storage {label!r} is no URL; write journal:{label} or sqlite:///{label}."
-        )
-    if scheme.startswith("redis"):
-        raise StorageError(
-            f"storage {label}: pass the object optuna.storages.JournalStorage("
-            "optuna.storages.journal.JournalRedisBackend(url)) instead of the URL."
-        )
-
-    def opener() -> BaseStorage:
-        from optuna.storages import RDBStorage  # SQLAlchemy loads here
-
-        return RDBStorage(url)
-
-    if scheme.partition("+")[0] != "sqlite" or "uri=true" in rest:
-        return Store(label, opener)
-    name = rest.partition("?")[0].removeprefix("/")
-    if name in ("", ":memory:"):
-        raise StorageError(
-            f"storage {label} is lost when the program ends; name a file, as in sqlite:///study.db."
-        )
-    path = Path(name)
+    label, path = check_url(url), sqlite_path(url)
+    hide, open_it = Hider(url), opener(url)
+    if path is None:
+        return Store(label, open_it, closer=close, hide=hide)
+    folder = path.parent
     # SQLite makes the file when it is opened, which would be too soon.
     return Store(
         label,
-        opener,
+        open_it,
+        closer=close,
+        hide=hide,
         is_there=path.is_file,
-        check=lambda: _check_folder(path.parent, label),
-        prepare=lambda: path.parent.mkdir(parents=True, exist_ok=True),
+        check=lambda: _check_folder(folder, label),
+        prepare=lambda: folder.mkdir(parents=True, exist_ok=True),
     )
 
 

@@ -8,6 +8,7 @@ do.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import secrets
 import time
@@ -20,26 +21,32 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial
 
 from paceline import trial_record
+from paceline.book import Book
 from paceline.director import Director
-from paceline.errors import SpaceError, StudyError
+from paceline.errors import SpaceError, StorageError, StudyError
 from paceline.guard import check_attributes, check_folder, check_storage_text
 from paceline.ledger import Ledger
-from paceline.objective import Direction, is_better
+from paceline.objective import Direction
+from paceline.past import Past
 from paceline.proposer import BuildFailed, Draft, Proposer
 from paceline.samplers import check_seed, resolve_sampler
 from paceline.search_space import HyperParameters, Space
+from paceline.sharing import Heard, Sharing, own_seed
 from paceline.storage import Store
-from paceline.study_record import FORMAT, StoredStudy, check_name, rolled_back, stored_space
+from paceline.study_record import FORMAT, StoredStudy, check_name, stored_space
 from paceline.trial import INTERRUPTED, Trial, TrialState
+from paceline.worker import Worker
 from paceline.writer import Annotated, Created, Described, Finished, Reported
 
-__all__ = ["INTERRUPTED", "BuildFailed", "Draft", "Study"]
+__all__ = ["INTERRUPTED", "BuildFailed", "Draft", "Outrun", "Study"]
 
 T = TypeVar("T")
+#: Seconds before a storage that did not answer is asked again.
+_PAUSE = 1.0
 
 
-def _comes_again(number: int, facts: Mapping[str, Any]) -> bool:
-    return number >= facts["next"] or str(number) in facts["open"]
+class Outrun(Exception):
+    """A trial was not begun: another worker has it, or the storage does not answer."""
 
 
 class Study:
@@ -64,60 +71,44 @@ class Study:
         seed: int,
         n_trials: int | None,
         resumed: Mapping[str, Any] | None = None,
+        worker: Worker | None = None,
     ) -> None:
         """Make a study of what a storage holds; use ``Study.open``."""
         self.name = name
         self.exists = stored is not None
         self.meta = stored.meta if stored is not None else {}
         self.n_trials = n_trials
-        past = stored.trials if stored is not None else []
-        back = None
-        if resumed is not None and resumed.get("session") == self.meta.get("session", ""):
-            back = rolled_back(past, resumed)
-        self.resumed = back is not None
+        self._past = past = Past(stored, resumed)
+        self.resumed = past.resumed is not None
+        self._store, self._worker = store, worker
         # Of every search that begins; one that goes on is the same.
-        self._session = self.meta["session"] if self.resumed else secrets.token_hex(8)
-        self._foretold: set[int] = set()
-        # Trials that are to come again, and have ended in the storage: its word stands.
-        self._ended: dict[int, FrozenTrial] = {}
-        if back is not None:
-            self._ended = {
-                trial.number: trial
-                for trial in past
-                if trial.state.is_finished() and _comes_again(trial.number, resumed or {})
-            }
-        if back is not None:
-            past, foretold = back
-            self._foretold = set(foretold)
-        self._direction: Direction | None = stored.direction if stored is not None else None
+        self._session = secrets.token_hex(8) if worker is None else worker.token
+        if self.resumed:
+            self._session = self.meta["session"]
+        self._book = Book(name)
+        if stored is not None:
+            self._book.direction = stored.direction
         if direction is not None:
             self.set_direction(direction)
-        seed = check_seed(seed)
-        chosen = resolve_sampler(sampler, seed)
-        self._adaptive = chosen.adaptive
-        self._proposer = Proposer(
-            chosen,
-            seed,
-            stored_space(name, self.meta),
-            # A storage may hold trials of other programs that wait to be run: they have numbers.
-            next_number=len(past),
-            past=past,
-            sign=-1 if self._direction == "maximize" else 1,
-            resumed=None if back is None else resumed,
-            foretold=None if back is None else back[1],
-        )
+        self._sampler, self._seed = sampler, check_seed(seed)
+        self._adaptive = resolve_sampler(sampler, seed).adaptive
+        self._proposer = self._make_proposer(stored_space(name, self.meta), past)
         self._known_parameters = len(self.space.parameters)
         self._ledger = Ledger(store)
-        self._trials: dict[int, Trial] = {}
         self._n_counted = 0  # of these, for n_trials: those that are not tried again
         self._left_running: list[int] = []
-        for stored_trial in past:
+        self._in_trouble = False
+        self._asks_again = 0.0  # when, after the storage did not answer
+        self._sharing: Sharing | None = None
+        if worker is not None and worker.joined:
+            self._sharing = Sharing(store, name, worker, self._book, self._ledger)
+        for stored_trial in past.trials:
             trial = trial_record.read(stored_trial)
             if trial is not None:
                 self._take_over(trial)
-        if back is not None and resumed is not None:
-            for number, was in resumed["open"].items():
-                trial_record.resume(self._trials[int(number)], was)
+        if past.resumed is not None:
+            for number, was in past.resumed["open"].items():
+                trial_record.resume(self.trial(int(number)), was)
 
     @classmethod
     def open(
@@ -131,6 +122,7 @@ class Study:
         seed: int = 0,
         n_trials: int | None = None,
         resumed: Mapping[str, Any] | None = None,
+        worker: Worker | None = None,
     ) -> Study:
         """Return a study with what is stored of it; writes nothing.
 
@@ -145,6 +137,8 @@ class Study:
             seed: Of all that is drawn at random; 0 or above.
             n_trials: Trials wanted in all; None when only time bounds the search.
             resumed: Of ``snapshot``: the study is as it was then, as far as the storage allows.
+            worker: Joins the others that search the study, if there are any: give one to search
+                it, and none to read it.
 
         Raises:
             StudyError: An impossible name, another direction than the stored one, or a study that
@@ -159,6 +153,9 @@ class Study:
         check_folder(Path(directory) / name)
         began = time.perf_counter()
         store = Store.of(storage, name, Path(directory))
+        if worker is not None and (found := store.find(name)) is not None:
+            back = worker.join(store, found, None if resumed is None else resumed.get("session"))
+            resumed = resumed if back else None
         stored = store.load(name)
         check_attributes(name, stored.trials if stored is not None else ())
         study = cls(
@@ -170,6 +167,7 @@ class Study:
             seed=seed,
             n_trials=n_trials,
             resumed=resumed,
+            worker=worker,
         )
         study._ledger.seconds += time.perf_counter() - began
         return study
@@ -179,7 +177,7 @@ class Study:
     @property
     def direction(self) -> Direction | None:
         """Whether the objective is to maximize or minimize; None while it is not known."""
-        return self._direction
+        return self._book.direction
 
     @property
     def space(self) -> Space:
@@ -189,7 +187,7 @@ class Study:
     @property
     def trials(self) -> list[Trial]:
         """All trials by number, those still running included. Not to be changed."""
-        return [self._trials[number] for number in sorted(self._trials)]
+        return self._book.trials
 
     def trial(self, number: int) -> Trial:
         """Return one trial.
@@ -197,29 +195,17 @@ class Study:
         Raises:
             StudyError: There is none of this number.
         """
-        if number not in self._trials:
-            last = f"the last is {max(self._trials)}" if self._trials else "it has none yet"
-            raise StudyError(f'study "{self.name}" has no trial {number!r}: {last}.')
-        return self._trials[number]
+        return self._book.trial(number)
 
     @property
     def best(self) -> Trial | None:
         """The complete trial with the best value, the first of equals; None when there is none."""
-        best: Trial | None = None
-        for trial in self.trials:
-            if trial.state == "complete" and self._better(trial.value, best and best.value):
-                best = trial
-        return best
+        return self._book.best
 
     @property
     def leading(self) -> Trial | None:
         """The trial with the best value so far, whatever its state; None when there is none."""
-        leading: Trial | None = None
-        for trial in self.trials:
-            if trial.value is not None and trial.state != "failed":
-                if self._better(trial.value, leading and leading.value):
-                    leading = trial
-        return leading
+        return self._book.leading
 
     @property
     def max_open(self) -> int | None:
@@ -229,7 +215,10 @@ class Study:
         """
         if self.director is not None:
             return self.director.max_open
-        return max(4, (self.n_trials or 0) // 8) if self._adaptive else None
+        if not self._adaptive:
+            return None
+        n_workers = 1 + len(self._worker.crew.others) if self.shared and self._worker else 1
+        return max(2 if n_workers > 1 else 4, (self.n_trials or 0) // 8 // n_workers)
 
     @property
     def director(self) -> Director | None:
@@ -329,20 +318,27 @@ class Study:
             The trial's number.
 
         Raises:
+            Outrun: Another worker was quicker, or the storage does not answer, which would have to
+                number it; the draft is dropped.
             SpaceError: A parameter is known with other bounds.
-            StorageError: An earlier record could not be written.
         """
-        values = self._proposer.accept(draft, hp)
+        values, parameters = self._proposer.settle(draft, hp), hp.parameters
         trial = Trial(draft.number, hparams=hp.hparams, seed=draft.seed, continues=draft.continues)
-        self._trials[trial.number] = trial
+        with contextlib.nullcontext() if self._worker is None else self._worker.door:
+            stored = trial_record.begun(
+                trial,
+                values,
+                {name: parameters[name].distribution for name in values},
+                draw=None if self._draws_alone else draft.draw,
+                owner=None if self._worker is None else self._worker.token,
+            )
+            if self.shared:
+                draft.number = trial.number = self._claim(draft, stored)
+            elif not self._past.has(draft.number):
+                self._ledger.put(Created(trial.number, stored))
+        self._proposer.accept(draft, values, hp.hparams)
+        self._book.put(trial)
         self._n_counted += draft.continues is None
-        parameters = hp.parameters
-        distributions = {name: parameters[name].distribution for name in values}
-        stored = trial_record.begun(trial, values, distributions, draw=draft.draw)
-        if trial.number in self._foretold:
-            self._foretold.discard(trial.number)  # the storage has it, and perhaps its end too
-        else:
-            self._ledger.put(Created(trial.number, stored))
         if len(self.space.parameters) > self._known_parameters and self._ledger.started:
             self._describe(self.meta)
         return trial.number
@@ -425,27 +421,12 @@ class Study:
             logs: Metric name -> value.
             value: The objective; None when there is none this time.
             members: The objective of each member, where ``value`` is their mean.
-
-        Raises:
-            StorageError: An earlier record could not be written.
         """
-        trial = self._running(number)
-        trial.epochs = epoch
-        if members:
-            trial.members[epoch - 1 :] = [[float(member) for member in members]]
-        for name in dict.fromkeys([*trial.history, *logs]):
-            column = trial.history.setdefault(name, [])
-            del column[epoch - 1 :]
-            # A metric that is missing for some epochs keeps its place in the others.
-            column.extend([math.nan] * (epoch - 1 - len(column)))
-            column.append(float(logs.get(name, math.nan)))
-        if value is None:
-            return
-        value = float(value)
-        if self._better(value, trial.value):
-            trial.value, trial.best_epoch = value, epoch
-        self._proposer.report(number, epoch, self._loss(value))
-        self._ledger.put(Reported(number, epoch, value))
+        value = None if value is None else float(value)
+        self._book.note_epoch(self._running(number), epoch, logs, value, members)
+        if value is not None:
+            self._proposer.report(number, epoch, self._book.sign * value)
+            self._ledger.put(Reported(number, epoch, value))
 
     def finish(
         self,
@@ -469,7 +450,6 @@ class Study:
 
         Raises:
             SamplerError: The sampler failed at learning of it.
-            StorageError: An earlier record could not be written.
         """
         if self.trial(number).state == "paused":
             self.unpause(number)
@@ -479,29 +459,20 @@ class Study:
         if value is not None:
             trial.value = float(value)
         other = trial_record.set_fields(trial, attrs or {})
-        loss = None
-        if state == "complete":
-            if trial.value is None or math.isnan(trial.value):
-                state, trial.value = "failed", None
-                trial.error = trial.error or "the objective was not a number in any epoch"
-            else:
-                loss = self._loss(trial.value)
+        if state == "complete" and (trial.value is None or math.isnan(trial.value)):
+            state, trial.value = "failed", None
+            trial.error = trial.error or "the objective was not a number in any epoch"
         trial.state = state
-        stored = self._ended.pop(number, None)
-        ours = None if state == "failed" or trial.value is None else [trial.value]
-        if stored is not None and (stored.state, stored.values) != (
-            trial_record.OPTUNA_STATES[state],
-            ours,
-        ):
-            # Something was not as it had been (another device, a build that was mended).
-            kept = trial_record.read(stored)
-            if kept is not None:
-                self._trials[number] = trial = kept
-                state = trial.state
-                complete = state == "complete" and trial.value is not None
-                loss = self._loss(trial.value) if complete and trial.value is not None else None
+        kept = self._past.end_of(number, state, trial.value)
+        if kept is not None:
+            self._book.put(kept)
+            trial, state = kept, kept.state
+        complete = state == "complete" and trial.value is not None
+        loss = self._book.sign * trial.value if complete and trial.value is not None else None
         self._ledger.put(Finished(number, state, *trial_record.ended(trial, other)))
         self._proposer.tell(number, trial_record.OPTUNA_STATES[state], loss)
+        if self._sharing is not None:
+            self._sharing.ended(number)
         return state
 
     def carry_over(self, source: int, number: int) -> None:
@@ -521,20 +492,12 @@ class Study:
             self.report(number, epoch, logs, None if math.isnan(value) else value)
 
     def pause(self, number: int) -> None:
-        """Have a running trial wait; in the storage it stays running, with the attribute "paused".
-
-        Raises:
-            StorageError: An earlier record could not be written.
-        """
+        """Have a running trial wait; in the storage it runs, with the attribute "paused"."""
         self.annotate(number, paused=True)
         self.trial(number).state = "paused"
 
     def unpause(self, number: int) -> None:
-        """Let a paused trial go on.
-
-        Raises:
-            StorageError: An earlier record could not be written.
-        """
+        """Let a paused trial go on."""
         self.trial(number).state = "running"
         self.annotate(number, paused=False)
 
@@ -549,9 +512,6 @@ class Study:
         Args:
             number: The trial's.
             **attrs: As those of ``finish``.
-
-        Raises:
-            StorageError: An earlier record could not be written.
         """
         trial_record.set_fields(self._running(number), attrs)
         self._ledger.put(Annotated(number, trial_record.plain(attrs)))
@@ -562,12 +522,7 @@ class Study:
         Raises:
             StudyError: The study is searched in the other direction.
         """
-        if self._direction not in (None, direction):
-            raise StudyError(
-                f'study "{self.name}" is stored with direction {self._direction}, not {direction}; '
-                "give the objective that it was begun with, or choose another study name."
-            )
-        self._direction = direction
+        self._book.set_direction(direction)
 
     def snapshot(self, afresh: Container[int] = ()) -> dict[str, Any]:
         """The study as it is, as far as the storage would not tell: JSON values.
@@ -588,6 +543,46 @@ class Study:
         }
         return {**self._proposer.snapshot(), "open": opened, "session": self._session}
 
+    # Other workers
+
+    @property
+    def shared(self) -> bool:
+        """Whether other workers search the study, or have while this one did."""
+        return self._worker is not None and self._worker.joined and self._worker.shared
+
+    @property
+    def waits(self) -> bool:
+        """Whether no trial can be begun now, since the storage does not answer."""
+        return time.monotonic() < self._asks_again
+
+    def watch(self) -> None:
+        """From now on, see whether the other workers live."""
+        if self._worker is not None:
+            self._worker.watch()
+
+    def all_alive(self) -> bool:
+        """Whether all other workers have given a sign of life since ``watch``, or are gone."""
+        return self._worker is None or self._worker.all_alive()
+
+    def hear(self) -> Heard | None:
+        """Take note of what other workers did, and take over what dead ones left.
+
+        Returns:
+            What a search has to do about it; None where there is nothing to hear.
+        """
+        if self._sharing is None or not self.shared:
+            return None
+        self._session = f"shared-{self._session.removeprefix('shared-')}"  # nobody goes back to it
+        try:
+            heard = self._sharing.hear(self._proposer)
+        except StorageError:  # the writer tells
+            self._asks_again = time.monotonic() + _PAUSE
+            return None
+        self._n_counted = sum(
+            trial.error != INTERRUPTED and trial.continues is None for trial in self.trials
+        )
+        return heard
+
     # Storage
 
     def persist(self, meta: Mapping[str, Any]) -> None:
@@ -607,15 +602,15 @@ class Study:
         if self._ledger.started:
             self._describe(meta)
             return
-        if self._direction is None:
+        if self.direction is None:
             raise RuntimeError("persist before set_direction")
         if self.exists:
             self._describe(meta)
         else:
             self._set_meta(meta)
-            self._ledger.create(self.name, self._direction, self.meta)
+            self._create(self.direction)
         for number in self._left_running:
-            trial = self._trials[number]
+            trial = self.trial(number)
             trial.state, trial.error = "failed", INTERRUPTED
             self._ledger.put(Finished(number, "failed", None, {"error": INTERRUPTED}))
         self._left_running = []
@@ -628,16 +623,31 @@ class Study:
 
     def show_ends(self) -> None:
         """Show trials that were to come again and have not as they ended before."""
-        for number, stored in self._ended.items():
-            trial = trial_record.read(stored)
-            if trial is not None:
-                self._trials[number] = trial
+        for trial in self._past.not_again():
+            self._book.put(trial)
+
+    def look_after(self) -> bool:
+        """Say when the storage stops taking records and when it takes them again.
+
+        Returns:
+            Whether it takes them.
+        """
+        trouble = self._ledger.trouble
+        if trouble is not None and not self._in_trouble:
+            self._proposer.note(
+                f"{trouble} Training goes on; {self._ledger.waiting} records wait, and are written "
+                "when it answers"
+            )
+        elif trouble is None and self._in_trouble:
+            self._proposer.note("the storage answers again; what waited is written")
+        self._in_trouble = trouble is not None
+        return trouble is None
 
     def flush(self) -> None:
         """Wait until everything is in the storage.
 
         Raises:
-            StorageError: It could not be written.
+            StorageError: It cannot be written now.
         """
         self._ledger.flush()
 
@@ -645,16 +655,74 @@ class Study:
         """Write what is left and end the writer; safe to call again. Reading goes on working.
 
         Raises:
-            StorageError: Something could not be written.
+            StorageError: Something could not be written: the storage has not answered for a minute.
         """
         self._ledger.close()
 
     # Inside
 
+    def _make_proposer(self, space: Space, past: Past | None) -> Proposer:
+        """What proposes trials; of a study of others' this worker draws from a seed of its own."""
+        self._draws_alone = self._worker is not None and self.shared
+        seed = self._seed
+        if self._worker is not None and self._draws_alone:
+            seed = own_seed(seed, self._worker.token)
+        trials = [] if past is None else past.trials
+        resumed = None if past is None else past.resumed
+        return Proposer(
+            resolve_sampler(self._sampler, seed),
+            seed,
+            space,
+            # A storage may hold trials of other programs that wait to be run: they have numbers.
+            next_number=len(trials),
+            past=trials,
+            sign=self._book.sign,
+            resumed=resumed,
+            foretold=None if past is None or resumed is None else past.foretold,
+        )
+
+    def _create(self, direction: Direction) -> None:
+        """Make the study, or join the worker that has made it a moment ago."""
+        try:
+            self._ledger.create(self.name, direction, self.meta)
+            made = True
+        except StudyError:
+            if self._worker is None:
+                raise
+            made = False
+        if self._worker is None:
+            return
+        self._worker.join(self._store, self._store.study_id(self.name), share=not made)
+        self._sharing = Sharing(self._store, self.name, self._worker, self._book, self._ledger)
+        if not made:
+            stored = self._store.load(self.name)
+            if stored is not None:
+                self.set_direction(stored.direction)
+        if self.shared:
+            before = self._proposer
+            self._proposer = self._make_proposer(self.space, None)
+            self._proposer.succeed(before)
+
+    def _claim(self, draft: Draft, stored: FrozenTrial) -> int:
+        """Have the storage number a trial; raises Outrun where it is not to be."""
+        assert self._sharing is not None
+        try:
+            number = self._sharing.claim(self._proposer, stored, self.n_trials)
+        except StorageError as error:
+            self._asks_again = time.monotonic() + _PAUSE
+            self._proposer.note(f"no trial can be begun now: {error}")
+            number = None
+        if number is None:
+            self._proposer.reject(draft)
+            raise Outrun
+        return number
+
     def _take_over(self, trial: Trial) -> None:
-        """Know a trial of an earlier session."""
-        self._trials[trial.number] = trial
+        """Know a trial of an earlier session, or of another worker."""
+        self._book.put(trial)
         if trial.state == "running" and not self.resumed:
+            if self.shared:
+                return  # it is another's, or taken over when one hears of it
             self._left_running.append(trial.number)
             if trial.continues is None:
                 self._proposer.enqueue(trial.hparams, users=False)
@@ -667,14 +735,6 @@ class Study:
         if trial.state != "running" or number in self._left_running:
             raise RuntimeError(f"trial {number} is not running here")
         return trial
-
-    def _loss(self, value: float) -> float:
-        return -value if self._direction == "maximize" else value
-
-    def _better(self, value: float | None, than: float | None) -> bool:
-        if self._direction is None:
-            raise RuntimeError("a value before set_direction")
-        return is_better(value, than, self._direction)
 
     def _set_meta(self, meta: Mapping[str, Any]) -> None:
         space = self.space.to_json()

@@ -1,4 +1,4 @@
-"""One search at a time in a study's folder: two would take each other's trials for dead ones."""
+"""Whose a study's folder is: the first search that works on the study; others have their own."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from pathlib import Path
 
 import filelock
 
-from paceline.errors import StudyError
-
 NAME = ".lock"
 
 
 @contextlib.contextmanager
-def study_lock(folder: Path) -> Iterator[None]:
-    """Hold a study while it is searched; the lock of a process that died is free.
+def study_lock(folder: Path) -> Iterator[bool]:
+    """Hold a study's folder while it is searched; the lock of a process that died is free.
 
     Args:
         folder: The study's; made if need be.
 
-    Raises:
-        StudyError: Another process searches it.
+    Yields:
+        Whether the folder is this search's; else another search has it.
     """
     new = not folder.exists()
     try:
@@ -29,15 +27,13 @@ def study_lock(folder: Path) -> Iterator[None]:
         lock = filelock.FileLock(folder / NAME)
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        raise StudyError(
-            f"study {folder.name!r} is being searched by another process (or another search of "
-            "this one); wait for it, or give this search another study name."
-        ) from None
+        yield False
+        return
     except (OSError, RuntimeError):  # no folder, or no locks on that file system: the storage tells
-        yield
+        yield True
         return
     try:
-        yield
+        yield True
     finally:
         lock.release()
         if new:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline import data as data_module
-from paceline.best import BestModels, apply_weights
+from paceline.best import FOLDER, BestModels, apply_weights, find_saved
 from paceline.builder import Builder, random_state_kept
 from paceline.ends import Ends
 from paceline.errors import StudyError
@@ -26,9 +26,10 @@ class TrainedModels:
     Args:
         study: The study; its direction is known.
         builder: Builds its models.
-        folder: The study's.
+        folder: Where models are kept.
         keep: How many of the best are kept.
         precision: As the tuner has it.
+        whole: The study's folder, where ``folder`` is that of one of its workers.
 
     Attributes:
         best: The weights of the best trials.
@@ -36,10 +37,17 @@ class TrainedModels:
     """
 
     def __init__(
-        self, study: Study, builder: Builder, folder: Path, keep: int, precision: str | None
+        self,
+        study: Study,
+        builder: Builder,
+        folder: Path,
+        keep: int,
+        precision: str | None,
+        whole: Path | None = None,
     ) -> None:
         self._study, self._builder, self._precision = study, builder, precision
-        self._folder = folder / "best"
+        self._folder, self._whole = folder / FOLDER, whole or folder
+        self._said: str | None = None
         self.best: Any = BestModels(self._folder, keep, study.direction)
         if study.director is not None:
             self.best = study.director.models()
@@ -65,7 +73,7 @@ class TrainedModels:
         with random_state_kept(), policy_of(self._precision):
             if weights is not None:
                 return self._with_weights(trial.number, weights)
-            path = self.best.weights_path(trial.number)
+            path = self.best.weights_path(trial.number) or find_saved(self._whole, trial.number)
             if path is None:
                 raise StudyError(
                     f"study: the saved model of trial {trial.number} is not in {self._folder}, or "
@@ -83,10 +91,25 @@ class TrainedModels:
                 ) from error
             return model
 
-    def save(self, note: Callable[[str], None]) -> None:
-        """Writes the best models that are not on disk yet; ``note`` as in ``BestModels.save``."""
-        self.best.save(self._with_weights, note)
-        self.ends.save()
+    def save(self, note: Callable[[str], None]) -> str | None:
+        """Writes the best models that are not on disk yet.
+
+        Args:
+            note: As in ``BestModels.save``; told also, once, that there is no room for them.
+
+        Returns:
+            Why they cannot be written; they stay in memory then.
+        """
+        try:
+            self.best.save(self._with_weights, note)
+            self.ends.save()
+        except OSError as error:
+            why = f"the best model cannot be saved in {self._folder}: {error.strerror or error}"
+            if why != self._said:
+                self._said = why
+                note(f"{why}; the search goes on, and tries again")
+            return why
+        return None
 
     def _rebuild(self, trial: Trial) -> Any:
         model = self._builder(HyperParameters(values=trial.hparams), trial.seed)

@@ -24,6 +24,9 @@ _STATES: dict[OptunaState, TrialState] = {
     OptunaState.FAIL: "failed",
     OptunaState.RUNNING: "running",
 }
+#: Attributes of a stored trial beside the user's: the token of the worker that trains it, and that
+#: it is none, since another stands for it.
+OWNER, WITHDRAWN = "paceline:owner", "paceline:withdrawn"
 # Fields of a Trial that are attributes of the stored one, beside hparams, history and value.
 _ATTRIBUTES = ("seed", "epochs", "seconds", "program", "plan", "error", "best_epoch", "continues")
 
@@ -34,6 +37,7 @@ def begun(
     distributions: Mapping[str, BaseDistribution],
     *,
     draw: int | None = None,
+    owner: str | None = None,
 ) -> FrozenTrial:
     """Return the stored form of a trial that begins to run.
 
@@ -42,6 +46,7 @@ def begun(
         values: Storage name -> stored value.
         distributions: Storage name -> distribution.
         draw: Which draw of random search it tries; None with other samplers.
+        owner: The token of the worker that trains it.
     """
     attrs: dict[str, Any] = {"hparams": plain(trial.hparams), "seed": trial.seed}
     if draw is not None:
@@ -53,7 +58,14 @@ def begun(
         params=dict(values),
         distributions=dict(distributions),
         user_attrs=attrs,
+        system_attrs={} if owner is None else {OWNER: owner},
     )
+
+
+def owner_of(stored: FrozenTrial) -> str | None:
+    """The token of the worker that trains a stored trial; None where nobody said."""
+    owner = stored.system_attrs.get(OWNER)
+    return owner if isinstance(owner, str) else None
 
 
 def set_fields(trial: Trial, attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,12 +99,12 @@ def ended(trial: Trial, other: Mapping[str, Any]) -> tuple[float | None, dict[st
 
 
 def read(stored: FrozenTrial) -> Trial | None:
-    """Return a stored trial as users see it; None for one that waits to be run.
+    """Return a stored trial as users see it; None for one that waits to be run or is none.
 
     One that another program stored has its parameters for hparams and no history.
     """
     state = _STATES.get(stored.state)
-    if state is None:
+    if state is None or WITHDRAWN in stored.system_attrs:
         return None
     attrs = stored.user_attrs
     value = stored.value if stored.values else attrs.get("value")

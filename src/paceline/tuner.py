@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +30,11 @@ from paceline.reproduction import Reproduction, changes, train_again
 from paceline.search_arguments import Arguments, read_arguments, whole_number
 from paceline.session import Session, Settings
 from paceline.study import Study
+from paceline.study_lock import study_lock
 from paceline.study_record import check_name
 from paceline.trained import TrainedModels
 from paceline.trial import Trial
+from paceline.worker import WORKERS, Worker
 
 if TYPE_CHECKING:
     import numpy as np
@@ -250,7 +252,10 @@ class Tuner:
                 "trial_timeout: the first model, of default values, was not ready in time",
             )
             check_name(self.name)
-            with closing(self._checkpoints()) as checkpoints:
+            with ExitStack() as stack:
+                worker, folder = self._work(stack)
+                checkpoints = Checkpoints(folder / "checkpoints", self._notes)
+                stack.callback(checkpoints.close)
                 objective = self._resolve(found.names, bool(arguments.callbacks))
                 settings = self._settings
                 key = identity.key(settings.decisive(), arguments, objective, settings.executor)
@@ -264,6 +269,8 @@ class Tuner:
                     self._progress,
                     self._notes,
                     self._when_stuck,
+                    worker,
+                    folder,
                 )
                 session.open(self._enqueued)
                 self._enqueued.clear()
@@ -360,8 +367,20 @@ class Tuner:
             finally:
                 self._progress, self._notes = None, _to_stderr
 
-    def _checkpoints(self) -> Checkpoints:
-        return Checkpoints(self._settings.folder / "checkpoints", self._notes)
+    def _work(self, stack: ExitStack) -> tuple[Worker | None, Path]:
+        """A worker of the study, which leaves with the stack, and the folder that is its own."""
+        whole = self._settings.folder
+        first = stack.enter_context(study_lock(whole))
+        if self._director is not None:
+            if not first:
+                raise StudyError(
+                    f"study: {self.name!r} is being searched by another process, and what decides "
+                    "its trials is known there alone; wait for it, or give another study name."
+                )
+            return None, whole
+        worker = Worker(whole / WORKERS, self._notes)
+        stack.callback(worker.leave)
+        return worker, whole if first else whole / WORKERS / worker.token
 
     # -- what came of it ---------------------------------------------------------------------------
 

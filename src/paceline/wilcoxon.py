@@ -98,6 +98,10 @@ class Paired:
             self._best = trial
             self._studies.clear()
 
+    def learn(self, trial: Trial, values: Sequence[float]) -> None:
+        """See ``pruners.Pruner``."""
+        self.ended(trial)
+
     def promoted(self) -> list[int]:
         """None: it never pauses a trial."""
         return []

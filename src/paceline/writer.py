@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from paceline.errors import PacelineError
+from paceline.errors import PacelineError, StorageError
 from paceline.storage import Store
 from paceline.study_record import META
 from paceline.trial_record import OPTUNA_STATES
@@ -67,12 +68,19 @@ Record = Created | Reported | Annotated | Finished | Described
 class Writer:
     """Writes records in the order given, a batch at a time, in a thread of its own.
 
+    What cannot be written waits: the thread tries again, sooner first and then every
+    ``WAITS[-1]`` seconds, for as long as records are handed over.
+
     Attributes:
         cpu_seconds: Processor time of the thread so far.
     """
 
     # Records of a batch: a journal's lock is then held for a tenth of a second at most.
     BATCH = 5000
+    # Seconds before the next attempt, while a storage does not answer.
+    WAITS = (0.5, 1.0, 2.0, 5.0, 10.0)
+    # Seconds that a study which ends waits for a storage that does not answer.
+    PATIENCE = 60.0
 
     def __init__(self, store: Store) -> None:
         """Collect records for a storage; nothing is written before ``start``."""
@@ -86,13 +94,31 @@ class Writer:
         self._unwritten = 0
         self._hurry = False
         self._closing = False
+        self._until = 0.0  # when to give up, once it closes
+        self._attempts = 0  # that have failed, in all
+        self._trouble: PacelineError | None = None
         self._error: PacelineError | None = None
         self._thread: threading.Thread | None = None
+        # Whether what was begun without the storage still is this worker's; asked before it is
+        # written.
+        self.fence: Callable[[], bool] = lambda: True
+        self._fenced_off = False
+        self._lost: set[int] = set()
 
     @property
     def started(self) -> bool:
         """Whether records go to the storage, rather than being kept for later."""
         return self._thread is not None
+
+    @property
+    def trouble(self) -> PacelineError | None:
+        """Why records wait; None while the storage takes them."""
+        return self._trouble
+
+    @property
+    def waiting(self) -> int:
+        """Records that are not in the storage yet."""
+        return self._unwritten
 
     def start(self, study: str) -> None:
         """Begin to write.
@@ -109,13 +135,8 @@ class Writer:
         self._thread.start()
 
     def put(self, records: Iterable[Record]) -> None:
-        """Hand records over; returns at once.
-
-        Raises:
-            StorageError: An earlier record could not be written; none is written after that.
-        """
+        """Hand records over; returns at once."""
         with self._change:
-            self._check()
             if self._closing:
                 raise RuntimeError("the study is closed; open it again to go on")
             before = len(self._records)
@@ -124,19 +145,39 @@ class Writer:
             if not before:  # the thread sleeps only while there is nothing to do
                 self._change.notify_all()
 
+    def know(self, number: int, trial: int) -> None:
+        """Write to a trial that is in the storage.
+
+        Args:
+            number: Its number.
+            trial: The storage's id of it.
+        """
+        self._ids[number] = trial
+
+    def fence_off(self) -> None:
+        """Drop trials that are not in the storage yet: this worker was thought dead."""
+        self._fenced_off = True
+
+    @property
+    def lost(self) -> frozenset[int]:
+        """Numbers of trials that were dropped."""
+        return frozenset(self._lost)
+
     def flush(self) -> None:
         """Wait until everything handed over is in the storage.
 
         Raises:
-            StorageError: It could not be written.
+            StorageError: It could not be written; the thread goes on trying.
         """
         with self._change:
-            if self.started:
-                self._hurry = True
-                self._change.notify_all()
-                self._change.wait_for(lambda: not self._unwritten or self._error is not None)
-                self._hurry = False
-            self._check()
+            if not self.started:
+                return
+            before, self._hurry = self._attempts, True
+            self._change.notify_all()
+            self._change.wait_for(lambda: not self._unwritten or self._attempts > before)
+            self._hurry = False
+            if self._unwritten and self._trouble is not None:
+                raise _again(self._trouble)
 
     def close(self) -> None:
         """Write what is left and end the thread; safe to call again.
@@ -145,36 +186,75 @@ class Writer:
             StorageError: Something could not be written.
         """
         with self._change:
+            if not self._closing:
+                self._until = time.monotonic() + self.PATIENCE
             self._closing = True
             self._change.notify_all()
         if self._thread is not None:
             self._thread.join()
-        self._check()
-
-    def _check(self) -> None:
         if self._error is not None:
-            raise type(self._error)(*self._error.args)
+            raise _again(self._error)
 
     def _run(self) -> None:
+        with contextlib.closing(self._store):
+            self._work()
+
+    def _work(self) -> None:
         began = time.thread_time()
-        try:
-            while batch := self._next_batch():
-                with self._store.errors("written"), self._store.batch():
-                    for record in _folded(batch):
-                        try:
-                            self._write(record)
-                        except RuntimeError:  # Optuna 4 has no class of its own for this
-                            if not self._has_ended(record):
-                                raise
-                with self._change:
-                    self._unwritten -= len(batch)
-                    self.cpu_seconds = time.thread_time() - began
-                    self._change.notify_all()
-        except PacelineError as error:
+        while batch := self._next_batch():
+            count, left = len(batch), collections.deque(_folded(batch))
+            tries = 0
+            while not self._written(left):
+                wait = self.WAITS[min(tries, len(self.WAITS) - 1)]
+                tries += 1
+                if not self._waited(wait):
+                    return
             with self._change:
-                self._error = error
-                self._records.clear()
+                self._unwritten -= count
+                self._trouble = None
+                self.cpu_seconds = time.thread_time() - began
                 self._change.notify_all()
+
+    def _written(self, left: collections.deque[Record]) -> bool:
+        """Write records; what is left of them after a failure is to be tried again."""
+        done = 0
+        try:
+            with self._store.errors("written"), self._store.batch():
+                for record in left:
+                    try:
+                        if not self._is_lost(record):
+                            self._write(record)
+                    except RuntimeError:  # Optuna 4 has no class of its own for this
+                        if not self._has_ended(record):
+                            raise
+                    done += 1
+            return True
+        except PacelineError as error:
+            if not self._store.whole:
+                for _ in range(done):
+                    left.popleft()
+            self._ids.clear()
+            self._store.reopen()
+            with self._change:
+                self._trouble = self._trouble or error
+                self._attempts += 1
+                self._change.notify_all()
+            return False
+
+    def _waited(self, seconds: float) -> bool:
+        """Wait for the next attempt; False when it is given up."""
+        with self._change:
+            self._change.wait_for(lambda: self._hurry or self._closing, timeout=seconds)
+            if self._closing and time.monotonic() + seconds > self._until:
+                assert self._trouble is not None
+                self._error = StorageError(
+                    f"{self._trouble} {self._unwritten} records of the last trials are not in it; "
+                    "once it answers, search again: it goes on from the last checkpoint."
+                )
+                return False
+        if self._closing:
+            time.sleep(min(seconds, max(0.0, self._until - time.monotonic())))
+        return True
 
     def _next_batch(self) -> list[Record]:
         """Wait for records and return some; an empty list says that there will be no more."""
@@ -191,7 +271,9 @@ class Writer:
         storage = self._store.storage
         match record:
             case Created(number, template):
-                trial = storage.create_new_trial(self._study, template)
+                trial = self._begun(number, template) if self._attempts else None
+                if trial is None:
+                    trial = storage.create_new_trial(self._study, template)
                 if not template.state.is_finished():
                     self._ids[number] = trial
             case Reported(number, epoch, value):
@@ -202,9 +284,28 @@ class Writer:
                 self._annotate(number, attrs)
                 values = None if value is None else [value]
                 storage.set_trial_state_values(self._id(number), OPTUNA_STATES[state], values)
-                del self._ids[number]  # an ended trial is not written again
+                self._ids.pop(number, None)  # an ended trial is not written again
             case Described(meta):
                 storage.set_study_user_attr(self._study, META, meta)
+
+    def _is_lost(self, record: Record) -> bool:
+        if isinstance(record, Described):
+            return False
+        if isinstance(record, Created) and (self._fenced_off or not self.fence()):
+            self._fenced_off = True
+            self._lost.add(record.number)
+        return record.number in self._lost
+
+    def _begun(self, number: int, template: FrozenTrial) -> int | None:
+        """The id of a trial that was written before a failure was told of; None for a new one."""
+        try:
+            trial = self._store.storage.get_trial(self._id(number))
+        except KeyError:
+            return None
+        same = all(
+            trial.user_attrs.get(key) == template.user_attrs.get(key) for key in ("hparams", "seed")
+        )
+        return self._id(number) if same else None
 
     def _has_ended(self, record: Record) -> bool:
         """Return whether another process has ended the trial of a record: its word stands."""
@@ -222,6 +323,11 @@ class Writer:
                 self._study, number
             )
         return self._ids[number]
+
+
+def _again(error: PacelineError) -> PacelineError:
+    """An error to raise once more."""
+    return type(error)(*error.args)
 
 
 def _folded(batch: list[Record]) -> list[Record]:

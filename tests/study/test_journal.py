@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import threading
@@ -79,6 +80,10 @@ def test_half_a_line_is_neither_read_nor_in_the_way():
     assert JournalFile(PATH).read_logs(0) == [record(0)]
 
     JournalFile(PATH).append_logs([record(2)])
+    assert (
+        Path(f"study.log.cut-{len(whole)}").read_bytes()
+        == json.dumps(record(1))[:20].encode() + b"\n"
+    )
     assert JournalFile(PATH).read_logs(0) == [record(0), record(2)]
     assert list(JournalFileBackend(str(PATH)).read_logs(0)) == [record(0), record(2)]
 
@@ -107,6 +112,15 @@ def test_a_full_disk_leaves_no_half_batch(monkeypatch):
         with pytest.raises(OSError, match="No space left"):
             journal.append_logs([record(1)])
     assert JournalFile(PATH).read_logs(0) == [record(0)]
+
+
+def test_a_batch_that_fails_leaves_nothing_behind():
+    journal = JournalFile(PATH)
+    journal.append_logs([record(0)])
+    with contextlib.suppress(ZeroDivisionError), journal.batch():
+        journal.append_logs([record(1)])
+        raise ZeroDivisionError
+    assert JournalFile(PATH).read_logs(0) == journal.read_logs(0) == [record(0)]
 
 
 def test_a_file_cut_by_someone_else_is_not_written_on():

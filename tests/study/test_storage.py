@@ -5,8 +5,10 @@ from pathlib import Path
 import optuna
 import pytest
 
+from paceline import database
+from paceline.database import Hider, hide_password
 from paceline.errors import StorageError, StudyError
-from paceline.storage import Store, hide_password, quiet
+from paceline.storage import Store, quiet
 
 RUNS = Path("runs")
 
@@ -96,6 +98,42 @@ def test_no_message_shows_a_password(url):
         stored_in(url).load("s")
     shown = "".join(traceback.format_exception(caught.value))
     assert "SECRET" not in shown
+
+
+@pytest.mark.parametrize(
+    "password", ["{SECRET}", "SECRET%7B0%7D", "SEC/RET@x", "SEC:RET", "{", "100%25SECRET"]
+)
+def test_no_message_shows_a_password_that_is_hard_to_read(password):
+    with pytest.raises(StorageError, match="storage") as caught:
+        stored_in(f"postgresql://user:{password}@127.0.0.1:9/db").load("s")
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "SEC" not in shown and f":{password}@" not in shown
+
+
+def test_what_a_driver_says_shows_no_password_in_any_spelling():
+    hide = Hider("postgresql://me:p%40ss%2Fword@host/db?password=other+one")
+    for text in ("p%40ss%2Fword", "p@ss/word", "other+one", "other one"):
+        assert hide(f"no entry for {text}, sorry") == "no entry for ***, sorry"
+
+
+def test_a_missing_driver_is_named(monkeypatch):
+    monkeypatch.setattr(database.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(StorageError, match=r'pip install "paceline\[postgresql\]"'):
+        stored_in("postgresql://user@host/db").load("s")
+
+
+def test_a_study_in_a_server(postgresql):
+    url = postgresql.database()
+    store = stored_in(url)
+    assert store.load("s") is None
+    store.create("s", "maximize", {"objective": "val_accuracy"})
+    store.close()
+    found = stored_in(url).load("s")
+    assert found is not None and found.meta == {"objective": "val_accuracy"}
+    assert postgresql.password in url and postgresql.password not in store.label
+    with pytest.raises(StorageError, match="password authentication failed") as caught:
+        stored_in(url.replace(postgresql.password, "SECRET")).load("s")
+    assert "SECRET" not in str(caught.value)
 
 
 def test_passwords_are_stars():

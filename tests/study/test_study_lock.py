@@ -1,4 +1,4 @@
-"""A study is searched by one process at a time."""
+"""A study's folder is one search's at a time."""
 
 from __future__ import annotations
 
@@ -6,23 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from paceline.errors import StudyError
 from paceline.study_lock import study_lock
 
 
-def test_a_second_search_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
-    with study_lock(tmp_path / "s"):
-        with (
-            pytest.raises(StudyError, match="study 's' is being searched by another process"),
-            study_lock(tmp_path / "s"),
-        ):
-            pass
-        with study_lock(tmp_path / "other"):
-            pass
-    with study_lock(tmp_path / "s"):
-        pass
+def test_the_folder_is_the_first_searchs(tmp_path: Path) -> None:
+    with study_lock(tmp_path / "s") as first, study_lock(tmp_path / "s") as second:
+        assert (first, second) == (True, False)
+        with study_lock(tmp_path / "other") as other:
+            assert other
+    with study_lock(tmp_path / "s") as again:
+        assert again
 
 
 def test_the_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
@@ -32,11 +25,11 @@ def test_the_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "s")], check=False)
     assert (tmp_path / "s" / ".lock").exists()
-    with study_lock(tmp_path / "s"):
-        pass
+    with study_lock(tmp_path / "s") as free:
+        assert free
 
 
 def test_where_no_folder_can_be_made_the_storage_tells(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("a file")
-    with study_lock(tmp_path / "s"):
-        pass
+    with study_lock(tmp_path / "s") as free:
+        assert free

@@ -122,17 +122,59 @@ def test_putting_does_not_wait_for_a_storage_that_hangs(storage, writer):
     assert writer.cpu_seconds > 0
 
 
-def test_an_error_of_the_storage_comes_out_of_the_next_calls(storage, writer):
+MATCH = "storage Counting cannot be written: disk on fire"
+
+
+def test_records_wait_for_a_storage_that_fails_and_are_then_all_there(storage, writer):
+    writer.start("s")
+    writer.put([begun(0)])
+    writer.flush()
+    assert (writer.trouble, writer.waiting) == (None, 0)
+    storage.failure = RuntimeError("disk on fire")
+    writer.put([Reported(0, 1, 0.5), begun(1), Reported(1, 1, 0.25)])
+    with pytest.raises(StorageError, match=MATCH):
+        writer.flush()
+    writer.put([Finished(1, "complete", 0.25)])
+    assert (str(writer.trouble).startswith(MATCH), writer.waiting) == (True, 4)
+    storage.failure = None
+    writer.flush()
+    assert (writer.trouble, writer.waiting) == (None, 0)
+    first, second = trials(storage)
+    assert first.intermediate_values == {1: 0.5}
+    assert (second.state, second.value) == (TrialState.COMPLETE, 0.25)
+    assert storage.calls == ["create", "report", "create", "state"]
+
+
+def test_what_a_storage_took_before_it_failed_is_not_written_twice(storage, writer, monkeypatch):
+    """The reply to a call is lost: it may have been carried out."""
+    create = Counting.create_new_trial
+
+    def cut_off(self, *arguments):
+        create(self, *arguments)
+        monkeypatch.setattr(Counting, "create_new_trial", create)
+        raise RuntimeError("connection lost")
+
+    monkeypatch.setattr(Counting, "create_new_trial", cut_off)
+    writer.start("s")
+    writer.put([begun(0), begun(1)])
+    with contextlib.suppress(StorageError):  # unless the second attempt was quicker
+        writer.flush()
+    writer.flush()
+    writer.put([Reported(0, 1, 0.5), Reported(1, 1, 0.25)])
+    writer.flush()
+    assert [t.intermediate_values for t in trials(storage)] == [{1: 0.5}, {1: 0.25}]
+
+
+def test_a_storage_that_never_answers_is_given_up_when_the_study_closes(
+    storage, writer, monkeypatch
+):
+    monkeypatch.setattr(Writer, "PATIENCE", 0.0)
     writer.start("s")
     storage.failure = RuntimeError("disk on fire")
-    writer.put([begun(0)])
-    match = "storage Counting cannot be written: disk on fire"
-    with pytest.raises(StorageError, match=match):
-        writer.flush()
-    with pytest.raises(StorageError, match=match):
-        writer.put([begun(1)])
-    with pytest.raises(StorageError, match=match):
-        writer.close()
+    writer.put([begun(0), begun(1)])
+    for _ in range(2):
+        with pytest.raises(StorageError, match=f"{MATCH}.*2 records of the last trials"):
+            writer.close()
 
 
 def test_a_trial_that_another_process_ended_is_left_as_it_is(storage, writer):

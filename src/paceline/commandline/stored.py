@@ -150,15 +150,15 @@ def _failures(trials: Sequence[Trial]) -> list[str]:
 
 
 def _model_file(study: Study, best: Trial) -> Path:
-    from paceline.best import BestModels
+    from paceline.best import find_saved
 
-    folder = DIRECTORY / study.name / "best"
-    path = BestModels(folder, 1, study.direction).path(best.number)
-    if path is None:
+    folder = DIRECTORY / study.name
+    path = find_saved(folder, best.number)
+    if path is None or path.suffix != ".keras":
         raise StudyError(
-            f"the model of trial {best.number} is not in {folder}, or it was changed there; models "
-            "are written when a search ends and now and then before. Run the command in the "
-            "folder where the search ran, or train it again: "
+            f"the model of trial {best.number} is not in {folder / 'best'}, or it was changed "
+            "there; models are written when a search ends and now and then before. Run the command "
+            "in the folder where the search ran, or train it again: "
             "build(paceline.HyperParameters(values=...)) with what `paceline best` prints"
         )
     return path

@@ -1,0 +1,151 @@
+"""Databases as storages: which driver, how long to wait for it, and how no password gets out."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, unquote_plus
+
+from optuna.storages import BaseStorage
+
+from paceline.errors import StorageError
+
+if TYPE_CHECKING:
+    from optuna.storages import RDBStorage
+
+#: Seconds that one call waits for an SQLite file that another process writes. Optuna waits 5, which
+#: two busy processes on a slow disk use up.
+SQLITE_WAIT = 60.0
+#: Options of libpq: a server that has gone is noticed within a minute, not within hours.
+_PATIENCE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 20,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+_PASSWORD = re.compile(r"(://[^:/@\s]*):(\S*)@")
+_NAMED = re.compile(r"(?i)\b(password|passwd|pwd)=([^&\s;]+)")
+#: Drivers of PostgreSQL by what they are imported as, the best first.
+_DRIVERS = ("psycopg", "psycopg2", "pg8000")
+
+
+def hide_password(text: str) -> str:
+    """Return ``text`` with the password of any URL in it shown as stars."""
+    text = _PASSWORD.sub(r"\1:***@", text)
+    return _NAMED.sub(r"\1=***", text)
+
+
+class Hider:
+    """Shows the password of one URL as stars, wherever a driver repeats it.
+
+    Args:
+        url: Any storage URL.
+    """
+
+    def __init__(self, url: str) -> None:
+        found = [match[2] for match in _PASSWORD.finditer(url)]
+        query = url.partition("?")[2]
+        names = ("password", "passwd", "pwd")
+        found += [value for name, value in parse_qsl(query) if name.lower() in names]
+        found += [match[2] for match in _NAMED.finditer(url)]
+        decoded = [form(text) for text in found for form in (str, unquote, unquote_plus, repr)]
+        # The longest first. One or two letters are in every word: those would only be told apart.
+        self._secrets = sorted({text for text in decoded if len(text) > 2}, key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        """Return ``text`` without the password."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return hide_password(text)
+
+
+def check_url(url: str) -> str:
+    """Return the label of a database URL: itself, without a password.
+
+    Raises:
+        StorageError: It is no URL, or one that Optuna has another way for.
+    """
+    label = hide_password(url)
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        raise StorageError(
+            f"storage {label!r} is no URL; write journal:{label} or sqlite:///{label}."
+        )
+    if scheme.startswith("redis"):
+        raise StorageError(
+            f"storage {label}: pass the object optuna.storages.JournalStorage("
+            "optuna.storages.journal.JournalRedisBackend(url)) instead of the URL."
+        )
+    if sqlite_path(url) == Path():
+        raise StorageError(
+            f"storage {label} is lost when the program ends; name a file, as in sqlite:///study.db."
+        )
+    return label
+
+
+def sqlite_path(url: str) -> Path | None:
+    """Return the file of an SQLite URL, an empty path for one in memory; None for others."""
+    scheme, _, rest = url.partition("://")
+    if scheme.partition("+")[0] != "sqlite" or "uri=true" in rest:
+        return None
+    name = rest.partition("?")[0].removeprefix("/")
+    return Path() if name in ("", ":memory:") else Path(name)
+
+
+def opener(url: str) -> Callable[[], BaseStorage]:
+    """Return what opens a database, and makes its tables where there are none."""
+
+    def open_it() -> BaseStorage:
+        from optuna.storages import RDBStorage  # SQLAlchemy loads here
+
+        # Optuna formats URLs, for {SCHEMA_VERSION}; a password may hold any brace.
+        kept = "{SCHEMA_VERSION}"
+        parts = _with_driver(url).split(kept)
+        formatted = kept.join(part.replace("{", "{{").replace("}", "}}") for part in parts)
+        for pause in (0.1, 0.5, 2.0):
+            try:
+                return RDBStorage(formatted, engine_kwargs={"connect_args": _connect_args(url)})
+            except Exception as error:  # its drivers' have no common base
+                # Another process makes the same tables at this moment.
+                if not re.search("already exists|duplicate key|UNIQUE constraint", str(error)):
+                    raise
+            time.sleep(pause)
+        return RDBStorage(formatted, engine_kwargs={"connect_args": _connect_args(url)})
+
+    return open_it
+
+
+def close(storage: RDBStorage) -> None:
+    """Close the connections that this thread and the pool hold."""
+    storage.remove_session()
+    storage.engine.dispose()
+
+
+def _with_driver(url: str) -> str:
+    """Return a PostgreSQL URL that names no driver with one that is installed; others as is."""
+    scheme, _, rest = url.partition("://")
+    if scheme not in ("postgresql", "postgres"):
+        return url
+    for driver in _DRIVERS:
+        if importlib.util.find_spec(driver) is not None:
+            return f"postgresql+{driver}://{rest}"
+    raise StorageError(
+        f"storage {hide_password(url)} needs a driver that is not installed: "
+        'pip install "paceline[postgresql]"'
+    )
+
+
+def _connect_args(url: str) -> dict[str, Any]:
+    scheme, _, rest = url.partition("://")
+    dialect, _, driver = scheme.partition("+")
+    if dialect == "sqlite" and "timeout=" not in rest:
+        return {"timeout": SQLITE_WAIT}
+    libpq = driver in ("psycopg", "psycopg2") or _DRIVERS[2] not in _with_driver(url)
+    if dialect in ("postgresql", "postgres") and libpq:
+        return {name: value for name, value in _PATIENCE.items() if f"{name}=" not in rest}
+    return {}

@@ -1,0 +1,116 @@
+"""A search and the other workers of its study: what it hears of them, when it waits for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from paceline.best import BestModels
+from paceline.pruners import Pruner
+from paceline.roster import Roster
+from paceline.sharing import Heard
+from paceline.study import Study
+from paceline.trial import Trial
+
+
+class Ends(Protocol):
+    """What can end a trial's jobs."""
+
+    def end(self, number: int) -> None:
+        """A trial has ended."""
+        ...
+
+
+class Others:
+    """What a search does about the other workers of its study.
+
+    Args:
+        study: The study.
+        roster: Who is under way here, and how many elsewhere.
+        teams: Ends the jobs of trials that others have taken over.
+        best: The best models of this search.
+        pruner: Judges trials, or None.
+        objective: The objective's name.
+        adopt: Begins a trial that another worker left, by its number.
+        note: Told what users may want to know.
+        pause: Waits so many seconds.
+    """
+
+    #: Seconds between looks, and so many trials before the last at every ask.
+    EVERY, LAST = 0.5, 16
+
+    def __init__(
+        self,
+        study: Study,
+        roster: Roster,
+        teams: Ends,
+        best: BestModels,
+        pruner: Pruner | None,
+        objective: str,
+        adopt: Callable[[int], None],
+        note: Callable[[str], None],
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._study, self._roster, self._teams = study, roster, teams
+        self._best, self._pruner, self._objective = best, pruner, objective
+        self._adopt, self._note, self._pause = adopt, note, pause
+        self._next = 0.0
+        self._waits = False
+
+    def hear(self, n_left: int | None = None) -> None:
+        """Take note of what others did, now and then.
+
+        Args:
+            n_left: Trials that the study still lacks: the last few are asked about each time.
+        """
+        if not self._study.shared:
+            return
+        now = time.monotonic()
+        if now < self._next and (n_left is None or n_left > self.LAST):
+            return
+        self._next = now + self.EVERY
+        heard = self._study.hear()
+        if heard is not None:
+            self._heed(heard)
+
+    def wait(self) -> bool:
+        """With nothing to do: wait for those whose trials might have to be taken over.
+
+        Returns:
+            Whether it has waited; False when nothing is to be waited for: no trial is under way
+            elsewhere, or all who train have given a sign of life since there was nothing to do.
+        """
+        if not self._study.shared:
+            return False
+        if not self._waits:
+            self._waits = True
+            self._study.watch()
+        if not self._study.waits and (not self._roster.n_theirs or self._study.all_alive()):
+            self._waits = False
+            return False
+        self._pause(0.1)
+        self._next = 0.0
+        self.hear()
+        return True
+
+    def _heed(self, heard: Heard) -> None:
+        for number in heard.lost:
+            self._lose(number)
+        if self._pruner is not None:
+            for trial in heard.ended:
+                self._pruner.learn(trial, trial.history.get(self._objective, []))
+        self._roster.share(self._study.trials, heard.n_theirs)
+        for number in heard.adopted:
+            self._note(f"trial {number} goes on in place of one whose worker is gone")
+            self._adopt(number)
+
+    def _lose(self, number: int) -> None:
+        if self._roster.forget(number):
+            self._teams.end(number)
+            self._note(
+                f"trial {number} is others' now: this search gave no sign of life for too long"
+            )
+        self._best.forget(number)
+        if self._pruner is not None:
+            self._pruner.ended(Trial(number, "failed"))

@@ -1,0 +1,89 @@
+"""Processes for tests of several workers: each searches the study "s" and prints what came of it.
+
+``python workers.py study STORAGE TRIALS`` tells a study what a search would;
+``python workers.py search STORAGE TRIALS SECONDS`` trains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+
+def say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def study(storage: str, n_trials: int) -> None:
+    """Trials of three epochs, two at a time, that train nothing."""
+    from paceline.study import Outrun, Study
+    from paceline.trial import INTERRUPTED
+    from paceline.worker import Worker
+
+    worker = Worker(Path("runs/s/workers"), say)
+    found = Study.open(
+        "s", storage=storage or None, direction="maximize", n_trials=n_trials, worker=worker
+    )
+    found.persist({})
+    mine: dict[int, int] = {}
+    while True:
+        heard = found.hear()
+        if heard is not None:
+            mine.update(dict.fromkeys(heard.adopted, 0))
+            for number in heard.lost:
+                mine.pop(number, None)
+        counted = sum(trial.error != INTERRUPTED for trial in found.trials)
+        if counted < n_trials and len(mine) < 2:
+            proposal = found.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
+            assert proposal is not None
+            with contextlib.suppress(Outrun):
+                mine[found.accept(*proposal[:2])] = 0
+        elif not mine and (heard is None or heard.n_theirs == 0):
+            break
+        for number in list(mine):
+            mine[number] += 1
+            found.report(number, mine[number], {"val": 0.5}, 0.5)
+            if mine[number] == 3:
+                found.finish(number, "complete")
+                del mine[number]
+        time.sleep(0.02)
+    found.close()
+    worker.leave()
+    sys.stdout.write(json.dumps({"states": [trial.state for trial in found.trials]}))
+
+
+def search(storage: str, n_trials: int, seconds: float = 0.0) -> None:
+    """Trains small models; dawdles for some seconds after every epoch."""
+    import paceline
+    import toys
+
+    tuner = paceline.Tuner(
+        toys.dense,
+        study="s",
+        storage=storage or None,
+        sampler="random",
+        slots=2,
+        notes=say,
+        progress=lambda _: time.sleep(seconds),
+    )
+    tuner.search(
+        *toys.data(),
+        validation_data=toys.data(23, seed=1),
+        epochs=3,
+        batch_size=16,
+        n_trials=n_trials,
+    )
+    best = tuner.best_model().evaluate(*toys.data(23, seed=1), verbose=0, return_dict=True)
+    states = tuner.results()["state"].tolist()
+    sys.stdout.write(json.dumps({"states": states, "accuracy": best["accuracy"]}))
+
+
+if __name__ == "__main__":
+    mode, storage, n_trials, *more = sys.argv[1:]
+    {"study": study, "search": search}[mode](storage, int(n_trials), *map(float, more))
