@@ -39,7 +39,7 @@ class Outlook:
         self._began = time.perf_counter()
         self._before = 0  # trial-epochs of the search that goes on
         self._recent: deque[tuple[float, int]] = deque(maxlen=64)
-        self._ends: deque[tuple[float, int]] = deque(maxlen=12)  # of rounds: when, how many
+        self._ends: deque[tuple[float, int]] = deque(maxlen=64)  # of rounds: when, how many
         self._n_rounds = 0
 
     def progress(self, phase: str) -> Progress:

@@ -10,7 +10,7 @@ import pytest
 import toys
 from bench_records import run
 from paceline.benchmark import rehearsal
-from paceline.benchmark.rehearsal import _Enough, _Watch, rehearse
+from paceline.benchmark.rehearsal import _Enough, _pace, _Watch, rehearse
 from paceline.benchmark.result import Bench, Plan
 from paceline.benchmark.subject import Subject
 from paceline.builder import Builder
@@ -50,6 +50,7 @@ def test_nothing_is_left_behind(whole, fresh_folder):
 
 def test_a_long_search_is_stopped_once_its_pace_is_known(monkeypatch):
     monkeypatch.setattr(rehearsal, "SECONDS", 0.0)
+    monkeypatch.setattr(rehearsal, "LONG", 0.0)
     found = rehearsed(n_trials=4, epochs=1000)
     assert 2 * 4 <= found.trial_epochs < 1000
     assert predict(found, 4, 1000).n_rounds == 1000
@@ -68,25 +69,46 @@ def told(rounds, pace=(4.0, 1.0), phase="training"):
     [(9.0, 0, False), (0.0, 0, True), (0.0, 1, True), (9.0, 1, False), (9.0, 3, False)],
 )
 def test_the_budget_ends_it(left, rounds, ends):
-    watch = _Watch(lambda: left)
+    watch = _Watch(lambda: left, 10)
     with pytest.raises(_Enough, match="^$") if ends else contextlib.nullcontext():
         watch(told(rounds))
     assert (watch.last is None) is (rounds == 0)
 
 
-def test_enough_rounds_end_it(monkeypatch):
+def test_two_waves_end_it(monkeypatch):
     monkeypatch.setattr(rehearsal, "SECONDS", 0.0)
-    watch = _Watch(lambda: 9.0)
+    watch = _Watch(lambda: 9.0, 10)
+    watch(told(1))
+    watch(told(19))
+    with pytest.raises(_Enough, match="^$"):
+        watch(told(20))
+
+
+def test_so_do_two_rounds_that_take_long(monkeypatch):
+    monkeypatch.setattr(rehearsal, "LONG", 0.0)
+    watch = _Watch(lambda: 9.0, 10)
     watch(told(1))
     with pytest.raises(_Enough, match="^$"):
-        watch(told(rehearsal.ROUNDS))
+        watch(told(2))
 
 
 def test_the_end_changes_no_pace():
-    watch = _Watch(lambda: 9.0)
+    watch = _Watch(lambda: 9.0, 10)
     watch(told(3))
     watch(told(6, pace=(4.0, 99.0), phase="done"))
-    assert (watch.last.rounds, watch.last.pace) == (6, (4.0, 1.0))
+    assert (watch.last.rounds, watch.trial_epochs) == (3, 24)
+    assert _pace(watch) == Pace(4.0, 1.0)
+
+
+def test_the_pace_is_that_of_all_rounds_seen(monkeypatch):
+    watch = _Watch(lambda: 9.0, 10)
+    now = watch._began
+    for seconds, rounds in ((5.0, 2), (6.0, 6), (8.5, 7)):
+        monkeypatch.setattr("time.perf_counter", lambda at=now + seconds: at)
+        watch(told(rounds, pace=(4.0, 0.5)))
+    assert watch.ready == pytest.approx(4.0)
+    # Five rounds in 3.5 s, with what lay between the sixth and the seventh.
+    assert _pace(watch) == Pace(4.0, pytest.approx(0.7))
 
 
 def test_an_epoch_that_does_not_end_in_time_says_nothing(monkeypatch):

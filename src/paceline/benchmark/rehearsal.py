@@ -10,7 +10,6 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from paceline.benchmark.subject import Subject
@@ -19,8 +18,11 @@ from paceline.program.canonical import Unpackable
 from paceline.progress import Progress
 from paceline.search_space import HyperParameters
 
-#: Rounds and seconds of training after which the pace is known; and what suffices of slow ones.
-ROUNDS, SECONDS, FEW = 4, 2.0, 2
+#: Waves of trials and seconds of training that tell the pace: where one wave ends and the
+#: next begins, trials are finished, stored and built, which takes its time too.
+WAVES, SECONDS = 2, 2.0
+#: Seconds after which so few rounds suffice.
+LONG, FEW = 15.0, 2
 #: Configurations that are traced to see how many programs there are; and seconds for them.
 TRIED, PATIENCE = 6, 10.0
 
@@ -34,14 +36,17 @@ class _Watch:
 
     Args:
         left: Seconds of the budget.
+        epochs: Rounds of a wave.
     """
 
-    def __init__(self, left: Callable[[], float]) -> None:
-        self._left = left
+    def __init__(self, left: Callable[[], float], epochs: int) -> None:
+        self._left, self._epochs = left, epochs
         self._began = time.perf_counter()
         self.ready: float | None = None  # seconds until the first round began
         self.last: Progress | None = None
         self.at = 0.0  # when that was
+        self.trial_epochs = 0
+        self.first: tuple[float, int] | None = None  # the end of the first rounds seen
 
     def __call__(self, progress: Progress) -> None:
         if progress.pace is None or progress.trial_epochs == 0:
@@ -49,20 +54,32 @@ class _Watch:
                 raise _Enough
             return
         now = time.perf_counter() - self._began
+        self.trial_epochs = progress.trial_epochs
         if progress.phase == "done" and self.last is not None:
-            # The end came between two looks; its time is not that of a round.
-            self.last = replace(progress, pace=self.last.pace)
-            return
+            return  # the end came between two looks; its time is not that of a round
         pace = Pace(*progress.pace)
         if self.ready is None:
             self.ready = max(0.0, now - progress.rounds * pace.round)
-        self.last, self.at = progress, now
+        if self.last is None or progress.rounds > self.last.rounds:
+            self.last, self.at = progress, now
+        self.first = self.first or (now, progress.rounds)
         trained = now - self.ready
-        enough = trained > SECONDS and progress.rounds >= ROUNDS
-        slow = progress.rounds >= FEW and trained > 10 * SECONDS
+        enough = trained > SECONDS and progress.rounds >= WAVES * self._epochs
+        slow = progress.rounds >= FEW and trained > LONG
         slow = slow or self._left() <= 0
         if (enough or slow) and progress.phase != "done":
             raise _Enough
+
+
+def _pace(watch: _Watch) -> Pace | None:
+    """Trials at once, and seconds of a round over all that were seen; None without one."""
+    if watch.last is None or watch.last.pace is None:
+        return None
+    at_once, seconds = watch.last.pace
+    then, rounds = watch.first or (0.0, watch.last.rounds)
+    if watch.last.rounds > rounds:
+        seconds = (watch.at - then) / (watch.last.rounds - rounds)
+    return Pace(at_once, seconds)
 
 
 def rehearse(
@@ -90,7 +107,7 @@ def rehearse(
     """
     from paceline.tuner import Tuner  # loads Optuna
 
-    watch = _Watch(left)
+    watch = _Watch(left, epochs)
     validation = subject.validation
     x, y, weight = (*subject.data.inputs, None, None)[:3]
     began = time.perf_counter()
@@ -118,16 +135,16 @@ def rehearse(
         seconds = time.perf_counter() - began
         parts = {k: float(v) for k, v in tuner.summary().get("seconds", {}).items()}
     last, ready = watch.last, watch.ready
-    if last is None or ready is None or last.pace is None:
+    pace = _pace(watch)
+    if last is None or ready is None or pace is None:
         return None
-    pace = Pace(*last.pace)
     finish = max(0.0, seconds - watch.at)  # the best model was saved
     programs, compiling = 1.0, 0.0
     if executor != "fit":
         programs = _programs(build, subject, batch_size, n_trials, left)
     if programs > 1:
         compiling = parts.get("compile", 0.0)
-    return Costs(batch_size, ready, pace, finish, programs, compiling, parts, last.trial_epochs)
+    return Costs(batch_size, ready, pace, finish, programs, compiling, parts, watch.trial_epochs)
 
 
 def _programs(

@@ -53,7 +53,7 @@ _PAUSE = 0.02
 #: Seconds that the end of an epoch is waited for when a search is given up.
 _PATIENCE = 5.0
 #: Rounds that tell how fast the search goes now.
-_LATELY = 16
+_LATELY = 64
 
 #: An epoch of a pack: trial number -> logs, and the time it took.
 Epoch = tuple[dict[int, dict[str, float]], EpochTimes]
