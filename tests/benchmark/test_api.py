@@ -224,13 +224,16 @@ def runner(clock, **ask):
 def measured(monkeypatch):
     """Runs a run whose cells take so many seconds of a clock that only they move."""
 
-    def run(seconds, **ask):
+    def run(seconds, flops=None, **ask):
         clock = Moved(seconds)
 
         def measure(subject, spot, **_):
             clock.now += clock.seconds
             step = 1e-3 * spot.batch_size * spot.at_once  # all ways are equally fast
-            return Cell(spot, "measured", compile=1.0, step=step, low=step, high=step)
+            of_step = None if flops is None else flops * spot.batch_size / 8
+            return Cell(
+                spot, "measured", compile=1.0, step=step, low=step, high=step, flops=of_step
+            )
 
         monkeypatch.setattr(running, "measure", measure)
         return runner(clock, **ask)()
@@ -283,8 +286,33 @@ def test_curves_come_before_the_cells_that_say_least(measured, monkeypatch):
 
 
 def test_a_curve_that_the_budget_has_no_time_for(measured):
-    found = measured(10.0, budget=45.0, epochs=5)
+    found = measured(10.0, budget=10.5, epochs=5)
     assert {curve.reason for curve in found.curves} == {"the budget is used up"}
+
+
+def test_half_of_the_budget_is_for_curves(measured, monkeypatch):
+    given = []
+
+    def train_curve(subject, batch_size, epochs, *, left, **_):
+        given.append(left())
+        return Curve(batch_size, "val_loss", "minimize", [1.0], [1.0])
+
+    monkeypatch.setattr(running, "train_curve", train_curve)
+    measured(10.0, budget=100.0, epochs=5)
+    # Five cells of ten seconds, then both curves share what is left.
+    assert given == [pytest.approx(25.0), pytest.approx(50.0)]
+
+
+@pytest.mark.parametrize(("again", "share", "noted"), [(4e5, 0.5, False), (1e5, 1.0, True)])
+def test_a_peak_that_is_too_low_is_probed_again(measured, monkeypatch, again, share, noted):
+    # A step of the fake does 1,000 examples a second; of each, so many operations.
+    monkeypatch.setattr(facts.probes, "matmul_flops", lambda precision: probes.pop(0))
+    probes = [1e5, again]
+    flops = 200 * 8 * (1.0 if not noted else 1.25)
+    found = measured(0.0, flops=flops)
+    shares = [c.peak_share for c in found.cells if c.spot.batch_size == 8]
+    assert max(shares) == pytest.approx(share * (1 if not noted else 2.5))
+    assert any("faster than the measured peak" in note for note in found.notes) is noted
 
 
 def test_a_search_of_long_epochs_is_predicted_from_steps(measured, monkeypatch):

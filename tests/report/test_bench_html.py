@@ -90,7 +90,7 @@ def test_curves_are_drawn_twice(text):
     assert text.count("<svg") == 2
     assert text.count("<polyline") == 4
     assert text.count('class="target"') == 2
-    assert "Batch 128: stopped" in text
+    assert "Accuracy at batch 128: stopped." in text
 
 
 def test_everything_that_is_known_is_said(text):

@@ -7,7 +7,7 @@ import pytest
 import bench_records
 from bench_records import cell, run
 from paceline.benchmark.advice import advise
-from paceline.benchmark.records import Cell, Device, Spot
+from paceline.benchmark.records import Cell, Curve, Device, Spot
 from paceline.report.bench_table import result_text
 
 RUN = run(
@@ -83,3 +83,9 @@ def test_advice_comes_last():
 
 def test_a_run_without_a_cell_has_no_table():
     assert "batch  trials" not in text(run())
+
+
+def test_a_curve_that_is_missing_says_why():
+    late = [Curve(size, "", "maximize", reason="the budget is used up") for size in (128, 512)]
+    found = " ".join(text(run(cell(32, 1.0), curves=late)).split())
+    assert "Accuracy at batch 128, 512: the budget is used up." in found

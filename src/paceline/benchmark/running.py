@@ -129,9 +129,12 @@ class Runner:
         spots = self._spots()
         telling = [spot for spot in spots if spot.usual or spot.at_once == 1]
         rest = [spot for spot in spots if spot not in telling]
-        self._cells(telling, 0, len(spots))
+        # Where accuracy is asked for, half of the time is for that.
+        reserved = self._left() / 2 if self._ask.epochs and self._ask.budget is not None else 0.0
+        self._cells(telling, 0, len(spots), reserved)
         self._curves()
         self._cells(rest, len(telling), len(spots))
+        self._probe_again()
         if self._ask.plan_trials and self.run.costs is None:
             self._plan_of_steps()
 
@@ -154,13 +157,27 @@ class Runner:
             "steps, and validation is not counted"
         )
 
-    def _cells(self, spots: Sequence[Spot], before: int, of: int) -> None:
+    def _probe_again(self) -> None:
+        """Where a step was faster than the device's peak, that was probed at a bad moment."""
+        device, shares = self.run.device, [c.peak_share or 0.0 for c in self.cells]
+        if not device.peak_flops or max(shares, default=0.0) <= 1.0 or self._left() <= 0:
+            return
+        peak = max(device.peak_flops, facts.probes.matmul_flops(self.run.precision))
+        self.run = replace(self.run, device=replace(device, peak_flops=peak))
+        self.cells[:] = [self._with_share(cell) for cell in self.cells]
+        if max(cell.peak_share or 0.0 for cell in self.cells) > 1.0:
+            self.run.notes.append(
+                "a step was faster than the measured peak: other programs slowed that down, and "
+                "shares of it are too high"
+            )
+
+    def _cells(self, spots: Sequence[Spot], before: int, of: int, reserved: float = 0.0) -> None:
         for at, planned in enumerate(spots, before + 1):
             spot = self._as_usual(planned)
             if spot is None:
                 continue
             why = grid.pointless(spot, self.cells)
-            if why is None and self._left() < self._price(spot):
+            if why is None and self._left() - reserved < self._price(spot):
                 why = "the budget is used up"
             cell = Cell(spot, "skipped", why) if why else self._with_share(self._cell(spot))
             self.cells.append(cell)
@@ -192,8 +209,11 @@ class Runner:
     def _curves(self) -> None:
         """Trains one trial at each batch size, in the fastest way for one trial."""
         ask = self._ask
+        sizes = sorted(set(ask.batch_sizes)) if ask.epochs else []
         smallest = min(ask.batch_sizes)
-        for size in sorted(set(ask.batch_sizes)) if ask.epochs else ():
+        for i, size in enumerate(sizes):
+            # Each has its share of the time, and what those before it did not need.
+            end = self._clock() + self._left() / (len(sizes) - i)
             scale = SCALES[ask.scale_lr](size / smallest)
             alone = [c for c in self.run.measured if c.spot.at_once == 1 and c.spot.devices == 1]
             same = [c for c in alone if c.spot.batch_size == size]
@@ -203,7 +223,7 @@ class Runner:
                 self.run.curves.append(Curve(size, ask.objective or "", "maximize", reason=why))
                 continue
             epoch = self._subject.data.n / best.rate
-            if self._left() < (best.compile or 0.0) + epoch:
+            if end - self._clock() < (best.compile or 0.0) + epoch:
                 self.run.curves.append(
                     Curve(size, ask.objective or "", "maximize", reason="the budget is used up")
                 )
@@ -216,7 +236,7 @@ class Runner:
                     objective=ask.objective,
                     scale=scale,
                     plan=best.spot.plan,
-                    left=self._left,
+                    left=lambda end=end: end - self._clock(),
                     told=self._note,
                 )
             )

@@ -163,9 +163,6 @@ def _curves(runs: Sequence[Run], target: float | None) -> Iterator[str]:
             caption = f"{metric} against {title}; each line is a batch size."
             yield f"<figure>{drawing}<figcaption>{escape(caption)}</figcaption></figure>"
         yield "</div>"
-        for curve in run.curves:
-            if curve.reason:
-                yield f'<p class="dim">Batch {curve.batch_size}: {escape(curve.reason)}</p>'
 
 
 def _line(curve: Curve, xs: Sequence[float]) -> Line:

@@ -155,7 +155,7 @@ def _plan(cell: Cell) -> str:
 
 
 def missing(run: Run) -> Iterator[str]:
-    """Cells that were not measured, those of one reason in one sentence."""
+    """What was not measured, or not to its end, that of one reason in one sentence."""
     for state, word in (("failed", "Failed"), ("skipped", "Not measured")):
         reasons: dict[str, list[Cell]] = {}
         for cell in run.cells:
@@ -163,6 +163,16 @@ def missing(run: Run) -> Iterator[str]:
                 reasons.setdefault(cell.reason or "no reason is known", []).append(cell)
         for reason, cells in reasons.items():
             yield f"{word}: {_named(cells)}: {reason}."
+    yield from _curves_missing(run)
+
+
+def _curves_missing(run: Run) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for curve in run.curves:
+        if curve.reason:
+            reasons.setdefault(curve.reason, []).append(str(curve.batch_size))
+    for reason, sizes in reasons.items():
+        yield f"Accuracy at batch {', '.join(sizes)}: {reason}."
 
 
 def _named(cells: Sequence[Cell]) -> str:
