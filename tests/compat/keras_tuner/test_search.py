@@ -360,3 +360,50 @@ def test_a_seed_gives_the_same_scores_again(own, tmp_path):
         scores.append([trial.score for trial in tuner.oracle.trials.values()])
     assert scores[0] == scores[1]
     assert scores[0][0] != scores[0][1]
+
+
+def test_an_optimizer_of_the_tuner_leaves_a_loss_of_the_user_s(tmp_path):
+    def own_loss(y: Any, predicted: Any) -> Any:
+        return keras.losses.sparse_categorical_crossentropy(y, predicted) + 1.0
+
+    def own_metric(y: Any, predicted: Any) -> Any:
+        return keras.ops.mean(predicted)
+
+    def search(own: list[Any], **kwargs: Any) -> Any:
+        def build(hp: Any) -> Any:
+            model = spaces.small(hp)
+            model.compile("adam", own_loss, metrics=own)
+            return model
+
+        tuner = ours.RandomSearch(
+            build, "val_loss", 1, directory=tmp_path, overwrite=True, optimizer="sgd", **kwargs
+        )
+        tuner.search(**{**DATA, "epochs": 1}, verbose=0)
+        return tuner
+
+    tuner = search(["accuracy"])
+    assert tuner.oracle.get_trial("0").score > 1.0
+    assert "val_accuracy" in tuner.oracle.get_trial("0").metrics.metrics
+    with pytest.raises(ours.errors.FatalValueError, match="to the tuner too, as `metrics"):
+        search([own_metric])
+    tuner = search([own_metric], metrics=["accuracy"])
+    assert "val_accuracy" in tuner.oracle.get_trial("0").metrics.metrics
+
+
+def test_a_model_that_is_not_compiled_takes_what_the_tuner_has(tmp_path):
+    def build(hp: Any) -> Any:
+        hp.Float("x", 0, 1)
+        layers = [keras.Input((toys.FEATURES,)), keras.layers.Dense(toys.CLASSES, "softmax")]
+        return keras.Sequential(layers)
+
+    tuner = ours.RandomSearch(
+        build,
+        "val_accuracy",
+        max_trials=1,
+        directory=tmp_path,
+        optimizer="sgd",
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    tuner.search(**{**DATA, "epochs": 1}, verbose=0)
+    assert tuner.oracle.get_trial("0").status == "COMPLETED"

@@ -156,14 +156,11 @@ class Tuner(BaseTuner):
     def _override_compile_args(self, model: Any) -> None:
         if not (self.optimizer or self.loss or self.metrics):
             return
-        given = model.get_compile_config() or {} if model.compiled else {}
-        known = keras.saving.deserialize_keras_object(given) if given else {}
-        optimizer = self.optimizer or known.get("optimizer") or "rmsprop"
+        optimizer = self.optimizer or getattr(model, "optimizer", None) or "rmsprop"
         if not isinstance(optimizer, str):  # every model wants one of its own
             optimizer = type(optimizer).from_config(optimizer.get_config())
-        known |= {"optimizer": optimizer}
-        known |= {"loss": self.loss} if self.loss else {}
-        known |= {"metrics": self.metrics} if self.metrics else {}
+        known = {"optimizer": optimizer, "loss": self.loss or getattr(model, "loss", None)}
+        known["metrics"] = self.metrics or (_metrics_of(model) if model.compiled else None)
         model.compile(**known)
 
     @contextlib.contextmanager
@@ -302,6 +299,24 @@ class Tuner(BaseTuner):
 
     def _get_build_config_fname(self, trial_id: str) -> str:
         return os.path.join(self.get_trial_dir(trial_id), "build_config.json")
+
+
+def _metrics_of(model: Any) -> Any:
+    """The metrics that a model was compiled with.
+
+    Raises:
+        FatalValueError: They cannot be told: a function of the user's is among them.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of lambdas, which are read back just after
+            given = model.get_compile_config() or {}
+            return keras.saving.deserialize_keras_object(given.get("metrics"))
+    except (TypeError, ValueError) as error:
+        raise FatalValueError(
+            "`optimizer` or `loss` of the tuner replaces what the model was compiled with, and its "
+            f"metrics cannot be taken over ({error}). Give them to the tuner too, as `metrics=`."
+        ) from error
 
 
 @contextlib.contextmanager
