@@ -85,7 +85,7 @@ def conditional(hp: Any) -> keras.Model:
     return toys.compiled(toys.softmax(), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
 
 
-#: Name -> build, arguments of Tuner, arguments of search.
+#: Name -> build, arguments of Tuner, arguments of search; ``then`` are those of a second one.
 CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = {
     "random": (toys.dense, {"sampler": "random"}, {}),
     "tpe": (toys.dense, {"sampler": "tpe"}, {"n_trials": 24}),
@@ -107,6 +107,11 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
     "sequential": (toys.dense, {"sampler": "random", "plan": "sequential"}, {}),
     "repeats": (toys.dense, {"sampler": "random"}, {"repeats": 2, "n_trials": 6}),
     "folds": (toys.dense, {"sampler": "random"}, {"folds": 3, "n_trials": 6}),
+    "longer": (
+        toys.dense,
+        {"sampler": "tpe", "keep_best": 2},
+        {"n_trials": 8, "epochs": 3, "then": {"epochs": 6, "continue_best": 3, "n_trials": 12}},
+    ),
     "fit": (toys.dense, {"sampler": "random", "executor": "fit"}, {"epochs": 2, "n_trials": 4}),
 }
 
@@ -156,7 +161,12 @@ def search(case: str, folder: Path) -> None:
     call = {"epochs": EPOCHS, "n_trials": N_TRIALS, **search_arguments}
     if "folds" not in call:
         call["validation_data"] = VALIDATION
-    tuner.search(X, Y, batch_size=16, **call)
+    then, first_done = call.pop("then", None), folder / "first search done"
+    if then is None or not first_done.exists():
+        tuner.search(X, Y, batch_size=16, **call)
+        first_done.touch()
+    if then is not None:
+        tuner.search(X, Y, batch_size=16, **(call | then))
     (folder / "result.json").write_text(json.dumps(result(tuner), indent=1, sort_keys=True))
 
 
