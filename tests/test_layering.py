@@ -30,6 +30,7 @@ BETWEEN = {
     "fallback",
     "forecast",
     "identity",
+    "judging",
     "members",
     "others",
     "outlook",

@@ -16,6 +16,7 @@ from paceline.executor.base import Answer, EpochReport, Hung, LateAnswer
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.failures import Failures, describe
+from paceline.judging import Judging
 from paceline.keeper import Keeper
 from paceline.members import Teams
 from paceline.objective import Objective
@@ -68,6 +69,7 @@ class Search:
         self._teams = Teams(arguments.n_members, pruner is not None, packs, fit, self._report)
         self._director = study.director
         # A director has its own rules on how many may fail.
+        self._judging = Judging(pruner, study, self._roster, self._teams, self._prune)
         self._failures = Failures() if self._director is None else Failures(math.inf)
         self._starter = Starter(
             builder=builder,
@@ -157,7 +159,7 @@ class Search:
             raise KeyboardInterrupt
         if self._keeper is not None and self._keeper.due:
             self._keep()
-        self._bring_back()
+        self._judging.bring_back()
         while self._hungry() and self._ask():
             self._finish_family()
         if self._packs is not None and self._packs.uncompiled:
@@ -184,7 +186,7 @@ class Search:
         elif self._fit.busy:
             self._advance_fit()
         elif not self._finish_one() and not self._others.wait():
-            self._give_up(list(self._roster.paused))
+            self._judging.give_up(list(self._roster.paused))
             self._raise_cause()
             self.done = True
             return False
@@ -373,7 +375,7 @@ class Search:
             return "stop"
         if self._must_leave(report):
             return "stop"
-        return "go" if value is None else self._judge(report, value)
+        return "go" if value is None else self._judging.of(report, value)
 
     def _must_leave(self, report: EpochReport) -> bool:
         """Whether time is up for a trial that nobody else could stop; packs stop by themselves."""
@@ -381,60 +383,10 @@ class Search:
             self._stopped = True
         return self._stopped
 
-    # -- pruning -----------------------------------------------------------------------------------
-
-    def _judge(self, report: EpochReport, value: float) -> Answer:
-        """What the pruner makes of a trial after an epoch that is not its last."""
-        pruner, number = self._pruner, report.number
-        if pruner is None:
-            return "go"
-        running = self._roster.running[number]
-        verdict = pruner.judge(
-            self._study.trial(number),
-            report.epoch,
-            running.epochs,
-            value,
-            can_pause=running.not_packed is None,
-        )
-        if verdict == "prune":
-            self._prune(number)
-            return "stop"
-        if verdict == "pause":
-            self._roster.pause(number)
-            self._study.pause(number)
-        return verdict
-
-    def _bring_back(self) -> None:
-        """Paused trials whose time has come go on; those that have lost for good end."""
-        if self._pruner is None or not self._roster.paused or self._packs is None:
-            return
-        self._resume(self._pruner.promoted())
-        self._give_up(self._pruner.given_up())
-
     def _finish_one(self) -> bool:
-        """With nothing else to do and no complete trial: has the best paused one go on."""
-        if (
-            self._pruner is None
-            or self._roster.ended["complete"]
-            or self._failures.cause is not None
-        ):
-            return False
-        best = self._pruner.last()
-        self._resume(best)
-        return bool(best)
+        return self._failures.cause is None and self._judging.finish_one()
 
-    def _resume(self, numbers: list[int]) -> None:
-        """Paused trials go on."""
-        for number in numbers:
-            self._roster.unpause(number)
-            self._study.unpause(number)
-            self._teams.resume(number)
-
-    def _give_up(self, numbers: list[int]) -> None:
-        """Ends paused trials."""
-        for number in numbers:
-            self._roster.unpause(number)
-            self._prune(number)
+    # -- how trials end ---------------------------------------------------------------------------
 
     def _prune(self, number: int) -> None:
         self._failures.ended_well()
@@ -474,8 +426,7 @@ class Search:
         self._teams.end(number)
         if state != "complete":
             self._best.forget(number)
-        if self._pruner is not None:
-            self._pruner.ended(self._study.trial(number))
+        self._judging.ended(number)
         if self._director is not None:
             self._director.ended(self._study.trial(number))
 
