@@ -4,7 +4,8 @@
 
 Measured at the first progress report after each 300th trial, without collecting garbage first. The
 claim: after trial 3,000 resident memory and the number of open files are at most 10 % above (or
-below) what they were after trial 300, and the study's folder, its journal apart, is no larger.
+below) what they were after trial 300; two files more or less are none, since some are open for a
+moment. What the study has on disk is shown beside it: a test bounds that.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ def main() -> int:
         )
     first, last = samples[min(samples)], samples[max(samples)]
     growth = {name: last[name] / max(1, first[name]) - 1.0 for name in first}
-    bounded = ("resident_bytes", "open_files", "disk_bytes")
-    flat = all(abs(growth[name]) <= TOLERANCE for name in bounded[:2])
-    flat = flat and growth["disk_bytes"] <= TOLERANCE
+    bounded = ("resident_bytes", "open_files")
+    more = abs(last["open_files"] - first["open_files"])
+    flat = abs(growth["resident_bytes"]) <= TOLERANCE
+    flat = flat and more <= max(2, TOLERANCE * first["open_files"])
     changes = ", ".join(f"{name.replace('_', ' ')} {growth[name]:+.1%}" for name in bounded)
     print(
         f"{arguments.trials} trials x {arguments.epochs} epochs in {seconds:.1f} s; {changes} "

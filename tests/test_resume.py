@@ -303,7 +303,7 @@ def test_a_model_in_fit_that_has_changed_fails_and_says_why(make, monkeypatch) -
 
 @pytest.mark.parametrize("compile_number", [1, 2])
 def test_a_signal_while_a_program_is_compiled(make, monkeypatch, compile_number) -> None:
-    """The round is broken off after one trial of those that it asks for; TPE sees no difference."""
+    """The round is broken off while trials are asked for; the next search ends as it would have."""
 
     def build(hp: Any) -> Any:
         return toys.dense_with(hp, hp.Choice("act", ["relu", "elu", "tanh"]))
