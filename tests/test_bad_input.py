@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -256,7 +257,16 @@ def test_labels_of_a_subclassed_model():
         ({"batch_size": lambda hp: 41}, "batch_size: 41 is above the 40 training examples"),
         ({"batch_size": lambda hp: None}, "batch_size: None"),
         ({"validation_batch_size": 0}, "validation_batch_size: 0"),
-        ({"validation_batch_size": lambda hp: 1}, "only epochs and batch_size may depend on hp"),
+        ({"validation_batch_size": lambda hp: 0}, "validation_batch_size: 0 is not a positive"),
+        ({"steps_per_epoch": 0}, "steps_per_epoch: 0 is not a positive whole number"),
+        ({"steps_per_epoch": lambda hp: 1.5}, r"steps_per_epoch: 1\.5 is not a positive"),
+        ({"validation_steps": -1}, "validation_steps: -1 is not a positive whole number"),
+        ({"initial_epoch": -1}, "initial_epoch: -1 is not a whole number of at least 0"),
+        ({"initial_epoch": 1}, "initial_epoch: 1 leaves nothing of 1 epochs"),
+        ({"validation_freq": 2}, "validation_freq: 2 validates in none of 1 epochs"),
+        ({"validation_freq": []}, r"validation_freq: \[\] validates in none"),
+        ({"validation_freq": [0]}, "validation_freq: 0 is not a positive whole number"),
+        ({"x": object()}, "x: x is a object; pass arrays, .* a tf.data.Dataset"),
         ({"timeout": 0}, "timeout: 0 is not a number of seconds"),
         ({"timeout": "30m"}, "timeout: '30m' is not"),
         ({"bach_size": 3}, "unknown argument 'bach_size'"),
@@ -318,7 +328,25 @@ class Batches(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> Any:
         if index >= self.n:
             raise IndexError(index)
-        return X[:16], Y[:16] + (3 if self.n == 7 else 0)
+        if self.n == 5 and index == 3:
+            raise OSError("disk full")
+        size = 16 - index * (self.n == 3)
+        x = np.full((size, 6), np.nan if self.n == 4 else 0.0, "float32")
+        weights = (np.ones(size),) if self.n == 6 else ()
+        return x, Y[:size] + (3 if self.n == 7 and index == 4 else 0), *weights
+
+
+class Endless(Batches):
+    """Does not say where it ends."""
+
+    num_batches = None
+
+
+def yields(*batches: Any) -> Iterator[Any]:
+    yield from batches
+
+
+BATCH = X[:16], Y[:16]
 
 
 @pytest.mark.parametrize(
@@ -328,7 +356,21 @@ class Batches(keras.utils.PyDataset):
         ({"batch_size": 8}, "batch_size: x is a Batches"),
         ({"validation_split": 0.5}, "validation_split: x is a Batches"),
         ({"x": Batches(0)}, "x: the Batches holds no batches"),
-        ({"x": Batches(7)}, "labels go from 3 to 5"),
+        ({"x": Batches(7)}, "labels go from 0 to 5"),
+        ({"x": Batches(4)}, "x: batch 1 of the Batches holds NaN or infinity; .*allow_nan"),
+        ({"x": Batches(5)}, "x: batch 4 of the Batches cannot be read: OSError: disk full"),
+        ({"x": Batches(6), "class_weight": {0: 2.0}}, "class_weight and sample weights were both"),
+        ({"x": Endless()}, "steps_per_epoch: say how many batches .*a Endless that does not say"),
+        ({"x": yields(BATCH), "steps_per_epoch": 2}, "ended after 1 batches, .*is 2; let it go on"),
+        ({"x": yields(), "steps_per_epoch": 2}, "x: the generator holds no batches"),
+        ({"x": yields(X, X), "steps_per_epoch": 1, "class_weight": {0: 1.0}}, "Keras takes none"),
+        ({"x": yields((1, 2)), "steps_per_epoch": 1}, "yields single numbers; its elements must"),
+        ({"x": yields((X, Y, None, Y)), "steps_per_epoch": 1}, "has 4 parts; it must be"),
+        ({"x": yields((X[:0], Y[:0])), "steps_per_epoch": 1}, "holds no examples"),
+        ({"x": yields((X, Y[:9])), "steps_per_epoch": 1}, r"arrays of \[9, 50\] examples"),
+        ({"validation_data": Endless()}, "validation_steps: say how many batches to validate on"),
+        ({"validation_data": yields(BATCH)}, "validation_steps: say how many batches"),
+        ({"validation_data": Batches(0)}, "validation_data: the Batches holds no batches"),
         ({"x": iter([(X, Y)])}, "can be read once, .*steps_per_epoch"),
         ({"objective": "val_auc"}, "val_auc.*it has: loss, accuracy, val_loss"),
     ],
@@ -347,8 +389,8 @@ def test_folds_are_parts_of_arrays():
 
 
 def test_local_packs_or_says_why_not():
-    with pytest.raises(paceline.UsageError, match="'local' cannot run this: x is a Batches"):
-        tuner(executor="local").search(Batches(), epochs=1, n_trials=1)
+    with pytest.raises(paceline.UsageError, match="'local' cannot run this: x has .* of 3 sizes"):
+        tuner(executor="local").search(Batches(3), epochs=1, n_trials=1)
     with pytest.raises(paceline.UsageError, match="'local' cannot run this: callbacks: ProgbarLog"):
         tuner(executor="local").search(X, Y, callbacks=[keras.callbacks.ProgbarLogger()], **CALL)
 

@@ -157,3 +157,14 @@ def test_what_two_data_sets_share_is_on_the_device_once():
     assert plain.nbytes_beside(weighted) == 0
     assert weighted.nbytes_beside(plain) == 6 * 4
     assert plain.on_device()[0] is not ours[0]
+
+
+def test_a_file_of_numbers_that_would_have_to_be_copied_goes_to_fit(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros((4, 2), "float16"))
+    with pytest.raises(NotArrays, match="x is a file of float16 values, and Keras' floatx is"):
+        prepare(np.load(path, mmap_mode="r"))
+    np.save(path, np.zeros((4, 2)))
+    data = prepare(np.load(path, mmap_mode="r"))
+    assert isinstance(data.inputs[0], np.memmap)
+    assert data.batch_shapes(2)[0].dtype == "float32"

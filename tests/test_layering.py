@@ -43,6 +43,7 @@ BETWEEN = {
     "session",
     "starter",
     "suspension",
+    "training_data",
     "trained",
     "tuner",
     "user_file",

@@ -143,3 +143,28 @@ def test_what_may_be_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory.chunk_bytes_of(500_000, 100_001) == pytest.approx(100_000)
     with pytest.raises(paceline.UsageError, match=r"validation_data: 1 MB do not fit"):
         memory.chunk_bytes_of(10, 700_000)
+
+
+def test_a_file_larger_than_memory_is_never_read_whole(small_device, monkeypatch, tmp_path) -> None:
+    np.save(tmp_path / "x.npy", X.astype("float64"))
+    np.save(tmp_path / "y.npy", Y)
+    x, y = (np.load(tmp_path / name, mmap_mode="r") for name in ("x.npy", "y.npy"))
+    read: list[int] = []
+    on_device = ArrayData.on_device
+
+    def noted(self: ArrayData, **options):
+        read.append(self.n)
+        return on_device(self, **options)
+
+    monkeypatch.setattr(ArrayData, "on_device", noted)
+    tuner = paceline.Tuner(build, objective="val_loss", study="file", sampler="random", notes=len)
+    call = {"epochs": 2, "batch_size": 16, "shuffle": False}
+    tuner.search(x, y, n_trials=2, validation_data=(X[:30], Y[:30]), **call)
+    assert max(read) == 32
+    trial = tuner.trial(1)
+    keras.utils.set_random_seed(trial.seed)
+    model = build(paceline.HyperParameters(values=trial.hparams))
+    history = model.fit(X, Y, verbose=0, validation_data=(X[:30], Y[:30]), **call).history
+    for name, values in history.items():
+        # Float32, 14 steps: 4e-7 measured.
+        np.testing.assert_allclose(tuner.history(1)[name], values, rtol=1e-5)

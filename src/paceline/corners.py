@@ -48,6 +48,6 @@ def study_ends(
 
         hp = HyperParameters(chooser=choose)
         try:
-            packs.study(builder(hp, seed), arguments.batch_size_for(hp))
+            packs.study(builder(hp, seed), arguments.setting_for(hp))
         except Exception:  # a build or trace that fails here says nothing: the trials will tell
             return

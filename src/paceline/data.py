@@ -21,10 +21,16 @@ from paceline.errors import DataError
 
 
 class NotArrays(Exception):
-    """The data is no nest of arrays (a dataset, a generator): only ``fit`` can read it."""
+    """The data is no nest of arrays: only ``fit`` can read it.
+
+    Attributes:
+        unread: A generator that was looked at, with what was taken from it still in it.
+    """
+
+    unread: Any = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ArrayData:
     """A data set in host memory.
 
@@ -40,7 +46,7 @@ class ArrayData:
     def batch_shapes(self, size: int) -> Any:
         """The shapes and dtypes of a batch of ``size`` examples, as a step sees them."""
         return jax.tree.map(
-            lambda a: jax.ShapeDtypeStruct((size, *a.shape[1:]), _device_dtype(a)), self.inputs
+            lambda a: jax.ShapeDtypeStruct((size, *a.shape[1:]), device_dtype(a)), self.inputs
         )
 
     def on_device(self, *, there: dict[int, Any] | None = None, sharding: Any = None) -> Any:
@@ -57,7 +63,7 @@ class ArrayData:
             if id(array) not in there:
                 # Cast here: on the device it would be a program of its own to compile.
                 there[id(array)] = jax.device_put(
-                    array.astype(_device_dtype(array), copy=False), sharding
+                    array.astype(device_dtype(array), copy=False), sharding
                 )
             return there[id(array)]
 
@@ -68,9 +74,9 @@ class ArrayData:
         """Bytes on the device."""
         return sum(map(_device_bytes, jax.tree.leaves(self.inputs)))
 
-    def nbytes_beside(self, other: ArrayData) -> int:
+    def nbytes_beside(self, other: Any) -> int:
         """Bytes on the device of those arrays that are none of ``other``."""
-        known = {id(array) for array in jax.tree.leaves(other.inputs)}
+        known = {id(array) for array in jax.tree.leaves(getattr(other, "inputs", ()))}
         return sum(_device_bytes(a) for a in jax.tree.leaves(self.inputs) if id(a) not in known)
 
     def digest(self) -> str:
@@ -118,7 +124,7 @@ def prepare(
                 "class_weight and sample_weight were both given; Keras takes one of them: multiply "
                 "the class weights into sample_weight."
             )
-        sample_weight = _class_weights(y, class_weight)
+        sample_weight = class_weights(y, class_weight)
     elif sample_weight is not None:
         sample_weight = _arrays(sample_weight, "sample_weight", what)
         if not isinstance(sample_weight, (list, tuple, dict)) and isinstance(
@@ -151,13 +157,13 @@ def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
     return data.slice(0, at), data.slice(at, data.n)
 
 
-def _device_dtype(array: np.ndarray) -> np.dtype:
-    """What JAX makes of a dtype: 64 bits become 32 unless they are enabled."""
+def device_dtype(array: np.ndarray) -> np.dtype:
+    """The type of an array on the device: 64 bits become 32 there unless they are enabled."""
     return jax.dtypes.canonicalize_dtype(array.dtype)
 
 
 def _device_bytes(array: np.ndarray) -> int:
-    return array.size * np.dtype(_device_dtype(array)).itemsize
+    return array.size * np.dtype(device_dtype(array)).itemsize
 
 
 def shapes_to_json(batch: Any) -> Any:
@@ -217,6 +223,8 @@ def _table(value: Any) -> np.ndarray | None:
 def _leaf(value: Any, name: str, what: str) -> np.ndarray:
     if not _is_array(value):
         raise NotArrays(f"{name} is a {type(value).__name__}")
+    if isinstance(value, np.memmap):
+        return _mapped(value, name)
     array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
     if array.ndim == 1 and hasattr(value, "to_frame"):
         array = array[:, None]  # a pandas Series is a column to Keras
@@ -228,6 +236,18 @@ def _leaf(value: Any, name: str, what: str) -> np.ndarray:
         raise DataError(f"{what}: {name} is a single number; its first axis must be the examples.")
     if array.dtype.kind == "f" and array.dtype != np.dtype(keras.config.floatx()):
         array = array.astype(keras.config.floatx())
+    return array
+
+
+def _mapped(array: np.memmap, name: str) -> np.memmap:
+    """An array in a file, as it is: a copy of it may be larger than memory."""
+    if array.dtype.kind == "f" and device_dtype(array) != np.dtype(keras.config.floatx()):
+        raise NotArrays(
+            f"{name} is a file of {array.dtype} values, and Keras' floatx is "
+            f"{keras.config.floatx()}"
+        )
+    if array.dtype.kind not in "biuf" or not array.ndim:
+        raise NotArrays(f"{name} holds {array.dtype} values")
     return array
 
 
@@ -264,7 +284,8 @@ def _common_length(inputs: tuple[Any, ...], what: str) -> int:
 
 def _check_finite(name: str, part: Any, what: str) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(part):
-        if leaf.dtype.kind != "f":
+        # A file may be larger than memory: it is read as it is trained on, and not before.
+        if leaf.dtype.kind != "f" or isinstance(leaf, np.memmap):
             continue
         # A sum is not finite when an element is not, and costs no array of the data's size.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -280,7 +301,12 @@ def _check_finite(name: str, part: Any, what: str) -> None:
             )
 
 
-def _class_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
+def class_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
+    """One weight per example, as Keras makes them of class weights.
+
+    Raises:
+        DataError: There is not exactly one array of targets.
+    """
     if not isinstance(y, np.ndarray):
         raise DataError(
             "class_weight needs a single target array; use sample_weight for several outputs."

@@ -35,7 +35,9 @@ def key(
     data = (arguments.data, arguments.validation)
     return {
         **search,
-        "validation_batch_size": arguments.validation_batch_size,
+        "validation_batch_size": None
+        if callable(arguments.validation_batch_size)
+        else arguments.validation_batch_size,
         "data": [None if each is None else each.digest() for each in data],
         "objective": objective.name,
         "executor": executor,

@@ -23,6 +23,7 @@ from paceline.callbacks.copies import Callbacks
 from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, Weights
 from paceline.search_arguments import Arguments
 from paceline.search_space import HyperParameters
+from paceline.setting import Setting
 
 
 class Runs(Protocol):
@@ -51,7 +52,7 @@ def member_seed(seed: int, repeat: int) -> int:
 def jobs_of(
     number: int,
     seed: int,
-    made: tuple[Any, int, int],
+    made: tuple[Any, int, Setting],
     arguments: Arguments,
     build: Callable[[int], Any],
     hparams: Mapping[str, Any],
@@ -62,13 +63,13 @@ def jobs_of(
     Args:
         number: The trial's.
         seed: The trial's.
-        made: The model of the first repeat, epochs and batch size.
+        made: The model of the first repeat, epochs and setting.
         arguments: Of the search.
         build: Makes the trial's model from a seed.
         hparams: The trial's, for callbacks that hang on them.
         files: What callbacks call the trial in the names of their files.
     """
-    model, epochs, batch_size = made
+    model, epochs, setting = made
     folds, jobs = arguments.folds, []
     callbacks = None
     if arguments.callbacks is not None:
@@ -79,12 +80,13 @@ def jobs_of(
             number=number * arguments.n_members + repeat * max(1, len(folds)),
             seed=own,
             epochs=epochs,
-            batch_size=batch_size,
+            batch_size=setting.batch_size,
             model=model if repeat == 0 else build(own),
             rebuild=partial(build, own),
             folds=folds,
             counts=repeat == 0,
             callbacks=callbacks,
+            setting=setting,
         )
         jobs.append(job)
     return jobs[::-1]

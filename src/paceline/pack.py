@@ -8,7 +8,7 @@ read.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,14 @@ import jax
 import numpy as np
 
 from paceline.callbacks.driver import CallbackDriver
+from paceline.data import epoch_order
 from paceline.folds import Fold
 from paceline.plan import Arrays, Program
 from paceline.program.canonical import Constant
 from paceline.program.trace import State
+from paceline.reel import Reel
 from paceline.slot_view import SlotView
+from paceline.source import Cut
 from paceline.stream import Stream, chunked_order
 
 
@@ -39,6 +42,7 @@ class Rider:
         order: Called for each epoch, from 0: numbers of its training examples, i32[N]; None: they
             follow from the seed. Where the data are a stream, they always do.
         driver: Its callbacks; None without.
+        first_epoch: The number of its first epoch, from 0, as ``validation_freq`` counts.
     """
 
     number: int
@@ -51,6 +55,7 @@ class Rider:
     fold: Fold | None = None
     order: Callable[[int], np.ndarray] | None = None
     driver: CallbackDriver | None = None
+    first_epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,9 @@ class Pack:
         shuffle: Whether each epoch has an order of its own.
         log_names, val_log_names: Names of the logs of the two steps.
         n_own: V where riders have folds; None where all validate on all of ``validation``.
+        cut: How the data are cut into epochs; None: each goes over all of them.
+        batch_size: B, where there is a cut.
+        validation_freq: As ``fit`` takes it.
     """
 
     def __init__(
@@ -84,12 +92,17 @@ class Pack:
         log_names: tuple[str, ...],
         val_log_names: tuple[str, ...],
         n_own: int | None = None,
+        cut: Cut | None = None,
+        batch_size: int = 1,
+        validation_freq: int | Collection[int] = 1,
     ) -> None:
         self.program = program
         self.riders: list[Rider | None] = [None] * program.n_slots
         self._data, self._n_examples = data, n_examples
         self._validation, self._n_own = validation, n_own
-        self._shuffle = shuffle
+        self._shuffle, self._freq = shuffle, validation_freq
+        self._cut = cut or Cut(-(-n_examples // batch_size))
+        self._batch_size = batch_size
         self._names = [*log_names, *(f"val_{name}" for name in val_log_names)]
         self._state: list[Arrays] | None = None
         self._metrics: Arrays = []
@@ -110,6 +123,20 @@ class Pack:
     def live(self) -> list[Rider]:
         """The trials that train now."""
         return [rider for rider in self.riders if rider is not None]
+
+    def takes(self, rider: Rider) -> bool:
+        """Whether a trial would read the same data next as those that train now.
+
+        Where passes over the data are cut into epochs, or not every epoch is validated, slots must
+        be at the same place: a program trains as many steps in all of them.
+        """
+        if not self.live:
+            return True
+        other = self.live[0]
+        if not self._cut.meet(rider.epoch, other.epoch):
+            return False
+        ours, theirs = rider.first_epoch + rider.epoch, other.first_epoch + other.epoch
+        return ours == theirs or (isinstance(self._freq, int) and (ours - theirs) % self._freq == 0)
 
     def admit(self, rider: Rider, slot: int | None = None) -> None:
         """Puts a trial into a free slot, or that one; it trains from the next epoch on."""
@@ -276,13 +303,18 @@ class Pack:
         self._flush()
         self._settle()
         assert self._state is not None and self._constants is not None
-        order = np.stack([self._order(rider) for rider in self.riders])
+        leader = self.live[0]
+        if isinstance(self._data, Reel):
+            self._data.seek(leader.epoch)
+        orders = [None if rider is None else self._order(rider) for rider in self.riders]
+        some = next(order for order in orders if order is not None)
+        order = np.stack([some if order is None else order for order in orders])
         state, logs = self.program.train(
             [*self._state, self._metrics], self._constants[0], self._data, order
         )
         logs = [np.asarray(logs)]
         trained = time.perf_counter()
-        if self._validation is not None:
+        if self._validation is not None and self._validates(leader):
             # Validation moves state too: recurrent layers draw dropout seeds there, as in Keras.
             state[1], val_logs = self.program.validate(
                 [*state, self._metrics], self._constants[1], self._validation, self._own()
@@ -296,16 +328,28 @@ class Pack:
         for slot, rider in enumerate(self.riders):
             if rider is not None:
                 rider.epoch += 1
-                results[rider.number] = dict(zip(self._names, values[slot].tolist(), strict=True))
+                results[rider.number] = dict(zip(self._names, values[slot].tolist(), strict=False))
         return results, EpochTimes(trained - began, time.perf_counter() - trained)
 
-    def _order(self, rider: Rider | None) -> np.ndarray:
-        if rider is None:
-            return np.arange(self._n_examples, dtype=np.int32)
-        size = self._data.size if isinstance(self._data, Stream) else None
-        if rider.order is not None and size is None:
-            return rider.order(rider.epoch)
-        order = chunked_order(rider.seed, rider.epoch, self._n_examples, self._shuffle, size)
+    def _validates(self, rider: Rider) -> bool:
+        epoch = rider.first_epoch + rider.epoch + 1
+        return epoch % self._freq == 0 if isinstance(self._freq, int) else epoch in self._freq
+
+    def _order(self, rider: Rider) -> np.ndarray:
+        """The examples, or from a reel the batches, of a trial's next epoch."""
+        if isinstance(self._data, Reel):
+            return self._data.order(rider.seed, rider.epoch, self._shuffle)
+        number, first, count = self._cut.of(rider.epoch)
+        start = first * self._batch_size
+        stop = min(self._n_examples, (first + count) * self._batch_size)
+        if isinstance(self._data, Stream):
+            size = self._data.size
+            order = chunked_order(rider.seed, rider.epoch, stop - start, self._shuffle, size)
+            order += np.int32(start)
+        elif rider.order is not None:
+            order = rider.order(number)[start:stop]
+        else:
+            order = epoch_order(rider.seed, number, self._n_examples, self._shuffle)[start:stop]
         return order if rider.fold is None else rider.fold.train[order]
 
     def _own(self) -> np.ndarray | None:

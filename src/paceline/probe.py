@@ -16,6 +16,8 @@ from paceline.errors import BuildError, DataError, PacelineError
 from paceline.program import keras_private, trace
 from paceline.search_arguments import Arguments
 from paceline.search_space import HyperParameters
+from paceline.setting import Setting
+from paceline.source import Source
 
 
 @dataclass(frozen=True)
@@ -55,17 +57,31 @@ def probe(
         DataError: Labels outside the model's classes.
         PacelineError: What the build or a function of hp was told by Paceline.
     """
-    hp, model, size = _first_model(builder, arguments, seed, attempts, first)
-    data, validation = arguments.data or arguments.sample, arguments.validation
+    hp, model, setting = _first_model(builder, arguments, seed, attempts, first)
+    data, validation = _data_of(setting, arguments), setting.validation
     if data is None:
         return Probe(hp, None, None)
-    batch = data.batch_shapes(min(size, data.n))
+    batch = data.batch_shapes(min(setting.batch_size, data.n))
     names = _log_names(model, batch, arguments)
     outputs = output_shapes(model, batch[0])
-    check_labels(model, data, "training data", outputs)
+    check_labels(model, _labelled(setting, data), "training data", outputs)
     if validation is not None:
         check_labels(model, validation, "validation data", outputs)
     return Probe(hp, names, batch)
+
+
+def _data_of(setting: Setting, arguments: Arguments) -> ArrayData | None:
+    """Arrays like those of a trial: all of them, or the first batch."""
+    if setting.data is None:
+        return arguments.sample
+    return setting.data.sample if isinstance(setting.data, Source) else setting.data
+
+
+def _labelled(setting: Setting, data: ArrayData) -> ArrayData:
+    """What tells which labels there are: of a data set that ends, the ends of their range."""
+    if isinstance(setting.data, Source) and setting.data.labels is not None:
+        return setting.data.labels
+    return data
 
 
 def _first_model(
@@ -74,7 +90,7 @@ def _first_model(
     seed: int,
     attempts: int,
     first: HyperParameters | None,
-) -> tuple[HyperParameters, Any, int]:
+) -> tuple[HyperParameters, Any, Setting]:
     rng = np.random.default_rng(seed)
     error: Exception | None = None
     for attempt in range(attempts):
@@ -86,7 +102,7 @@ def _first_model(
             if arguments.callbacks is not None:
                 arguments.callbacks.ask(hp)
             arguments.epochs_for(hp)
-            return hp, model, arguments.batch_size_for(hp)
+            return hp, model, arguments.setting_for(hp)
         except PacelineError:
             raise
         except Exception as raised:  # anything: it is the user's code

@@ -88,7 +88,7 @@ def train_again(
         raise BuildError(f"trial {trial.number} failed this time: {error}") from error
 
     hp = HyperParameters(values=trial.hparams)
-    batch_size = arguments.batch_size_for(hp)
+    setting = arguments.setting_for(hp)
     packs = _packs(arguments) if trial.plan != "fit" else None
     fit = FitExecutor(arguments.fit, batched=arguments.batched)
     teams = Teams(arguments.n_members, False, packs, fit, handle)
@@ -97,7 +97,7 @@ def train_again(
     def build(seed: int) -> Any:
         return builder(HyperParameters(values=trial.hparams), seed)
 
-    made = (build(trial.seed), trial.epochs, batch_size)
+    made = (build(trial.seed), trial.epochs, setting)
     files = "{trial}-again"  # those of the trial stay as they are
     jobs = jobs_of(trial.number, trial.seed, made, arguments, build, trial.hparams, files)
     try:
@@ -147,7 +147,7 @@ def _packs(arguments: Arguments) -> LocalExecutor | None:
     return LocalExecutor(
         arguments.data,
         arguments.validation,
-        validation_batch_size=arguments.validation_batch_size,
+        validation_freq=arguments.validation_freq,
         shuffle=bool(arguments.shuffle),
         slots=1,
         plan="sequential",

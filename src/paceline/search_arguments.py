@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import keras
 import numpy as np
 
 from paceline.callbacks.copies import Callbacks
-from paceline.data import ArrayData, NotArrays, prepare, split
-from paceline.errors import DataError, UsageError
-from paceline.folds import Fold, make_folds
+from paceline.data import ArrayData
+from paceline.errors import UsageError
+from paceline.folds import Fold
 from paceline.search_space import HyperParameters
+from paceline.setting import Setting
+from paceline.source import Source
+from paceline.training_data import Given, Reader, Reading, is_function, weights_by_class
 
 #: Arguments of ``model.fit`` that packs do not know, and what they are where they change nothing.
-_ONLY_FIT: dict[str, Any] = {
-    "callbacks": None,
-    "initial_epoch": 0,
-    "steps_per_epoch": None,
-    "validation_steps": None,
-    "validation_freq": 1,
-}
+_ONLY_FIT: dict[str, Any] = {"callbacks": None}
 #: Keras' batch size where none is given.
 _BATCH_SIZE = 32
 
@@ -34,11 +30,13 @@ class Arguments:
     """A call of ``search``.
 
     Attributes:
-        data, validation: Arrays; data is None when only ``fit`` can read it.
-        sample: The first batch of data that is no arrays, where it could be read.
+        reader: Reads a trial's data.
+        reading: The data of the default hyperparameters.
         validated: Whether there is any validation data.
-        epochs, batch_size: A number, or a function of hp; batch_size None: Keras' default.
-        validation_batch_size: None: the trial's batch size.
+        epochs, batch_size, initial_epoch, validation_batch_size: A number, or a function of hp;
+            batch_size None: Keras' default.
+        validation_freq: As ``fit`` takes it.
+        class_weight: A function of hp, or None: those that are fixed are part of the data.
         shuffle: As ``fit`` takes it.
         wanted: Trials the study shall have, ``"+N"`` for N more, None when time bounds the search.
         n_trials: The study's total, once it is known; None when only a timeout bounds the search.
@@ -46,34 +44,62 @@ class Arguments:
         trial_timeout: Seconds that one trial may take, or None.
         continue_best: How many of the best trials train longer; 0: none.
         repeats: Seeds that each trial's hparams are trained from.
-        folds: Parts of the data that each trial trains and validates on; none without folds.
-        folds_text: What to tell the user of them.
-        fit: What ``model.fit`` gets, beside batch size, epochs and callbacks of ours.
-        batched: Whether ``fit`` is told the batch size; a data set has its own.
+        fit: What ``model.fit`` gets in every trial, beside batch size, epochs and callbacks of
+            ours; ``Setting.fit`` has the rest.
         why_fit: Why no trial of this search can be packed; None when they can.
         callbacks: Makes each trial's callbacks; None without.
     """
 
-    data: ArrayData | None
-    validation: ArrayData | None
-    sample: ArrayData | None
+    reader: Reader
+    reading: Reading
     validated: bool
     epochs: int | Callable[[Any], int]
     batch_size: int | Callable[[Any], int] | None
-    validation_batch_size: int | None
+    initial_epoch: int | Callable[[Any], int]
+    validation_batch_size: int | Callable[[Any], int] | None
+    validation_freq: int | list[int]
+    class_weight: Callable[[Any], Any] | None
     shuffle: Any
     wanted: int | str | None
     n_trials: int | None
     timeout: float | None
     fit: dict[str, Any]
-    batched: bool
     why_fit: str | None
     repeats: int = 1
-    folds: tuple[Fold, ...] = ()
-    folds_text: str | None = None
     trial_timeout: float | None = None
     continue_best: int = 0
     callbacks: Callbacks | None = None
+
+    @property
+    def data(self) -> ArrayData | Source | None:
+        """Training data of the default hyperparameters; None when only ``fit`` can read it."""
+        return self.reading.data
+
+    @property
+    def validation(self) -> ArrayData | None:
+        """Likewise, to validate on."""
+        return self.reading.validation
+
+    @property
+    def sample(self) -> ArrayData | None:
+        """Arrays like the training data: all of it, or its first batch."""
+        data = self.reading.data
+        return data if isinstance(data, ArrayData) else self.reading.sample
+
+    @property
+    def batched(self) -> bool:
+        """Whether ``fit`` is told the batch size; a data set has its own."""
+        return self.reading.batched
+
+    @property
+    def folds(self) -> tuple[Fold, ...]:
+        """Parts of the data that each trial trains and validates on; none without folds."""
+        return self.reading.folds
+
+    @property
+    def folds_text(self) -> str | None:
+        """What to tell the user of them."""
+        return self.reading.folds_text
 
     @property
     def n_members(self) -> int:
@@ -88,22 +114,93 @@ class Arguments:
         return len(self.folds[0].train), len(self.folds[0].validation)
 
     def epochs_for(self, hp: HyperParameters) -> int:
-        """Epochs of one trial."""
-        return whole_number(self._value("epochs", hp), "epochs")
+        """Epochs of one trial, those before ``initial_epoch`` left out.
 
-    def batch_size_for(self, hp: HyperParameters) -> int:
-        """Examples per step of one trial.
+        Raises:
+            UsageError: No positive whole number, or none is left.
+        """
+        epochs = whole_number(self._value("epochs", hp), "epochs")
+        first = whole_number(self._value("initial_epoch", hp), "initial_epoch", least=0)
+        if first >= epochs:
+            raise UsageError(
+                f"initial_epoch: {first} leaves nothing of {epochs} epochs; epochs counts them all."
+            )
+        return epochs - first
+
+    def setting_for(self, hp: HyperParameters) -> Setting:
+        """The data, batch sizes and so on of one trial.
 
         Raises:
             UsageError: No positive whole number, or more than there are examples.
+            DataError: The data that a function of hp returned cannot be trained on.
         """
-        n = None if self.data is None else self.fold[0] if self.fold else self.data.n
+        reading = self.reader.read(hp)
+        size = self._batch_size_of(reading, hp)
+        validation, validation_size = self._validation_of(reading, size, hp)
+        first = whole_number(self._value("initial_epoch", hp), "initial_epoch", least=0)
+        table, more = None, {}
+        if self.class_weight is not None:
+            class_weight = self.class_weight(hp)
+            more = {"class_weight": class_weight}
+            if reading.data is not None:
+                table = weights_by_class(class_weight, reading.data)
+        steps = reading.steps_per_epoch
+        return Setting(
+            data=reading.data,
+            validation=validation,
+            batch_size=size,
+            validation_batch_size=validation_size,
+            steps_per_epoch=steps,
+            first_epoch=first,
+            class_weight=table,
+            key=reading.key,
+            fit={
+                name: value
+                for name, value in {
+                    **reading.fit,
+                    "steps_per_epoch": steps,
+                    "validation_steps": reading.validation_steps,
+                    "validation_batch_size": None if validation is None else validation_size,
+                    **more,
+                }.items()
+                if value is not None
+            },
+            why_fit=reading.why_fit,
+        )
+
+    def _batch_size_of(self, reading: Reading, hp: HyperParameters) -> int:
+        data = reading.data
+        if isinstance(data, Source):
+            return data.batch_size
+        n = None if data is None else self.fold[0] if self.fold else data.n
         if self.batch_size is None:
-            return _BATCH_SIZE if n is None else min(_BATCH_SIZE, n)
+            if n is None:
+                return _BATCH_SIZE
+            steps = reading.steps_per_epoch
+            return min(_BATCH_SIZE, n) if steps is None else -(-n // steps)
         size = whole_number(self._value("batch_size", hp), "batch_size")
         if n is not None:
             _check_batch_size(size, n, bool(self.folds))
         return size
+
+    def _validation_of(
+        self, reading: Reading, batch_size: int, hp: HyperParameters
+    ) -> tuple[ArrayData | None, int]:
+        """What a trial validates on, and by how many examples at a time, as ``fit`` would."""
+        value = self._value("validation_batch_size", hp)
+        if value is not None:
+            value = whole_number(value, "validation_batch_size")
+        size = value or reading.validation_batch_size
+        validation, steps = reading.validation, reading.validation_steps
+        if validation is None:
+            return None, size or batch_size
+        n = validation.n if self.fold is None else self.fold[1]
+        if size is None and steps and (self.batch_size is None or not reading.batched):
+            size = -(-n // steps)
+        if size is None:
+            size = batch_size if reading.batched else _BATCH_SIZE
+        size = min(size, n)
+        return reading.validation_part(size * steps) if steps else validation, size
 
     def settle(self, n_done: int) -> int | None:
         """The study's total, from how many trials it has already; sets ``n_trials``."""
@@ -115,15 +212,23 @@ class Arguments:
 
     def to_meta(self) -> dict[str, Any]:
         """What a study remembers of the call: JSON values."""
+
+        def fixed(value: Any) -> Any:
+            return None if callable(value) else value
+
+        steps = self.reading.steps_per_epoch
         return {
-            "epochs": None if callable(self.epochs) else self.epochs,
-            "batch_size": None if callable(self.batch_size) else self.batch_size,
+            "epochs": fixed(self.epochs),
+            "batch_size": fixed(self.batch_size),
             "n_trials": self.n_trials,
             "shuffle": self.shuffle,
             **({"repeats": self.repeats} if self.repeats > 1 else {}),
             **({"folds": len(self.folds)} if self.folds else {}),
             **({"trial_timeout": self.trial_timeout} if self.trial_timeout else {}),
             **({"callbacks": self.callbacks.names} if self.callbacks else {}),
+            **({"steps_per_epoch": steps} if steps is not None else {}),
+            **({"initial_epoch": fixed(self.initial_epoch)} if self.initial_epoch else {}),
+            **({"validation_freq": self.validation_freq} if self.validation_freq != 1 else {}),
         }
 
     def _value(self, name: str, hp: HyperParameters) -> Any:
@@ -142,7 +247,7 @@ def read_arguments(
     n_trials: Any,
     timeout: Any,
     shuffle: Any,
-    class_weight: Mapping[int, float] | None,
+    class_weight: Any,
     sample_weight: Any,
     validation_batch_size: Any,
     allow_nan: bool,
@@ -154,6 +259,10 @@ def read_arguments(
     trial_timeout: Any = None,
     continue_best: Any = None,
     seed: int = 0,
+    initial_epoch: Any = 0,
+    steps_per_epoch: Any = None,
+    validation_steps: Any = None,
+    validation_freq: Any = 1,
 ) -> Arguments:
     """Checks a call of ``search``, whose parameters these are.
 
@@ -168,77 +277,63 @@ def read_arguments(
         continue_best, needs_end = whole_number(continue_best, "continue_best"), False
     wanted = _check_numbers(n_trials, timeout, epochs, batch_size, validation_batch_size, needs_end)
     _check_seconds(trial_timeout, "trial_timeout")
+    validation_freq = _check_freq(validation_freq, epochs)
+    if not callable(initial_epoch):
+        initial_epoch = whole_number(initial_epoch or 0, "initial_epoch", least=0)
     others = _check_others(others)
     callbacks = others.pop("callbacks", None)
     if callbacks is not None:
         callbacks = Callbacks(callbacks)
     why_fit = _why_fit(others, shuffle, executor, callbacks)
-    if x is None:
-        raise UsageError("search: there is no x; pass the training data as to model.fit.")
     repeats = whole_number(repeats, "repeats")
     if folds is not None:
         folds = _check_folds(folds, validation_data, validation_split)
-    checked: dict[str, Any] = {"allow_nan": allow_nan}
-    data = validation = sample = None
-    parts: tuple[Fold, ...] = ()
-    parts_text = None
-    also = {"shuffle": shuffle, "validation_batch_size": validation_batch_size}
-    try:
-        data = prepare(x, y, sample_weight, **checked)
-        if validation_data is not None:
-            validation = prepare(*_unpack(validation_data), **checked, what="validation data")
-        elif validation_split:
-            data, validation = split(data, validation_split)
-        elif folds is not None:
-            y_all = data.inputs[1] if len(data.inputs) > 1 else None
-            parts, parts_text = make_folds(y_all, data.n, folds, seed)
-            validation = data
-        if class_weight is not None:  # after the split: Keras does not weigh validation data
-            data = prepare(*data.inputs, class_weight=class_weight, **checked)
-        if isinstance(batch_size, int):
-            _check_batch_size(batch_size, len(parts[0].train) if parts else data.n, bool(parts))
-        fit = _as_fit_takes_it(data, validation)
-    except NotArrays as reason:
-        if folds is not None:
-            raise UsageError(
-                f"folds: {reason}, and folds are parts of arrays; pass arrays, or validation_data "
-                "without folds."
-            ) from None
-        if executor == "local":
-            raise UsageError(
-                f"executor: 'local' cannot run this: {reason}, and packs need arrays; use 'auto'."
-            ) from None
-        why_fit = why_fit or f"{reason}, and packs need arrays"
-        more = {"y": y, "sample_weight": sample_weight, "class_weight": class_weight}
-        if _is_array_like(x):
-            fit = {"x": x, **more, "validation_split": validation_split}
-            sample, data = data, None
-        else:
-            more |= {"validation_split": validation_split or None, "batch_size": batch_size}
-            _check_data_set(x, validation_data, others, more)
-            sample, x = _first_batch(x)
-            fit = {"x": x, "class_weight": class_weight}
-            if not isinstance(x, keras.utils.PyDataset):
-                also["shuffle"] = False  # it has an order of its own; Keras warns of True
-        fit["validation_data"] = validation_data
+    reader = Reader(
+        Given(
+            x=x,
+            y=y,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
+            validation_data=validation_data,
+            validation_split=validation_split,
+            steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps,
+            batch_size=batch_size,
+            folds=folds,
+            allow_nan=allow_nan,
+            seed=seed,
+            packs=why_fit is None,
+        )
+    )
+    reading = reader.read(HyperParameters())
+    data = reading.data
+    if isinstance(batch_size, int) and isinstance(data, ArrayData):
+        parts = reading.folds
+        _check_batch_size(batch_size, len(parts[0].train) if parts else data.n, bool(parts))
+    if reading.why_fit is not None and executor == "local":
+        raise UsageError(f"executor: 'local' cannot run this: {reading.why_fit}; use 'auto'.")
+    fit = {**others, "shuffle": shuffle, "validation_freq": validation_freq}
+    if not reading.batched and not isinstance(reading.fit["x"], keras.utils.PyDataset):
+        fit["shuffle"] = False  # it has an order of its own; Keras warns of True
+    if validation_freq == 1:
+        del fit["validation_freq"]
     return Arguments(
-        data=data,
-        validation=validation,
-        sample=sample,
-        validated=validation_data is not None or bool(validation_split) or bool(parts),
+        reader=reader,
+        reading=reading,
+        validated=validation_data is not None or bool(validation_split) or bool(reading.folds),
         epochs=epochs,
         batch_size=batch_size,
+        initial_epoch=cast(Any, initial_epoch),
         validation_batch_size=validation_batch_size,
+        validation_freq=validation_freq,
+        class_weight=class_weight if is_function(class_weight) else None,
         shuffle=shuffle,
         wanted=wanted,
         n_trials=None,
         timeout=timeout,
-        fit={name: value for name, value in {**fit, **others, **also}.items() if value is not None},
-        batched=_is_array_like(x),
-        why_fit=why_fit,
+        fit=fit,
+        why_fit=why_fit or reading.why_fit,
         repeats=repeats,
-        folds=parts,
-        folds_text=parts_text,
         trial_timeout=None if trial_timeout is None else float(trial_timeout),
         continue_best=continue_best or 0,
         callbacks=callbacks,
@@ -274,9 +369,7 @@ def _check_numbers(
         whole_number(epochs, "epochs")
     if batch_size is not None and not callable(batch_size):
         whole_number(batch_size, "batch_size")
-    if callable(validation_batch_size):
-        raise UsageError("validation_batch_size: only epochs and batch_size may depend on hp.")
-    if validation_batch_size is not None:
+    if validation_batch_size is not None and not callable(validation_batch_size):
         whole_number(validation_batch_size, "validation_batch_size")
     _check_seconds(timeout, "timeout")
     if isinstance(n_trials, str):
@@ -293,6 +386,20 @@ def _check_numbers(
 def _check_seconds(value: Any, name: str) -> None:
     if value is not None and (isinstance(value, (bool, str)) or not value > 0):
         raise UsageError(f"{name}: {value!r} is not a number of seconds above 0.")
+
+
+def _check_freq(freq: Any, epochs: Any) -> int | list[int]:
+    """``validation_freq``: a number, or epochs counted from 1."""
+    if freq is None:
+        return 1
+    if isinstance(freq, (list, tuple, set)):
+        found = sorted(whole_number(epoch, "validation_freq") for epoch in freq)
+        least = min(found, default=None)
+    else:
+        found = least = whole_number(freq, "validation_freq")
+    if least is None or (not callable(epochs) and least > epochs):
+        raise UsageError(f"validation_freq: {freq!r} validates in none of {epochs} epochs.")
+    return found
 
 
 def _check_others(others: Mapping[str, Any]) -> dict[str, Any]:
@@ -346,81 +453,3 @@ def _check_folds(folds: Any, validation_data: Any, validation_split: Any) -> int
                 "y; give one of them."
             )
     return whole_number(folds, "folds", least=2)
-
-
-def _unpack(validation: Any) -> tuple[Any, Any, Any]:
-    if isinstance(validation, (tuple, list)):
-        if len(validation) not in (1, 2, 3) or validation[0] is None:
-            raise UsageError("validation_data: pass (x, y) or (x, y, sample_weight).")
-        x, y, weight = (*validation, None, None, None)[:3]
-        return x, y, weight
-    raise NotArrays(f"validation_data is a {type(validation).__name__}")
-
-
-def _as_fit_takes_it(data: ArrayData, validation: ArrayData | None) -> dict[str, Any]:
-    """The same arrays that packs train on."""
-    names: tuple[str, ...] = ("x", "y", "sample_weight")
-    fit: dict[str, Any] = dict(zip(names, data.inputs, strict=False))
-    if validation is not None:
-        fit["validation_data"] = validation.inputs
-    return fit
-
-
-def _check_data_set(
-    x: Any, validation: Any, others: Mapping[str, Any], more: Mapping[str, Any]
-) -> None:
-    """Checks a call with a data set (a PyDataset, a generator or the like) for x.
-
-    ``more`` are arguments that a data set decides by itself, but for ``class_weight``.
-
-    Raises:
-        UsageError: ``fit`` could not go on with it.
-    """
-    for name, value in more.items():
-        if value is not None and name != "class_weight":
-            raise UsageError(f"{name}: x is a {type(x).__name__}, which holds this; leave it out.")
-    if isinstance(x, Iterator) and "steps_per_epoch" not in others:
-        raise UsageError(
-            f"x: a {type(x).__name__} can be read once, and every trial needs the data; pass "
-            "steps_per_epoch if it never ends, or a keras.utils.PyDataset."
-        )
-    if isinstance(validation, Iterator) and "validation_steps" not in others:
-        raise UsageError(
-            f"validation_data: a {type(validation).__name__} can be read once, and every epoch "
-            "needs the data; pass validation_steps if it never ends, or a keras.utils.PyDataset."
-        )
-
-
-def _is_array_like(x: Any) -> bool:
-    return isinstance(x, (list, tuple, Mapping)) or hasattr(x, "shape") or hasattr(x, "to_numpy")
-
-
-def _first_batch(x: Any) -> tuple[ArrayData | None, Any]:
-    """The first batch where it is a nest of arrays, and x with that batch still in it.
-
-    Raises:
-        DataError: There is no batch, or it cannot be read.
-    """
-    try:
-        if isinstance(x, keras.utils.PyDataset):
-            batch = x[0]
-        elif isinstance(x, Iterator):
-            batch = next(x)
-            x = _chained(batch, x)
-        else:
-            batch = next(iter(x))
-    except (StopIteration, IndexError):
-        raise DataError(f"x: the {type(x).__name__} holds no batches.") from None
-    except Exception as error:
-        raise DataError(
-            f"x: the first batch of the {type(x).__name__} cannot be read: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    try:
-        return prepare(*_unpack(batch), allow_nan=True, what="the first batch"), x
-    except NotArrays:
-        return None, x
-
-
-def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield from itertools.chain([first], rest)  # Keras knows generators, not any iterator

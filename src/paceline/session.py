@@ -324,7 +324,7 @@ class Session:
         packs = LocalExecutor(
             arguments.data,
             arguments.validation,
-            validation_batch_size=arguments.validation_batch_size,
+            validation_freq=arguments.validation_freq,
             shuffle=bool(arguments.shuffle),
             slots=settings.slots,
             plan=settings.plan,
@@ -333,7 +333,7 @@ class Session:
         )
         stack.callback(packs.close)
         if not callable(arguments.batch_size):
-            packs.check_batch(arguments.batch_size_for(self._found.hp))
+            packs.check_batch(arguments.setting_for(self._found.hp).batch_size)
         return packs
 
     def _save(self) -> str | None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from paceline.builder import Builder
+from paceline.data import ArrayData
 from paceline.ends import Ends
 from paceline.executor.base import Job
 from paceline.executor.fit import FitExecutor
@@ -19,6 +20,7 @@ from paceline.program.canonical import Unpackable
 from paceline.roster import Roster
 from paceline.search_arguments import Arguments
 from paceline.search_space import HyperParameters
+from paceline.setting import Setting
 from paceline.study import BuildFailed, Draft, Outrun, Study
 from paceline.trial import Trial
 from paceline.watch import Watch
@@ -160,42 +162,42 @@ class Starter:
         trial, epochs = self._study.trial(number), self._roster.running[number].epochs
         hp = HyperParameters(values=trial.hparams)
         try:
-            model, _, batch_size = self._build(hp, trial)
+            model, _, setting = self._build(hp, trial)
         except Exception as error:
             self._failed(number, error)
             return
-        self._submit(number, trial.seed, trial.hparams, (model, epochs, batch_size))
+        self._submit(number, trial.seed, trial.hparams, (model, epochs, setting))
 
-    def example(self, job: int) -> tuple[Any, int] | None:
-        """The model of a trial that has ended, and its batch size."""
+    def example(self, job: int) -> tuple[Any, Setting] | None:
+        """The model of a trial that has ended, and its setting."""
         try:
             trial = self._study.trial(self._teams.trial_of(job))
-            model, _, batch_size = self._build(HyperParameters(values=trial.hparams), trial)
+            model, _, setting = self._build(HyperParameters(values=trial.hparams), trial)
         except Exception:  # what it was for is compiled anew when it is needed
             return None
-        return model, batch_size
+        return model, setting
 
     def _begin(self, number: int, epochs: int, *, extra: bool = False) -> None:
         self._roster.begin(number, epochs, extra=extra)
         self._teams.begin(number, epochs)
 
-    def _build(self, hp: HyperParameters, draft: Draft | Trial) -> tuple[Any, int, int]:
+    def _build(self, hp: HyperParameters, draft: Draft | Trial) -> tuple[Any, int, Setting]:
         began = time.perf_counter()
         try:
             return self._watch.build(lambda: self._made(hp, draft.seed))
         finally:
             self.seconds += time.perf_counter() - began
 
-    def _made(self, hp: HyperParameters, seed: int) -> tuple[Any, int, int]:
-        """A trial's model, epochs and batch size."""
+    def _made(self, hp: HyperParameters, seed: int) -> tuple[Any, int, Setting]:
+        """A trial's model, epochs and setting."""
         model = self._builder(hp, seed)
         epochs = self._arguments.epochs_for(hp)
-        batch_size = self._arguments.batch_size_for(hp)
+        setting = self._arguments.setting_for(hp)
         if self._arguments.callbacks is not None:
             self._arguments.callbacks.ask(hp)
-        if self._arguments.data is not None:
-            check_labels(model, self._arguments.data, "training data")
-        return model, epochs, batch_size
+        if isinstance(setting.data, ArrayData):
+            check_labels(model, setting.data, "training data")
+        return model, epochs, setting
 
     def _rebuilder(self, number: int, hparams: dict[str, Any]) -> Callable[[int], Any]:
         director = self._study.director
@@ -204,7 +206,7 @@ class Starter:
         return lambda seed: self._builder(HyperParameters(values=hparams), seed)
 
     def _submit(
-        self, number: int, seed: int, hparams: dict[str, Any], made: tuple[Any, int, int]
+        self, number: int, seed: int, hparams: dict[str, Any], made: tuple[Any, int, Setting]
     ) -> None:
         doomed = self._watch.verdict(number)
         if doomed is not None:
@@ -218,7 +220,7 @@ class Starter:
         self._began()
 
     def _hand_over(
-        self, number: int, seed: int, hparams: dict[str, Any], made: tuple[Any, int, int]
+        self, number: int, seed: int, hparams: dict[str, Any], made: tuple[Any, int, Setting]
     ) -> None:
         """Has the executor that can train a trial take it on."""
         began = time.perf_counter()

@@ -30,11 +30,13 @@ class Chunk:
         order: i32[S, C], each slot's order within the chunk. The examples of the last, smaller
             batch stand at its end.
         steps: Full batches.
+        rest: Examples of the smaller batch after them; 0: there is none.
     """
 
     data: Any
     order: np.ndarray
     steps: int
+    rest: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,20 +59,16 @@ class Stream:
         """One epoch; a chunk is sent when asked for, while the device trains on the one before.
 
         Args:
-            order: i32[S, N] from ``chunked_order``.
+            order: i32[S, N] from ``chunked_order``, or a part of it that examples in a row make up.
         """
-        data = self._send(0)
-        for start in range(0, self.source.n, self.size):
-            own = order[:, start : start + self.size] - np.int32(start)
-            count = own.shape[1]
-            rest = count % self.batch_size  # in the last chunk only
-            whole = np.zeros((order.shape[0], self.size), np.int32)
-            whole[:, : count - rest] = own[:, : count - rest]
-            if rest:
-                whole[:, self.size - rest :] = own[:, count - rest :]
-            yield Chunk(data, whole, count // self.batch_size)
-            if start + self.size < self.source.n:
-                data = self._send(start + self.size)
+        first, n = int(order[0].min()), order.shape[1]
+        data = self._send(first)
+        for start in range(0, n, self.size):
+            own = order[:, start : start + self.size] - np.int32(first + start)
+            steps, rest = divmod(own.shape[1], self.batch_size)  # a rest in the last chunk only
+            yield Chunk(data, _laid(own, rest, self.size), steps, rest)
+            if start + self.size < n:
+                data = self._send(first + start + self.size)
 
     def _send(self, start: int) -> Any:
         part = self.source.slice(start, min(start + self.size, self.source.n))
@@ -86,18 +84,30 @@ class Stream:
         )
 
 
-def chunks_of(data: Any, order: np.ndarray, steps: int) -> Iterator[Chunk]:
-    """One epoch of data on the device, in one chunk, or of a stream.
+def chunks_of(data: Any, order: np.ndarray, batch_size: int, width: int) -> Iterator[Chunk]:
+    """One epoch of data on the device, in one chunk, or of data that come in several.
 
     Args:
-        data: N examples on the device, or a ``Stream``.
-        order: i32[S, N].
-        steps: Full batches in N.
+        data: N examples on the device, or what has ``chunks``.
+        order: i32[S, at most ``width``].
+        batch_size: B.
+        width: Examples of the longest epoch.
     """
-    if isinstance(data, Stream):
+    if hasattr(data, "chunks"):
         yield from data.chunks(order)
     else:
-        yield Chunk(data, order, steps)
+        steps, rest = divmod(order.shape[1], batch_size)
+        yield Chunk(data, _laid(order, rest, width), steps, rest)
+
+
+def _laid(order: np.ndarray, rest: int, width: int) -> np.ndarray:
+    """An order filled up to a width that programs know, its smaller batch at the end."""
+    missing = width - order.shape[1]
+    if not missing:
+        return order
+    at = order.shape[1] - rest
+    empty = np.zeros((order.shape[0], missing), np.int32)
+    return np.concatenate([order[:, :at], empty, order[:, at:]], axis=1)
 
 
 def chunked_order(seed: int, epoch: int, n: int, shuffle: bool, size: int | None) -> np.ndarray:

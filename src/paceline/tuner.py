@@ -162,22 +162,29 @@ class Tuner:
         repeats: int = 1,
         folds: int | None = None,
         shuffle: bool = True,
-        class_weight: Mapping[int, float] | None = None,
+        class_weight: Mapping[int, float] | Callable[[Any], Mapping[int, float]] | None = None,
         sample_weight: Any = None,
-        validation_batch_size: int | None = None,
+        validation_batch_size: int | Callable[[Any], int] | None = None,
+        initial_epoch: int | Callable[[Any], int] = 0,
+        steps_per_epoch: int | Callable[[Any], int] | None = None,
+        validation_steps: int | Callable[[Any], int] | None = None,
+        validation_freq: int | Sequence[int] = 1,
         allow_nan: bool = False,
         verbose: int | str = "auto",
         **fit_arguments: Any,
     ) -> None:
         """Searches until the study has ``n_trials`` trials; an existing study goes on.
 
-        Takes what ``model.fit`` takes. ``epochs`` and ``batch_size`` may be functions of hp.
+        Takes what ``model.fit`` takes. Any number may be a function of hp, and so may x, y,
+        sample_weight, validation_data and class_weight.
 
         Args:
-            x: Training data: arrays, or lists, tuples and dicts of arrays, first axis examples. A
-                generator or a ``keras.utils.PyDataset`` goes to Keras' own ``fit``.
-            y: Targets, likewise.
-            validation_data: ``(x, y)`` or ``(x, y, sample_weight)``.
+            x: Training data: arrays, or lists, tuples and dicts of arrays, first axis examples; or
+                batches: a ``keras.utils.PyDataset``, ``tf.data.Dataset``, PyTorch ``DataLoader``,
+                Grain data set or generator, read once for all trials of a pack.
+            y: Targets, likewise; part of x where that comes in batches.
+            validation_data: ``(x, y)`` or ``(x, y, sample_weight)``, or batches, which are read
+                once for the whole search.
             validation_split: Fraction of the end of x and y to validate on instead.
             epochs: Epochs per trial.
             batch_size: Examples per step; 32 by default, as in Keras.
@@ -201,6 +208,10 @@ class Tuner:
             class_weight: As in Keras.
             sample_weight: As in Keras.
             validation_batch_size: Examples per validation step; the batch size by default.
+            initial_epoch: As in Keras: epochs before it are not trained.
+            steps_per_epoch: Batches of an epoch; all of the data by default.
+            validation_steps: Batches to validate on; all of the validation data by default.
+            validation_freq: Validate every so many epochs, or after these epochs, from 1.
             allow_nan: Accept NaN and infinity in the data, for models that mask them.
             verbose: 0 shows notes only.
             **fit_arguments: Other arguments of ``model.fit``. ``callbacks``, or a function of hp
@@ -229,6 +240,10 @@ class Tuner:
             class_weight=class_weight,
             sample_weight=sample_weight,
             validation_batch_size=validation_batch_size,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps,
+            validation_freq=validation_freq,
             allow_nan=allow_nan,
             repeats=repeats,
             folds=folds,
@@ -313,7 +328,9 @@ class Tuner:
         for name in ("epochs", "n_trials", "timeout", "trial_timeout", "verbose"):
             given.pop(name, None)
         known = {**_NO_ARGUMENTS, **{k: given.pop(k) for k in _NO_ARGUMENTS if k in given}}
-        arguments = self._read(x, y, **known, epochs=trial.epochs, others=given)
+        before = known["initial_epoch"]
+        epochs = trial.epochs + (0 if callable(before) else int(before))
+        arguments = self._read(x, y, **known, epochs=epochs, others=given)
         use_persistent_cache()
         with random_state_kept(), policy_of(self._settings.precision):
             plan, history = train_again(self._builder, arguments, trial)
@@ -481,6 +498,10 @@ _NO_ARGUMENTS: dict[str, Any] = {
     "class_weight": None,
     "sample_weight": None,
     "validation_batch_size": None,
+    "initial_epoch": 0,
+    "steps_per_epoch": None,
+    "validation_steps": None,
+    "validation_freq": 1,
     "allow_nan": False,
     "repeats": 1,
     "folds": None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from paceline.folds import Fold
+from paceline.setting import Setting
 
 if TYPE_CHECKING:
     from paceline.program.trace import State
@@ -38,6 +39,7 @@ class Job:
             follow from the seed.
         callbacks: Makes the callbacks of a member, by its number; None without.
         made: The callbacks that were made, a list for each member; packs keep them here.
+        setting: Its data and so on; None: those that the executor was made with.
     """
 
     number: int
@@ -52,6 +54,7 @@ class Job:
     order: Callable[[int], np.ndarray] | None = None
     callbacks: Callable[[int], list[Any]] | None = None
     made: Sequence[list[Any]] = ()
+    setting: Setting | None = None
 
 
 class Hung(Exception):

@@ -93,7 +93,9 @@ class FitExecutor:
         began = time.perf_counter()
         try:
             model = job.rebuild()
-            arguments = self._arguments | self._fold(job)
+            setting = job.setting
+            arguments = self._arguments | dict(setting.fit if setting is not None else {})
+            arguments |= self._fold(job, arguments)
             if self._batched:
                 arguments["batch_size"] = job.batch_size
             own = [] if job.callbacks is None else job.callbacks(job.number)
@@ -101,10 +103,12 @@ class FitExecutor:
             if state is None or state.number != job.number:
                 state = FitState(job.number)
             self._state = state if self._follows(job) else None
-            arguments["initial_epoch"] = arguments.get("initial_epoch", 0) + state.epoch
+            first = _first_epoch(job)
+            arguments["initial_epoch"] = arguments.get("initial_epoch", first) + state.epoch
             # Ours is last: it reports what the user's have made of the logs and of the weights.
             callbacks = [*own, state, _Reporter(job, report, state)]
-            model.fit(**arguments, epochs=job.epochs, callbacks=callbacks, verbose=0)
+            epochs = first + job.epochs
+            model.fit(**arguments, epochs=epochs, callbacks=callbacks, verbose=0)
         except ObjectiveError:
             raise
         except Exception as error:
@@ -112,17 +116,21 @@ class FitExecutor:
         finally:
             self.seconds += time.perf_counter() - began
 
-    def _fold(self, job: Job) -> dict[str, Any]:
+    def _fold(self, job: Job, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments that are others for a fold."""
         if not job.folds:
             return {}
         (fold,) = job.folds
 
         def part(name: str, numbers: np.ndarray) -> Any:
-            return keras.tree.map_structure(lambda a: a[numbers], self._arguments[name])
+            return keras.tree.map_structure(lambda a: a[numbers], arguments[name])
 
-        found = {name: part(name, fold.train) for name in _DATA if name in self._arguments}
+        found = {name: part(name, fold.train) for name in _DATA if name in arguments}
         return {**found, "validation_data": part("validation_data", fold.validation)}
+
+
+def _first_epoch(job: Job) -> int:
+    return 0 if job.setting is None else job.setting.first_epoch
 
 
 class _Reporter(keras.callbacks.Callback):
@@ -148,7 +156,8 @@ class _Reporter(keras.callbacks.Callback):
             program=None,
             plan="fit",
             weights=self._weights,
-            last=epoch + 1 >= self._job.epochs or bool(self.model.stop_training),
+            last=epoch + 1 >= _first_epoch(self._job) + self._job.epochs
+            or bool(self.model.stop_training),
         )
         if report.last and self._job.callbacks is not None:
             weights = self._weights()  # before they are made others, as by restore_best_weights

@@ -22,6 +22,8 @@ from paceline.program.learned import Library
 from paceline.program.recipe import Recipe, recipe_of
 from paceline.program.remembered import keep, key_of, recall, remembered
 from paceline.program.trace import State, Step
+from paceline.setting import Setting
+from paceline.source import Source
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class Intake:
 
     def __init__(
         self,
-        data: ArrayData,
+        data: ArrayData | Source,
         validation: ArrayData | None,
         validation_batch_size: int | None,
         fold: tuple[int, int] | None = None,
@@ -175,13 +177,14 @@ class Intake:
             job.made = [job.callbacks(job.number + member) for member in members]
             if why := why_not_packed(job.made[0]):
                 raise Unpackable(why)
-        recipe = recipe_of(job.model)
-        group = None if recipe is None else self._recognise(job, recipe)
-        group = group or self._trace(job, recipe)
+        setting = job.setting or self._default(job.batch_size)
+        recipe = _recipe(job.model, setting)
+        group = None if recipe is None else self._recognise(job, setting, recipe)
+        group = group or self._trace(job, setting, recipe)
         job.program = group.name
         return group
 
-    def study(self, model: Any, batch_size: int) -> Group | None:
+    def study(self, model: Any, setting: Setting | int) -> Group | None:
         """Learns from a model that is not to be trained how the constants of its kind follow.
 
         Returns:
@@ -191,20 +194,22 @@ class Intake:
             Unpackable: It cannot be packed.
         """
         trace.check_packable(model)
-        recipe = recipe_of(model)
+        if isinstance(setting, int):  # of the data that the intake was made with
+            setting = self._default(setting)
+        recipe = _recipe(model, setting)
         if recipe is not None:
-            found = self._library.predict((recipe.structure, batch_size), recipe.numbers)
+            found = self._library.predict(_shelf(recipe, setting), recipe.numbers)
             if found is not None:
                 return self._by_key[found[0]]
-        key, _, steps = self._steps(model, batch_size, recipe)
+        key, _, steps = self._steps(model, setting, recipe)
         self._by_key[key].note(*steps)
         if recipe is not None:
-            self._learn((recipe.structure, batch_size), key, recipe.numbers, steps)
+            self._learn(_shelf(recipe, setting), key, recipe.numbers, steps)
         return self._by_key[key]
 
-    def _recognise(self, job: Job, recipe: Recipe) -> Group | None:
+    def _recognise(self, job: Job, setting: Setting, recipe: Recipe) -> Group | None:
         """Queues a trial whose constants follow from its configuration; None: it must be traced."""
-        found = self._library.predict((recipe.structure, job.batch_size), recipe.numbers)
+        found = self._library.predict(_shelf(recipe, setting), recipe.numbers)
         if found is None:
             return None
         key, steps = found
@@ -219,12 +224,12 @@ class Intake:
         _queue(group, job, state, *steps)
         return group
 
-    def _trace(self, job: Job, recipe: Recipe | None) -> Group:
-        key, state, steps = self._steps(job.model, job.batch_size, recipe)
+    def _trace(self, job: Job, setting: Setting, recipe: Recipe | None) -> Group:
+        key, state, steps = self._steps(job.model, setting, recipe)
         group = self._by_key[key]
         _queue(group, job, state, *steps)
         if recipe is not None:
-            self._learn((recipe.structure, job.batch_size), key, recipe.numbers, steps)
+            self._learn(_shelf(recipe, setting), key, recipe.numbers, steps)
         return group
 
     def _learn(
@@ -240,7 +245,7 @@ class Intake:
             return
         self._recalled.add((structure, key))
         group = self._by_key[key]
-        for old in recall(self._file(structure)):
+        for old in recall(self._file(structure, group)):
             if old.group != key:
                 for numbers, _ in old.rows:
                     self._library.exclude(structure, key, numbers)
@@ -256,29 +261,30 @@ class Intake:
         for structure, shelf in self._library.shelves():
             groups = [(each, self._by_key[each.group].roles) for each in shelf]
             if any(each.hopeless or len(each.met) > len(each.traced) for each in shelf):
-                keep(self._file(structure), [])
+                keep(self._file(structure, self._by_key[shelf[0].group]), [])
             elif all(role.settled and not role.stale for _, roles in groups for role in roles):
-                keep(self._file(structure), [remembered(*group) for group in groups])
+                file = self._file(structure, self._by_key[shelf[0].group])
+                keep(file, [remembered(*group) for group in groups])
 
-    def _file(self, structure: tuple[str, int]) -> str:
-        name, batch_size = structure
-        work = self._workload(batch_size)
-        shapes = [work.train.batch_shapes(work.batch_size), work.n_train % work.batch_size]
+    def _file(self, structure: tuple[str, int], group: Group) -> str:
+        name, work = structure[0], group.work
+        shapes = [work.train.batch_shapes(work.batch_size), work.rest]
         if work.validation is not None:
             size = work.validation_batch_size
-            shapes += [work.validation.batch_shapes(size), work.n_validation % size]
+            shapes += [work.validation.batch_shapes(size), work.validation_rest]
         return key_of(name, *shapes)
 
     def _steps(
-        self, model: Any, batch_size: int, recipe: Recipe | None
+        self, model: Any, setting: Setting, recipe: Recipe | None
     ) -> tuple[tuple[Any, ...], State, list[tuple[Constant, ...]]]:
         """A traced model's group (made when it is new), its state and its steps' constants."""
-        work = self._workload(batch_size)
+        work = self._workload(setting)
+        table = setting.class_weight
         batch = work.train.batch_shapes(work.batch_size)
-        state, start = trace.optimizer_start(model, batch)
+        state, start = trace.optimizer_start(model, trace.weighed_shapes(batch, table))
         if recipe is not None and self._starts.setdefault(recipe.structure, start) is not None:
             self._starts[recipe.structure] = start
-        train, test = trace.trace_train(model, state, batch), None
+        train, test = trace.trace_train(model, state, batch, table), None
         if work.validation is not None:
             shapes = work.validation.batch_shapes(work.validation_batch_size)
             test = trace.trace_test(model, state, shapes)
@@ -287,14 +293,16 @@ class Intake:
             test.canonical.fingerprint if test else None,
             work.batch_size,
             work.validation_batch_size,
+            setting.shelf,
         )
         group = self._by_key.get(key)
         if group is None:
-            self._by_key[key] = _new_group(key, model, state, work, train, test)
+            tails = _tails(model, state, work, table)
+            self._by_key[key] = _new_group(key, state, work, (train, test), tails)
         elif group.n_seen == 1 and recipe is None:
             # The second trial's smaller batch is traced too: its constants must follow the full
             # one's. In Keras' own classes no number mixes a hyperparameter with the batch size.
-            tails = _tails(model, state, work)
+            tails = _tails(model, state, work, table)
             for role, step, tail in zip(
                 (group.train, group.test), (train, test), tails, strict=True
             ):
@@ -302,20 +310,47 @@ class Intake:
                     role.verify_tail(step.canonical.constants, tail)
         return key, state, [s.canonical.constants for s in (train, test) if s is not None]
 
-    def _workload(self, batch_size: int) -> Workload:
+    def _default(self, batch_size: int) -> Setting:
+        """The setting of jobs that have none."""
         size = self._validation_batch_size or batch_size
+        return Setting(self._data, self._validation, batch_size, size)
+
+    def _workload(self, setting: Setting) -> Workload:
+        if setting.data is None:
+            raise Unpackable(setting.why_fit or "its data are no arrays")
         work = Workload(
-            self._data, self._validation, batch_size, size, self._fold, self._chunk_bytes
+            setting.data,
+            setting.validation,
+            setting.batch_size,
+            setting.validation_batch_size,
+            self._fold,
+            self._chunk_bytes,
+            setting.steps_per_epoch,
         )
-        if self._validation is None:
+        if setting.validation is None:
             return work
-        return replace(work, validation_batch_size=min(size, work.n_validation))
+        size = min(setting.validation_batch_size, work.n_validation)
+        return replace(work, validation_batch_size=size)
+
+
+def _recipe(model: Any, setting: Setting) -> Recipe | None:
+    # Class weights are constants that no object of the model holds.
+    return recipe_of(model) if setting.class_weight is None else None
+
+
+def _shelf(recipe: Recipe, setting: Setting) -> tuple[str, int]:
+    """What trials must share for one to be recognised by another."""
+    return recipe.structure + setting.shelf, setting.batch_size
 
 
 def _new_group(
-    key: tuple[Any, ...], model: Any, state: State, work: Workload, train: Step, test: Step | None
+    key: tuple[Any, ...],
+    state: State,
+    work: Workload,
+    steps: tuple[Step, Step | None],
+    tails: tuple[Step | None, Step | None],
 ) -> Group:
-    train_tail, test_tail = _tails(model, state, work)
+    (train, test), (train_tail, test_tail) = steps, tails
     flags: list[Canonical] = [s.canonical for s in (train, test) if s is not None]
     return Group(
         name=f"{key[0][:6]}{(key[1] or '')[:4]}",
@@ -329,16 +364,14 @@ def _new_group(
     )
 
 
-def _tails(model: Any, state: State, work: Workload) -> tuple[Step | None, Step | None]:
+def _tails(model: Any, state: State, work: Workload, table: Any) -> tuple[Step | None, Step | None]:
     """The train and test step on the last, smaller batch, where there is one."""
     train = test = None
-    rest = work.n_train % work.batch_size
-    if rest:
-        train = trace.trace_train(model, state, work.train.batch_shapes(rest))
-    if work.validation is not None:
-        rest = work.n_validation % work.validation_batch_size
-        if rest:
-            test = trace.trace_test(model, state, work.validation.batch_shapes(rest))
+    if work.rest:
+        train = trace.trace_train(model, state, work.train.batch_shapes(work.rest), table)
+    if work.validation is not None and work.validation_rest:
+        rest = work.validation.batch_shapes(work.validation_rest)
+        test = trace.trace_test(model, state, rest)
     return train, test
 
 
@@ -353,12 +386,14 @@ def _queue(
     group.n_trials += 1
     if group.example is None:
         group.example = job.number
+    first = 0 if job.setting is None else job.setting.first_epoch
     riders = [
         Rider(
             *(job.number + i, job.seed, job.epochs, state, train, test),
             fold=fold,
             order=job.order,
             driver=_driver(group, job, i),
+            first_epoch=first,
         )
         for i, fold in enumerate(job.folds or (None,))
     ]
@@ -370,9 +405,10 @@ def _driver(group: Group, job: Job, member: int) -> CallbackDriver | None:
     if not job.made:
         return None
     model, work = job.model, group.work
+    first = 0 if job.setting is None else job.setting.first_epoch
     return CallbackDriver(
         job.made[member],
         job.rebuild if member else lambda: model,
         work.train.batch_shapes(work.batch_size),
-        {"epochs": job.epochs, "steps": -(-work.n_train // work.batch_size)},
+        {"epochs": first + job.epochs, "steps": work.cut.of(0)[2]},
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from paceline.callbacks.driver import CallbackDriver
 from paceline.collector import Dropped
 from paceline.data import ArrayData
-from paceline.errors import UsageError
+from paceline.errors import DataError, UsageError
 from paceline.executor.base import (
     Answer,
     EpochReport,
@@ -32,7 +32,7 @@ from paceline.executor.base import (
 from paceline.executor.choice import Candidate
 from paceline.executor.intake import Group, Intake
 from paceline.executor.lanes import Lanes
-from paceline.executor.memory import chunk_bytes_of, is_out_of_memory
+from paceline.executor.memory import batches_bytes, chunk_bytes_of, is_out_of_memory
 from paceline.executor.parking import Parking
 from paceline.executor.placement import Placement, size_text
 from paceline.executor.planner import Planner, layout_of
@@ -40,6 +40,8 @@ from paceline.executor.saving import Arrays, Example, Facts, Saver, state_like
 from paceline.pack import EpochTimes, Pack, Rider
 from paceline.plan import Program
 from paceline.program.trace import State
+from paceline.setting import Setting
+from paceline.source import Source
 
 #: After this many trials of one program, with no other in sight, it is compiled in the background.
 _SURE = 3
@@ -74,7 +76,9 @@ class LocalExecutor:
     Args:
         data: Training data.
         validation: Validation data, or None.
-        validation_batch_size: None: as the trial's batch size, like Keras.
+        validation_batch_size: None: as the trial's batch size, like Keras. Jobs' own settings, and
+            their own data, come first.
+        validation_freq: As ``fit`` takes it.
         shuffle: A new order of examples each epoch, from the trial's seed.
         slots: Trials that train at once, or "auto": 8 per core on a CPU, 32 on an accelerator.
         plan: "stacked", "mapped", "sequential" or "auto".
@@ -87,10 +91,11 @@ class LocalExecutor:
 
     def __init__(
         self,
-        data: ArrayData,
+        data: ArrayData | Source,
         validation: ArrayData | None,
         *,
         validation_batch_size: int | None = None,
+        validation_freq: int | Collection[int] = 1,
         shuffle: bool = True,
         slots: int | str = "auto",
         plan: str = "auto",
@@ -98,10 +103,13 @@ class LocalExecutor:
         fold: tuple[int, int] | None = None,
     ) -> None:
         self._data, self._validation, self._fold = data, validation, fold
-        self._shuffle = shuffle
+        self._shuffle, self._freq = shuffle, validation_freq
         self._planner = Planner(slots, plan, mesh)
         beside = validation.nbytes_beside(data) if validation else 0
-        chunk_bytes = chunk_bytes_of(data.nbytes, beside)
+        if isinstance(data, Source):
+            chunk_bytes = batches_bytes()
+        else:
+            chunk_bytes = chunk_bytes_of(data.nbytes, beside)
         if fold is not None and chunk_bytes is not None:
             raise UsageError(
                 f"folds: their data stay on the device, and {size_text(data.nbytes)} do not fit "
@@ -110,7 +118,7 @@ class LocalExecutor:
         if chunk_bytes is not None:
             self._planner.lanes = 1  # each lane would read the data on its own
         self._intake = Intake(data, validation, validation_batch_size, fold, chunk_bytes)
-        self._placement = Placement(data, validation, self._planner)
+        self._placement = Placement(self._planner)
         self._lanes = Lanes(self._planner.lanes)
         self._patience = _PATIENCE
         self._parking = Parking()
@@ -195,14 +203,14 @@ class LocalExecutor:
                     return state is not None
         return False
 
-    def study(self, model: Any, batch_size: int) -> Group | None:
+    def study(self, model: Any, setting: Setting) -> Group | None:
         """Learns from a model that is not to be trained, to trace fewer of those that are.
 
         Raises:
             Unpackable: It cannot be packed.
         """
         began = time.perf_counter()
-        group = self._intake.study(model, batch_size)
+        group = self._intake.study(model, setting)
         self.seconds.trace += time.perf_counter() - began
         return group
 
@@ -273,7 +281,7 @@ class LocalExecutor:
         Args:
             facts: Of ``snapshot``, perhaps in another process.
             arrays: Likewise.
-            example: The model of a trial, by number, and its batch size; None where there is none.
+            example: The model of a trial, by number, and its setting; None where there is none.
 
         Returns:
             Numbers of trials that must begin again.
@@ -505,8 +513,8 @@ class LocalExecutor:
         Returns:
             Whether the group must do with less memory.
         """
-        if not isinstance(error, Exception):
-            raise error
+        if not isinstance(error, Exception) or isinstance(error, DataError):
+            raise error  # the data are those of all trials
         saved, lost = pack.rescue()
         group.packs.remove(pack)  # its arrays may be gone
         again = is_out_of_memory(error) and self._planner.can_halve(pack.program)
@@ -561,11 +569,13 @@ class LocalExecutor:
         while len(group.packs) < n_packs:
             group.packs.append(self._new_pack(group))
         packs = sorted(group.packs, key=lambda pack: not pack.live)[:n_packs]
-        while group.queue:
-            pack = max(packs, key=lambda pack: len(pack.free))
-            if not pack.free:
+        for rider in list(group.queue):
+            pack = max(packs, key=lambda pack: len(pack.free) * pack.takes(rider))
+            if pack.free and pack.takes(rider):
+                group.queue.remove(rider)
+                pack.admit(rider)
+            elif not any(pack.free for pack in packs):
                 break
-            pack.admit(group.queue.popleft())
         return [pack for pack in group.packs if pack.live]
 
     def _suspected(self, group: Group) -> list[Rider]:
@@ -587,7 +597,7 @@ class LocalExecutor:
         for rider in pack.live:
             if rider.driver is not None:
                 try:
-                    rider.driver.begin_epoch(rider.epoch)
+                    rider.driver.begin_epoch(rider.first_epoch + rider.epoch)
                 except Exception as error:  # a callback of the user's
                     _fail(pack, rider, error, failed)
         return bool(pack.live)
@@ -660,6 +670,9 @@ class LocalExecutor:
             group.train.full.log_names,
             group.test.full.log_names if group.test else (),
             None if self._fold is None else group.work.n_validation,
+            group.work.cut,
+            group.work.batch_size,
+            self._freq,
         )
 
     # -- accounts

@@ -19,6 +19,8 @@ _SHARE = 0.9
 #: Share of those that data may take, before training data are sent in chunks; and share of a chunk,
 #: of which there are two.
 _DATA, _CHUNK = 0.6, 0.1
+#: Bytes of a chunk of a data set that is read while it is trained on: more would only wait.
+_BATCHES = 2**26
 
 
 def limited() -> bool:
@@ -79,6 +81,11 @@ def chunk_bytes_of(train_bytes: int, validation_bytes: int) -> float | None:
     if train_bytes + validation_bytes <= _DATA * free:
         return None
     return _CHUNK * free
+
+
+def batches_bytes() -> float:
+    """Bytes of a chunk of data that come in batches."""
+    return min(_BATCHES, _CHUNK * free_bytes())
 
 
 def slot_bytes(executables: Iterable[Executable], n_slots: int, data_bytes: float) -> float:

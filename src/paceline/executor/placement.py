@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from paceline.data import ArrayData
 from paceline.executor.intake import Group
 from paceline.executor.memory import free_bytes, limited, slot_bytes
 from paceline.executor.planner import Planner, layout_of
 from paceline.mesh import Layout
 from paceline.plan import Program
+from paceline.reel import Reel
+from paceline.source import Source
 from paceline.stream import Stream
 
 
@@ -33,13 +34,11 @@ class Placement:
     """Training and validation data, sent once for all packs that share devices.
 
     Args:
-        data: Training data.
-        validation: Validation data, or None.
         planner: Told what users may want to know.
     """
 
-    def __init__(self, data: ArrayData, validation: ArrayData | None, planner: Planner) -> None:
-        self._data, self._validation, self._planner = data, validation, planner
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
         self._on_device: dict[Any, tuple[Any, Any]] = {}  # by key
         self._arrays: dict[Any, dict[int, Any]] = {}  # by devices and host array
 
@@ -49,13 +48,16 @@ class Placement:
         if key not in self._on_device:
             # Whatever the mesh, every device of it holds the same.
             there = self._arrays.setdefault(layout.devices if layout else None, {})
-            validation, where = self._validation, layout.everywhere if layout else None
-            if chunk is None:
-                data: Any = self._data.on_device(there=there, sharding=where)
+            train, validation = group.work.train, group.work.validation
+            where = layout.everywhere if layout else None
+            if isinstance(train, Source):
+                data: Any = None
+            elif chunk is None:
+                data = train.on_device(there=there, sharding=where)
             else:
-                data = Stream(self._data, chunk, group.work.batch_size, where)
+                data = Stream(train, chunk, group.work.batch_size, where)
                 self._planner.note(
-                    f"the training data ({size_text(self._data.nbytes)}) do not fit on the device: "
+                    f"the training data ({size_text(train.nbytes)}) do not fit on the device: "
                     f"chunks of {chunk:,} examples are sent to it in turn, and examples are "
                     "shuffled within a chunk"
                 )
@@ -63,7 +65,11 @@ class Placement:
                 None if validation is None else validation.on_device(there=there, sharding=where)
             )
             self._on_device[key] = data, placed
-        return self._on_device[key]
+        data, placed = self._on_device[key]
+        if isinstance(group.work.train, Source):  # each pack reads it on its own
+            assert chunk is not None
+            data = Reel(group.work.train, chunk, layout.everywhere if layout else None)
+        return data, placed
 
     def room(self, group: Group, program: Program, lanes: int) -> Room:
         """How many slots of a group's packs fit beside the data."""
@@ -75,7 +81,8 @@ class Placement:
         each = slot_bytes(executables, program.n_slots // rows, given)
         # What is on the device already is not free any more; only a limit knows nothing of it.
         if limited() or _key(group, layout) not in self._on_device:
-            beside = self._validation.nbytes_beside(self._data) if self._validation else 0
+            validation = group.work.validation
+            beside = validation.nbytes_beside(group.work.train) if validation else 0
             free -= data + beside
         fit = free / (lanes * each) if each else float("inf")
         if fit * rows >= program.n_slots:
@@ -91,8 +98,9 @@ class Placement:
 
 def _key(group: Group, layout: Layout | None) -> tuple[Any, ...]:
     # Chunks are cut into batches: of another size they are another stream.
-    chunk = group.work.chunk
-    return layout, None if chunk is None else (chunk, group.work.batch_size)
+    work = group.work
+    data = id(work.train), id(work.validation)
+    return layout, data, None if work.chunk is None else (work.chunk, work.batch_size)
 
 
 def size_text(n_bytes: float) -> str:

@@ -15,12 +15,13 @@ from paceline.pack import Pack, Rider
 from paceline.program.canonical import Unpackable
 from paceline.program.group import Role
 from paceline.program.trace import State
+from paceline.setting import Setting
 
 Facts = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 _NOBODY: Facts = {"packs": [], "queue": [], "parked": [], "epochs": {}, "callbacks": {}}
-#: The model of a trial, by number, and its batch size; None where there is none.
-Example = Callable[[int], tuple[Any, int] | None]
+#: The model of a trial, by number, and its setting; None where there is none.
+Example = Callable[[int], tuple[Any, Setting] | None]
 
 
 class Saver:

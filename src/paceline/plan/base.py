@@ -27,6 +27,7 @@ from paceline.program.group import Role
 from paceline.program.trace import State, Step
 from paceline.program.versions import jaxpr_as_fun
 from paceline.rewrites import rewrite
+from paceline.source import Cut, Source
 
 Arrays = list[Any]
 
@@ -45,14 +46,23 @@ class Workload:
             among all; None where every slot has all of them.
         chunk_bytes: Training data beyond are sent in chunks of at most so many bytes, but of a
             batch at least; None: all of them are on the device.
+        steps_per_epoch: Batches of an epoch; None: all of the data are.
     """
 
-    train: ArrayData
+    train: ArrayData | Source
     validation: ArrayData | None
     batch_size: int
     validation_batch_size: int
     fold: tuple[int, int] | None = None
     chunk_bytes: float | None = None
+    steps_per_epoch: int | None = None
+
+    @property
+    def cut(self) -> Cut:
+        """How the data are cut into epochs."""
+        if isinstance(self.train, Source):
+            return self.train.cut
+        return Cut(-(-self.n_train // self.batch_size), self.steps_per_epoch)
 
     @property
     def chunk(self) -> int | None:
@@ -61,6 +71,8 @@ class Workload:
             return None
         batches = int(self.chunk_bytes * self.train.n / self.train.nbytes) // self.batch_size
         size = self.batch_size * max(1, batches)
+        if isinstance(self.train, Source):  # is never there as a whole
+            return min(size, self.batch_size * self.cut.of(0)[2])
         return size if size < self.train.n else None
 
     @property
@@ -77,8 +89,30 @@ class Workload:
 
     @property
     def n_train(self) -> int:
-        """N: examples of one slot's training epoch."""
+        """N: examples that one slot trains on."""
         return self.train.n if self.fold is None else self.fold[0]
+
+    @property
+    def n_epoch(self) -> int:
+        """Examples of the longest epoch."""
+        return min(self.n_train, self.cut.of(0)[2] * self.batch_size)
+
+    @property
+    def rest(self) -> int:
+        """Examples of the smaller batch at the end of the training data; 0: there is none."""
+        if isinstance(self.train, Source):
+            return self.train.rest
+        return self.n_train % self.batch_size
+
+    @property
+    def validation_rest(self) -> int:
+        """The same of the validation data."""
+        return self.n_validation % self.validation_batch_size
+
+    @property
+    def ends_small(self) -> bool:
+        """Whether every epoch ends with the smaller batch."""
+        return self.rest > 0 and not isinstance(self.train, Source) and self.cut.period == 1
 
     @property
     def n_validation(self) -> int:
@@ -89,8 +123,8 @@ class Workload:
 
     @property
     def steps(self) -> int:
-        """Full training steps per epoch."""
-        return self.n_train // self.batch_size
+        """Full training steps per epoch, of the longest."""
+        return self.n_epoch // self.batch_size
 
 
 class Program(Protocol):
@@ -185,13 +219,13 @@ class Batch:
         return out, logs
 
 
-def batches(role: Role, n: int, size: int) -> list[Batch]:
-    """The full batch, and the last smaller one where N is no multiple of B."""
+def batches(role: Role, size: int, rest: int) -> list[Batch]:
+    """The full batch, and the smaller one where there is one."""
     found = [Batch(_lazily(role.full, role.lifted), tuple(range(len(role.lifted))), size)]
     if role.tail is not None:
         indices = role.tail_lifted
         positions = tuple(role.lifted.index(i) for i in indices)
-        found.append(Batch(_lazily(role.tail, indices), positions, n % size))
+        found.append(Batch(_lazily(role.tail, indices), positions, rest))
     return found
 
 
@@ -233,7 +267,7 @@ def lifted_shapes(role: Role, n_slots: int | None = None) -> Arrays:
     return [jax.ShapeDtypeStruct((*lead, *value.shape), value.dtype) for value in constants]
 
 
-def data_shapes(data: ArrayData, n: int | None = None) -> Any:
+def data_shapes(data: ArrayData | Source, n: int | None = None) -> Any:
     """Shapes of a data set on the device, or of n examples of it."""
     return data.batch_shapes(data.n if n is None else n)
 

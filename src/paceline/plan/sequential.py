@@ -65,7 +65,7 @@ class SequentialProgram:
             self._train = before._train
         else:
             arguments = (*one, lifted_shapes(train), data_shapes(work.train, work.resident))
-            for batch in batches(train, work.n_train, work.batch_size):
+            for batch in batches(train, work.batch_size, work.rest):
                 with_index = (*arguments, index_shape(batch.size))
                 future = compile_in_background(
                     _train_step(batch),
@@ -81,7 +81,7 @@ class SequentialProgram:
                 return
             data = data_shapes(work.validation)
             arguments = (one[0], one[1], one[3], lifted_shapes(test), data)
-            for batch in batches(test, work.n_validation, work.validation_batch_size):
+            for batch in batches(test, work.validation_batch_size, work.validation_rest):
                 which = index_shape() if work.fold is None else index_shape(batch.size)
                 with_index = (*arguments, which)
                 key = key_of("sequential test", [test], batch.size, with_index)
@@ -125,19 +125,18 @@ class SequentialProgram:
         *,
         steps: int | None = None,
     ) -> tuple[list[Arrays], Any]:
-        """One epoch, or so many steps of it; ``order`` is i32[1, N]."""
-        new, logs, chunk = list(state), None, None
+        """One epoch, or so many steps of it; ``order`` is i32[1, at most N]."""
+        new, logs = list(state), None
         (full, size), *tail = self._train
-        tail = tail if steps is None else []
-        for chunk in chunks_of(data, order, self._work.steps if steps is None else steps):
+        order = order if steps is None else order[:, : steps * size]
+        for chunk in chunks_of(data, order, size, self._work.chunk or self._work.n_epoch):
             jax.block_until_ready(logs)  # the device holds two chunks at most
             for start in range(0, chunk.steps * size, size):
                 index = chunk.order[0, start : start + size]
                 *new, logs = full.result().call(*new, lifted, chunk.data, index)
-        assert chunk is not None
-        for last, rest in tail:
-            index = chunk.order[0, chunk.order.shape[1] - rest :]
-            *new, logs = last.result().call(*new, lifted, chunk.data, index)
+            if chunk.rest:
+                index = chunk.order[0, chunk.order.shape[1] - chunk.rest :]
+                *new, logs = tail[0][0].result().call(*new, lifted, chunk.data, index)
         return new[:3], logs
 
     def validate(

@@ -62,7 +62,7 @@ class StackedProgram:
         self.n_slots, self.layout, self.quick = n_slots, layout, quick
         side = Side(layout, mapped=self.plan == "mapped")
         self.lifted = (train.lifted, test.lifted if test else ())
-        self._steps = work.steps
+        self._size, self._width = work.batch_size, work.chunk or work.n_epoch
         many = shapes(state, n_slots)
         self._train: list[Future[Executable]] = []
         self._test: list[Future[Executable]] = []
@@ -70,12 +70,12 @@ class StackedProgram:
             self._train = before._train
         else:
             fixed = (lifted_shapes(train, n_slots), data_shapes(work.train, work.resident))
-            order = index_shape(n_slots, work.chunk or work.n_train)
-            full, *tail = batches(train, work.n_train, work.batch_size)
+            order = index_shape(n_slots, self._width)
+            full, *tail = batches(train, work.batch_size, work.rest)
             n_logs = len(train.full.log_names)
             # The smaller batch is a program of its own, so that both compile at the same time.
             functions = [
-                _full_batches(full, 0 if tail else n_logs, side),
+                _full_batches(full, 0 if work.ends_small else n_logs, side),
                 *(_last_batch(batch, side) for batch in tail),
             ]
             extra = [(order, index_shape()), *((order,) for _ in tail)]
@@ -95,7 +95,7 @@ class StackedProgram:
             if before is not None and before.lifted[1] == self.lifted[1]:
                 self._test = before._test
             else:
-                parts = batches(test, work.n_validation, work.validation_batch_size)
+                parts = batches(test, work.validation_batch_size, work.validation_rest)
                 n_logs = len(test.full.log_names)
                 function = _validation_pass(parts, work.n_validation, n_logs, side)
                 arguments: tuple[Any, ...] = (
@@ -185,15 +185,15 @@ class StackedProgram:
     ) -> tuple[list[Arrays], Any]:
         """One epoch of every slot, or so many steps of it; donates all but the metrics."""
         full, *tail = (future.result().call for future in self._train)
-        tail = tail if steps is None else []
-        new, logs, chunk = list(state), None, None
-        for chunk in chunks_of(data, order, self._steps if steps is None else steps):
+        new, logs = list(state), None
+        order = order if steps is None else order[:, : steps * self._size]
+        for chunk in chunks_of(data, order, self._size, self._width):
             # The device holds the chunk it trains on and the one after: it is asked for no more.
             jax.block_until_ready(logs)
-            *new, logs = full(*new, lifted, chunk.data, chunk.order, np.int32(chunk.steps))
-        assert chunk is not None
-        for last in tail:
-            *new, logs = last(*new, lifted, chunk.data, chunk.order)
+            if chunk.steps:
+                *new, logs = full(*new, lifted, chunk.data, chunk.order, np.int32(chunk.steps))
+            if chunk.rest:
+                *new, logs = tail[0](*new, lifted, chunk.data, chunk.order)
         return new[:3], logs
 
     def validate(

@@ -131,8 +131,25 @@ def quick_state(
     return state if shapes(state) == shapes(like) else None
 
 
-def trace_train(model: Any, state: State, batch: Any) -> Step:
+def weighed_shapes(batch: Any, class_weight: np.ndarray | None) -> Any:
+    """A batch's shapes as a step sees them that is given class weights."""
+    if class_weight is None:
+        return batch
+    size = jax.tree.leaves(batch)[0].shape[0]
+    return (*batch, jax.ShapeDtypeStruct((size,), class_weight.dtype))
+
+
+def trace_train(
+    model: Any, state: State, batch: Any, class_weight: np.ndarray | None = None
+) -> Step:
     """Traces ``model.train_step`` on one batch shape.
+
+    Args:
+        model: A compiled, built model.
+        state: Its variables.
+        batch: Shapes of ``(x, y)`` or the like.
+        class_weight: float[classes]: becomes a constant of the step, which weighs each example of
+            ``(x, y)`` by its class as Keras does.
 
     Raises:
         Unpackable: The step has side effects or changes the shape of its state.
@@ -140,6 +157,8 @@ def trace_train(model: Any, state: State, batch: Any) -> Step:
     own = type(model).train_step is not keras.Model.train_step
 
     def step(trainable: Any, non_trainable: Any, optimizer: Any, metrics: Any, data: Any) -> Any:
+        if class_weight is not None:
+            data = (*data, _weights(data[1], jnp.asarray(class_weight)))
         logs, new = model.train_step((trainable, non_trainable, optimizer, metrics), data)
         return _results(model, logs, new[-1], own), new
 
@@ -203,6 +222,13 @@ def _trace(step: Callable[..., Any], state: tuple[list[Any], ...], batch: Any) -
     if [(a.shape, a.dtype) for a in before] != [(a.shape, a.dtype) for a in after]:
         raise Unpackable("its step changes the shape or dtype of its state")
     return Step(closed, canonicalise(closed), tuple(names))
+
+
+def _weights(y: Any, table: Any) -> Any:
+    """One weight per example of its class: numbers of classes, or one-hot."""
+    if y.ndim > 1:
+        y = jnp.argmax(y, axis=-1) if y.shape[-1] != 1 else jnp.squeeze(y, axis=-1)
+    return table[jnp.round(y).astype("int32")]
 
 
 def _results(model: Any, logs: Any, metrics: Any, own: bool) -> dict[str, Any]:

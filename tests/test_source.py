@@ -1,0 +1,144 @@
+"""Data sets in batches: in packs each trial sees what Keras' own ``fit`` would show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import paceline
+import toys
+from streams import BATCH, XV, YV, Batches, Turning, X, Y, alone, endless, same, search
+
+
+@pytest.mark.parametrize("plan", ["stacked", "mapped", "sequential"])
+def test_a_py_dataset_with_a_smaller_last_batch(plan):
+    data, validation = Batches(), Batches(XV, YV)
+    tuner = search(data, validation_data=validation, plan=plan)
+    assert tuner.results()["plan"].tolist() == [plan] * 4
+    for number in (0, 3):  # of the first pack, and a refill
+        same(
+            tuner,
+            number,
+            alone(
+                tuner.trial(number),
+                toys.dense,
+                Batches(),
+                epochs=2,
+                shuffle=False,
+                validation_data=Batches(XV, YV),
+            ),
+        )
+
+
+def test_a_generator_goes_on_from_epoch_to_epoch():
+    tuner = search(endless(), steps_per_epoch=3, n_trials=3)  # epochs end within a pass
+    call = {"epochs": 2, "steps_per_epoch": 3, "shuffle": False}
+    for number in (0, 2):
+        same(tuner, number, alone(tuner.trial(number), toys.dense, endless(), **call))
+
+
+@pytest.mark.parametrize("steps", [2, 3, 9])  # of 4 batches
+def test_passes_are_cut_into_epochs_as_keras_cuts_them(steps):
+    expected: dict[str, Any] = {"epochs": 5, "steps_per_epoch": steps, "shuffle": False}
+    tuner = search(Batches(), steps_per_epoch=steps, epochs=5)
+    arrays = search(X, "arrays", y=Y, steps_per_epoch=steps, epochs=5, batch_size=BATCH)
+    history = alone(tuner.trial(3), toys.dense, Batches(), **expected)
+    same(tuner, 3, history)
+    same(arrays, 3, history)
+
+
+def test_a_data_set_that_changes_after_each_epoch_is_told_as_by_keras():
+    data = Turning()
+    tuner = search(data, n_trials=3)
+    again = Turning()
+    same(tuner, 2, alone(tuner.trial(2), toys.dense, again, epochs=2, shuffle=False))
+    assert data.ends == again.ends == 3  # once before training, and after each epoch
+
+
+def test_numbers_of_fit():
+    call: dict[str, Any] = {
+        "epochs": 6,
+        "initial_epoch": 1,
+        "validation_freq": 2,
+        "validation_steps": 2,
+        "validation_data": (XV, YV),
+        "class_weight": {0: 2.0, 1: 0.5},
+        "shuffle": False,
+    }
+    epochs: list[int] = []
+
+    class Notes(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            epochs.append(epoch)
+
+        def __deepcopy__(self, memo: Any) -> Any:
+            return Notes()
+
+    more = {"callbacks": [Notes()], "batch_size": 8}
+    arrays = search(X, "arrays", y=Y, **more, **call)  # the fourth trial waits for its turn
+    assert sorted(epochs) == sorted([1, 2, 3, 4, 5] * 4)
+    same(arrays, 3, alone(arrays.trial(3), toys.dense, X, y=Y, batch_size=8, **call))
+    assert [np.isnan(v) for v in arrays.history(3)["val_loss"]] == [False, True, False, True, False]
+    call["validation_freq"] = [3, 6]
+    batches = search(Batches(size=8), "batches", **call)
+    same(batches, 3, alone(batches.trial(3), toys.dense, Batches(size=8), **call))
+
+
+def test_batch_order_of_a_shuffled_py_dataset_follows_from_the_seed():
+    many = search(Batches(size=8), "many", shuffle=True)
+    one = search(Batches(size=8), "one", shuffle=True, plan="sequential", slots="auto")
+    still = search(Batches(size=8), "still")
+    for number in range(4):
+        ours = many.history(number)["loss"]
+        np.testing.assert_allclose(ours, one.history(number)["loss"], rtol=1e-5)
+        assert not np.allclose(ours, still.history(number)["loss"], rtol=1e-4)
+
+
+def test_chunks_hold_a_few_batches_on_several_devices(monkeypatch):
+    monkeypatch.setattr("paceline.executor.local.batches_bytes", lambda: 2.5 * 16 * 32)
+    tuner = search(Batches(workers=2), mesh=4, slots=4)
+    call = {"epochs": 2, "shuffle": False}
+    same(tuner, 3, alone(tuner.trial(3), toys.dense, Batches(), **call))
+
+
+class Changing(Batches):
+    """Another data set after some passes."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        x, y = super().__getitem__(index)
+        if self.ends < 2 or index != 2:
+            return x, y
+        if self.how == "shape":
+            return x[:, :5], y
+        if self.how == "size":
+            return x[:9], y[:9]
+        raise OSError("disk full")
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("shape", r"x: batch 3 of the Changing has x of shape \(16, 5\) .* make all batches alike"),
+        ("size", "x: batch 3 of the Changing has 9 examples, where those before had 16 or 2"),
+        ("error", "x: batch 3 of the Changing cannot be read: OSError: disk full"),
+    ],
+)
+def test_data_that_change_while_they_are_trained_on(how, message):
+    with pytest.raises(paceline.DataError, match=message):
+        search(Changing(how))
+
+
+def test_a_generator_that_ends_early():
+    def some():
+        for _ in range(5):
+            yield X[:16], Y[:16]
+
+    with pytest.raises(paceline.DataError, match="x: the generator ended after 5 batches; let"):
+        search(some(), steps_per_epoch=3)
