@@ -268,6 +268,34 @@ def scheduled(i):
     return model.fit(X, Y, epochs=3, callbacks=rate, verbose=0), model
 
 
+@function
+def ended_by_a_loss_that_is_no_number(i):
+    model = network(i, optimizer=keras.optimizers.SGD(1e30))
+    watch = keras.callbacks.TerminateOnNaN()
+    history = model.fit(X * 1e20, Y, epochs=4, callbacks=[watch], verbose=0)
+    return [history.epoch, [np.isfinite(v) for v in history.history["loss"]]]
+
+
+class Validations(keras.callbacks.Callback):
+    """Notes what it is told of validations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[float] = []
+
+    def on_test_end(self, logs=None):
+        self.seen.append(logs["loss"])
+
+
+@function
+def validations_are_told_of(i):
+    watch, model = Validations(), network(i)
+    model.fit(
+        X, Y, epochs=2, batch_size=16, validation_data=(X_VAL, Y_VAL), callbacks=[watch], verbose=0
+    )
+    return model, np.array(watch.seen)
+
+
 class Shrink(keras.callbacks.Callback):
     """Writes weights, and reads them."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -175,7 +176,10 @@ class Fits:
                     assert report.state is not None
                     variables.take(report.state())
                 logs = dict(report.logs)
+                _validated(callbacks, logs)
                 callbacks.on_epoch_end(epoch, logs)
+                if _not_a_number(request, logs):
+                    model.stop_training = True
                 if model.stop_training:
                     break
         finally:
@@ -215,3 +219,20 @@ class Fits:
             ride.executor.drop(ride.number)
         else:
             self._worker.wait()  # the pack is told before the function goes on
+
+
+def _validated(callbacks: keras.callbacks.CallbackList, logs: dict[str, float]) -> None:
+    """Tells callbacks of a validation, as ``fit`` does."""
+    found = {n.removeprefix("val_"): value for n, value in logs.items() if n.startswith("val_")}
+    if found:
+        callbacks.on_test_begin()
+        callbacks.on_test_end(found)
+
+
+def _not_a_number(request: Request, logs: dict[str, float]) -> bool:
+    """Whether a ``TerminateOnNaN`` would have ended this epoch at a batch.
+
+    From there on all batches are alike, so that the end of the epoch will do.
+    """
+    watched = any(isinstance(c, keras.callbacks.TerminateOnNaN) for c in request.callbacks)
+    return watched and not math.isfinite(logs.get("loss", 0.0))

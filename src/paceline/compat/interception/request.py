@@ -12,21 +12,11 @@ import jax
 import keras
 import numpy as np
 
+from paceline.callbacks.hooks import why_not_packed
 from paceline.data import ArrayData, NotArrays, prepare, split
 from paceline.errors import DataError
 from paceline.program.canonical import Unpackable
 
-#: What a callback may not want to hear of: between two epochs, a pack knows nothing.
-_INSIDE_AN_EPOCH = (
-    "on_batch_begin",
-    "on_batch_end",
-    "on_train_batch_begin",
-    "on_train_batch_end",
-    "on_test_begin",
-    "on_test_end",
-    "on_test_batch_begin",
-    "on_test_batch_end",
-)
 _BATCH_SIZE = 32
 
 
@@ -141,20 +131,12 @@ def _callbacks(given: Any) -> list[Any]:
     for callback in callbacks:
         if not isinstance(callback, keras.callbacks.Callback):
             raise Unpackable(f"a callback is a {type(callback).__name__}")
-        hook = _hook_inside_an_epoch(callback)
-        if hook is not None:
-            raise Unpackable(f"its callback {type(callback).__name__} has {hook}()")
+        if isinstance(callback, keras.callbacks.BackupAndRestore):
+            raise Unpackable("its callback BackupAndRestore decides where training begins")
+    why = why_not_packed(callbacks)
+    if why is not None:
+        raise Unpackable(why)
     return callbacks
-
-
-def _hook_inside_an_epoch(callback: Any) -> str | None:
-    if type(callback) is keras.callbacks.ModelCheckpoint and callback.save_freq == "epoch":
-        return None  # its hook counts batches for other values
-    for name in _INSIDE_AN_EPOCH:
-        own = getattr(getattr(callback, name), "__func__", None)
-        if own is not getattr(keras.callbacks.Callback, name):
-            return name
-    return None
 
 
 def _data(given: Mapping[str, Any]) -> tuple[ArrayData, ArrayData | None]:
