@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import toys
-from paceline.benchmark.accuracy import SCALES, train_curve
+from paceline.benchmark.accuracy import SCALES, CurveInterrupted, train_curve
 from paceline.benchmark.subject import Subject
 from paceline.builder import Builder
 from paceline.data import prepare
@@ -75,6 +75,17 @@ def test_a_budget_ends_it_with_what_is_there():
     one = curve(left=lambda: 0.0)
     assert len(one.values) == 1
     assert one.reason == "stopped after 1 of 3 epochs: the budget is used up"
+
+
+def test_an_interrupt_keeps_the_epochs_there_are():
+    def told(line):
+        if "epoch 2" in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(CurveInterrupted, match="^$") as stop:
+        curve(told=told)
+    assert len(stop.value.curve.values) == 1
+    assert stop.value.curve.reason == "interrupted after 1 epoch"
 
 
 def test_a_loss_that_is_no_number_ends_it():

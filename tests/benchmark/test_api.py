@@ -12,6 +12,7 @@ import paceline
 import toys
 from bench_records import run
 from paceline.benchmark import checks, facts, running
+from paceline.benchmark.accuracy import CurveInterrupted
 from paceline.benchmark.records import Cell, Curve, Spot
 from paceline.benchmark.result import Bench, Plan, load
 from paceline.benchmark.subject import Subject
@@ -288,6 +289,16 @@ def test_curves_come_before_the_cells_that_say_least(measured, monkeypatch):
 def test_a_curve_that_the_budget_has_no_time_for(measured):
     found = measured(10.0, budget=10.5, epochs=5)
     assert {curve.reason for curve in found.curves} == {"the budget is used up"}
+
+
+def test_an_interrupted_curve_is_kept(measured, monkeypatch):
+    def train_curve(subject, batch_size, epochs, **_):
+        raise CurveInterrupted(Curve(batch_size, "val_loss", "minimize", [1.0], [1.0]))
+
+    monkeypatch.setattr(running, "train_curve", train_curve)
+    found = measured(1.0, epochs=5)
+    assert found.interrupted
+    assert [curve.reason for curve in found.curves] == ["interrupted after 1 epoch"]
 
 
 def test_half_of_the_budget_is_for_curves(measured, monkeypatch):

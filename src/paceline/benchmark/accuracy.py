@@ -28,6 +28,20 @@ SCALES: dict[str, Callable[[float], float]] = {
 _NO_TIME = "stopped after {} of {} epochs: the budget is used up"
 
 
+class CurveInterrupted(KeyboardInterrupt):
+    """Ctrl-C while a curve was trained.
+
+    Attributes:
+        curve: What there is of it.
+    """
+
+    def __init__(self, curve: Curve) -> None:
+        super().__init__()
+        n = len(curve.values)
+        why = f"interrupted after {n} epoch{'' if n == 1 else 's'}"
+        self.curve = replace(curve, reason=why)
+
+
 def train_curve(
     subject: Subject,
     batch_size: int,
@@ -50,6 +64,9 @@ def train_curve(
         plan: stacked or sequential, whichever is faster for one trial; or fit.
         left: Seconds of the budget.
         told: Called with a line after each epoch.
+
+    Raises:
+        CurveInterrupted: Ctrl-C; it holds what there is.
     """
     curve = Curve(batch_size, objective or "", "maximize", scale=scale, plan=plan)
     try:
@@ -69,6 +86,8 @@ def train_curve(
         executor.submit(Job(0, subject.seed, epochs, batch_size, model, rebuild))
         while executor.busy:
             executor.advance(trained.take, lambda: False, trained.failed)
+    except KeyboardInterrupt:
+        raise CurveInterrupted(trained.curve) from None
     except Exception as error:
         trained.failed(0, error)
     finally:

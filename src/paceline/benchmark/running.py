@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from paceline.benchmark import facts, grid
-from paceline.benchmark.accuracy import SCALES, train_curve
+from paceline.benchmark.accuracy import SCALES, CurveInterrupted, train_curve
 from paceline.benchmark.clock import Clock
 from paceline.benchmark.fitting import measure_fit
 from paceline.benchmark.measuring import PATIENCE, describe, measure
@@ -228,8 +228,8 @@ class Runner:
                     Curve(size, ask.objective or "", "maximize", reason="the budget is used up")
                 )
                 continue
-            self.run.curves.append(
-                train_curve(
+            try:
+                curve = train_curve(
                     self._subject,
                     size,
                     ask.epochs,
@@ -239,7 +239,10 @@ class Runner:
                     left=lambda end=end: end - self._clock(),
                     told=self._note,
                 )
-            )
+            except CurveInterrupted as stop:
+                self.run.curves.append(stop.curve)
+                raise
+            self.run.curves.append(curve)
 
     def _spots(self) -> list[Spot]:
         ask, packs, usual = self._ask, self._ask.packs, None
