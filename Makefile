@@ -21,7 +21,8 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-numerics test-chaos test-oldest test-compat lint format bench bench-plans bench-gpu bench-prediction bench-talos lock
+.PRECIOUS: .venv-%/.locked
+.PHONY: help env demo test test-numerics test-chaos test-backends test-oldest test-compat lint format bench bench-plans bench-gpu bench-prediction bench-talos bench-fit lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +40,10 @@ test-numerics: env ## compare every kind of model with Keras' fit in float32 too
 
 test-chaos: env ## kill searches at random moments, resume them and compare, 50 times (ARGS="tpe asha --kills 200")
 	$(BIN)/python tests/chaos.py $(ARGS)
+
+test-backends: .venv-tensorflow/.installed .venv-torch/.installed ## one suite for executors on TensorFlow and PyTorch (ARGS)
+	PACELINE_TEST_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest tests/backends $(ARGS)
+	PACELINE_TEST_BACKEND=torch .venv-torch/bin/python -m pytest tests/backends $(ARGS)
 
 test-oldest: $(VENV_OLDEST)/.installed ## run the tests on the oldest releases supported
 	$(VENV_OLDEST)/bin/python -m pytest -n auto $(ARGS)
@@ -71,7 +76,13 @@ bench-prediction: env ## five searches predicted by `paceline bench`, then run; 
 bench-talos: $(VENV_COMPAT)/.installed ## scans of Talos users, on Paceline and on Talos with TensorFlow (PACELINE_DATA names the data)
 	$(VENV_COMPAT)/bin/python benchmarks/talos_scan.py $(ARGS)
 
+bench-fit: env ## the fit executor beside Keras' own loop, and what callbacks cost a pack
+	$(BIN)/python benchmarks/fit.py $(ARGS)
+
 lock: ## work the locks out anew; ARGS=--upgrade takes the newest releases
+	for backend in tensorflow torch; do \
+		$(UV) pip compile pyproject.toml --extra $$backend --group backends --universal --python-version 3.11 \
+			$(LOCK_OPTIONS) -o requirements/$$backend.lock > /dev/null || exit 1; done
 	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/dev.lock > /dev/null
 	$(UV) pip compile requirements/oldest.in --python-version 3.11 \
@@ -87,6 +98,11 @@ $(VENV)/.locked: requirements/dev.lock
 	@echo "making $(VENV) from requirements/dev.lock; this takes a minute"
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python $(PIP) --require-hashes -r requirements/dev.lock
+	touch $@
+
+.venv-%/.locked: requirements/%.lock
+	$(PYTHON) -m venv --clear .venv-$*
+	.venv-$*/bin/python $(PIP) --require-hashes -r requirements/$*.lock
 	touch $@
 
 $(VENV_OLDEST)/.locked: requirements/oldest.lock

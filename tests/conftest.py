@@ -30,7 +30,8 @@ os.environ["PACELINE_TEST_SESSION"] = str(_SESSION)
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAX_NUM_CPU_DEVICES"] = "8"  # sharding is tested on every machine
-os.environ["KERAS_BACKEND"] = "jax"
+# `make test-backends` runs tests/backends on the others.
+os.environ["KERAS_BACKEND"] = os.environ.get("PACELINE_TEST_BACKEND", "jax")
 # Keras' own steps compile in half of the time; they run a few batches each. Ours keep their level.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 # The user's Keras settings and compilation caches are neither read nor written.

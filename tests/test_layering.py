@@ -17,6 +17,7 @@ SOURCE = ROOT / "src" / "paceline"
 # What may know both sides, or belongs to neither.
 BETWEEN = {
     "benchmark",
+    "backends",
     "best",
     "builder",
     "cli",
@@ -44,6 +45,7 @@ BETWEEN = {
     "starter",
     "suspension",
     "training_data",
+    "testing",
     "trained",
     "tuner",
     "user_file",

@@ -72,7 +72,15 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'paceline' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_LAZY[name]), name)
+    try:
+        return getattr(import_module(_LAZY[name]), name)
+    except ImportError as error:
+        from paceline.backends import missing
+
+        told = missing(error)
+        if told is None:
+            raise
+        raise told from error
 
 
 def __dir__() -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from typing import Any
 
-import jax
+import keras
 
+from paceline import backends
 from paceline import data as data_module
 from paceline.objective import Objective
 from paceline.search_arguments import Arguments
@@ -15,8 +15,7 @@ from paceline.search_arguments import Arguments
 
 def versions() -> dict[str, str]:
     """What a history hangs on beside the trial: versions of packages, and the device."""
-    found = {name: metadata.version(name) for name in ("paceline", "keras", "jax", "jaxlib")}
-    return {**found, "device": jax.devices()[0].device_kind}
+    return backends.versions(keras.backend.backend())
 
 
 def key(
@@ -33,6 +32,7 @@ def key(
     free = ("n_trials", "trial_timeout")
     search = {name: value for name, value in arguments.to_meta().items() if name not in free}
     data = (arguments.data, arguments.validation)
+    backend = keras.backend.backend()
     return {
         **search,
         "validation_batch_size": None
@@ -41,6 +41,7 @@ def key(
         "data": [None if each is None else each.digest() for each in data],
         "objective": objective.name,
         "executor": executor,
+        **({} if backend == "jax" else {"backend": backend}),
         **settings,
     }
 

@@ -134,6 +134,14 @@ def _log_names(model: Any, batch: Any, arguments: Arguments) -> list[str] | None
             f"{error}"
         ) from error
     train, test = names, names
+    if keras.backend.backend() != "jax":  # only JAX's steps can be traced
+        own = any(
+            getattr(type(model), name) is not getattr(keras.Model, name)
+            for name in ("train_step", "test_step")
+        )
+        if own:
+            return None
+        return [*names, *(f"val_{name}" for name in names)] if validated else names
     try:
         if type(model).train_step is not keras.Model.train_step:
             train = list(trace.trace_train(model, trace.build_state(model, batch), batch).log_names)

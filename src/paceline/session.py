@@ -195,7 +195,7 @@ class Session:
                 best=self.models.best,
                 arguments=arguments,
                 packs=packs,
-                fit=FitExecutor(arguments.fit, batched=arguments.batched),
+                fit=FitExecutor(arguments.fit, batched=arguments.batched, note=self._notes),
                 pruner=pruner,
                 progress=self._progress,
                 notes=self._notes,

@@ -25,7 +25,8 @@ class Trial:
         seed: The trial's own seed: weights, dropout and data order follow from it.
         seconds: Its share of the time its pack trained and validated.
         program: Short fingerprint of the compiled program it ran in; None when it ran in ``fit``.
-        plan: stacked, sequential or fit.
+        plan: stacked, mapped, sequential or fit.
+        not_packed: Why it trained in ``fit``; None in a pack.
         history: Metric name -> one float per epoch, names as Keras has them.
         error: Why it failed; None otherwise.
         best_epoch: The epoch of ``value``, from 1; None until an epoch was reported.
@@ -44,6 +45,7 @@ class Trial:
     seconds: float = 0.0
     program: str | None = None
     plan: str | None = None
+    not_packed: str | None = None
     history: dict[str, list[float]] = field(default_factory=dict)
     error: str | None = None
     best_epoch: int | None = None

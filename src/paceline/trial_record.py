@@ -28,7 +28,17 @@ _STATES: dict[OptunaState, TrialState] = {
 #: it is none, since another stands for it.
 OWNER, WITHDRAWN = "paceline:owner", "paceline:withdrawn"
 # Fields of a Trial that are attributes of the stored one, beside hparams, history and value.
-_ATTRIBUTES = ("seed", "epochs", "seconds", "program", "plan", "error", "best_epoch", "continues")
+_ATTRIBUTES = (
+    "seed",
+    "epochs",
+    "seconds",
+    "program",
+    "plan",
+    "not_packed",
+    "error",
+    "best_epoch",
+    "continues",
+)
 
 
 def begun(

@@ -9,6 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import keras
+
 from paceline import collector, failures, identity
 from paceline.builder import Builder, random_state_kept
 from paceline.checkpoint import Checkpoints
@@ -251,7 +253,7 @@ class Tuner:
             needs_end=self._settings.sampler != "grid" and self._director is None,
         )
         self._folds = arguments.folds
-        use_persistent_cache()
+        _use_cache()
         with (
             self._view(verbose),
             random_state_kept(),
@@ -331,7 +333,7 @@ class Tuner:
         before = known["initial_epoch"]
         epochs = trial.epochs + (0 if callable(before) else int(before))
         arguments = self._read(x, y, **known, epochs=epochs, others=given)
-        use_persistent_cache()
+        _use_cache()
         with random_state_kept(), policy_of(self._settings.precision):
             plan, history = train_again(self._builder, arguments, trial)
         now = {
@@ -507,6 +509,12 @@ _NO_ARGUMENTS: dict[str, Any] = {
     "folds": None,
     "needs_end": False,
 }
+
+
+def _use_cache() -> None:
+    """Has JAX keep what it compiles, where Keras runs on it."""
+    if keras.backend.backend() == "jax":
+        use_persistent_cache()
 
 
 def _arrays(nest: Any) -> list[Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from paceline.backends import missing
 from paceline.errors import UsageError
 
 DEFAULT_FUNCTION = "build"
@@ -119,6 +120,9 @@ def _import(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
+        told = missing(error) if isinstance(error, ImportError) else None
+        if told is not None:
+            raise told from error
         raise UsageError(
             f"{path.name} could not be imported: {describe(error, path)}; run `python {path.name}` "
             "to see the whole traceback"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping
@@ -15,8 +16,12 @@ from paceline.callbacks.logs import numbers
 from paceline.errors import ObjectiveError
 from paceline.executor.base import EpochReport, Failed, Job, Report, Weights, settled
 from paceline.executor.fit_state import Arrays, FitState
+from paceline.executor.replicas import Replicas, find
+from paceline.program import keras_private
 
 _DATA = ("x", "y", "sample_weight")
+#: Trials after which the memory of dropped models is given back.
+_COLLECTED = 8
 
 
 class FitExecutor:
@@ -26,15 +31,24 @@ class FitExecutor:
         arguments: What ``fit`` gets besides batch size, epochs and callbacks. Where jobs have
             folds, ``validation_data`` is all that folds take their examples from.
         batched: Whether ``fit`` is told the batch size; a data set has its own.
+        note: Told what users may want to know.
     """
 
-    def __init__(self, arguments: Mapping[str, Any], *, batched: bool = True) -> None:
-        self._arguments = dict(arguments)
+    def __init__(
+        self,
+        arguments: Mapping[str, Any],
+        *,
+        batched: bool = True,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._arguments, self._note = dict(arguments), note
+        self._replicas: Replicas | None = None  # found when the first trial trains
         self._batched = batched
         self._queue: deque[Job] = deque()
         self._state: FitState | None = None  # of the training that is under way, or was stopped
         self.seconds = 0.0
         self.used = False
+        self._trained = 0  # trials
 
     def submit(self, job: Job) -> None:
         """Queues a trial; its model is built again in its turn, so that seeds are as alone."""
@@ -92,29 +106,39 @@ class FitExecutor:
         self.used = True
         began = time.perf_counter()
         try:
-            model = job.rebuild()
-            setting = job.setting
-            arguments = self._arguments | dict(setting.fit if setting is not None else {})
-            arguments |= self._fold(job, arguments)
-            if self._batched:
-                arguments["batch_size"] = job.batch_size
-            own = [] if job.callbacks is None else job.callbacks(job.number)
-            state = self._state
-            if state is None or state.number != job.number:
-                state = FitState(job.number)
-            self._state = state if self._follows(job) else None
-            first = _first_epoch(job)
-            arguments["initial_epoch"] = arguments.get("initial_epoch", first) + state.epoch
-            # Ours is last: it reports what the user's have made of the logs and of the weights.
-            callbacks = [*own, state, _Reporter(job, report, state)]
-            epochs = first + job.epochs
-            model.fit(**arguments, epochs=epochs, callbacks=callbacks, verbose=0)
+            with keras_private.gradients_forgotten():
+                self._train(job, report)
         except ObjectiveError:
             raise
         except Exception as error:
             failed(job.number, error)
         finally:
             self.seconds += time.perf_counter() - began
+            self._trained += 1
+            if self._trained % _COLLECTED == 0:
+                gc.collect()  # models are cycles, and a search has the collector wait
+
+    def _train(self, job: Job, report: Report) -> None:
+        if self._replicas is None:
+            self._replicas = find(self._note)
+        with self._replicas.scope():
+            model = job.rebuild()
+        setting = job.setting
+        arguments = self._arguments | dict(setting.fit if setting is not None else {})
+        arguments |= self._fold(job, arguments)
+        if self._batched:
+            arguments = self._replicas.round({**arguments, "batch_size": job.batch_size})
+        own = [] if job.callbacks is None else job.callbacks(job.number)
+        state = self._state
+        if state is None or state.number != job.number:
+            state = FitState(job.number)
+        self._state = state if self._follows(job) else None
+        first = _first_epoch(job)
+        arguments["initial_epoch"] = arguments.get("initial_epoch", first) + state.epoch
+        # Ours is last: it reports what the user's have made of the logs and of the weights.
+        callbacks = [*own, state, _Reporter(job, report, state)]
+        epochs = first + job.epochs
+        model.fit(**arguments, epochs=epochs, callbacks=callbacks, verbose=0)
 
     def _fold(self, job: Job, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments that are others for a fold."""

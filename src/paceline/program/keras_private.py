@@ -17,6 +17,8 @@ Keras' global state
 Names of attributes and classes
     that ``recipe.py`` meets on its walk over a model's objects. Should they change, models differ
     where they need not: their trials are traced, and nothing worse.
+TensorFlow's table of gradients
+    grows with every function that is traced; ``gradients_forgotten`` keeps it as it was.
 The array of a variable
     is read and written by Keras in one attribute, ``VALUE``. ``bind`` puts a property in its place,
     so that a callback of a trial in a pack finds the variables of its slot (``callbacks/``).
@@ -25,6 +27,7 @@ The array of a variable
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -183,6 +186,23 @@ def _get(variable: Any) -> Any:
 
 def _set(variable: Any, value: Any) -> None:
     vars(variable)[_CELL].set(value)
+
+
+@contextmanager
+def gradients_forgotten() -> Iterator[None]:
+    """On TensorFlow: gradients that a model's functions register inside are gone after it.
+
+    Each function that Keras traces registers some under names of their own, in a table that never
+    shrinks; they hold the function's graph, megabytes a model.
+    """
+    registry = sys.modules.get("tensorflow.python.framework.ops")
+    table: Any = getattr(getattr(registry, "gradient_registry", None), "_registry", None)
+    before = set(table or ())
+    try:
+        yield
+    finally:
+        for name in [name for name in table or () if name not in before]:
+            del table[name]
 
 
 @contextmanager

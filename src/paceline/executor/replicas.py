@@ -1,0 +1,127 @@
+"""TensorFlow's replicas: what tutorials do by hand (connect, strategy, scope, round) is done here.
+
+Several accelerators, or one TPU, train each trial together: a batch is split over them, its parts
+equal. So batches are rounded to a multiple of their number, and so are examples; on a TPU, whose
+programs have fixed shapes, examples are rounded to whole batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+#: Set where a TPU is to be found: by Google's machines, by Kaggle, by users.
+_TPU_VARIABLES = ("TPU_NAME", "COLAB_TPU_ADDR", "TPU_ACCELERATOR_TYPE")
+_DATA = ("x", "y", "sample_weight")
+
+Arguments = dict[str, Any]
+
+
+class Replicas:
+    """How many copies of a model train together.
+
+    Args:
+        strategy: Of ``tf.distribute``; None: one copy, and nothing to do.
+        note: Told what is rounded, a sentence each, once.
+    """
+
+    def __init__(self, strategy: Any = None, note: Callable[[str], None] = lambda _: None) -> None:
+        self._strategy, self._note = strategy, note
+        self._said: set[str] = set()
+        self.n = 1 if strategy is None else int(strategy.num_replicas_in_sync)
+        self.name = type(strategy).__name__
+
+    def scope(self) -> contextlib.AbstractContextManager[Any]:
+        """Where models are built."""
+        return contextlib.nullcontext() if self._strategy is None else self._strategy.scope()
+
+    def round(self, arguments: Arguments) -> Arguments:
+        """The arguments of ``fit`` whose batches and examples replicas share evenly.
+
+        Args:
+            arguments: With a ``batch_size``, and data as arrays; other data is left as it is.
+        """
+        if self.n == 1 or "batch_size" not in arguments:
+            return arguments
+        found = dict(arguments)
+        for name in ("batch_size", "validation_batch_size"):
+            if found.get(name):
+                found[name] = self._batch(name, found[name])
+        size = found["batch_size"]
+        found |= self._whole({k: found[k] for k in _DATA if k in found}, size, "training")
+        if isinstance(found.get("validation_data"), (tuple, list)):
+            parts: Arguments = dict(zip(_DATA, found["validation_data"], strict=False))
+            size = found.get("validation_batch_size") or size
+            found["validation_data"] = tuple(self._whole(parts, size, "validation").values())
+        return found
+
+    def _batch(self, name: str, size: int) -> int:
+        rounded = max(self.n, size - size % self.n)
+        if rounded != size:
+            self._say(f"{name}: {size} becomes {rounded}: {self.n} replicas get as many each")
+        return rounded
+
+    def _whole(self, parts: Arguments, size: int, what: str) -> Arguments:
+        """The data without those examples at the end that replicas could not share."""
+        arrays = [a for part in parts.values() for a in keras.tree.flatten(part) if a is not None]
+        if not arrays or not all(hasattr(array, "shape") for array in arrays):
+            return parts
+        n, unit = len(arrays[0]), size if "TPU" in self.name else self.n
+        kept = n - n % unit
+        if kept in (0, n):
+            return parts
+        self._say(
+            f"the last {n - kept} of {n} {what} examples are left out: {self.n} replicas get "
+            f"{'whole batches of' if unit == size else 'batches of'} equal parts"
+        )
+        return {
+            name: None if part is None else keras.tree.map_structure(lambda a: a[:kept], part)
+            for name, part in parts.items()
+        }
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._note(text)
+
+
+def find(note: Callable[[str], None]) -> Replicas:
+    """TPUStrategy where a TPU answers, MirroredStrategy on several GPUs, else nothing.
+
+    Several CPU devices count too where someone has made them, and there is no GPU.
+
+    Args:
+        note: Told what was found, if it is no single device.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return Replicas()
+    import tensorflow as tf
+
+    if tf.distribute.has_strategy():  # the user's own
+        return Replicas(tf.distribute.get_strategy(), note)
+    strategy = _tpu(tf, note)
+    if strategy is None:
+        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+        if len(devices) > 1:
+            strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
+    if strategy is not None:
+        n = strategy.num_replicas_in_sync
+        note(f"TensorFlow: {type(strategy).__name__} over {n} devices; each batch is split")
+    return Replicas(strategy, note)
+
+
+def _tpu(tf: Any, note: Callable[[str], None]) -> Any:
+    """TPUStrategy; None where there is no sign of a TPU, or it does not answer."""
+    if not any(os.environ.get(name) for name in _TPU_VARIABLES) and not glob.glob("/dev/accel*"):
+        return None
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect()
+        return tf.distribute.TPUStrategy(resolver)
+    except Exception as error:  # of many kinds: no TPU, a TPU of another process, no such name
+        note(f"no TPU answers TensorFlow ({type(error).__name__}: {error}); going on without it")
+        return None

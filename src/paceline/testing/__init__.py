@@ -1,0 +1,1 @@
+"""Suites of tests for what others may write: one for each interface, public."""
