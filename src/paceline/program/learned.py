@@ -258,7 +258,10 @@ def _holds(law: Law, numbers: Numbers, value: np.ndarray) -> bool:
 
 def _apply(formula: int, number: float, dtype: Any) -> np.ndarray | None:
     try:
+        made = _FORMULAS[formula](number)
+        if isinstance(made, complex):  # the root of a negative number
+            return None
         with np.errstate(over="ignore"):
-            return np.asarray(_FORMULAS[formula](number)).astype(dtype)
+            return np.asarray(made).astype(dtype)
     except (ArithmeticError, TypeError, ValueError):
         return None

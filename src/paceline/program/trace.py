@@ -8,7 +8,7 @@ Notation
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,20 @@ import numpy as np
 
 from paceline.program import keras_private
 from paceline.program.canonical import Canonical, Unpackable, canonicalise
+
+#: Layers of Keras' that say ``supports_jit = False`` and are traced all the same.
+_AUGMENTING = tuple(
+    getattr(keras.layers, name)
+    for name in (
+        "RandomCrop",
+        "RandomPerspective",
+        "RandomRotation",
+        "RandomShear",
+        "RandomTranslation",
+        "RandomZoom",
+    )
+    if hasattr(keras.layers, name)  # Keras 3.10 has not all of them
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +81,7 @@ def check_packable(model: Any) -> None:
         )
     if model.run_eagerly:
         raise Unpackable("it is compiled with run_eagerly=True")
-    if not model.jit_compile:
+    if not model.jit_compile and not _augments(model):
         raise Unpackable("it is compiled with jit_compile=False")
     if keras.distribution.distribution() is not None:
         raise Unpackable(
@@ -76,6 +90,23 @@ def check_packable(model: Any) -> None:
     for name in ("fit", "evaluate", "make_train_function", "make_test_function", "reset_metrics"):
         if getattr(type(model), name) is not getattr(keras.Model, name):
             raise Unpackable(f"its class {type(model).__name__} has its own {name}()")
+
+
+def _augments(model: Any) -> bool:
+    """Whether layers that change images at random are why Keras does not compile a model.
+
+    They are written for ``tf.data`` too, and so marked as not to be compiled on any backend; on
+    JAX they are traced like other layers.
+    """
+    slow = [layer for layer in _layers(model) if not layer.supports_jit]
+    return bool(slow) and all(type(layer) in _AUGMENTING for layer in slow)
+
+
+def _layers(model: Any) -> Iterator[Any]:
+    for layer in model.layers:
+        yield layer
+        if isinstance(layer, keras.Model):
+            yield from _layers(layer)
 
 
 def build_state(model: Any, batch: Any) -> State:
