@@ -409,7 +409,7 @@ class Writer:
 
 
 def test_tensorboard_writes_what_it_writes_in_fit(make, monkeypatch) -> None:
-    """The real one runs in ``make test-backends``, where TensorFlow is."""
+    """A stand-in for ``tensorflow.summary``: no test here has the real one."""
     found = []
     for executor in ("local", "fit"):
         summary = Summary()
