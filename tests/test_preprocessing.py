@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from keras import layers
 
-import paceline
 import toys
 from streams import alone, same, search
 
@@ -74,33 +73,3 @@ def test_a_layer_that_was_adapted_beforehand():
     assert tuner.results()["plan"].tolist() == ["stacked"] * 4
     for number in (0, 3):
         same(tuner, number, alone(tuner.trial(number), build, x, y=y, **call))
-
-
-def test_text_is_vectorized_before_the_search():
-    """JAX has no strings: the layer cannot be part of the model, and its numbers can be x."""
-    pytest.importorskip("tensorflow", reason="TextVectorization needs TensorFlow")
-    texts = ["a cat sat", "the dog ran", "a dog sat", "the cat ran"] * 6
-    vectorize = layers.TextVectorization(output_sequence_length=4)
-    vectorize.adapt(texts)
-    x, y = np.asarray(vectorize(texts)), np.arange(24) % 2
-
-    def build(hp: Any) -> Any:
-        model = keras.Sequential([keras.Input((4,), dtype="int64")])
-        model.add(layers.Embedding(vectorize.vocabulary_size(), 4))
-        model.add(layers.GlobalAveragePooling1D())
-        model.add(layers.Dense(2, activation="softmax"))
-        return toys.compiled(model, hp.Float("lr", 1e-3, 1e-1))
-
-    call = {"epochs": 2, "batch_size": 8, "shuffle": False}
-    tuner = search(x, build=build, y=y, **call)
-    same(tuner, 3, alone(tuner.trial(3), build, x, y=y, **call))
-
-    def inside(hp: Any) -> Any:
-        model = keras.Sequential([keras.Input((), dtype="string"), vectorize])
-        model.add(layers.Embedding(vectorize.vocabulary_size(), 4))
-        model.add(layers.GlobalAveragePooling1D())
-        model.add(layers.Dense(2, activation="softmax"))
-        return toys.compiled(model)
-
-    with pytest.raises(paceline.PacelineError):
-        search(np.array(texts), "inside", build=inside, y=y, executor="auto", n_trials=1)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
 import pandas as pd
 
 from paceline.compat.interception import Call, Engine, Outcome
@@ -20,6 +18,7 @@ from paceline.compat.talos.errors import (
     TalosReturnError,
     TalosTypeError,
 )
+from paceline.compat.talos.function import check_function, check_target, read_outcome
 from paceline.compat.talos.progress import Bar, say
 from paceline.compat.talos.retained import Retained
 from paceline.compat.talos.rounds import Failure, Round, Rounds, is_loss
@@ -130,7 +129,7 @@ class Scan:
             raise TalosTypeError(
                 "experiment_name: there is none; name the folder that the scan's log goes to."
             )
-        _check_function(model)
+        check_function(model)
         reduction.check(reduction_method)
         self.x, self.y, self.params, self.model = x, y, params, model
         self.experiment_name = str(given["experiment_name"])
@@ -145,7 +144,7 @@ class Scan:
         self.clear_session = given["clear_session"]
         self.save_weights, self.save_models = save_weights, save_models
         self.custom_objects, self.objective = more["custom_objects"], more["objective"]
-        self._target = _check_target(performance_target)
+        self._target = check_target(performance_target)
         self._split(x_val, y_val, more["shuffle"])
         self.param_object = self._space(params, more["search_method"])
         self.experiment_id = time.strftime("%m%d%y%H%M%S")
@@ -241,7 +240,7 @@ class Scan:
         try:
             if outcome.error is not None:
                 raise outcome.error
-            history, model = _read(outcome, self.model)
+            history, model = read_outcome(outcome, self.model)
         except Exception as error:
             self._rounds.failed.append(Failure(outcome.number, params, error))
             kind = "" if isinstance(error, BuildError) else f"{type(error).__name__}: "
@@ -442,68 +441,3 @@ class _Function:
         scan = self._scan
         # A copy: what the function writes into its params is not another permutation.
         return scan.model(scan.x_train, scan.y_train, scan.x_val, scan.y_val, dict(self.params))
-
-
-def _check_function(model: Any) -> None:
-    if not callable(model) or isinstance(model, keras.Model):
-        raise TalosTypeError(
-            f"model: a {type(model).__name__} was given; pass a function "
-            "model(x_train, y_train, x_val, y_val, params) that builds, compiles and fits a model, "
-            "and returns (history, model)."
-        )
-    try:
-        inspect.signature(model).bind(*range(5))
-    except TypeError as error:
-        raise TalosTypeError(
-            f"model: {_name(model)} cannot be called with x_train, y_train, x_val, y_val, params: "
-            f"{error}."
-        ) from error
-    except ValueError:  # no signature to be had
-        pass
-
-
-def _check_target(target: Any) -> tuple[str, float, bool] | None:
-    if target is None:
-        return None
-    fine = (
-        isinstance(target, (list, tuple))
-        and len(target) == 3
-        and isinstance(target[0], str)
-        and isinstance(target[1], (int, float))
-        and isinstance(target[2], bool)
-    )
-    if not fine:
-        raise TalosParamsError(
-            f"performance_target: {target!r} is no [metric, threshold, is_loss] like "
-            "['val_acc', 0.9, False]."
-        )
-    return tuple(target)
-
-
-def _read(outcome: Outcome, function: Callable[..., Any]) -> tuple[dict[str, list[float]], Any]:
-    """History and model that a function returned.
-
-    Raises:
-        TalosReturnError: It returned something else.
-    """
-    value, name = outcome.value, _name(function)
-    end = "end it with 'return history, model', history being what model.fit returned."
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        what = "nothing" if value is None else f"a {type(value).__name__}"
-        raise TalosReturnError(f"model: {name} returned {what}; {end}")
-    history, model = value
-    if isinstance(history, keras.Model) and not isinstance(model, keras.Model):
-        raise TalosReturnError(f"model: {name} returned (model, history); {end}")
-    found = getattr(history, "history", history)
-    if not isinstance(found, Mapping):
-        raise TalosReturnError(
-            f"model: {name} returned a {type(history).__name__} for the history; {end}"
-        )
-    if not found:
-        fitted = "never called model.fit" if not outcome.fits else "has an empty history"
-        raise TalosReturnError(f"model: {name} {fitted}, so there is nothing to compare; {end}")
-    return {str(k): [float(v) for v in values] for k, values in found.items()}, model
-
-
-def _name(function: Any) -> str:
-    return f"{getattr(function, '__name__', type(function).__name__)}()"

@@ -1,0 +1,89 @@
+"""The function that a scan is given: what it must take, and what it must return."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+
+from paceline.compat.interception import Outcome
+from paceline.compat.talos.errors import TalosParamsError, TalosReturnError, TalosTypeError
+
+
+def check_function(model: Any) -> None:
+    """Checks the function of a scan before anything is trained.
+
+    Raises:
+        TalosTypeError: It is no function of five arguments.
+    """
+    if not callable(model) or isinstance(model, keras.Model):
+        raise TalosTypeError(
+            f"model: a {type(model).__name__} was given; pass a function "
+            "model(x_train, y_train, x_val, y_val, params) that builds, compiles and fits a model, "
+            "and returns (history, model)."
+        )
+    try:
+        inspect.signature(model).bind(*range(5))
+    except TypeError as error:
+        raise TalosTypeError(
+            f"model: {_name(model)} cannot be called with x_train, y_train, x_val, y_val, params: "
+            f"{error}."
+        ) from error
+    except ValueError:  # no signature to be had
+        pass
+
+
+def check_target(target: Any) -> tuple[str, float, bool] | None:
+    """``performance_target``, checked: metric, threshold, whether less is better.
+
+    Raises:
+        TalosParamsError: It is something else.
+    """
+    if target is None:
+        return None
+    fine = (
+        isinstance(target, (list, tuple))
+        and len(target) == 3
+        and isinstance(target[0], str)
+        and isinstance(target[1], (int, float))
+        and isinstance(target[2], bool)
+    )
+    if not fine:
+        raise TalosParamsError(
+            f"performance_target: {target!r} is no [metric, threshold, is_loss] like "
+            "['val_acc', 0.9, False]."
+        )
+    return tuple(target)
+
+
+def read_outcome(
+    outcome: Outcome, function: Callable[..., Any]
+) -> tuple[dict[str, list[float]], Any]:
+    """History and model that a function returned.
+
+    Raises:
+        TalosReturnError: It returned something else.
+    """
+    value, name = outcome.value, _name(function)
+    end = "end it with 'return history, model', history being what model.fit returned."
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        what = "nothing" if value is None else f"a {type(value).__name__}"
+        raise TalosReturnError(f"model: {name} returned {what}; {end}")
+    history, model = value
+    if isinstance(history, keras.Model) and not isinstance(model, keras.Model):
+        raise TalosReturnError(f"model: {name} returned (model, history); {end}")
+    found = getattr(history, "history", history)
+    if not isinstance(found, Mapping):
+        raise TalosReturnError(
+            f"model: {name} returned a {type(history).__name__} for the history; {end}"
+        )
+    if not found:
+        fitted = "never called model.fit" if not outcome.fits else "has an empty history"
+        raise TalosReturnError(f"model: {name} {fitted}, so there is nothing to compare; {end}")
+    return {str(k): [float(v) for v in values] for k, values in found.items()}, model
+
+
+def _name(function: Any) -> str:
+    return f"{getattr(function, '__name__', type(function).__name__)}()"

@@ -1,0 +1,45 @@
+"""Text under JAX: vectorized beforehand it packs; within the model it cannot be trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import toys
+from streams import alone, same, search
+
+pytest.importorskip("tensorflow", reason="TextVectorization needs TensorFlow")
+
+
+def test_text_packs_where_it_is_vectorized_before_the_search():
+    texts = ["a cat sat", "the dog ran", "a dog sat", "the cat ran"] * 6
+    vectorize = layers.TextVectorization(output_sequence_length=4)
+    vectorize.adapt(texts)
+    x, y = np.asarray(vectorize(texts)), np.arange(24) % 2
+
+    def build(hp: Any) -> Any:
+        model = keras.Sequential([keras.Input((4,), dtype="int64")])
+        model.add(layers.Embedding(vectorize.vocabulary_size(), 4))
+        model.add(layers.GlobalAveragePooling1D())
+        model.add(layers.Dense(2, activation="softmax"))
+        return toys.compiled(model, hp.Float("lr", 1e-3, 1e-1))
+
+    call = {"epochs": 2, "batch_size": 8, "shuffle": False}
+    tuner = search(x, build=build, y=y, **call)
+    same(tuner, 3, alone(tuner.trial(3), build, x, y=y, **call))
+
+    def inside(hp: Any) -> Any:
+        model = keras.Sequential([keras.Input((), dtype="string"), vectorize])
+        model.add(layers.Embedding(vectorize.vocabulary_size(), 4))
+        model.add(layers.GlobalAveragePooling1D())
+        model.add(layers.Dense(2, activation="softmax"))
+        return toys.compiled(model)
+
+    # JAX has no strings: Keras' own fit refuses them.
+    tuner = search(np.array(texts), "inside", build=inside, y=y, executor="auto", n_trials=1)
+    (row,) = tuner.results().itertuples()
+    assert row.state == "failed" and "Invalid dtype" in row.error
