@@ -19,6 +19,8 @@ import paceline
 import toys
 from streams import BATCH, XV, YV, X, Y, alone, same, search
 
+pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="packs need JAX")
+
 LIBRARIES = ("tensorflow", "torch", "grain")
 
 

@@ -12,6 +12,7 @@ from keras import layers
 import toys
 from streams import alone, same, search
 
+pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="packs need JAX")
 pytest.importorskip("tensorflow", reason="TextVectorization needs TensorFlow")
 
 
