@@ -105,7 +105,7 @@ def test_another_format_is_not_read(checkpoints, notes, monkeypatch) -> None:
     checkpoints.flush()
     monkeypatch.setattr(checkpoint, "FORMAT", 1)
     assert checkpoints.load() is None
-    assert "has format 2, this version reads 1" in notes[0]
+    assert "is of format 2, this version reads 1" in notes[0]
 
 
 def test_other_files_do_no_harm(checkpoints, tmp_path) -> None:

@@ -15,6 +15,7 @@ from optuna.trial import FrozenTrial
 
 from paceline.company import stands
 from paceline.storage import Store
+from paceline.trial import INTERRUPTED
 from paceline.trial_record import owner_of
 
 SCRIPT = Path(__file__).with_name("workers.py")
@@ -71,7 +72,8 @@ def is_whole(trials: list[FrozenTrial], n: int, epochs: int) -> None:
     assert len({json.dumps(trial.user_attrs["hparams"]) for trial in standing}) == n
     assert all(list(trial.intermediate_values) == list(range(1, epochs + 1)) for trial in standing)
     # Those that were interrupted were all trained by somebody else.
-    interrupted = {json.dumps(t.user_attrs["hparams"]) for t in trials if t.state.name == "FAIL"}
+    left = [trial for trial in trials if trial.user_attrs.get("error") == INTERRUPTED]
+    interrupted = {json.dumps(trial.user_attrs["hparams"]) for trial in left}
     assert interrupted <= {json.dumps(trial.user_attrs["hparams"]) for trial in standing}
 
 

@@ -149,9 +149,11 @@ class Company:
                 storage.set_trial_user_attr(made, "error", INTERRUPTED)
                 storage.set_trial_state_values(made, OptunaState.FAIL)
             except RuntimeError:  # Optuna 4 has no class of its own for this
-                if found is not None:
+                # Somebody else who was to take it over has ended it, and trains nothing for it,
+                # since ours is earlier; or its worker has after all.
+                if found is not None and not _interrupted(storage.get_trial(made)):
                     self._withdraw(*found)
-                found = None
+                    found = None
         self._forget(trial.number)
         self.theirs.discard(trial.number)
         self._own.add(trial.number)
@@ -238,8 +240,11 @@ class Company:
 
     def _forget(self, number: int) -> None:
         key = self._keys.pop(number, None)
-        if key is not None and self._seen.get(key) == number:
-            del self._seen[key]
+        if key is None or self._seen.get(key) != number:
+            return
+        del self._seen[key]
+        if others := [n for n, one in self._keys.items() if one == key]:
+            self._seen[key] = min(others)  # somebody has begun it again already
 
 
 def stands(trial: FrozenTrial) -> bool:
@@ -261,3 +266,7 @@ def _key(trial: FrozenTrial) -> str:
     found: Any = trial.user_attrs.get("hparams", trial.params)
     continues = trial.user_attrs.get("continues")
     return json.dumps([found, continues], sort_keys=True, default=str)
+
+
+def _interrupted(trial: FrozenTrial) -> bool:
+    return trial.state == OptunaState.FAIL and trial.user_attrs.get("error") == INTERRUPTED

@@ -19,6 +19,7 @@ def test_a_file_alone_is_enough(paceline, tuner, model):
     assert done.code == 0
     (made,) = tuner.made
     assert made.build("hp") == "hp"
+    assert callable(made.arguments.pop("when_stuck"))
     progress, notes = made.arguments.pop("progress"), made.arguments.pop("notes")
     assert callable(progress)
     assert callable(notes)

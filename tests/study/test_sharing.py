@@ -11,6 +11,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState as OptunaState
 
+from paceline.company import Company, stands
 from paceline.crew import MISSED
 from paceline.storage import Store
 from paceline.study import Outrun, Study
@@ -237,6 +238,32 @@ def test_only_one_takes_over(party: Party) -> None:
     three.hear()
     assert sum(trial.state == "running" for trial in two.trials) == 1
     assert two.trials == three.trials
+
+
+def test_two_that_take_over_at_once_leave_one(party: Party, monkeypatch) -> None:
+    """The second claims, is too late, and ends the old trial before the first gets to it."""
+    one, two, three = party.join(), party.join(), party.join()
+    number = must_begin(one)
+    party.die(one)
+    party.pass_time((MISSED + 2) * EVERY)
+    claim, others = Company.claim, []
+
+    def interleaved(self: Company, *arguments: Any, **named: Any) -> tuple[int, int] | None:
+        found = claim(self, *arguments, **named)
+        if not others:
+            others.append(None)
+            others[0] = three.hear()
+        return found
+
+    monkeypatch.setattr(Company, "claim", interleaved)
+    heard = two.hear()
+    assert heard is not None and len(heard.adopted) == 1
+    assert others[0].adopted == []
+    end(two, heard.adopted[0])
+    two.flush()
+    standing = [trial for trial in party.stored() if stands(trial)]
+    assert [trial.state.name for trial in standing] == ["COMPLETE"]
+    assert two.trial(heard.adopted[0]).hparams == one.trial(number).hparams
 
 
 def test_who_comes_back_finds_its_trials_gone_and_harms_nothing(party: Party) -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from paceline.folds import Fold
-from paceline.setting import Setting
 
 if TYPE_CHECKING:
     from paceline.program.trace import State
+    from paceline.setting import Setting
 
 #: Trainable, non-trainable, optimizer and metric variables, in Keras' order.
 Parts = Sequence[Sequence[np.ndarray]]
