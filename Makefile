@@ -22,7 +22,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo test test-numerics test-chaos test-backends test-oldest test-compat lint format bench bench-plans bench-gpu bench-prediction bench-talos bench-fit lock
+.PHONY: help env demo test test-numerics test-slow test-chaos test-backends test-oldest test-compat lint format bench bench-plans bench-gpu bench-prediction bench-talos bench-fit lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ test: env ## run the tests, on all cores (ARGS go to pytest)
 
 test-numerics: env ## compare every kind of model with Keras' fit in float32 too, run out of memory; takes long
 	$(BIN)/python -m pytest -n auto -m "slow or not slow" tests/numerics tests/executor $(ARGS)
+
+test-slow: env ## the tests that `make test` has no time for
+	$(BIN)/python -m pytest -n auto -m slow $(ARGS)
 
 test-chaos: env ## kill searches at random moments, resume them and compare, 50 times (ARGS="tpe asha --kills 200")
 	$(BIN)/python tests/chaos.py $(ARGS)

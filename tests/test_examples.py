@@ -99,7 +99,13 @@ SLICES = {
 }
 
 
-@pytest.mark.parametrize("name", SLICES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "language_lstm" else pytest.param(name, marks=pytest.mark.slow)
+        for name in SLICES
+    ],
+)
 def test_packed_histories_are_those_of_fit(example, data_file, monkeypatch, name):
     import keras
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "talos_fashion_mnist.py"
 
 
+@pytest.mark.slow
 def test_the_scan_of_the_article(child_environment):
     rng = np.random.default_rng(0)
     y = {"x_train": rng.integers(0, 10, 48), "x_test": rng.integers(0, 10, 24)}

@@ -107,6 +107,7 @@ def test_a_step_that_never_returns_from_the_command_line(child_environment, fres
     assert not Path("runs/model/checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_a_script_that_meets_one_ends(child_environment, fresh_folder) -> None:
     """``search`` raises, and the interpreter can end although a thread is still in there."""
     Path("script.py").write_text(

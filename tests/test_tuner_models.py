@@ -92,7 +92,10 @@ MODELS = {f.__name__: f for f in (lazy_sequential, subclassed, unsaveable, avera
 
 
 @pytest.mark.parametrize("executor", ["local", "fit"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n == "recurrent" else n for n in MODELS],
+)
 @pytest.mark.filterwarnings("ignore:.*layer.* does not have a `build.*")
 def test_the_best_model_scores_what_was_reported(tmp_path, name, executor):
     x, xv = (SEQUENCES["x"], SEQUENCES["xv"]) if name == "recurrent" else (X, XV)

@@ -94,6 +94,7 @@ def test_three_workers_share_a_study_and_one_is_killed(
     is_whole(stored(storage), n, 3)
 
 
+@pytest.mark.slow
 def test_two_searches_share_a_study_and_one_is_killed(start: Start) -> None:
     """Whole searches: packs, models, and the best of them, whoever trained it."""
     n = 8

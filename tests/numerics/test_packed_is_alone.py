@@ -13,6 +13,9 @@ Do not loosen: find the cause.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -22,7 +25,7 @@ from paceline.program.canonical import Unpackable
 
 SEEDS = [11, 12, 13, 14]
 PACKED = {name: case for name, case in zoo.CASES.items() if case.packable}
-#: Kinds whose float32 behaviour is checked on every run; ``make test-numerics`` checks all.
+#: Kinds whose float32 behaviour and plans are compared; ``make test-numerics`` has all in float32.
 SIX_KINDS = [
     "dense_l1_l2",
     "conv_batchnorm",
@@ -31,6 +34,9 @@ SIX_KINDS = [
     "attention",
     "separable_conv",
 ]
+#: Those that compile longest, and those of which many are alike: ``make test-slow``.
+HEAVY = {"lstm_recurrent_dropout", "bidirectional_gru_masking", "attention"}
+NUMBERS = {"zoo.losses", "zoo.schedules"}
 COUNTING = (
     "accuracy",
     "precision",
@@ -48,6 +54,12 @@ pytestmark = [
     # Keras' own steps overflow or divide by zero in places (AUC at the first batch).
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]
+
+
+def slow_where(names: Iterable[str], is_slow: Callable[[str], bool]) -> list[Any]:
+    """The names, some of them for `make test-slow` alone: `make test` has twenty minutes."""
+    slow = pytest.mark.slow
+    return [pytest.param(name, marks=slow) if is_slow(name) else name for name in names]
 
 
 def slack(case: zoo.Case, name: str) -> float:
@@ -70,7 +82,9 @@ def assert_equal(case: zoo.Case, packed, number: int, tolerance: float, *, count
         np.testing.assert_allclose(ours[name], values, rtol=0, atol=allowed, err_msg=name)
 
 
-@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize(
+    "name", slow_where(PACKED, lambda name: zoo.CASES[name].build.__module__ in NUMBERS)
+)
 def test_float64(name: str) -> None:
     """Every case, float64: decisive, because rounding cannot hide an error."""
     case = zoo.CASES[name]
@@ -84,8 +98,7 @@ def test_float64(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [name if name in SIX_KINDS else pytest.param(name, marks=pytest.mark.slow) for name in PACKED],
+    "name", slow_where(PACKED, lambda name: name not in SIX_KINDS or name in HEAVY)
 )
 def test_float32(name: str) -> None:
     """No further from Keras than Keras is from itself when its input moves in the last places."""
@@ -103,7 +116,9 @@ def test_float32(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", [n for n in SIX_KINDS if n in PACKED])
+@pytest.mark.parametrize(
+    "name", slow_where([n for n in SIX_KINDS if n in PACKED], lambda name: name in HEAVY)
+)
 @pytest.mark.parametrize(("slots", "plan"), [(1, "sequential"), (2, "stacked"), (2, "mapped")])
 def test_number_of_slots_and_plan_do_not_matter(name: str, slots: int, plan: str) -> None:
     """Refilled slots (fewer slots than trials), one at a time or together: the same histories."""
