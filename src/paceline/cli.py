@@ -24,6 +24,18 @@ app = typer.Typer(
 )
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="Name of the study.")]
+Data = Annotated[
+    str | None,
+    typer.Option(metavar="DATA", help="FILE.npz, digits or keras:NAME instead of data()."),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="float32 or bfloat16 (Keras' policy mixed_bfloat16).",
+        show_default="the policy that the file sets",
+    ),
+]
 Storage = Annotated[
     str | None,
     typer.Option(
@@ -72,10 +84,7 @@ def search(
             help="File with build(hp) and, unless --data is given, data().",
         ),
     ],
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="DATA", help="FILE.npz, digits or keras:NAME instead of data()."),
-    ] = None,
+    data: Data = None,
     trials: Annotated[
         str, typer.Option(metavar="N|+N", help="Total of the study's trials, or so many more.")
     ] = "32",
@@ -132,14 +141,7 @@ def search(
             "over.",
         ),
     ] = "auto",
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="float32 or bfloat16 (Keras' policy mixed_bfloat16).",
-            show_default="the policy that the file sets",
-        ),
-    ] = None,
+    precision: Precision = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -283,10 +285,7 @@ def bench(
             help="File with build(hp) and, unless --data is given, data().",
         ),
     ],
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="DATA", help="FILE.npz, digits or keras:NAME instead of data()."),
-    ] = None,
+    data: Data = None,
     batch_sizes: Annotated[
         str | None,
         typer.Option(
@@ -339,14 +338,7 @@ def bench(
             show_default="the defaults",
         ),
     ] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="float32 or bfloat16 (Keras' policy mixed_bfloat16).",
-            show_default="the policy that the file sets",
-        ),
-    ] = None,
+    precision: Precision = None,
     epochs: Annotated[
         int | None,
         typer.Option(metavar="N", help="Train at each batch size too, and compare accuracy."),

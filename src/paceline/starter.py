@@ -80,10 +80,7 @@ class Starter:
         try:
             proposal = self._study.propose(self._build)
         except BuildFailed as failed:
-            with suppress(Outrun):
-                number = self._study.accept(failed.draft, failed.hp)
-                self._begin(number, 0)
-                self._failed(number, failed.cause)
+            self._begin_failed(failed)
             return True
         if proposal is None:
             if self._study.director is not None:  # it has no more, or waits for results
@@ -107,10 +104,7 @@ class Starter:
         try:
             draft, hp, made = self._study.propose_on(source.number, self._build)
         except BuildFailed as failed:
-            with suppress(Outrun):
-                number = self._study.accept(failed.draft, failed.hp)
-                self._begin(number, 0, extra=True)
-                self._failed(number, failed.cause)
+            self._begin_failed(failed, extra=True)
             return
         if made[1] <= source.epochs:
             self._study.reject(draft)
@@ -148,21 +142,21 @@ class Starter:
     def adopt(self, number: int) -> None:
         """Begins a trial of the study that another worker had begun."""
         trial = self._study.trial(number)
+        extra = trial.continues is not None
         try:
-            made = self._build(HyperParameters(values=trial.hparams), trial)
+            made = self._build_again(trial)
         except Exception as error:
-            self._begin(number, 0, extra=trial.continues is not None)
+            self._begin(number, 0, extra=extra)
             self._failed(number, error)
             return
-        self._begin(number, made[1], extra=trial.continues is not None)
+        self._begin(number, made[1], extra=extra)
         self._submit(number, trial.seed, trial.hparams, made)
 
     def again(self, number: int) -> None:
         """Builds a trial that is under way, and hands it to an executor once more."""
         trial, epochs = self._study.trial(number), self._roster.running[number].epochs
-        hp = HyperParameters(values=trial.hparams)
         try:
-            model, _, setting = self._build(hp, trial)
+            model, _, setting = self._build_again(trial)
         except Exception as error:
             self._failed(number, error)
             return
@@ -172,7 +166,7 @@ class Starter:
         """The model of a trial that has ended, and its setting."""
         try:
             trial = self._study.trial(self._teams.trial_of(job))
-            model, _, setting = self._build(HyperParameters(values=trial.hparams), trial)
+            model, _, setting = self._build_again(trial)
         except Exception:  # what it was for is compiled anew when it is needed
             return None
         return model, setting
@@ -180,6 +174,17 @@ class Starter:
     def _begin(self, number: int, epochs: int, *, extra: bool = False) -> None:
         self._roster.begin(number, epochs, extra=extra)
         self._teams.begin(number, epochs)
+
+    def _begin_failed(self, failed: BuildFailed, *, extra: bool = False) -> None:
+        """Begins a trial whose build has raised, and fails it."""
+        with suppress(Outrun):
+            number = self._study.accept(failed.draft, failed.hp)
+            self._begin(number, 0, extra=extra)
+            self._failed(number, failed.cause)
+
+    def _build_again(self, trial: Trial) -> tuple[Any, int, Setting]:
+        """As ``_build``, of values that were chosen before."""
+        return self._build(HyperParameters(values=trial.hparams), trial)
 
     def _build(self, hp: HyperParameters, draft: Draft | Trial) -> tuple[Any, int, Setting]:
         began = time.perf_counter()

@@ -149,10 +149,8 @@ class Store:
         Raises:
             StorageError: The storage cannot be read; or it does not exist and could not be made.
         """
-        with self.errors("opened"):
-            if not self._is_there():
-                self._check()
-                return None
+        if not self._exists():
+            return None
         storage = self.storage
         with contextlib.closing(self), self.errors("read"), self.turn:
             try:
@@ -167,10 +165,8 @@ class Store:
             StorageError: The storage cannot be read; or it does not exist and could not be made.
             StudyError: The study has several objectives.
         """
-        with self.errors("opened"):
-            if not self._is_there():
-                self._check()
-                return None
+        if not self._exists():
+            return None
         storage = self.storage
         with contextlib.closing(self), self.errors("read"), self.turn:
             try:
@@ -187,6 +183,14 @@ class Store:
             )
         maximize = directions[0] == StudyDirection.MAXIMIZE
         return StoredStudy("maximize" if maximize else "minimize", dict(meta), trials)
+
+    def _exists(self) -> bool:
+        """Whether the storage is there; where it is not, it could be made."""
+        with self.errors("opened"):
+            if self._is_there():
+                return True
+            self._check()
+        return False
 
     def create(self, name: str, direction: Direction, meta: dict[str, Any]) -> None:
         """Make a study, with the folder and the storage that it needs.

@@ -675,8 +675,7 @@ class LocalExecutor:
             self._freq,
         )
 
-    # -- accounts
-    # ------------------------------------------------------------------------------------
+    # -- accounts ----------------------------------------------------------------------------------
 
     def _account(self, wall: float, times: list[EpochTimes]) -> None:
         """Splits a round's wall time into training and validation."""
