@@ -96,10 +96,12 @@ def random_contrast(hp):
     images,
     hparams=vary(lr=LRS, turn=[0.05, 0.1, 0.2], shift=[0.1, 0.2, 0.3]),
     float64_exact=False,
-    packable=False,
 )
 def random_rotation(hp):
-    """Keras itself does not jit a model with these layers (``supports_jit`` is False in them)."""
+    """Keras itself does not jit a model with these layers (``supports_jit`` is False in them).
+
+    JAX traces them all the same, so that they pack (``paceline.program.trace``).
+    """
     shift = hp.Float("shift", 0.05, 0.5)
     model = keras.Sequential(
         [
