@@ -11,12 +11,11 @@ import toys
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
     """What a search of two waves told, every time it could."""
-    from paceline.search import Search
+    from paceline import outlook
 
     found, folder = [], tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        show = Search._show
-        patch.setattr(Search, "_show", lambda self, phase, **_: show(self, phase, force=True))
+        patch.setattr(outlook, "BETWEEN_LOOKS", 0.0)
         tuner = paceline.Tuner(
             toys.dense,
             sampler="random",

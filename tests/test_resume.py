@@ -18,6 +18,7 @@ import toys
 from paceline.best import BestModels
 from paceline.errors import StorageError
 from paceline.executor.local import LocalExecutor
+from paceline.outlook import Outlook
 from paceline.pack import Pack
 from paceline.search import Search
 
@@ -509,7 +510,7 @@ def test_values_enqueued_before_going_on_come_later(make, monkeypatch) -> None:
     monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "1000")
     tuner = make()
     with monkeypatch.context() as patch:
-        patch.setattr(Search, "_show", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Outlook, "show", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt, match="^$"):
             tuner.search(X, Y, **CALL)
     again = make()

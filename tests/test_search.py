@@ -15,7 +15,7 @@ import pytest
 
 import paceline
 import toys
-from paceline import search
+from paceline import outlook, search
 
 X, Y = toys.data()
 XV, YV = toys.data(23, seed=1)
@@ -231,7 +231,7 @@ def test_ctrl_c_leaves_a_study_that_goes_on(make, notes, monkeypatch):
 
     tuner = make(slots=2)
     with monkeypatch.context() as patch:
-        patch.setattr(search.Search, "_show", show)
+        patch.setattr(outlook.Outlook, "show", show)
         with pytest.raises(KeyboardInterrupt, match="^$"):
             tuner.search(X, Y, n_trials=6, **(CALL | {"epochs": 3}))
     assert notes.say("interrupted with")
@@ -273,7 +273,7 @@ def test_a_timeout_leaves_trials_for_the_next_search(make, notes, executor, monk
         Clock.late = 3600.0 * (self._roster.trial_epochs >= 1)
 
     tuner = make(build, executor=executor, slots=2)
-    monkeypatch.setattr(search.Search, "_show", show)
+    monkeypatch.setattr(outlook.Outlook, "show", show)
     tuner.search(X, Y, n_trials=3, timeout=600, **CALL)
     assert notes.say("stopped by the timeout with")
     assert "running" in states(tuner)

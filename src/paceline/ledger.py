@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.errors import PacelineError
 from paceline.objective import Direction
+from paceline.stopwatch import Stopwatch
 from paceline.storage import Store
 from paceline.writer import Record, Writer
 
@@ -21,13 +21,18 @@ class Ledger:
         store: Where they end up.
 
     Attributes:
-        seconds: Time of the calling thread.
+        stopwatch: Of the calling thread.
     """
 
     def __init__(self, store: Store) -> None:
         self._store, self._writer = store, Writer(store)
-        self.seconds = 0.0
+        self.stopwatch = Stopwatch()
         weakref.finalize(self, _close_quietly, self._writer)
+
+    @property
+    def seconds(self) -> float:
+        """Time of the calling thread."""
+        return self.stopwatch.seconds
 
     @property
     def started(self) -> bool:
@@ -68,17 +73,17 @@ class Ledger:
 
     def put(self, *records: Record) -> None:
         """Have records written."""
-        with self._timed():
+        with self.stopwatch.running():
             self._writer.put(records)
 
     def create(self, name: str, direction: Direction, meta: Mapping[str, Any]) -> None:
         """Make the study in the storage."""
-        with self._timed():
+        with self.stopwatch.running():
             self._store.create(name, direction, dict(meta))
 
     def start(self, name: str) -> None:
         """Begin to write, what was put before as well."""
-        with self._timed():
+        with self.stopwatch.running():
             self._writer.start(name)
 
     def flush(self) -> None:
@@ -87,7 +92,7 @@ class Ledger:
         Raises:
             StorageError: It cannot be written now.
         """
-        with self._timed():
+        with self.stopwatch.running():
             self._writer.flush()
 
     def close(self) -> None:
@@ -96,16 +101,8 @@ class Ledger:
         Raises:
             StorageError: The storage has not answered for a minute.
         """
-        with self._timed():
+        with self.stopwatch.running():
             self._writer.close()
-
-    @contextlib.contextmanager
-    def _timed(self) -> Iterator[None]:
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds += time.perf_counter() - began
 
 
 def _close_quietly(writer: Writer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from paceline.executor.fit import FitExecutor
@@ -13,6 +14,9 @@ from paceline.progress import Progress
 from paceline.report.tables import best_record
 from paceline.roster import Roster
 from paceline.study import Study
+
+#: Seconds.
+BETWEEN_LOOKS = 0.1
 
 
 class Outlook:
@@ -24,6 +28,7 @@ class Outlook:
         objective: The objective's name.
         n_trials: The study's total; None when only a timeout bounds the search.
         packs: Where trials run; None when none can be packed.
+        tell: Is given the search at this moment, a few times a second; None where nobody looks.
     """
 
     def __init__(
@@ -33,14 +38,23 @@ class Outlook:
         objective: str,
         n_trials: int | None,
         packs: LocalExecutor | None,
+        tell: Callable[[Progress], None] | None,
     ) -> None:
         self._study, self._roster, self._packs = study, roster, packs
         self._objective, self._n_trials = objective, n_trials
+        self._tell, self._told = tell, 0.0
         self._began = time.perf_counter()
         self._before = 0  # trial-epochs of the search that goes on
         self._recent: deque[tuple[float, int]] = deque(maxlen=64)
         self._ends: deque[tuple[float, int]] = deque(maxlen=64)  # of rounds: when, how many
         self._n_rounds = 0
+
+    def show(self, phase: str) -> None:
+        """Tell whoever looks, unless that was just done."""
+        now = time.perf_counter()
+        if self._tell is not None and now - self._told >= BETWEEN_LOOKS:
+            self._told = now
+            self._tell(self.progress(phase))
 
     def progress(self, phase: str) -> Progress:
         """The search at this moment."""

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import json
 import logging
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from paceline import trial_record
 from paceline.director import Director
+from paceline.draft import BuildFailed, Draft
 from paceline.errors import SamplerError, SpaceError
 from paceline.families import Families
 from paceline.mirror import Mirror
 from paceline.samplers import Chooser, Sampler, Tried, fixed, random_chooser, trial_seed
 from paceline.search_space import HyperParameters, Odometer, Parameter, Space
+from paceline.stopwatch import Stopwatch
 from paceline.trial import INTERRUPTED
+from paceline.wishes import Wishes, key_of
 
 T = TypeVar("T")
 
@@ -33,57 +30,6 @@ OWN_ATTEMPTS, RANDOM_ATTEMPTS = 10, 20
 _HEARD = (OptunaState.RUNNING, OptunaState.COMPLETE, OptunaState.PRUNED)
 
 
-class BuildFailed(Exception):
-    """A build raised. ``accept`` the draft and ``finish`` it as failed.
-
-    Attributes:
-        draft: The trial that was to be.
-        hp: What the build had met.
-        cause: What it raised.
-    """
-
-    def __init__(self, draft: Draft, hp: HyperParameters, cause: Exception) -> None:
-        super().__init__(f"{type(cause).__name__}: {cause}")
-        self.draft, self.hp, self.cause = draft, hp, cause
-
-
-@dataclass(eq=False)
-class Draft:
-    """A trial that is being proposed: no part of the study before ``Study.accept``.
-
-    Attributes:
-        number: The number that it will have.
-        seed: The seed that it will have: 31 bits, from the study's seed and the number.
-        attempt: How many proposals for this number were turned down before.
-        values: Values given by the user: plain name -> real value.
-        chooser: Returns the real value of a parameter.
-        mirror_number: Its number in the mirror.
-        chosen: Storage name -> parameter and real value chosen, in the order met.
-        draw: Number of the draw that it tries, in random search.
-        failed: Whether the build raised.
-        continues: The trial that it goes on with.
-        hp: What build is given, where a director decides.
-    """
-
-    number: int
-    seed: int
-    attempt: int
-    values: dict[str, Any]
-    chooser: Chooser
-    mirror_number: int
-    chosen: dict[str, tuple[Parameter, Any]] = field(default_factory=dict)
-    draw: int | None = None
-    failed: bool = False
-    continues: int | None = None
-    hp: HyperParameters | None = None
-
-    def choose(self, parameter: Parameter) -> Any:
-        """Return the real value of a parameter; the same one however often it is asked for."""
-        if parameter.storage_name not in self.chosen:
-            self.chosen[parameter.storage_name] = parameter, self.chooser(parameter)
-        return self.chosen[parameter.storage_name][1]
-
-
 class Proposer:
     """Runs builds under a sampler until one shows a configuration that is new.
 
@@ -91,7 +37,6 @@ class Proposer:
         space: What is known of the search space.
         exhausted: Whether the last ``propose`` found nothing new.
         families: Which trials have the structure of the one before.
-        seconds: Time spent in samplers.
         director: Decides instead of a sampler, where there is one.
         note: Called with a line of text that users may want to see.
     """
@@ -122,7 +67,7 @@ class Proposer:
         """
         self.space = space
         self.exhausted = False
-        self.seconds = 0.0
+        self._stopwatch = Stopwatch()
         self.note: Callable[[str], None] = logging.getLogger("paceline").info
         self._sampler, self.director = sampler, sampler.director
         self._seed = seed
@@ -134,23 +79,22 @@ class Proposer:
         self._draft: Draft | None = None
         self._tried = Tried()
         self._odometer = Odometer(every=sampler.name != "grid")
-        # Configurations to try first, and whether the user asked for them.
-        self._queue: collections.deque[tuple[dict[str, Any], bool]] = collections.deque()
         self._seen: set[str] = set()
         if sampler.points is not None:
             sampler.points.know((resumed or {}).get("points", ()))
             sampler.points.know(space.parameters)
         self._foretold = dict(foretold or {})
         resumed = resumed or {}
-        self._queue.extend((dict(values), users) for values, users in resumed.get("queue", ()))
-        # What the user has given in the session that goes on: its script gives it once more.
-        self._given: list[dict[str, Any]] = [dict(values) for values in resumed.get("given", ())]
-        self._given_again = collections.Counter(map(_key, self._given))
-        self.refused: dict[str, Any] | None = None  # the last given values that were an error
+        self._wishes = Wishes(resumed)
         self._open = [t.number for t in past if t.state == OptunaState.RUNNING and resumed]
         self.families = Families(sampler, seed, space, past, resumed.get("families"))
         if self._open:
             self._mirror()  # it must hear of them
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in samplers."""
+        return self._stopwatch.seconds
 
     # Proposing
 
@@ -158,14 +102,14 @@ class Proposer:
         self, run: Callable[[HyperParameters, Draft], T]
     ) -> tuple[Draft, HyperParameters, T] | None:
         """Return the next configuration; see ``Study.propose``."""
-        told, queue = self._foretold.pop(self._next, None), self._queue.copy()
+        told, waiting = self._foretold.pop(self._next, None), self._wishes.waiting()
         found = self._propose(run)
         if found is None or told is None or found[1].hparams == told:
             return found
         # Values given meanwhile, or a sampler that does not decide again as it did: what was
         # decided stands, and what was given comes later.
         self.reject(found[0])
-        self._queue = queue
+        self._wishes.put_back(waiting)
         return self._propose_given(run, dict(told), users=False) or self._propose(run)
 
     def go_on(
@@ -187,8 +131,8 @@ class Proposer:
         self.exhausted = False
         if self.director is not None:
             return self._propose_directed(self.director, run)
-        while self._queue:
-            values, users = self._queue.popleft()
+        while self._wishes:
+            values, users = self._wishes.pop()
             found = self._propose_given(run, values, users)
             if found is not None:
                 return found
@@ -222,7 +166,7 @@ class Proposer:
         if self._draft is not None:  # a search was interrupted between propose and accept
             self._drop(self._draft)
         number, sampler, draw = self._next, None, None
-        with self._timed():
+        with self._stopwatch.running():
             if chooser is not None:
                 pass
             elif self._sampler.points is not None and attempt == 0:
@@ -242,7 +186,7 @@ class Proposer:
             known = self.space.parameters.get(parameter.storage_name)
             if known is not None and not known.same_values(parameter):
                 return parameter.values()[0]  # any: Space.learn refuses it after the build
-            with self._timed():
+            with self._stopwatch.running():
                 if chooser is not None:
                     return chooser(parameter)
                 stored = self._mirror().suggest(
@@ -269,7 +213,7 @@ class Proposer:
             with contextlib.suppress(SpaceError):  # bounds may change from build to build
                 self.space.learn(hp)
         hparams, values, parameters = hp.hparams, hp.to_storage(), hp.parameters
-        with self._timed():
+        with self._stopwatch.running():
             for name, stored in self._mirror().params(draft.mirror_number).items():
                 parameter = parameters.get(name)
                 # A mirrored value does not come back to the last digit: store what was chosen, so
@@ -313,33 +257,31 @@ class Proposer:
             users: Whether a value or name that build does not know is an error; else it is
                 left out.
         """
-        if users:
-            key = _key(values)
-            if self._given_again[key]:
-                self._given_again[key] -= 1
-                return
-            self._given.append(dict(values))
-        self._queue.append((dict(values), users))
+        self._wishes.add(values, users=users)
+
+    @property
+    def refused(self) -> dict[str, Any] | None:
+        """The last values of a user that were an error."""
+        return self._wishes.refused
 
     def seen(self, hparams: Mapping[str, Any]) -> bool:
         """Return whether some trial had exactly these values."""
-        return _key(hparams) in self._seen
+        return key_of(hparams) in self._seen
 
     @property
     def in_family(self) -> bool:
         """Whether the next trial can have the structure of the last one."""
-        return not self._queue and self.families.goes_on
+        return not self._wishes and self.families.goes_on
 
     def have_seen(self, hparams: Mapping[str, Any]) -> None:
         """Note the values of a trial."""
-        self._seen.add(_key(hparams))
+        self._seen.add(key_of(hparams))
 
     def snapshot(self) -> dict[str, Any]:
         """What cannot be told from the trials, as JSON values."""
         return {
             "next": self._next,
-            "queue": [[trial_record.plain(values), users] for values, users in self._queue],
-            "given": trial_record.plain(self._given),
+            **self._wishes.snapshot(),
             "points": [] if self._sampler.points is None else self._sampler.points.names,
             "families": self.families.snapshot(),
         }
@@ -349,7 +291,7 @@ class Proposer:
     def report(self, number: int, epoch: int, loss: float) -> None:
         """Tell samplers the loss of an open trial after an epoch."""
         if number in self._mirrored:
-            with self._timed():
+            with self._stopwatch.running():
                 self._mirror().report(self._mirrored[number], epoch, loss)
 
     def tell(self, number: int, state: OptunaState, loss: float | None) -> None:
@@ -361,7 +303,7 @@ class Proposer:
         if number in self._mirrored:
             self._told.add(number)
             self.families.end(number, state)
-            with self._timed():
+            with self._stopwatch.running():
                 self._mirror().tell(self._mirrored.pop(number), state, loss)
 
     # Other workers
@@ -384,7 +326,7 @@ class Proposer:
             sign: 1 where low values are good, -1 where high ones are.
         """
         number = trial.number
-        with self._timed():
+        with self._stopwatch.running():
             if number not in self._mirrored:
                 if trial.state in _HEARD and number not in self._told:
                     self._mirrored[number] = self._mirror().add(trial, sign)
@@ -404,9 +346,8 @@ class Proposer:
 
     def succeed(self, before: Proposer) -> None:
         """Go on in place of another, which has proposed nothing."""
-        self._queue, self._given = before._queue, before._given
-        self._given_again = before._given_again
-        self.note, self.seconds = before.note, before.seconds
+        self._wishes = before._wishes
+        self.note, self._stopwatch = before.note, before._stopwatch
         self.families.slots = before.families.slots
 
     def adopt(self, number: int, trial: FrozenTrial, hparams: Mapping[str, Any]) -> None:
@@ -417,7 +358,7 @@ class Proposer:
             trial: Its stored form, running.
             hparams: Plain name -> real value.
         """
-        with self._timed():
+        with self._stopwatch.running():
             self._mirrored[number] = self._mirror().add(trial, 1)
         self.families.begin(number, trial.params, None, given=True)
         self.have_seen(hparams)
@@ -472,7 +413,7 @@ class Proposer:
                 built = self._build(draft, run)
             except SpaceError as error:
                 if users:
-                    self.refused = values
+                    self._wishes.refused = values
                     raise
                 self.note(f"a trial that was interrupted is not tried again: {error}")
                 return None
@@ -480,7 +421,7 @@ class Proposer:
                 hp = built[0]
                 if users and hp.unused:
                     self.reject(draft)
-                    self.refused = values
+                    self._wishes.refused = values
                     names = ", ".join(repr(name) for name in hp.unused)
                     raise SpaceError(
                         f"enqueue: build knows no hyperparameter {names}; with these values it "
@@ -497,7 +438,7 @@ class Proposer:
         self, director: Director, run: Callable[[HyperParameters, Draft], T]
     ) -> tuple[Draft, HyperParameters, T] | None:
         """Propose what the director says, whatever that is."""
-        with self._timed():
+        with self._stopwatch.running():
             hp = director.next(self._next)
         if hp is None:
             return None
@@ -550,22 +491,9 @@ class Proposer:
     def _drop(self, draft: Draft) -> None:
         """Forget a draft; what it was to try comes again."""
         self._draft = None
-        with self._timed():
+        with self._stopwatch.running():
             self._mirror().tell(draft.mirror_number, OptunaState.FAIL)
 
     def _check(self, draft: Draft) -> None:
         if draft is not self._draft:
             raise RuntimeError(f"the draft of trial {draft.number} is not the last one asked for")
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds += time.perf_counter() - began
-
-
-def _key(hparams: Mapping[str, Any]) -> str:
-    """Return a text that is equal for equal values; 1, 1.0 and True are not equal."""
-    return json.dumps(dict(hparams), sort_keys=True)

@@ -64,7 +64,7 @@ class Search:
             packs.tell_notes_to(notes)
             packs.trial_timeout, packs.suspects = watch.seconds, watch.condemned.suspects
             study.fill(max(1, packs.max_slots // arguments.n_members))
-        self._progress, self._note = progress, notes
+        self._note = notes
         self._roster = Roster(study.trials)
         self._teams = Teams(arguments.n_members, pruner is not None, packs, fit, self._report)
         self._director = study.director
@@ -99,7 +99,9 @@ class Search:
             self._starter.adopt,
             notes,
         )
-        self._outlook = Outlook(study, self._roster, objective.name, arguments.n_trials, packs)
+        self._outlook = Outlook(
+            study, self._roster, objective.name, arguments.n_trials, packs, progress
+        )
         self._stopped = False
         self.done = False  # ``run`` has come to an end, and nothing is under way
         self.longer: list[int] | None = None  # which ended trials were asked to train longer
@@ -110,7 +112,6 @@ class Search:
         self._training = False  # within a round's training
         self._round = 0.0  # seconds of the last round
         self._began = time.perf_counter()
-        self._shown = 0.0
         self.each_round: Callable[[], None] = lambda: None  # called between epochs
 
     def go_on_with(self, numbers: Sequence[int], asked: list[int]) -> None:
@@ -219,7 +220,7 @@ class Search:
         """While the device works: get one more trial ready."""
         packs = self._packs
         assert packs is not None
-        self._show("compiling" if packs.compiling else "training")
+        self._outlook.show("compiling" if packs.compiling else "training")
         if self._stop.asked and packs.compiling:  # nothing trains: the round has not begun
             self._owed = self._due
             self._keep()
@@ -267,7 +268,7 @@ class Search:
         if not self._may_ask():
             return False
         if self._roster.trial_epochs == 0 and not (self._packs and self._packs.compiling):
-            self._show("building")
+            self._outlook.show("building")
         if self._starter.to_go_on:
             self._starter.go_on()
             return True
@@ -365,7 +366,7 @@ class Search:
             return "stop"
         if value is not None and self._objective.better(value, before):
             self._best.offer(report.number, report.epoch, value, report.weights)
-        self._show("training")
+        self._outlook.show("training")
         if report.epoch >= running.epochs or report.last:
             self._complete(report.number, report.state)
             return "stop"
@@ -483,15 +484,6 @@ class Search:
         if key not in self._noted:
             self._noted.add(key)
             self._note(text)
-
-    def _show(self, phase: str, *, force: bool = False) -> None:
-        if self._progress is None:
-            return
-        now = time.perf_counter()
-        if not force and now - self._shown < 0.1:
-            return
-        self._shown = now
-        self._progress(self.progress(phase))
 
     def progress(self, phase: str) -> Progress:
         """The search at this moment."""

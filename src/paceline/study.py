@@ -23,12 +23,13 @@ from optuna.trial import FrozenTrial
 from paceline import trial_record
 from paceline.book import Book
 from paceline.director import Director
+from paceline.draft import BuildFailed, Draft
 from paceline.errors import SpaceError, StorageError, StudyError
 from paceline.guard import check_attributes, check_folder, check_storage_text
 from paceline.ledger import Ledger
 from paceline.objective import Direction
 from paceline.past import Past
-from paceline.proposer import BuildFailed, Draft, Proposer
+from paceline.proposer import Proposer
 from paceline.samplers import check_seed, resolve_sampler
 from paceline.search_space import HyperParameters, Space
 from paceline.sharing import Heard, Sharing, own_seed
@@ -169,7 +170,7 @@ class Study:
             resumed=resumed,
             worker=worker,
         )
-        study._ledger.seconds += time.perf_counter() - began
+        study._ledger.stopwatch.seconds += time.perf_counter() - began
         return study
 
     # Reading
