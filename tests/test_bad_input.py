@@ -41,6 +41,9 @@ def tuner(build: Any = None, **arguments: Any) -> paceline.Tuner:
     return paceline.Tuner(build or (lambda hp: toys.softmax()), **(settings | arguments))
 
 
+TEXT = np.array(["a cat sat", "the dog ran"] * 25)
+
+
 def nan_at(index: int) -> np.ndarray:
     x = X.copy()
     x[index, 2] = np.nan
@@ -197,11 +200,16 @@ def test_a_metric_of_the_users_needs_a_direction():
         ({"validation_split": 0.99}, "leaves one part empty"),
         ({"class_weight": {0: 1.0}, "sample_weight": np.ones(50)}, "were both given"),
         ({"x": 3.0}, "x is a float|single number"),
+        ({"x": TEXT}, "training data: x holds text .*JAX has numbers only; .*TextVectorization"),
+        ({"x": TEXT.tolist()}, "training data: x holds text .*set KERAS_BACKEND=tensorflow"),
+        ({"validation_data": (TEXT, Y)}, "validation data: x holds text .*JAX has numbers only"),
+        ({"validation_data": (X, Y, np.ones(3))}, "validation data: .*sample_weight has 3"),
     ],
 )
-def test_data_that_cannot_be_trained_on(data, message):
+@pytest.mark.parametrize("executor", ["auto", "fit"])
+def test_data_that_cannot_be_trained_on(data, message, executor):
     with pytest.raises(paceline.PacelineError, match=message):
-        tuner().search(**({"x": X, "y": Y} | CALL | data))
+        tuner(executor=executor).search(**({"x": X, "y": Y} | CALL | data))
 
 
 def test_labels_of_one_output_of_several():
@@ -372,6 +380,10 @@ BATCH = X[:16], Y[:16]
         ({"validation_data": yields(BATCH)}, "validation_steps: say how many batches"),
         ({"validation_data": Batches(0)}, "validation_data: the Batches holds no batches"),
         ({"x": iter([(X, Y)])}, "can be read once, .*steps_per_epoch"),
+        (
+            {"x": yields((TEXT, Y)), "steps_per_epoch": 1},
+            "x: a batch of the generator holds text .*JAX has numbers only; make numbers",
+        ),
         ({"objective": "val_auc"}, "val_auc.*it has: loss, accuracy, val_loss"),
     ],
 )

@@ -45,13 +45,35 @@ def test_numbers_of_python_and_pandas():
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
     assert prepare(frame, frame["a"]).inputs[0].shape == (2, 2)
     assert prepare([1, 2, 3], [0, 1, 0]).n == 3
+    mixed = frame.assign(c=[True, False], d=pd.array([1, 2], dtype="Int64"))
+    np.testing.assert_array_equal(prepare(mixed).inputs[0], [[1, 3, 1, 1], [2, 4, 0, 2]])
+    missing = frame.assign(d=pd.array([1, None], dtype="Int64"))
+    with pytest.raises(DataError, match="x holds 1 values that are NaN .* in example 1"):
+        prepare(missing)
     assert prepare([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]).inputs[0].shape == (3, 2)
     assert prepare(keras.ops.ones((5, 2))).n == 5
 
 
-@pytest.mark.parametrize("x", [object(), "text", iter([]), np.array(["a", "b"]), [object()], None])
+@pytest.mark.parametrize("x", [object(), "text", iter([]), [object()], None])
 def test_what_is_no_array(x):
-    with pytest.raises(NotArrays, match="x is a|x holds"):
+    with pytest.raises(NotArrays, match="x is a"):
+        prepare(x)
+
+
+@pytest.mark.parametrize(
+    ("x", "where"),
+    [
+        (np.array(["a", "b"]), r"x holds text or objects \(<U1\)"),
+        (np.array([b"a", b"b"]), r"x holds text or objects \(\|S1\)"),
+        (np.array([1.0, None]), r"x holds text or objects \(object\)"),
+        (["a", "b"], r"x holds text or objects \(str\)"),
+        ({"n": np.ones(2), "word": np.array(["a", "b"])}, "x holds text or objects"),
+        (pd.DataFrame({"word": ["a", "b"], "n": [1, 2], "o": [None, "c"]}), "column 'word', 'o',"),
+    ],
+)
+def test_text_is_refused_under_jax(x, where):
+    """Its ``fit`` takes none: every trial would fail."""
+    with pytest.raises(DataError, match=f"training data: .*{where}.*JAX has numbers only; make"):
         prepare(x)
 
 

@@ -197,8 +197,8 @@ def _arrays(value: Any, name: str, what: str) -> Any:
         numbers = _table(value)
         if numbers is not None:
             return _leaf(numbers, name, what)
-        if name == "y" and any(isinstance(leaf, str) for leaf in jax.tree.leaves(value)):
-            raise _text(what, "str")
+        if any(isinstance(leaf, (str, bytes)) for leaf in jax.tree.leaves(value)):
+            refuse_text(f"{what}: {name}", "str", labels=name == "y")
     if isinstance(value, (list, tuple)):
         parts = [_arrays(v, name, what) for v in value]
         return parts if isinstance(value, list) else tuple(parts)
@@ -225,17 +225,25 @@ def _leaf(value: Any, name: str, what: str) -> np.ndarray:
         raise NotArrays(f"{name} is a {type(value).__name__}")
     if isinstance(value, np.memmap):
         return _mapped(value, name)
-    array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
+    array = _values(value) if hasattr(value, "to_numpy") else np.asarray(value)
     if array.ndim == 1 and hasattr(value, "to_frame"):
         array = array[:, None]  # a pandas Series is a column to Keras
     if array.dtype.kind in "OSU":
-        if name == "y":
-            raise _text(what, array.dtype)
+        refuse_text(f"{what}: {name}{_columns(value)}", array.dtype, labels=name == "y")
         raise NotArrays(f"{name} holds {array.dtype} values")
     if array.ndim == 0:
         raise DataError(f"{what}: {name} is a single number; its first axis must be the examples.")
     if array.dtype.kind == "f" and array.dtype != np.dtype(keras.config.floatx()):
         array = array.astype(keras.config.floatx())
+    return array
+
+
+def _values(value: Any) -> np.ndarray:
+    """The values of a pandas object; numbers and truth values in one data frame become floats."""
+    array = value.to_numpy()
+    if array.dtype.kind == "O" and hasattr(value, "columns"):
+        if all(getattr(dtype, "kind", "O") in "biuf" for dtype in value.dtypes):
+            return value.to_numpy(dtype=keras.config.floatx(), na_value=np.nan)
     return array
 
 
@@ -251,11 +259,36 @@ def _mapped(array: np.memmap, name: str) -> np.memmap:
     return array
 
 
-def _text(what: str, dtype: Any) -> DataError:
-    return DataError(
-        f"{what}: y holds text or objects ({dtype}); number the classes from 0, for instance with "
-        "np.unique(y, return_inverse=True)[1]."
-    )
+def refuse_text(where: str, dtype: Any, *, labels: bool = False) -> None:
+    """Refuses text and objects where nothing can train on them: as labels, and under JAX.
+
+    Args:
+        where: Names the data.
+        dtype: What it holds.
+        labels: Whether the classes are to be numbered.
+
+    Raises:
+        DataError: Always under JAX, whose ``fit`` would fail in every trial; elsewhere for labels.
+    """
+    if labels:
+        raise DataError(
+            f"{where} holds text or objects ({dtype}); number the classes from 0, for instance "
+            "with np.unique(y, return_inverse=True)[1]."
+        )
+    if keras.backend.backend() == "jax":
+        raise DataError(
+            f"{where} holds text or objects ({dtype}), and JAX has numbers only; make numbers of "
+            "them before the search, for instance by calling a TextVectorization or StringLookup "
+            "layer on them and leaving it out of the model, or set KERAS_BACKEND=tensorflow."
+        )
+
+
+def _columns(value: Any) -> str:
+    """Which columns of a data frame hold no numbers."""
+    if not hasattr(value, "columns"):
+        return ""
+    named = [repr(name) for name in value.columns if value[name].to_numpy().dtype.kind in "OSU"]
+    return f", column {', '.join(named)}," if named else ""
 
 
 def _pack(x: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:

@@ -1,8 +1,7 @@
-"""Data sets that come in batches: tf.data, PyDataset, DataLoader, Grain, generators.
+"""A data set that comes in batches, as packs need to know it: sizes, length, epochs.
 
-What ``fit`` reads through adapters of its own is read here by the public ways of each kind, so that
-a batch can go to all slots of a pack. Nothing is imported for that: a kind is known by the module
-of its class.
+It is read once before training for that (``batches.py`` has the kinds), so that a batch can go to
+all slots of a pack.
 
 Notation
     B: examples of a batch. R: those of the smaller batch, the last of a pass, 0 where there is
@@ -14,9 +13,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-import types
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +21,16 @@ import jax
 import keras
 import numpy as np
 
-from paceline.data import ArrayData, NotArrays, class_weights, device_dtype
+from paceline.batches import (
+    Kept,
+    as_generator,
+    batches_of,
+    epoch_calls,
+    family,
+    length_of,
+    of_one_size,
+)
+from paceline.data import ArrayData, NotArrays, device_dtype
 from paceline.errors import DataError, UsageError
 
 #: Bytes of batches of a generator that are held while its first epoch is looked at.
@@ -141,11 +147,6 @@ class Source:
         self._epoch[1]()
 
 
-def is_data_set(x: Any) -> bool:
-    """Whether x is one of the kinds of this module."""
-    return isinstance(x, (keras.utils.PyDataset, Iterator)) or _family(x) is not None
-
-
 def look_at(
     x: Any,
     steps: int | None,
@@ -171,7 +172,7 @@ def look_at(
         UsageError: It never ends and ``steps`` is None.
         DataError: It holds nothing, or cannot be read.
     """
-    kind, once, length = type(x).__name__, isinstance(x, Iterator), _length(x)
+    kind, once, length = type(x).__name__, isinstance(x, Iterator), length_of(x)
     endless = once or length == math.inf
     if endless and steps is None:
         argument = "steps_per_epoch" if what == "x" else "validation_steps"
@@ -181,24 +182,24 @@ def look_at(
             f"where it ends{more}."
         )
     weights = None if class_weight is None else dict(class_weight)
-    if weights is not None and (once or _family(x) in ("torch", "grain")):
+    if weights is not None and (once or family(x) in ("torch", "grain")):
         raise UsageError(
             f"class_weight: x is a {kind}, for which Keras takes none; have it yield "
             "(x, y, sample_weight)."
         )
 
     def opened() -> Iterator[Any]:
-        return _numbered(_passes(x), kind, weights, what)
+        return batches_of(x, kind, weights, what)
 
     look = _Look(kind, what, allow_nan)
     if once:
-        given, x = x, _Kept(x)
+        given, x = x, Kept(x)
     held: list[Any] = []
-    begin, end = _epoch_calls(x)
+    begin, end = epoch_calls(x)
     begin()
     batches = opened()
     limit = None if not endless else (steps + 1 if once else 2 * steps + 1) if steps else None
-    if endless and not once and _static(x):
+    if endless and not once and of_one_size(x):
         limit = 1
     try:
         for batch in itertools.islice(batches, limit):
@@ -209,11 +210,11 @@ def look_at(
                     break
         full, rest = look.sizes() if look.n_batches else (0, 0)
     except NotArrays as reason:
-        if isinstance(x, _Kept):
-            reason.unread = _generator(itertools.chain(x.items, given))
+        if isinstance(x, Kept):
+            reason.unread = as_generator(itertools.chain(x.items, given))
         raise
     end()
-    if isinstance(x, _Kept):
+    if isinstance(x, Kept):
         x.items, x.keeps = [], False
     if not look.n_batches:
         raise DataError(f"{what}: the {kind} holds no batches.")
@@ -247,16 +248,16 @@ def read_all(x: Any, steps: int | None, *, allow_nan: bool, what: str) -> tuple[
         UsageError, DataError: As for ``look_at``.
     """
     kind = type(x).__name__
-    if (isinstance(x, Iterator) or _length(x) == math.inf) and steps is None:
+    if (isinstance(x, Iterator) or length_of(x) == math.inf) and steps is None:
         raise UsageError(
             f"validation_steps: say how many batches to validate on; {what} is a {kind} that does "
             "not say where it ends."
         )
     look = _Look(kind, what, allow_nan)
-    begin, end = _epoch_calls(x)
+    begin, end = epoch_calls(x)
     begin()
     found = []
-    for batch in itertools.islice(_numbered(_passes(x), kind, None, what), steps):
+    for batch in itertools.islice(batches_of(x, kind, None, what), steps):
         look.add(batch)
         found.append(batch)
     end()
@@ -355,179 +356,6 @@ def difference(first: Any, batch: Any) -> str | None:
     return None
 
 
-def _numbered(
-    batches: Iterator[Any], kind: str, weights: Mapping[int, float] | None, what: str
-) -> Iterator[Any]:
-    """Batches as nests of arrays; what goes wrong is said with the batch's number."""
-    for number in itertools.count(1):
-        try:
-            batch = next(batches)
-        except StopIteration:
-            return
-        except Exception as error:
-            which = "the first batch" if number == 1 else f"batch {number}"
-            raise DataError(
-                f"{what}: {which} of the {kind} cannot be read: {type(error).__name__}: {error}"
-            ) from error
-        yield _standard(batch, kind, weights, what)
-
-
-def _standard(batch: Any, kind: str, weights: Mapping[int, float] | None, what: str) -> Any:
-    """A batch as ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` of NumPy arrays."""
-    if not isinstance(batch, (tuple, list)):
-        batch = (batch,)
-    parts = list(batch)
-    while parts and parts[-1] is None:
-        parts.pop()
-    if not 1 <= len(parts) <= 3 or parts[0] is None:
-        raise DataError(
-            f"{what}: a batch of the {kind} has {len(batch)} parts; it must be (x,), (x, y) or "
-            "(x, y, sample_weight)."
-        )
-    if any(part is None for part in parts):
-        raise NotArrays(f"{what} has sample weights and no targets")
-    inputs = tuple(_arrays(part, kind, what) for part in parts)
-    sizes = {leaf.shape[0] for leaf in jax.tree.leaves(inputs)}
-    if len(sizes) != 1:
-        raise DataError(
-            f"{what}: a batch of the {kind} has arrays of {sorted(sizes)} examples; all must have "
-            "the same number."
-        )
-    if sizes == {0}:
-        raise DataError(f"{what}: a batch of the {kind} holds no examples.")
-    if weights is not None and len(inputs) == 3:
-        raise DataError(
-            "class_weight and sample weights were both given; Keras takes one of them: multiply "
-            "the class weights into the sample weights."
-        )
-    if weights is not None:
-        inputs = (*inputs, class_weights(inputs[1] if len(inputs) > 1 else None, weights))
-    return inputs
-
-
-def _arrays(value: Any, kind: str, what: str) -> Any:
-    if isinstance(value, (list, tuple)) and any(map(_is_nest, value)):
-        parts = [_arrays(part, kind, what) for part in value]
-        return parts if isinstance(value, list) else tuple(parts)
-    if isinstance(value, Mapping):
-        return {key: _arrays(part, kind, what) for key, part in value.items()}
-    for name in ("detach", "cpu"):  # a tensor of PyTorch
-        value = getattr(value, name, lambda value=value: value)()
-    array = np.asarray(value)
-    if array.dtype.kind not in "biufV" or array.dtype.names is not None:
-        raise NotArrays(f"a batch of {what} holds {array.dtype} values")
-    if not array.ndim:
-        raise DataError(
-            f"{what}: the {kind} yields single numbers; its elements must be batches, with the "
-            "examples along the first axis."
-        )
-    return array.astype(device_dtype(array), copy=False)
-
-
-def _is_nest(value: Any) -> bool:
-    return isinstance(value, (list, tuple, Mapping)) or hasattr(value, "shape")
-
-
-# -- kinds -----------------------------------------------------------------------------------------
-
-
-def _family(x: Any) -> str | None:
-    """tf, torch or grain by the module of its class."""
-    for cls in type(x).__mro__:
-        package, name = cls.__module__.partition(".")[0], cls.__name__
-        if package == "tensorflow" and name == "DatasetV2":
-            return "tf"
-        if package == "torch" and name == "DataLoader":
-            return "torch"
-        if package == "grain" and name in ("MapDataset", "IterDataset", "DataLoader"):
-            return "grain"
-    return None
-
-
-def _length(x: Any) -> float | None:
-    """Batches of a pass, infinity, or None where only reading tells."""
-    if isinstance(x, keras.utils.PyDataset):
-        length = x.num_batches
-        return math.inf if length is None else length
-    if _family(x) == "tf":
-        cardinality = int(x.cardinality())
-        return math.inf if cardinality == -1 else None if cardinality < 0 else cardinality
-    return None
-
-
-def _static(x: Any) -> bool:
-    """Whether all batches are known to be of one size: tf.data says so in its element_spec."""
-    if _family(x) != "tf":
-        return False
-    return all(
-        spec.shape.rank and spec.shape[0] is not None for spec in jax.tree.leaves(x.element_spec)
-    )
-
-
-def _passes(x: Any) -> Iterator[Any]:
-    """One pass, or what is left of it."""
-    if isinstance(x, keras.utils.PyDataset):
-        return _py_dataset(x)
-    if _family(x) == "tf":
-        return x.as_numpy_iterator()
-    return iter(x)
-
-
-def _py_dataset(x: Any) -> Iterator[Any]:
-    length = x.num_batches
-    numbers = itertools.count() if length is None else iter(range(length))
-    if x.workers < 2 or x.use_multiprocessing:
-        yield from map(x.__getitem__, numbers)
-        return
-    # As ``fit`` has it: the user says that threads may read it.
-    with ThreadPoolExecutor(x.workers) as pool:
-        coming: list[Future[Any]] = []
-        for number in itertools.chain(numbers, itertools.repeat(None)):
-            if number is not None:
-                coming.append(pool.submit(x.__getitem__, number))
-            if number is None or len(coming) >= x.max_queue_size:
-                if not coming:
-                    return
-                yield coming.pop(0).result()
-
-
-def _epoch_calls(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    names = ("on_epoch_begin", "on_epoch_end")
-    if not isinstance(x, keras.utils.PyDataset):
-        return _nothing, _nothing
-    begin, end = (getattr(x, name, _nothing) for name in names)
-    return begin, end
-
-
-def _nothing() -> None:
-    """Other data sets are not told."""
-
-
-class _Kept:
-    """An iterator that keeps what was taken from it, to be read again by another."""
-
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self._batches = batches
-        self.items: list[Any] = []
-        self.keeps = True
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        batch = next(self._batches)
-        if self.keeps:
-            self.items.append(batch)
-        return batch
-
-
 def as_fit_reads(x: Any, source: Source) -> Any:
     """The same data for ``fit``: a generator with what was read of it still in it."""
-    return _generator(source.read()) if isinstance(x, Iterator) else x
-
-
-def _generator(batches: Iterator[Any]) -> types.GeneratorType:
-    def go() -> Any:
-        yield from batches  # Keras knows generators, not any iterator
-
-    return go()
+    return as_generator(source.read()) if isinstance(x, Iterator) else x

@@ -9,10 +9,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from paceline.batches import is_data_set
 from paceline.data import ArrayData, NotArrays, prepare, split
 from paceline.errors import DataError, UsageError
 from paceline.folds import Fold, make_folds
-from paceline.source import Source, as_fit_reads, is_data_set, look_at, read_all
+from paceline.source import Source, as_fit_reads, look_at, read_all
 
 #: Arguments of ``search`` that may be functions of hp and decide which data a trial has.
 OF_DATA = ("x", "y", "sample_weight", "validation_data", "steps_per_epoch", "validation_steps")

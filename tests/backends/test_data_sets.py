@@ -139,11 +139,12 @@ def test_tf_data_of_images_as_bytes_and_dicts():
     same(tuner, 3, alone(tuner.trial(3), build, data, epochs=2, shuffle=False))
 
 
-def test_text_of_tf_data_goes_to_fit():
+@pytest.mark.parametrize("executor", ["auto", "fit"])
+def test_text_of_tf_data_is_refused_before_the_search(executor):
     tf = library("tensorflow")
     data = tf.data.Dataset.from_tensor_slices((["a", "b"] * 8, [0, 1] * 8)).batch(4)
-    with pytest.raises(paceline.UsageError, match="'local' cannot run this: .* object values"):
-        search(data)
+    with pytest.raises(paceline.DataError, match="holds text or objects .*JAX has numbers only"):
+        search(data, executor=executor)
 
 
 def test_none_of_them_is_imported_for_other_data(child_environment):
