@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
@@ -21,6 +22,7 @@ from paceline.executor.local import LocalExecutor
 from paceline.outlook import Outlook
 from paceline.pack import Pack
 from paceline.search import Search
+from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - a fixture
 
 TESTS = Path(__file__).resolve().parent
 X, Y = toys.data()
@@ -37,14 +39,6 @@ def notes() -> list[str]:
     return []
 
 
-@pytest.fixture(autouse=True)
-def hears_signals():
-    """Ctrl-C is heard as in a shell: pytest-xdist's workers ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.fixture
 def make(fresh_folder: Path, notes: list[str]):
     """Makes a tuner of a study that is the same within one test."""
@@ -54,33 +48,6 @@ def make(fresh_folder: Path, notes: list[str]):
         return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
 
     return tuner
-
-
-def stopped_after(monkeypatch: pytest.MonkeyPatch, rounds: int, number: int = signal.SIGINT) -> Any:
-    """Has this process get a signal while the packs train for the n-th time."""
-    advance, left = LocalExecutor.advance, [rounds]
-
-    def signalled(self: LocalExecutor, *arguments: Any) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), number)
-        advance(self, *arguments)
-
-    monkeypatch.setattr(LocalExecutor, "advance", signalled)
-
-
-def all_of(tuner: paceline.Tuner) -> list[Any]:
-    found = []
-    for number in tuner.results()["number"]:
-        trial = tuner.trial(number)
-        found.append((trial.state, trial.hparams, trial.seed, trial.value, trial.history))
-    return found
-
-
-def same(one: paceline.Tuner, other: paceline.Tuner) -> None:
-    assert all_of(one) == all_of(other)
-    for a, b in zip(one.best_model().get_weights(), other.best_model().get_weights(), strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def checkpoints() -> list[Path]:
@@ -254,9 +221,52 @@ def test_members_of_trials_go_on_where_they_were(make, monkeypatch, members, rou
     assert len(epochs) == 2 * trained
 
 
-@pytest.mark.parametrize("stop", [2, 5])
-def test_trials_in_fit_go_on_where_they_were(make, monkeypatch, stop) -> None:
-    """Weights, optimizer, dropout and the order of examples: to the bit, no epoch once more."""
+class Counts(keras.callbacks.Callback):
+    """Acts on batches, and moves the weights by what it has counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches, self.sums = 0, np.zeros(2)
+        self.lock = object()
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.model.trainable_variables[-1].assign_add(np.ones(toys.CLASSES))  # once, and not again
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.batches += 1
+        self.sums = self.sums + np.array([logs["loss"], 1.0])
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        bias = self.model.trainable_variables[-1]
+        bias.assign(bias + 1e-3 * self.batches + 1e-3 * self.sums[0])
+        logs["counted"] = float(self.sums.sum())
+
+
+def averaged(hp: Any) -> Any:
+    """As ``toys.dense``, with weights that ``fit`` makes averages of at its end."""
+    model = toys.dense(hp)
+    optimizer = keras.optimizers.SGD(hp.get("lr"), momentum=0.5, use_ema=True, ema_momentum=0.7)
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def given() -> list[Any]:
+    return [
+        Counts(),
+        keras.callbacks.CSVLogger("log.csv"),
+        keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=0, min_delta=0.1),
+        keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stop", "callbacks", "build"),
+    [(2, None, toys.dense), (5, None, averaged), (2, given, toys.dense), (5, given, averaged)],
+)
+def test_trials_in_fit_go_on_where_they_were(
+    make, notes, monkeypatch, stop, callbacks, build
+) -> None:
+    """Weights, optimizer, dropout, order of examples and callbacks: to the bit, no epoch twice."""
     call = {**CALL, "epochs": 4, "n_trials": 2}
     epochs: list[Any] = []
     receive = Search._receive
@@ -267,18 +277,28 @@ def test_trials_in_fit_go_on_where_they_were(make, monkeypatch, stop) -> None:
             os.kill(os.getpid(), signal.SIGINT)
         return receive(self, report)
 
+    def search(tuner: paceline.Tuner) -> None:
+        tuner.search(X, Y, **call, **({"callbacks": callbacks()} if callbacks else {}))
+
     monkeypatch.setattr(Search, "_receive", received)
     left = [0]
-    whole = make(study="whole", executor="fit")
-    whole.search(X, Y, **call)
-    left[0] = len(epochs) + stop
+    whole = make(build, study="whole", executor="fit")
+    search(whole)
+    trained = len(epochs)
+    left[0] = trained + stop
     with pytest.raises(KeyboardInterrupt, match="^$"):
-        make(executor="fit").search(X, Y, **call)
+        search(make(build, executor="fit"))
     assert len(epochs) == left[0]
-    again = make(executor="fit")
-    again.search(X, Y, **call)
+    again = make(build, executor="fit")
+    search(again)
     same(again, whole)
-    assert len(epochs) == 2 * 2 * 4
+    assert len(epochs) == 2 * trained
+    if callbacks:
+        for number in "01":
+            logs = [Path("runs", s, "trials", number, "log.csv") for s in ("s", "whole")]
+            assert logs[0].read_text() == logs[1].read_text()
+        said = [note for note in notes if "checkpoints do not hold lock of Counts" in note]
+        assert len(said) == 2  # once in each search that took a checkpoint
 
 
 def test_a_model_in_fit_that_has_changed_fails_and_says_why(make, monkeypatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 import paceline
 import toys
+from paceline.search import Search
 
 BACKEND = keras.backend.backend()
 X, Y = toys.data()
@@ -116,6 +118,42 @@ print("all as alone")
         timeout=240,
     )
     assert done.stdout.endswith("all as alone\n"), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("stop", [2, 4])
+def test_a_trial_that_was_stopped_goes_on_between_epochs(fresh_folder, monkeypatch, stop) -> None:
+    """Weights, optimizer, dropout, order of examples, and what callbacks hold."""
+    epochs: list[Any] = []
+    receive = Search._receive
+
+    def received(self: Search, report: Any) -> Any:
+        epochs.append(report)
+        if len(epochs) == left[0]:
+            os.kill(os.getpid(), signal.SIGINT)
+        return receive(self, report)
+
+    def search(study: str) -> paceline.Tuner:
+        tuner = paceline.Tuner(
+            toys.dense, study=study, executor="fit", sampler="random", notes=lambda _: None
+        )
+        plateau = keras.callbacks.ReduceLROnPlateau("val_loss", patience=0, min_delta=9.0)
+        tuner.search(X, Y, **CALL, n_trials=2, callbacks=[plateau])
+        return tuner
+
+    monkeypatch.setattr(Search, "_receive", received)
+    left = [0]
+    whole = search("whole")
+    left[0] = len(epochs) + stop
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        search("s")
+    again = search("s")
+    assert len(epochs) == 2 * 2 * CALL["epochs"], "an epoch was trained twice"
+    for number in range(2):
+        history = again.history(number)
+        assert len(set(history["learning_rate"])) > 1
+        for name, values in whole.history(number).items():
+            # The same machine and the same sums: only threads could add in another order.
+            np.testing.assert_allclose(history[name], values, rtol=1e-6, err_msg=name)
 
 
 def resident() -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -51,6 +51,30 @@ def keep(
             facts["length"] = os.path.getsize(callback.filename)
         found.append(facts)
     return found
+
+
+class Losses:
+    """Names what checkpoints do not hold of callbacks, once each.
+
+    Args:
+        note: Told.
+    """
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._said: dict[str, set[str]] = {}  # class of callbacks -> attributes
+
+    def say(self, callbacks: Iterable[Mapping[str, Any]]) -> None:
+        """Names those of callbacks of which ``keep`` has returned these facts."""
+        for callback in callbacks:
+            lost = set(callback["lost"]) - self._said.setdefault(callback["class"], set())
+            if lost:
+                self._said[callback["class"]] |= lost
+                self._note(
+                    f"callbacks: checkpoints do not hold {', '.join(sorted(lost))} of "
+                    f"{callback['class']}; should this search go on after it was stopped, they "
+                    "begin anew with on_train_begin"
+                )
 
 
 class Kept:

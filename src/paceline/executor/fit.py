@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from paceline.callbacks.keeping import Losses
 from paceline.callbacks.logs import numbers
 from paceline.errors import ObjectiveError
 from paceline.executor.base import EpochReport, Failed, Job, Report, Weights, settled
@@ -49,6 +50,7 @@ class FitExecutor:
         self.seconds = 0.0
         self.used = False
         self._trained = 0  # trials
+        self._losses = Losses(note)
 
     def submit(self, job: Job) -> None:
         """Queues a trial; its model is built again in its turn, so that seeds are as alone."""
@@ -66,16 +68,19 @@ class FitExecutor:
         state = self._state
         if state is None or state.epoch == 0 or state.number not in jobs:
             return None
-        return state.taken(arrays)
+        facts = state.taken(arrays)
+        self._losses.say(facts["callbacks"])
+        return facts
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Has a job that has been submitted go on from where ``snapshot`` was taken."""
         own = {name: array for name, array in arrays.items() if name.startswith("fit.")}
         self._state = FitState(facts["job"], facts, own)
 
-    def _follows(self, job: Job) -> bool:
-        """Whether a training hangs on nothing that is not known: callbacks and data sets may."""
-        return job.callbacks is None and self._batched and keras.backend.backend() == "jax"
+    @property
+    def _follows(self) -> bool:
+        """Whether a training hangs on nothing that is not known: data sets may."""
+        return self._batched
 
     def drop(self, number: int) -> None:
         """Forgets a trial whose turn has not come; none of that number is no error."""
@@ -132,11 +137,11 @@ class FitExecutor:
         state = self._state
         if state is None or state.number != job.number:
             state = FitState(job.number)
-        self._state = state if self._follows(job) else None
+        self._state = state if self._follows else None
         first = _first_epoch(job)
         arguments["initial_epoch"] = arguments.get("initial_epoch", first) + state.epoch
         # Ours is last: it reports what the user's have made of the logs and of the weights.
-        callbacks = [*own, state, _Reporter(job, report, state)]
+        callbacks = [*state.among(own), _Reporter(job, report, state)]
         epochs = first + job.epochs
         model.fit(**arguments, epochs=epochs, callbacks=callbacks, verbose=0)
 
@@ -162,7 +167,7 @@ class _Reporter(keras.callbacks.Callback):
 
     def __init__(self, job: Job, report: Report, state: FitState) -> None:
         super().__init__()
-        self._job, self._report = job, report
+        self._job, self._report, self._state = job, report, state
         self._epochs = state.epoch  # the user's ``initial_epoch`` is not counted
         self._last = time.perf_counter()
         self._final: EpochReport | None = None
@@ -187,6 +192,7 @@ class _Reporter(keras.callbacks.Callback):
             weights = self._weights()  # before they are made others, as by restore_best_weights
             self._final = replace(report, weights=lambda: weights)
         elif settled(self._report(report)) != "go":
+            self._state.freeze()
             self.model.stop_training = True
         self._last = time.perf_counter()
 

@@ -1,17 +1,21 @@
 """A training in Keras' ``fit`` as it stands after an epoch, and one that goes on from there.
 
-Beside the model's variables, the order of examples hangs on the global random states, from which
-``fit`` draws a permutation at the beginning of each epoch.
+Beside the model's variables and what callbacks hold, the order of examples hangs on the global
+random states, from which ``fit`` draws a permutation at the beginning of each epoch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import keras
 import numpy as np
+
+from paceline.callbacks.keeping import Kept, keep, resumed
 
 Arrays = dict[str, np.ndarray]
 _NAME = "fit"
@@ -39,50 +43,73 @@ class FitState(keras.callbacks.Callback):
         super().__init__()
         self.number, self._before, self._arrays = number, before, dict(arrays or {})
         self.epoch = 0 if before is None else int(before["epoch"])
-        self._random: tuple[Any, Any] = random.getstate(), np.random.get_state()
+        self._own: Sequence[Any] = ()
+        self._beginning = contextlib.ExitStack()
+        self._random = _random_states()
+        self._frozen: tuple[dict[str, Any], Arrays] | None = None
+
+    def among(self, own: Sequence[Any]) -> list[Any]:
+        """The user's callbacks with those that follow them, in the order of their calls."""
+        self._own = own
+        return [_Before(self), *own, self]
+
+    def open(self) -> None:
+        """The user's callbacks begin next."""
+        if self._before is not None:
+            facts = {"callbacks": self._before.get("callbacks", [])}
+            self._beginning.enter_context(resumed(self._own, Kept(facts, self._arrays)))
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Puts the variables back, which exist from here on."""
+        """Puts the variables back, which exist from here on, and what callbacks held."""
         if self._before is None:
             return
+        self._beginning.close()
+        assert self.model is not None
+        optimizer = self.model.optimizer
+        if not optimizer.built:  # on TensorFlow its first step would do it
+            optimizer.build(self.model.trainable_variables)
         for part, variables in enumerate(self._parts()):
             for at, variable in enumerate(variables):
                 value = self._arrays.get(f"{_NAME}.{part}.{at}")
                 if value is None or value.shape != tuple(variable.shape):
                     raise RuntimeError("its model is not what it was when the search stopped")
                 variable.assign(value)
+        self.model.stop_training = False  # whatever the callbacks' beginning has made of it
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Puts the random states back: ``fit`` draws an epoch's order after this."""
         if self._before is None:
             return
-        python, kind, position, gauss, cached = self._before["random"]
-        random.setstate((python[0], tuple(python[1]), python[2]))
-        keys = self._arrays[f"{_NAME}.keys"]
-        np.random.set_state((kind, keys, position, gauss, cached))
+        _set_random_states(self._before["random"], self._arrays)
         self._before = None
         self._arrays.clear()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Notes that an epoch has ended, and from where the next would draw."""
         self.epoch += 1
-        self._random = random.getstate(), np.random.get_state()
+        self._random = _random_states()
+
+    def freeze(self) -> None:
+        """The training is about to be broken off: what ``fit`` does at its end is no part of it."""
+        arrays: Arrays = {}
+        self._frozen = self.taken(arrays), arrays
 
     def taken(self, arrays: Arrays) -> dict[str, Any]:
         """The training after its last epoch, as JSON values and, in ``arrays``, variables."""
         if self._before is not None:  # its turn has not come again
             arrays.update(self._arrays)
             return dict(self._before)
+        if self._frozen is not None:
+            arrays.update(self._frozen[1])
+            return self._frozen[0]
         for part, variables in enumerate(self._parts()):
             for at, variable in enumerate(variables):
                 arrays[f"{_NAME}.{part}.{at}"] = np.array(keras.ops.convert_to_numpy(variable))
-        python, (kind, keys, position, gauss, cached) = self._random
-        arrays[f"{_NAME}.keys"] = np.array(keys)
-        own = [python[0], list(python[1]), python[2]]
         return {
             "job": self.number,
             "epoch": self.epoch,
-            "random": [own, kind, int(position), int(gauss), float(cached)],
+            "random": _encoded(self._random, arrays),
+            "callbacks": keep(self._own, f"{_NAME}.callbacks", arrays),
         }
 
     def _parts(self) -> list[list[Any]]:
@@ -90,3 +117,40 @@ class FitState(keras.callbacks.Callback):
         assert model is not None
         optimizer = model.optimizer.variables
         return [model.trainable_variables, model.non_trainable_variables, list(optimizer)]
+
+
+class _Before(keras.callbacks.Callback):
+    """Stands before the user's callbacks."""
+
+    def __init__(self, state: FitState) -> None:
+        super().__init__()
+        self._state = state
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._state.open()
+
+
+def _random_states() -> tuple[Any, Any, Any]:
+    """Of Python, NumPy and, where Keras runs on it, PyTorch, from which its ``fit`` draws."""
+    torch = None
+    if keras.backend.backend() == "torch":
+        torch = import_module("torch").get_rng_state().numpy().copy()
+    return random.getstate(), np.random.get_state(), torch
+
+
+def _encoded(states: tuple[Any, Any, Any], arrays: Arrays) -> list[Any]:
+    python, (kind, keys, position, gauss, cached), torch = states
+    arrays[f"{_NAME}.keys"] = np.array(keys)
+    if torch is not None:
+        arrays[f"{_NAME}.torch"] = torch
+    own = [python[0], list(python[1]), python[2]]
+    return [own, kind, int(position), int(gauss), float(cached)]
+
+
+def _set_random_states(facts: Sequence[Any], arrays: Mapping[str, np.ndarray]) -> None:
+    python, kind, position, gauss, cached = facts
+    random.setstate((python[0], tuple(python[1]), python[2]))
+    np.random.set_state((kind, arrays[f"{_NAME}.keys"], position, gauss, cached))
+    if f"{_NAME}.torch" in arrays:
+        torch = import_module("torch")
+        torch.set_rng_state(torch.from_numpy(arrays[f"{_NAME}.torch"].copy()))

@@ -175,10 +175,11 @@ class Planner:
             layout = Layout(layout.devices[:rows], rows, 1) if rows > 1 else None
             note = f"plan mapped: batches are not split, {rows} of {len(self.devices)} devices used"
         if note is not None:
-            self._say(note)
+            self.say(note)
         return layout
 
-    def _say(self, note: str) -> None:
+    def say(self, note: str) -> None:
+        """Tells users, once."""
         if note not in self._noted:
             self._noted.add(note)
             self.note(note)
@@ -208,7 +209,7 @@ class Planner:
         plan = self._rule(group)
         layout = self._lay_out(group, n_trials)
         if plan == "sequential" and len(self.devices) > 1:
-            self._say(
+            self.say(
                 f"program {group.name} trains on one device: "
                 + (
                     "its random generator would draw other numbers side by side"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.callbacks.keeping import Losses
 from paceline.executor.choice import Candidate
 from paceline.executor.intake import Again, Group, Intake
 from paceline.executor.parking import Parking
@@ -45,13 +46,14 @@ class Saver:
     ) -> None:
         self._intake, self._planner, self._new_pack = intake, planner, new_pack
         self._parking, self._parked_in = parking, parked_in
-        self._lost: dict[str, set[str]] = {}  # class of callbacks -> attributes not kept
+        self._losses = Losses(planner.say)
 
     def taken(self, arrays: Arrays) -> Facts:
         """All trials under way, as JSON values and, in ``arrays``, their variables."""
         found = self._taken(arrays)
         for group in found["groups"]:
-            self._say_what_is_lost(group["callbacks"])
+            for driver in group["callbacks"].values():
+                self._losses.say(driver["callbacks"])
         return found
 
     def _taken(self, arrays: Arrays) -> Facts:
@@ -65,19 +67,6 @@ class Saver:
                 for at, group in enumerate(self._intake.groups)
             ],
         }
-
-    def _say_what_is_lost(self, drivers: Facts) -> None:
-        """Names what checkpoints do not hold of callbacks, once."""
-        for driver in drivers.values():
-            for callback in driver["callbacks"]:
-                lost = set(callback["lost"]) - self._lost.setdefault(callback["class"], set())
-                if lost:
-                    self._lost[callback["class"]] |= lost
-                    self._planner.note(
-                        f"callbacks: checkpoints do not hold {', '.join(sorted(lost))} of "
-                        f"{callback['class']}; should this search go on after it was stopped, they "
-                        "begin anew with on_train_begin"
-                    )
 
     def programs_taken(self) -> Facts:
         """The programs alone."""

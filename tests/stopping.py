@@ -1,0 +1,48 @@
+"""Searches that are stopped on the way, for tests that they go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paceline
+from paceline.executor.local import LocalExecutor
+
+
+@pytest.fixture(autouse=True)
+def hears_signals():
+    """Ctrl-C is heard as in a shell: pytest-xdist's workers ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def stopped_after(monkeypatch: pytest.MonkeyPatch, rounds: int, number: int = signal.SIGINT) -> Any:
+    """Has this process get a signal while the packs train for the n-th time."""
+    advance, left = LocalExecutor.advance, [rounds]
+
+    def signalled(self: LocalExecutor, *arguments: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), number)
+        advance(self, *arguments)
+
+    monkeypatch.setattr(LocalExecutor, "advance", signalled)
+
+
+def all_of(tuner: paceline.Tuner) -> list[Any]:
+    found = []
+    for number in tuner.results()["number"]:
+        trial = tuner.trial(number)
+        found.append((trial.state, trial.hparams, trial.seed, trial.value, trial.history))
+    return found
+
+
+def same(one: paceline.Tuner, other: paceline.Tuner) -> None:
+    assert all_of(one) == all_of(other)
+    for a, b in zip(one.best_model().get_weights(), other.best_model().get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
