@@ -88,7 +88,7 @@ def parse() -> argparse.Namespace:
 
 
 def _usual() -> list[str]:
-    return [name for name, work in WORKS.items() if not work.for_a_card]
+    return [name for name, work in WORKS.items() if not work.for_a_card and not work.of_examples]
 
 
 def measure(

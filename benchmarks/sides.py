@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def paceline_side(work: Work, data: Pairs, directory: str, seed: int, **options:
     def search() -> dict[str, Any]:
         tuner = tuner_class(
             build,
-            objective="val_accuracy",
+            objective=f"max:{work.objective}",
             study=_folder(work),
             sampler="random",
             seed=seed,
@@ -76,7 +77,8 @@ def keras_tuner_side(work: Work, data: Pairs, directory: str, seed: int) -> Sear
 
     def search() -> dict[str, Any]:
         oracle_class = GivenOracle if work.given else keras_tuner.oracles.RandomSearchOracle
-        oracle = oracle_class(objective="val_accuracy", max_trials=work.n_trials, seed=seed)
+        objective = keras_tuner.Objective(work.objective, "max")
+        oracle = oracle_class(objective=objective, max_trials=work.n_trials, seed=seed)
         tuner = keras_tuner.Tuner(
             oracle, hypermodel=build, directory=directory, project_name=_folder(work)
         )
@@ -126,7 +128,7 @@ def optuna_side(work: Work, data: Pairs, directory: str, seed: int) -> Search:
             batch_size=work.batch_size,
             verbose=0,
         ).history
-        return max(history["val_accuracy"])
+        return max(history[work.objective])
 
     def search() -> dict[str, Any]:
         sampler = optuna.samplers.RandomSampler(seed=seed)
@@ -172,7 +174,8 @@ def main() -> None:
         device = machine.device()
         jax.monitoring.register_event_listener(count)
     else:
-        device = keras.backend.backend()
+        backend = keras.backend.backend()
+        device = f"{backend} {import_module(backend).__version__}"
     data = work.data()
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
         search = SIDES[side](work, data, directory, int(seed))

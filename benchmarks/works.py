@@ -47,6 +47,8 @@ class Work:
         given: the trials' values where a random draw would decide how much work there is (numbers
             of units), so that all sides do the same; None: each side's random sampler draws.
         for_a_card: too long for a CPU; ``gpu.py`` runs it.
+        of_examples: ``examples.py`` runs it.
+        objective: the log that counts; more is better.
     """
 
     name: str
@@ -61,6 +63,8 @@ class Work:
     rounds: int = 3
     given: Callable[[], list[dict[str, Any]]] | None = None
     for_a_card: bool = False
+    of_examples: bool = False
+    objective: str = "val_accuracy"
 
 
 def data_file(name: str) -> Path:
@@ -146,15 +150,27 @@ def digits() -> Pairs:
 # -- images ----------------------------------------------------------------------------------------
 
 
-def example_build(file: str) -> Callable[[Any], Any]:
-    """``build`` of a file in ``examples``."""
+def example(file: str) -> Any:
+    """A file in ``examples`` as a module."""
     path = EXAMPLES / file
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"cannot load {path}")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.build
+    return module
+
+
+def example_build(file: str) -> Callable[[Any], Any]:
+    """``build`` of a file in ``examples``."""
+    return example(file).build
+
+
+def example_data(file: str, needed: str, n: int, n_val: int) -> Pairs:
+    """Data of a file in ``examples``, as it reads them: N to train on, V to validate on."""
+    os.environ["PACELINE_DATA"] = str(data_file(needed).parent)
+    module = example(file)
+    return getattr(module, "prepared", module.data)(n, n_val)[:2]
 
 
 def mnist() -> Pairs:
@@ -355,6 +371,46 @@ WORKS = {
             rounds=1,
             given=lambda: fashion_grid()[:4:2],  # of one structure
             for_a_card=True,
+        ),
+        Work(
+            "cifar10_cnn",
+            "examples/cifar10_cnn.py, 2,000 images, batch 64, 8 trials x 2 epochs",
+            lambda: example_build("cifar10_cnn.py"),
+            lambda: example_data("cifar10_cnn.py", "cifar10.npz", 2000, 500),
+            8,
+            2,
+            64,
+            floor=(1.0, 1.0),
+            goal=(1.3, 1.3),
+            rounds=1,
+            of_examples=True,
+        ),
+        Work(
+            "translation",
+            "examples/translation.py, 5,000 pairs, batch 64, 8 trials x 2 epochs",
+            lambda: example_build("translation.py"),
+            lambda: example_data("translation.py", "fra_eng.tsv", 5000, 500),
+            8,
+            2,
+            64,
+            floor=(2.5, 2.5),
+            goal=(5.0, 5.0),
+            rounds=1,
+            of_examples=True,
+            objective="val_token_accuracy",
+        ),
+        Work(
+            "language_lstm",
+            "examples/language_lstm.py, 8,000 sentences, batch 32, 8 trials x 3 epochs",
+            lambda: example_build("language_lstm.py"),
+            lambda: example_data("language_lstm.py", "fra_eng.tsv", 8000, 2000),
+            8,
+            3,
+            32,
+            floor=(2.5, 2.5),
+            goal=(5.0, 5.0),
+            rounds=1,
+            of_examples=True,
         ),
     )
 }
