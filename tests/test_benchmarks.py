@@ -6,6 +6,7 @@ import importlib
 import json
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,41 @@ def test_a_piece_of_a_work_is_some_of_its_trials(benchmark_module):
 def test_what_is_for_a_card_is_not_run_by_default(benchmark_module):
     speed = benchmark_module("search_speed")
     assert "fashion" in speed._usual()
-    assert not {"scan", "scan_tiny"} & set(speed._usual())
+    assert not {"scan", "scan_tiny", "translation"} & set(speed._usual())
+
+
+def test_the_faster_peer_counts_and_one_that_did_not_run_is_no_proof(benchmark_module):
+    examples = benchmark_module("examples")
+    assert examples.EXAMPLES == ("cifar10_cnn", "translation", "language_lstm")
+    ratios = {
+        "keras_tuner": {"cold": 3.0, "warm": 2.0},
+        "keras_tuner_tf": {"cold": 2.6, "warm": 9.0},
+    }
+    claims = {"cold": 2.5, "warm": 2.5}
+    entry = {"ratios": ratios, "floor": claims, "goal": claims}
+    assert [examples.least(entry, state) for state in claims] == [2.6, 2.0]
+    assert examples.missed_by("a", entry) == ["floor missed: a, warm: 2.00 times, promised 2.5"]
+    del ratios["keras_tuner_tf"]
+    assert ["not judged" in line for line in examples.missed_by("a", entry)] == [True, True]
+
+
+def test_guessing_is_the_most_frequent_answer_at_each_place(
+    benchmark_module, monkeypatch, tmp_path
+):
+    runs = benchmark_module("example_runs")
+    monkeypatch.setattr(runs, "data_file", lambda name: tmp_path / name)
+    monkeypatch.setenv("PACELINE_DATA", "")
+    words = [[3, 4, 0], [3, 5, 0], [6, 5, 7]], [[3, 5, 0], [3, 4, 0], [8, 5, 7]]
+    kinds = [2, 2, 1], [2, 1, 1, 1]
+
+    def data(parts):
+        return lambda: [(None, part) for part in parts]
+
+    for parts, value in ((words, 5 / 7), (kinds, 1 / 4)):
+        monkeypatch.setattr(
+            runs, "example", lambda file, p=parts: types.SimpleNamespace(data=data(p))
+        )
+        assert runs.guessing("translation") == pytest.approx(value)
 
 
 def test_a_piece_that_is_not_there_is_wrong(benchmark_module, monkeypatch, capsys):
