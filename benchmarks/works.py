@@ -374,9 +374,9 @@ WORKS = {
         ),
         Work(
             "cifar10_cnn",
-            "examples/cifar10_cnn.py, 2,000 images, batch 64, 8 trials x 2 epochs",
+            "examples/cifar10_cnn.py, 1,280 images, batch 64, 8 trials x 2 epochs",
             lambda: example_build("cifar10_cnn.py"),
-            lambda: example_data("cifar10_cnn.py", "cifar10.npz", 2000, 500),
+            lambda: example_data("cifar10_cnn.py", "cifar10.npz", 1280, 320),
             8,
             2,
             64,
