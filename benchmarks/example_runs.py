@@ -45,7 +45,6 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS), metavar="RUN")
-    parser.add_argument("--name", default="example_runs", help="of the file in results/")
     arguments = parser.parse_args()
     found = machine.facts()
     print(machine.describe(found), flush=True)
@@ -54,7 +53,7 @@ def main() -> None:
         entries[name] = run(name)
         entries[name]["guessing"] = guessing(name)
         print(json.dumps({name: entries[name]}, indent=1, ensure_ascii=False), flush=True)
-    machine.gather(arguments.name, found, entries)
+        machine.keep(f"example_run_{name}", {"machine": found, **entries[name]})
     for name, entry in entries.items():
         least = entry["guessing"] + LEARNED * (1 - entry["guessing"])
         assert entry["value"] >= least, f"{name}: {entry['value']:.3f}, at least {least:.3f}"

@@ -49,7 +49,7 @@ def main() -> int:
         entries[name] = {"title": work.title, "runs": runs, **search_speed.compare(work, runs)}
         print(search_speed.parts_of(runs), end="")
         print("\n".join(lines_of(entries[name])), flush=True)
-    machine.gather(arguments.name, found, entries)
+        machine.keep(f"examples_{name}", {"machine": found, **entries[name]})
     missed = [line for name, entry in entries.items() for line in missed_by(name, entry)]
     for line in failed + missed:
         print(line, file=sys.stderr)
@@ -63,7 +63,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1, help="runs of each side")
     parser.add_argument("--tensorflow", metavar="PYTHON", help="an interpreter with TensorFlow")
     parser.add_argument("--floors", action="store_true", help="exit 1 where a floor is missed")
-    parser.add_argument("--name", default="examples", help="of the file in results/")
     arguments = parser.parse_args()
     if arguments.floors and not arguments.tensorflow:
         parser.error("--floors: the faster of two KerasTuners counts; give --tensorflow PYTHON")
