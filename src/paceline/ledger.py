@@ -9,9 +9,10 @@ from typing import Any
 
 from paceline.errors import PacelineError
 from paceline.objective import Direction
+from paceline.record import Record
 from paceline.stopwatch import Stopwatch
 from paceline.storage import Store
-from paceline.writer import Record, Writer
+from paceline.writer import Writer
 
 
 class Ledger:

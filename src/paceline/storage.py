@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.exceptions import DuplicatedStudyError, StorageInternalError
@@ -20,6 +20,9 @@ from paceline.errors import PacelineError, StorageError, StudyError
 from paceline.journal import JournalFile
 from paceline.objective import Direction
 from paceline.study_record import META, StoredStudy
+
+if TYPE_CHECKING:
+    from paceline.rows import Rows
 
 
 class Store:
@@ -64,6 +67,8 @@ class Store:
         self._check = check
         self._prepare = prepare
         self._storage: BaseStorage | None = None
+        self._rows: Rows | None = None
+        self._has_rows: bool | None = None  # None until somebody asks
 
     @classmethod
     def of(cls, storage: str | BaseStorage | None, study: str, directory: Path) -> Store:
@@ -110,6 +115,22 @@ class Store:
     def whole(self) -> bool:
         """Whether a batch that fails has left nothing behind."""
         return self._batch is not None
+
+    @property
+    def rows(self) -> Rows | None:
+        """What writes a batch to a database at once; None where the storage's calls must do.
+
+        Raises:
+            SQLAlchemyError: The database does not answer.
+        """
+        if self._has_rows is None:
+            storage = self.storage
+            if isinstance(storage, optuna.storages.RDBStorage):
+                from paceline.rows import Rows  # SQLAlchemy loads here
+
+                self._rows = Rows.of(storage)
+            self._has_rows = self._rows is not None
+        return self._rows
 
     def batch(self) -> AbstractContextManager[None]:
         """A block inside which one thread reads and writes; its writes go out when it ends."""

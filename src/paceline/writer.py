@@ -7,62 +7,18 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial
 
 from paceline.errors import PacelineError, StorageError
+from paceline.record import Annotated, Created, Described, Finished, Record, Reported
 from paceline.storage import Store
 from paceline.study_record import META
 from paceline.trial_record import OPTUNA_STATES
 
-
-@dataclass(frozen=True, slots=True)
-class Created:
-    """A trial that began to run, in its stored form, which is the writer's from now on."""
-
-    number: int
-    template: FrozenTrial
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """The objective after an epoch, counted from 1."""
-
-    number: int
-    epoch: int
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class Annotated:
-    """Attributes of a running trial, JSON values."""
-
-    number: int
-    attrs: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The end of a trial, with the attributes known by then: complete, pruned or failed."""
-
-    number: int
-    state: str
-    value: float | None
-    attrs: dict[str, Any] = field(default_factory=dict)
-    when: datetime = field(default_factory=datetime.now)
-
-
-@dataclass(frozen=True, slots=True)
-class Described:
-    """What only Paceline knows of the study."""
-
-    meta: dict[str, Any]
-
-
-Record = Created | Reported | Annotated | Finished | Described
+if TYPE_CHECKING:
+    from paceline.rows import Rows
 
 
 class Writer:
@@ -96,6 +52,7 @@ class Writer:
         self._closing = False
         self._until = 0.0  # when to give up, once it closes
         self._attempts = 0  # that have failed, in all
+        self._doubtful = False  # whether the records to write may be in the storage already
         self._trouble: PacelineError | None = None
         self._error: PacelineError | None = None
         self._thread: threading.Thread | None = None
@@ -209,6 +166,7 @@ class Writer:
                 tries += 1
                 if not self._waited(wait):
                     return
+            self._doubtful = False
             with self._change:
                 self._unwritten -= count
                 self._trouble = None
@@ -219,15 +177,19 @@ class Writer:
         """Write records; what is left of them after a failure is to be tried again."""
         done = 0
         try:
-            with self._store.errors("written"), self._store.batch():
-                for record in left:
-                    try:
-                        if not self._is_lost(record):
-                            self._write(record)
-                    except RuntimeError:  # Optuna 4 has no class of its own for this
-                        if not self._has_ended(record):
-                            raise
-                    done += 1
+            with self._store.errors("written"):
+                if (rows := self._store.rows) is not None:
+                    self._write_rows(rows, left)
+                    return True
+                with self._store.batch():
+                    for record in left:
+                        try:
+                            if not self._is_lost(record):
+                                self._write(record)
+                        except RuntimeError:  # Optuna 4 has no class of its own for this
+                            if not self._has_ended(record):
+                                raise
+                        done += 1
             return True
         except PacelineError as error:
             if not self._store.whole:
@@ -235,6 +197,7 @@ class Writer:
                     left.popleft()
             self._ids.clear()
             self._store.reopen()
+            self._doubtful = True
             with self._change:
                 self._trouble = self._trouble or error
                 self._attempts += 1
@@ -267,11 +230,26 @@ class Writer:
             count = min(len(self._records), self.BATCH)
             return [self._records.popleft() for _ in range(count)]
 
+    def _write_rows(self, rows: Rows, records: Iterable[Record]) -> None:
+        """Write records at once, but those that are in the storage already."""
+        new: list[Record] = []
+        for record in records:
+            if self._is_lost(record):
+                continue
+            if isinstance(record, Created) and self._doubtful:
+                if self._begun(record.number, record.template) is not None:
+                    continue
+            new.append(record)
+        self._ids |= rows.write(self._study, new, self._ids)
+        for record in new:
+            if isinstance(record, Finished):  # an ended trial is not written again
+                self._ids.pop(record.number, None)
+
     def _write(self, record: Record) -> None:
         storage = self._store.storage
         match record:
             case Created(number, template):
-                trial = self._begun(number, template) if self._attempts else None
+                trial = self._begun(number, template) if self._doubtful else None
                 if trial is None:
                     trial = storage.create_new_trial(self._study, template)
                 if not template.state.is_finished():

@@ -8,8 +8,9 @@ from optuna.distributions import IntDistribution
 from optuna.trial import TrialState, create_trial
 
 from paceline.errors import StorageError
+from paceline.record import Annotated, Created, Described, Finished, Reported
 from paceline.storage import Store
-from paceline.writer import Annotated, Created, Described, Finished, Reported, Writer
+from paceline.writer import Writer
 
 
 class Counting(optuna.storages.InMemoryStorage):
