@@ -67,6 +67,67 @@ def test_arrays_keep_shape_type_and_bits(dtype: str, shape: tuple[int, ...], che
         assert found.arrays[name].tobytes() == array.tobytes()
 
 
+def beside(tmp_path: Path) -> dict[str, int]:
+    """Files of paused trials, and what tells one writing from another."""
+    found = (tmp_path / "checkpoints").glob("paused-*")
+    return {path.name: path.stat().st_ino for path in found}
+
+
+def test_what_lasts_is_written_once_and_as_long_as_it_is_needed(checkpoints, tmp_path) -> None:
+    paused = {key: {f"wait.{key}": np.full(3, key, np.float32)} for key in ("0.0", "7.1", "7.2")}
+    there = []
+    for keys in (["0.0"], ["0.0", "7.1"], ["7.1"], ["7.2"], []):
+        checkpoints.save(Snapshot({}, {"a": np.ones(2)}, {key: paused[key] for key in keys}))
+        checkpoints.flush()
+        there.append(beside(tmp_path))
+        found = Checkpoints(tmp_path / "checkpoints", print).load()
+        assert found is not None
+        assert set(found.arrays) == {"a", *(f"wait.{key}" for key in keys)}
+        for key in keys:
+            np.testing.assert_array_equal(found.arrays[f"wait.{key}"], np.full(3, key, np.float32))
+    # Of two checkpoints each; the numbers of what stayed are those of its first writing.
+    assert [sorted(name[7:10] for name in names) for names in there] == [
+        ["0.0"],
+        ["0.0", "7.1"],
+        ["0.0", "7.1"],
+        ["7.1", "7.2"],
+        ["7.2"],
+    ]
+    assert there[0].items() <= there[1].items()
+    assert there[1] == there[2]
+    checkpoints.clear()
+    assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("damage", ["flip", "gone"])
+def test_a_checkpoint_is_no_better_than_what_is_beside_it(
+    damage: str, checkpoints, tmp_path, notes
+) -> None:
+    checkpoints.save(snapshot(0))
+    checkpoints.save(Snapshot({"number": 1}, {}, {"4.0": {"a": np.ones(3)}}))
+    checkpoints.flush()
+    (name,) = beside(tmp_path)
+    path = tmp_path / "checkpoints" / name
+    whole = path.read_bytes()
+    path.unlink()
+    if damage == "flip":
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    found = checkpoints.load()
+    assert found is not None
+    assert found.facts["number"] == 0
+    assert f"needs {name}, which " in notes[0]
+    assert "the one before is taken" in notes[0]
+
+
+def test_a_checkpoint_names_no_file_elsewhere(checkpoints, tmp_path, notes) -> None:
+    checkpoint.put(tmp_path, "paused-1.0", Snapshot({}, {"a": np.ones(1)}))
+    (other,) = tmp_path.glob("paused-*")
+    folder = tmp_path / "checkpoints"
+    checkpoint.put(folder, "checkpoint-000001", snapshot(0), beside=[f"../{other.name}"])
+    assert checkpoints.load() is None
+    assert "names a file that is none of a checkpoint's: there is no other" in notes[0]
+
+
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "gone"])
 def test_a_damaged_one_is_passed_over(
     damage: str, checkpoints: Checkpoints, tmp_path: Path, notes: list[str]
@@ -100,12 +161,12 @@ def test_all_damaged_is_none_and_said(checkpoints, tmp_path, notes) -> None:
 
 
 def test_another_format_is_not_read(checkpoints, notes, monkeypatch) -> None:
-    monkeypatch.setattr(checkpoint, "FORMAT", 2)
+    monkeypatch.setattr(checkpoint, "FORMAT", 3)
     checkpoints.save(snapshot(0))
     checkpoints.flush()
-    monkeypatch.setattr(checkpoint, "FORMAT", 1)
+    monkeypatch.setattr(checkpoint, "FORMAT", 2)
     assert checkpoints.load() is None
-    assert "is of format 2, this version reads 1" in notes[0]
+    assert "is of format 3, this version reads up to 2" in notes[0]
 
 
 def test_other_files_do_no_harm(checkpoints, tmp_path) -> None:

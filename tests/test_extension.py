@@ -188,6 +188,10 @@ def test_who_goes_on() -> None:
     assert to_go_on(trials, 3, 8, "maximize") == [1, 2]
     assert to_go_on(trials, 2, 16, "maximize") == [4, 1]
     assert to_go_on(trials, 9, None, "minimize") == [0, 1, 2, 4]
+    # Another worker has begun with two of the best three: they are not replaced by lesser ones.
+    busy = [*trials, Trial(8, "running", continues=1), Trial(9, "paused", continues=4)]
+    assert to_go_on(busy, 3, 16, "maximize") == [2]
+    assert to_go_on(busy, 2, 16, "maximize") == []
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "2"])

@@ -120,11 +120,12 @@ def test_checkpoints_that_are_something_else(open_old) -> None:
 
 
 def test_a_newer_format_says_so(open_old, notes, monkeypatch) -> None:
-    monkeypatch.setattr(checkpoint, "FORMAT", 2)
+    monkeypatch.setattr(checkpoint, "FORMAT", 9)
+    monkeypatch.setattr(checkpoint, "READS", (9,))
     open_old("third")
     rewritten_as = checkpoint.Checkpoints(Path("runs/s/checkpoints"), notes.append)
     assert rewritten_as.load() is None
-    assert all("of format 1, this version reads 2 (go on with the version" in n for n in notes)
+    assert all("of format 1, this version reads up to 9 (go on with" in n for n in notes)
     text = Path("runs/s/journal.log").read_text()
     Path("runs/s/journal.log").write_text(text.replace('"format":1', '"format":9'))
     with pytest.raises(paceline.StudyError, match="format 9 by a newer Paceline.*pip install"):

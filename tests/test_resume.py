@@ -120,6 +120,40 @@ def test_from_the_command_line(child_environment, fresh_folder) -> None:
     assert not checkpoints()
 
 
+@pytest.mark.parametrize("signals", [1, 2])
+def test_ctrl_c_while_xla_compiles(signals: int, child_environment, fresh_folder) -> None:
+    """Nothing interrupts a compile, and this one never ends: the process does all the same."""
+    Path("model.py").write_text(
+        f"import sys, threading\nsys.path.insert(0, {str(TESTS)!r})\nimport jax, toys\n"
+        "build = toys.dense\n"
+        "def data():\n    return toys.data(), toys.data(23, seed=1)\n"
+        "def compile(self, *arguments, **named):\n"
+        "    open('compiling', 'w').close()\n"
+        "    threading.Event().wait()\n"
+        "jax.stages.Lowered.compile = compile\n"
+    )
+    python = [sys.executable, "-c", "from paceline.cli import main; main()"]
+    search = ["search", "model.py", "--trials", "4", "--epochs", "2", "--study", "s"]
+    with subprocess.Popen(
+        [*python, *search], env=child_environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        for _ in range(1200):
+            if Path("compiling").exists() and checkpoints():
+                break
+            time.sleep(0.05)
+        for _ in range(signals):
+            process.send_signal(signal.SIGINT)
+        try:
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130, said
+    assert "stopping after this epoch; once more stops at once" in said
+    assert "paceline resume s" in said
+    assert "Traceback" not in said
+    assert checkpoints()
+
+
 # -- stops that are meant --------------------------------------------------------------------------
 
 
@@ -424,16 +458,20 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(make, notes, monk
     again = make()
     again.search(X, Y, **CALL)
     assert any("is damaged: the one before is taken" in note for note in notes)
+    assert not any("there is no checkpoint" in note for note in notes)
     same(again, whole)
     assert not older.exists()
 
 
-def test_without_a_checkpoint_trials_are_tried_again(make, monkeypatch) -> None:
+def test_without_a_checkpoint_trials_are_tried_again(make, notes, monkeypatch) -> None:
     interrupted(make, monkeypatch)
+    assert not any("there is no checkpoint" in note for note in notes)
     for path in checkpoints():
         path.unlink()
     again = make()
     again.search(X, Y, **CALL)
+    (said,) = (note for note in notes if "there is no checkpoint in runs/s/checkpoints" in note)
+    assert "6 trials that were under way begin again as new ones; what has ended stays" in said
     states = again.results()["state"].tolist()
     assert states.count("complete") == 8
     assert states.count("failed") == 6  # two in slots, and those that waited

@@ -4,6 +4,9 @@ A checkpoint is one safetensors file: arrays by name, and facts as JSON in its h
 holds a running number and the beginning of its SHA-256, so that a damaged one is known as such. It
 is written beside its place and moved there, so that there is no half of one. Two are kept: where
 the newest is damaged the one before is taken.
+
+What does not change from one checkpoint to the next, the variables of paused trials, is written
+once, to files beside it of the same kind, which its header names.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +27,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 #: Of what the facts hold; a file of another format is not read.
-FORMAT = 1
+FORMAT = 2
+READS = (1, FORMAT)  # 1 had no files beside it
 KEPT = 2
 _NAME = re.compile(r"checkpoint-(\d{6,})-([0-9a-f]{16})\.safetensors")
+_BESIDE = re.compile(r"paused-[0-9.]+-([0-9a-f]{16})\.safetensors")
 _TEMPORARY = ".tmp-checkpoint"
 
 
@@ -37,10 +42,13 @@ class Snapshot:
     Attributes:
         facts: JSON values.
         arrays: Name -> array on the host, which nobody changes any more.
+        lasting: More of them, by keys of digits and dots: under a key are the same arrays for as
+            long as this process lives. What is read has them among ``arrays``.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    lasting: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
 
 class Checkpoints:
@@ -56,6 +64,7 @@ class Checkpoints:
         self._thread: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
         self._noted = False
+        self._beside: dict[str, Path] = {}  # key of what lasts -> its file
 
     @property
     def idle(self) -> bool:
@@ -97,6 +106,7 @@ class Checkpoints:
         self.flush()
         for _, _, path in reversed(self._found()):  # the oldest first
             path.unlink(missing_ok=True)
+        self._drop_beside(())
         _tidy(self._folder)
         with contextlib.suppress(OSError):
             self._folder.rmdir()
@@ -105,19 +115,55 @@ class Checkpoints:
         """The newest that is whole; None where there is none."""
         found = self._found()
         for at, (_, digest, path) in enumerate(found):
-            snapshot, why = read(path, digest)
+            snapshot, why = self._read(path, digest)
             if snapshot is not None:
                 return snapshot
             then = "the one before is taken" if at + 1 < len(found) else "there is no other"
             self._note(f"checkpoint {path.name} {why}: {then}")
         return None
 
+    @property
+    def any(self) -> bool:
+        """Whether there is a file of one, damaged or not."""
+        return bool(self._found())
+
     def _write(self, snapshot: Snapshot) -> None:
         found = self._found()
         number = found[0][0] + 1 if found else 1
-        put(self._folder, f"checkpoint-{number:06d}", snapshot)
+        before, self._beside = self._beside, {}
+        for key, arrays in snapshot.lasting.items():
+            there = before.get(key)
+            if there is None or not there.exists():
+                there = put(self._folder, f"paused-{key}", Snapshot({}, arrays))
+            self._beside[key] = there
+        names = sorted(path.name for path in self._beside.values())
+        put(self._folder, f"checkpoint-{number:06d}", snapshot, beside=names)
         for _, _, path in found[KEPT - 1 :]:
             path.unlink(missing_ok=True)
+        kept = [_beside_of(path) for _, _, path in found[: KEPT - 1]]
+        self._drop_beside({*names, *(name for others in kept for name in others)})
+
+    def _read(self, path: Path, digest: str) -> tuple[Snapshot | None, str]:
+        """A checkpoint with all that is beside it; or None, and why there is nothing."""
+        snapshot, why = read(path, digest)
+        if snapshot is None:
+            return None, why
+        for name in _beside_of(path):
+            match = _BESIDE.fullmatch(name)
+            if match is None:
+                return None, "names a file that is none of a checkpoint's"
+            part, why = read(self._folder / name, match[1])
+            if part is None:
+                return None, f"needs {name}, which {why}"
+            snapshot.arrays |= part.arrays
+        return snapshot, ""
+
+    def _drop_beside(self, kept: Collection[str]) -> None:
+        """Removes what no checkpoint needs any more of what is written beside them."""
+        with contextlib.suppress(OSError):
+            for path in list(self._folder.iterdir()):
+                if _BESIDE.fullmatch(path.name) and path.name not in kept:
+                    path.unlink(missing_ok=True)
 
     def _found(self) -> list[tuple[int, str, Path]]:
         """Number, digest and path of each, the newest first."""
@@ -129,13 +175,14 @@ class Checkpoints:
         return sorted(found, reverse=True)
 
 
-def put(folder: Path, stem: str, snapshot: Snapshot) -> Path:
+def put(folder: Path, stem: str, snapshot: Snapshot, *, beside: Sequence[str] = ()) -> Path:
     """Writes a snapshot to a file of its own, whole or not at all.
 
     Args:
         folder: Made if need be; nobody else writes to it now.
         stem: Of the file's name, which ends with the beginning of its SHA-256.
-        snapshot: What is written.
+        snapshot: What is written, but for what lasts.
+        beside: Names of files in the folder that belong to it.
 
     Raises:
         OSError, SafetensorError: It cannot be written.
@@ -149,7 +196,7 @@ def put(folder: Path, stem: str, snapshot: Snapshot) -> Path:
         if array.dtype.isbuiltin != 1:  # bfloat16 and its like are none of NumPy's own
             kinds[name] = [array.dtype.name, list(array.shape)]
             arrays[name] = np.frombuffer(arrays[name].tobytes(), np.uint8)
-    facts = {"format": FORMAT, "kinds": kinds, "facts": snapshot.facts}
+    facts = {"format": FORMAT, "kinds": kinds, "facts": snapshot.facts, "beside": list(beside)}
     try:
         save_file(arrays, temporary, {"paceline": json.dumps(facts)})
         path = folder / f"{stem}-{_digest(temporary)}.safetensors"
@@ -180,14 +227,24 @@ def read(path: Path, digest: str) -> tuple[Snapshot | None, str]:
             return None, "is damaged"
         with safe_open(path, framework="numpy") as file:
             held = json.loads(file.metadata()["paceline"])
-            if held["format"] != FORMAT:
-                found = f"is of format {held['format']!r}, this version reads {FORMAT} (go on with "
-                return None, f"{found}the version of Paceline that wrote it)"
+            if held["format"] not in READS:
+                found = f"is of format {held['format']!r}, this version reads up to {FORMAT} (go on"
+                return None, f"{found} with the version of Paceline that wrote it)"
             names = list(file.keys())
             arrays = {name: _array(file.get_tensor(name), held["kinds"], name) for name in names}
         return Snapshot(held["facts"], arrays), ""
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         return None, f"cannot be read ({type(error).__name__}: {error})"
+
+
+def _beside_of(path: Path) -> list[str]:
+    """Names of the files that belong to a checkpoint; none where it cannot be read."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            names = json.loads(file.metadata()["paceline"]).get("beside", [])
+        return [name for name in names if isinstance(name, str)]
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError):
+        return []
 
 
 def _array(array: np.ndarray, kinds: Mapping[str, Any], name: str) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.commandline import restart
+from paceline.commandline import outcome, restart
 from paceline.commandline.outcome import exit_codes
 
 app = typer.Typer(
@@ -72,7 +72,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         SystemExit: Always; 0 done, 2 wrong usage or input, 1 failed, 130 interrupted.
     """
     restart.own = arguments is None
-    app(args=arguments, prog_name="paceline")
+    try:
+        app(args=arguments, prog_name="paceline")
+    except SystemExit as end:
+        if restart.own:
+            outcome.leave(end.code)
+        raise
 
 
 @app.command()

@@ -15,7 +15,9 @@ def to_go_on(
 
     A finished trial of Optuna's cannot be opened again, so one that goes on is another trial, which
     continues it: of the same hparams and seed, with the same history so far. The one that was
-    continued is left as it is, and does not go on a second time.
+    continued is left as it is, and does not go on a second time. While another worker trains what
+    continues a trial, that trial is one of the best all the same: of the best two that two workers
+    are to continue, each begins one.
 
     Args:
         trials: All of the study.
@@ -24,13 +26,16 @@ def to_go_on(
         direction: Whether high or low values are good.
     """
     continued = {trial.continues for trial in trials if trial.state != "failed"}
+    going_on = {trial.continues for trial in trials if trial.state in ("running", "paused")}
     there: list[Trial] = []
     for trial in trials:
-        if trial.state == "complete" and trial.value is not None and trial.number not in continued:
+        over = trial.number in continued - going_on
+        if trial.state == "complete" and trial.value is not None and not over:
             there.append(trial)
     # Stable: of equals the earlier one.
     there.sort(key=lambda trial: rank(trial.value or 0.0, direction))
-    return [t.number for t in there[:best] if epochs is None or t.epochs < epochs]
+    left = [trial for trial in there[:best] if trial.number not in going_on]
+    return [t.number for t in left if epochs is None or t.epochs < epochs]
 
 
 def rank(value: float, direction: Direction) -> float:

@@ -75,6 +75,11 @@ class Keeper:
             )
         return None
 
+    @property
+    def any(self) -> bool:
+        """Whether there is a checkpoint, of whatever use."""
+        return self._checkpoints.any
+
     def refuse(self, values: Mapping[str, Any] | None) -> None:
         """Has the last snapshot forget values of the user's that are an error."""
         self._checkpoints.flush()

@@ -168,6 +168,13 @@ class Session:
                 "the checkpoint of this study is not used: the storage holds other trials than it "
                 "was taken with; those that were under way are tried again"
             )
+        if (n_again := study.n_again) and not directed and not self._keeper.any:
+            self._notes(
+                f"there is no checkpoint in {settings.folder / 'checkpoints'} (it was removed, or "
+                "never written: several processes that search one study write none): "
+                f"{n_again} trials that were under way begin again as new ones; what has ended "
+                "stays"
+            )
         self._snapshot = snapshot if study.resumed else None
 
     def run(self, began: float) -> None:

@@ -30,6 +30,7 @@ from paceline.ledger import Ledger
 from paceline.objective import Direction
 from paceline.past import Past
 from paceline.proposer import Proposer
+from paceline.record import Annotated, Created, Described, Finished, Reported
 from paceline.samplers import check_seed, resolve_sampler
 from paceline.search_space import HyperParameters, Space
 from paceline.sharing import Heard, Sharing, own_seed
@@ -37,7 +38,6 @@ from paceline.storage import Store
 from paceline.study_record import FORMAT, StoredStudy, check_name, stored_space
 from paceline.trial import INTERRUPTED, Trial, TrialState
 from paceline.worker import Worker
-from paceline.writer import Annotated, Created, Described, Finished, Reported
 
 __all__ = ["INTERRUPTED", "BuildFailed", "Draft", "Outrun", "Study"]
 
@@ -225,6 +225,11 @@ class Study:
     def director(self) -> Director | None:
         """Who decides instead of a sampler; None in most studies."""
         return self._proposer.director
+
+    @property
+    def n_again(self) -> int:
+        """Trials that a dead process left under way, to be begun again as new ones."""
+        return len(self._left_running)
 
     @property
     def exhausted(self) -> bool:

@@ -59,6 +59,7 @@ class Suspension:
     def taken(self) -> Snapshot:
         """The search as it is."""
         arrays: dict[str, np.ndarray] = {}
+        lasting: dict[str, dict[str, np.ndarray]] = {}
         under_way = {**self._roster.running, **self._roster.paused}
         packs, packed = self._packs, None
         large = packs is not None and packs.state_bytes > _SHARE * host_bytes()
@@ -69,7 +70,7 @@ class Suspension:
                 "host's memory: trials under way would begin again"
             )
         if packs is not None:
-            packed = packs.programs_snapshot() if large else packs.snapshot(arrays)
+            packed = packs.programs_snapshot() if large else packs.snapshot(arrays, lasting)
         # A trial's members wait for one another in fit: none of them can go on by itself.
         fitted = self._fit.snapshot(arrays, under_way if self._teams.size == 1 else ())
         # Those whose state is not kept.
@@ -91,7 +92,7 @@ class Suspension:
             "best": self._best.snapshot(arrays, afresh),
             "pruner": None if self._pruner is None else self._pruner.snapshot(),
         }
-        return Snapshot(facts, arrays)
+        return Snapshot(facts, arrays, lasting)
 
     def restore(self, snapshot: Snapshot, submit: Callable[[int], None], example: Example) -> None:
         """Puts the trials under way back to where they were.

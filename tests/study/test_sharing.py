@@ -13,6 +13,7 @@ from optuna.trial import TrialState as OptunaState
 
 from paceline.company import Company, stands
 from paceline.crew import MISSED
+from paceline.extension import to_go_on
 from paceline.storage import Store
 from paceline.study import Outrun, Study
 from paceline.trial import INTERRUPTED
@@ -182,6 +183,37 @@ def test_of_two_equal_configurations_one_is_trained(party: Party) -> None:
     one.hear()
     assert begin(one, small_build) is None and one.exhausted
     assert len({str(sorted(trial.hparams.items())) for trial in one.trials}) == 6
+
+
+def go_on(study: Study, number: int) -> int | None:
+    try:
+        return study.accept(*study.propose_on(number, floating)[:2])
+    except Outrun:
+        return None
+
+
+def test_of_the_best_that_train_longer_each_is_one_workers(party: Party) -> None:
+    """All want the same three; two ask at once, the third comes later."""
+    one, two = party.join(), party.join()
+    for value in (0.1, 0.9, 0.5, 0.7):
+        end(one, must_begin(one), value)
+    one.flush()
+    two.hear()
+    wanted = [to_go_on(study.trials, 3, 2, "maximize") for study in (one, two)]
+    assert wanted == [[1, 3, 2]] * 2
+    assert go_on(one, 1) == 4
+    assert go_on(two, 1) is None  # it has not asked what the other did
+    found = go_on(two, 3)
+    assert found is not None
+    assert go_on(one, 3) is None
+    three = party.join()
+    assert to_go_on(three.trials, 3, 2, "maximize") == [2]
+    two.report(found, 1, {"val": 0.8}, 0.8)
+    two.finish(found, "complete")
+    two.flush()
+    one.hear()
+    assert go_on(one, 3) is None
+    assert [trial.continues for trial in one.trials] == [None] * 4 + [1, 3]
 
 
 def test_each_learns_from_the_others(party: Party, monkeypatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 import traceback
@@ -58,6 +59,19 @@ def exit_codes() -> Iterator[None]:
         traceback.print_exc()
         say(f"failed: {type(error).__name__}: {error}")
         raise SystemExit(FAILED) from None
+
+
+def leave(code: object) -> None:
+    """End this process at once where it was interrupted and Python's own end would take long.
+
+    Python waits for threads at its end, and one in which XLA compiles may take minutes. As a
+    daemon it would be killed in the midst of C++, which aborts the process.
+    """
+    compiling = sys.modules.get("paceline.program.compiling")  # a command that reads has none
+    if code == INTERRUPTED and compiling is not None and compiling.busy():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)
 
 
 def say(text: str) -> None:

@@ -262,9 +262,14 @@ class LocalExecutor:
         parked = sum(group.nbytes for group in self._parked_in.values())
         return parked + sum(group.live * group.nbytes for group in groups)
 
-    def snapshot(self, arrays: Arrays) -> Facts:
-        """All trials under way, as JSON values and, in ``arrays``, their variables."""
-        return {**self._saver.taken(arrays), "asking": self._asking}
+    def snapshot(self, arrays: Arrays, lasting: dict[str, Arrays]) -> Facts:
+        """All trials under way, as JSON values.
+
+        Args:
+            arrays: Their variables are added to it, by name.
+            lasting: Likewise those of paused trials, by a key that is theirs while they are paused.
+        """
+        return {**self._saver.taken(arrays, lasting), "asking": self._asking}
 
     def programs_snapshot(self) -> Facts:
         """As ``snapshot``, but for the trials, which would begin again."""

@@ -6,6 +6,7 @@ of use to this process alone and go with it.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ class _Parked:
     rider: Rider
     state: State | None
     nbytes: int
+    serial: int
     path: Path | None = None
     layout: tuple[list[tuple[tuple[int, ...], np.dtype]], ...] = ()
 
@@ -42,6 +44,7 @@ class Parking:
         self._parked: dict[int, _Parked] = {}
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._held = 0
+        self._serials = itertools.count()
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -55,7 +58,7 @@ class Parking:
         """Takes a trial in; its state is on the host."""
         state, rider.state = rider.state, None
         assert state is not None
-        self._parked[rider.number] = _Parked(rider, state, state.nbytes)
+        self._parked[rider.number] = _Parked(rider, state, state.nbytes, next(self._serials))
         self._held += state.nbytes
         for parked in self._parked.values():
             if self._held <= self._limit:
@@ -71,10 +74,14 @@ class Parking:
         parked.rider.state = state
         return parked.rider
 
-    def peek(self, number: int) -> tuple[Rider, State]:
-        """A trial and its state; both stay."""
+    def peek(self, number: int) -> State:
+        """A trial's state, which stays."""
         parked = self._parked[number]
-        return parked.rider, parked.state if parked.state is not None else _read(parked)
+        return parked.state if parked.state is not None else _read(parked)
+
+    def key(self, number: int) -> str:
+        """What this trial has while it is parked, and no other has, nor itself at another time."""
+        return f"{number}.{self._parked[number].serial}"
 
     @property
     def riders(self) -> list[Rider]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,22 +48,26 @@ class Saver:
         self._parking, self._parked_in = parking, parked_in
         self._losses = Losses(planner.say)
 
-    def taken(self, arrays: Arrays) -> Facts:
-        """All trials under way, as JSON values and, in ``arrays``, their variables."""
+    def taken(self, arrays: Arrays, lasting: dict[str, Arrays]) -> Facts:
+        """All trials under way; see ``LocalExecutor.snapshot``."""
         found = self._taken(arrays)
+        for number in self._parked_in:
+            state = self._parking.peek(number)
+            _put(f"wait.{number}", state, lasting.setdefault(self._parking.key(number), {}))
         for group in found["groups"]:
             for driver in group["callbacks"].values():
                 self._losses.say(driver["callbacks"])
         return found
 
     def _taken(self, arrays: Arrays) -> Facts:
+        riders = {rider.number: rider for rider in self._parking.riders}
         paused: dict[int, list[int]] = {}
         for number, group in self._parked_in.items():
             paused.setdefault(id(group), []).append(number)
         return {
             "device": self._planner.signature,
             "groups": [
-                _taken(group, map(self._parking.peek, paused.get(id(group), ())), arrays, at)
+                _taken(group, [riders[n] for n in paused.get(id(group), ())], arrays, at)
                 for at, group in enumerate(self._intake.groups)
             ],
         }
@@ -130,18 +134,15 @@ class Saver:
         return group if group is not None and group.name == was["name"] else None
 
 
-def _taken(
-    group: Group, parked: Iterable[tuple[Rider, State]], arrays: Arrays, index: int
-) -> Facts:
-    """What a group is, as JSON values; its trials' variables are put into ``arrays``.
+def _taken(group: Group, paused: Sequence[Rider], arrays: Arrays, index: int) -> Facts:
+    """What a group is, as JSON values; variables of its trials are put into ``arrays``.
 
     Args:
         group: Between two epochs.
-        parked: Its paused trials, and their states.
+        paused: Its paused trials, whose variables are put elsewhere.
         arrays: Name -> array, added to.
         index: Of the group, for names.
     """
-    paused = list(parked)
     packs = []
     for at, pack in enumerate(group.packs):
         riders = pack.live
@@ -150,16 +151,16 @@ def _taken(
         for rider in riders:
             _put(f"pack{index}.{at}.{rider.number}", states[rider.number], arrays)
     waiting = [(rider, rider.state) for rider in group.queue if rider.epoch]
-    for rider, state in [*waiting, *paused]:
+    for rider, state in waiting:
         assert state is not None
         _put(f"wait.{rider.number}", state, arrays)
     riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
-    riders += [rider for rider, _ in paused]
+    riders += paused
     return {
         **_program_of(group),
         "packs": packs,
         "queue": [rider.number for rider in group.queue],
-        "parked": [rider.number for rider, _ in paused],
+        "parked": [rider.number for rider in paused],
         "epochs": {str(rider.number): rider.epoch for rider in riders},
         "callbacks": {
             str(rider.number): rider.driver.saved(f"callbacks.{rider.number}", arrays)

@@ -31,6 +31,7 @@ _HIT = "/jax/compilation_cache/cache_hits"
 
 _current = threading.local()
 _pool: ThreadPoolExecutor | None = None
+_under_way: set[Future[Executable]] = set()
 _lock = threading.Lock()
 _listening = False
 
@@ -143,7 +144,15 @@ def compile_in_background(
             compiled = lowered.compile()
         return Executable(compiled, lowering + time.perf_counter() - began, _current.hit)
 
-    return _pool.submit(work)
+    future = _pool.submit(work)
+    _under_way.add(future)
+    future.add_done_callback(_under_way.discard)
+    return future
+
+
+def busy() -> bool:
+    """Whether XLA compiles something: nothing interrupts that, and the interpreter waits for it."""
+    return bool(_under_way)
 
 
 def _on_event(event: str, **_: Any) -> None:
