@@ -38,6 +38,7 @@ BETWEEN = {
     "precision",
     "probe",
     "report",
+    "relay",
     "reproduction",
     "search",
     "search_arguments",

@@ -112,6 +112,13 @@ class BestModels:
                 )
                 trials[int(number)] = _Held(value, epoch, (weights[0], weights[1]))
 
+    def held(self, number: int) -> tuple[int, float, Weights] | None:
+        """Of a running trial: its best epoch, the objective then, and the weights, if held."""
+        held = self._open.get(number)
+        if held is None or held.weights is None:
+            return None
+        return held.epoch, held.value, held.weights
+
     def weights(self, number: int) -> Weights | None:
         """A complete trial's weights, where this process holds them."""
         held = self._complete.get(number)

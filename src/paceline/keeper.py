@@ -63,7 +63,9 @@ class Keeper:
     def load(self, note: Callable[[str], None]) -> Snapshot | None:
         """The last snapshot, where this search can go on with it; ``note`` is told why not."""
         snapshot = self._checkpoints.load()
-        if snapshot is None or snapshot.facts.get("key") == self._key:
+        if snapshot is None or snapshot.facts.get("shared"):  # which is no search (relay.py)
+            return None
+        if snapshot.facts.get("key") == self._key:
             return snapshot
         before = snapshot.facts.get("key", {})
         names = ", ".join(name for name in self._key if before.get(name) != self._key[name])
@@ -76,6 +78,11 @@ class Keeper:
         return None
 
     @property
+    def key(self) -> Mapping[str, Any]:
+        """What a search must share with this one to go on with what it keeps, JSON values."""
+        return self._key
+
+    @property
     def any(self) -> bool:
         """Whether there is a checkpoint, of whatever use."""
         return self._checkpoints.any
@@ -85,6 +92,8 @@ class Keeper:
         self._checkpoints.flush()
         snapshot = self._checkpoints.load()
         if values is None or snapshot is None or snapshot.facts.get("key") != self._key:
+            return
+        if snapshot.facts.get("shared"):
             return
         study = snapshot.facts["study"]
         study["queue"] = [one for one in study["queue"] if one != [values, True]]

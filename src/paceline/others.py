@@ -32,7 +32,8 @@ class Others:
         best: The best models of this search.
         pruner: Judges trials, or None.
         objective: The objective's name.
-        adopt: Begins a trial that another worker left, by its number.
+        adopt: Begins a trial that another worker left, by its number; returns after which epoch.
+        adopted: Called when all that were left have begun.
         note: Told what users may want to know.
         pause: Waits so many seconds.
     """
@@ -48,13 +49,15 @@ class Others:
         best: BestModels,
         pruner: Pruner | None,
         objective: str,
-        adopt: Callable[[int], None],
+        adopt: Callable[[int], int],
         note: Callable[[str], None],
+        adopted: Callable[[], None] = lambda: None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._study, self._roster, self._teams = study, roster, teams
         self._best, self._pruner, self._objective = best, pruner, objective
         self._adopt, self._note, self._pause = adopt, note, pause
+        self._adopted = adopted
         self._next = 0.0
         self._waits = False
 
@@ -102,8 +105,13 @@ class Others:
                 self._pruner.learn(trial, trial.history.get(self._objective, []))
         self._roster.share(self._study.trials, heard.n_theirs)
         for number in heard.adopted:
-            self._note(f"trial {number} goes on in place of one whose worker is gone")
-            self._adopt(number)
+            epoch = self._adopt(number)
+            self._note(
+                f"trial {number} goes on in place of one whose worker is gone, "
+                + (f"after epoch {epoch}" if epoch else "from its first epoch")
+            )
+        if heard.adopted:
+            self._adopted()
 
     def _lose(self, number: int) -> None:
         if self._roster.forget(number):

@@ -26,6 +26,7 @@ from paceline.overtime import shielded
 from paceline.program.trace import State
 from paceline.progress import Progress
 from paceline.pruners import Pruner
+from paceline.relay import Relay
 from paceline.roster import Roster, Running
 from paceline.search_arguments import Arguments
 from paceline.starter import Starter
@@ -55,6 +56,7 @@ class Search:
         watch: Watch,
         ends: Ends,
         keeper: Keeper | None = None,
+        relay: Relay | None = None,
     ) -> None:
         self._keeper, self._watch, self._ends = keeper, watch, ends
         self._study, self._objective = study, objective
@@ -81,6 +83,8 @@ class Search:
             teams=self._teams,
             ends=ends,
             watch=watch,
+            relay=relay,
+            best=best,
             doomed=self._training_failed,
             failed=self._build_failed,
             began=self._failures.began,
@@ -98,6 +102,7 @@ class Search:
             objective.name,
             self._starter.adopt,
             notes,
+            adopted=lambda: None if relay is None else relay.forget(),
         )
         self._outlook = Outlook(
             study, self._roster, objective.name, arguments.n_trials, packs, progress
@@ -451,7 +456,13 @@ class Search:
     def _keep(self) -> None:
         """Saves the search as it is, between two rounds, where the storage knows what has ended."""
         if self._keeper is not None and self._study.shared:
-            self._keeper.clear()  # others change the study meanwhile: there is no going back
+            # Others change the study meanwhile: there is no going back, for a trial alone there is.
+            with self._keeper.timed():
+                shared = self._suspension.shared()
+                if shared is None:
+                    self._keeper.clear()
+                else:
+                    self._keeper.keep(shared)
         elif self._keeper is not None and self._study.look_after():
             with self._keeper.timed():
                 try:

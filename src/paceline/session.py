@@ -26,6 +26,7 @@ from paceline.objective import Objective
 from paceline.probe import Probe
 from paceline.progress import Progress
 from paceline.pruners import Pruner, make_pruner, pruner_text
+from paceline.relay import Relay
 from paceline.roster import counts
 from paceline.search import Search
 from paceline.search_arguments import Arguments
@@ -116,6 +117,7 @@ class Session:
         self._progress, self._notes = progress, notes
         self._when_stuck = when_stuck or self._say_stuck
         self._worker, self._folder = worker, folder
+        self._relay = None if worker is None else Relay(settings.folder, keeper.key, notes)
         self._snapshot: Snapshot | None = None
         self.summary: dict[str, Any] = {}
 
@@ -141,8 +143,11 @@ class Session:
             seed=settings.seed,
             resumed=None if snapshot is None else snapshot.facts["study"],
             worker=self._worker,
+            is_left=None if self._relay is None else self._relay.has,
         )
         study.on_note(self._notes)
+        if self._relay is not None and not study.shared:
+            self._relay.forget()  # nobody is taken over from
         stored = study.meta.get("objective")
         if stored is not None and stored != objective.name:
             raise StudyError(
@@ -209,6 +214,7 @@ class Session:
                 watch=watch,
                 ends=self.models.ends,
                 keeper=self._keeper if study.director is None else None,
+                relay=self._relay,
             )
             if study.trials:
                 identity.compare(study.name, study.meta, arguments, self._notes)
@@ -237,6 +243,8 @@ class Session:
             if search.done:  # and all that came of it is on disk
                 watch.condemned.clear()
                 self._keeper.clear()
+                if self._worker is not None and not self._worker.company and self._relay:
+                    self._relay.clear()
 
     def _ask_for_more(self, search: Search) -> None:
         """Has the best trials train longer, where the call says so."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from paceline.best import BestModels
 from paceline.builder import Builder
 from paceline.data import ArrayData
 from paceline.ends import Ends
@@ -17,6 +18,7 @@ from paceline.executor.local import LocalExecutor
 from paceline.members import Teams, jobs_of
 from paceline.probe import check_labels
 from paceline.program.canonical import Unpackable
+from paceline.relay import Left, Relay
 from paceline.roster import Roster
 from paceline.search_arguments import Arguments
 from paceline.search_space import HyperParameters
@@ -39,6 +41,8 @@ class Starter:
         teams: Members of trials.
         ends: The last variables of the best trials.
         watch: How long each may take.
+        relay: What other workers have left of their trials; None where there are none.
+        best: The best models of this search.
         doomed: Told of a trial that is not to be trained, and why.
         failed: Told of a trial that is under way and could not begin, and why.
         began: Told of one that could.
@@ -62,6 +66,8 @@ class Starter:
         teams: Teams,
         ends: Ends,
         watch: Watch,
+        relay: Relay | None,
+        best: BestModels,
         doomed: Callable[[int, BaseException], None],
         failed: Callable[[int, BaseException], None],
         began: Callable[[], None],
@@ -70,6 +76,7 @@ class Starter:
         self._builder, self._study, self._arguments = builder, study, arguments
         self._packs, self._fit, self._roster, self._teams = packs, fit, roster, teams
         self._ends, self._watch, self._doomed = ends, watch, doomed
+        self._relay, self._best = relay, best
         self._failed, self._began, self._say_once = failed, began, say_once
         self.seconds = 0.0
         self.over = False
@@ -139,8 +146,12 @@ class Starter:
             return 0 if director.over else director.remaining
         return None if limit is None else max(0, limit - self._roster.n_counted)
 
-    def adopt(self, number: int) -> None:
-        """Begins a trial of the study that another worker had begun."""
+    def adopt(self, number: int) -> int:
+        """Begins a trial of the study that another worker had begun.
+
+        Returns:
+            After which epoch it goes on: 0 where nothing is left of what was trained.
+        """
         trial = self._study.trial(number)
         extra = trial.continues is not None
         try:
@@ -148,9 +159,27 @@ class Starter:
         except Exception as error:
             self._begin(number, 0, extra=extra)
             self._failed(number, error)
-            return
+            return 0
         self._begin(number, made[1], extra=extra)
         self._submit(number, trial.seed, trial.hparams, made)
+        left = None if self._relay is None else self._relay.take(trial)
+        return 0 if left is None else self._take_up(number, left)
+
+    def _take_up(self, number: int, left: Left) -> int:
+        """Has a trial that has been submitted go on as its worker left it."""
+        running, packs = self._roster.running.get(number), self._packs
+        if running is None or running.not_packed is not None or packs is None:
+            return 0
+        if self._teams.size > 1 or left.epoch >= running.epochs:
+            return 0
+        if not packs.go_on(number, left.epoch, left.parts):
+            return 0
+        self._study.take_up(number, left.history, left.epoch)
+        running.epoch, running.seconds = left.epoch, left.seconds
+        if left.best is not None:
+            epoch, value, weights = left.best
+            self._best.offer(number, epoch, value, lambda: weights)
+        return left.epoch
 
     def again(self, number: int) -> None:
         """Builds a trial that is under way, and hands it to an executor once more."""

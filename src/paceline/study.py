@@ -124,6 +124,7 @@ class Study:
         n_trials: int | None = None,
         resumed: Mapping[str, Any] | None = None,
         worker: Worker | None = None,
+        is_left: Callable[[FrozenTrial], bool] | None = None,
     ) -> Study:
         """Return a study with what is stored of it; writes nothing.
 
@@ -140,6 +141,8 @@ class Study:
             resumed: Of ``snapshot``: the study is as it was then, as far as the storage allows.
             worker: Joins the others that search the study, if there are any: give one to search
                 it, and none to read it.
+            is_left: Whether a trial that runs in the storage can be gone on with although there is
+                no snapshot: then it is taken over, as if its worker had died a moment ago.
 
         Raises:
             StudyError: An impossible name, another direction than the stored one, or a study that
@@ -155,7 +158,11 @@ class Study:
         began = time.perf_counter()
         store = Store.of(storage, name, Path(directory))
         if worker is not None and (found := store.find(name)) is not None:
-            back = worker.join(store, found, None if resumed is None else resumed.get("session"))
+            share = False
+            if resumed is None and is_left is not None and (there := store.load(name)) is not None:
+                share = any(is_left(t) for t in there.trials if not t.state.is_finished())
+            session = None if resumed is None else resumed.get("session")
+            back = worker.join(store, found, session, share=share)
             resumed = resumed if back else None
         stored = store.load(name)
         check_attributes(name, stored.trials if stored is not None else ())
@@ -491,9 +498,20 @@ class Study:
         Raises:
             StorageError: An earlier record could not be written.
         """
-        before, objective = self.trial(source), self.meta["objective"]
-        for epoch in range(1, before.epochs + 1):
-            logs = {name: column[epoch - 1] for name, column in before.history.items()}
+        before = self.trial(source)
+        self.take_up(number, before.history, before.epochs)
+
+    def take_up(self, number: int, history: Mapping[str, Sequence[float]], epochs: int) -> None:
+        """Give a trial that has just begun epochs that were trained before.
+
+        Args:
+            number: The trial's.
+            history: Metric name -> values, one for each epoch.
+            epochs: How many.
+        """
+        objective = self.meta["objective"]
+        for epoch in range(1, epochs + 1):
+            logs = {name: column[epoch - 1] for name, column in history.items()}
             value = logs.get(objective, math.nan)
             self.report(number, epoch, logs, None if math.isnan(value) else value)
 

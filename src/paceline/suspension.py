@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline import relay
 from paceline.best import BestModels
 from paceline.checkpoint import Snapshot
 from paceline.executor.fit import FitExecutor
@@ -20,6 +21,7 @@ from paceline.executor.memory import host_bytes
 from paceline.executor.saving import Example
 from paceline.members import Teams
 from paceline.pruners import Pruner
+from paceline.relay import Left
 from paceline.roster import Roster, Running
 from paceline.study import Study
 
@@ -93,6 +95,26 @@ class Suspension:
             "pruner": None if self._pruner is None else self._pruner.snapshot(),
         }
         return Snapshot(facts, arrays, lasting)
+
+    def shared(self) -> Snapshot | None:
+        """The trials one by one, for a worker that takes them over; None where it could not.
+
+        What a pruner has seen of a trial, and what its members wait for, are this search's.
+        """
+        packs = self._packs
+        if packs is None or self._pruner is not None or self._teams.size > 1:
+            return None
+        if packs.state_bytes > _SHARE * host_bytes():
+            return None
+        trials = []
+        for number, (epoch, state) in packs.states().items():
+            running = self._roster.running.get(number)
+            if running is not None and running.epoch == epoch:
+                trial = self._study.trial(number)
+                history = {name: list(column) for name, column in trial.history.items()}
+                left = Left(epoch, running.seconds, history, state.lists(), self._best.held(number))
+                trials.append((trial, left))
+        return relay.taken(trials) if trials else None
 
     def restore(self, snapshot: Snapshot, submit: Callable[[int], None], example: Example) -> None:
         """Puts the trials under way back to where they were.

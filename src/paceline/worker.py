@@ -78,6 +78,11 @@ class Worker:
         return self._crew
 
     @property
+    def company(self) -> bool:
+        """Whether others work on the study now, as far as one knows."""
+        return self._crew is not None and bool(self._crew.others)
+
+    @property
     def joined(self) -> bool:
         """Whether it has joined the others."""
         return self._crew is not None

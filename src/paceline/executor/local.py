@@ -271,6 +271,10 @@ class LocalExecutor:
         """
         return {**self._saver.taken(arrays, lasting), "asking": self._asking}
 
+    def states(self) -> dict[int, tuple[int, State]]:
+        """Epoch and variables of trials that ``go_on`` could go on with elsewhere, by number."""
+        return self._saver.states()
+
     def programs_snapshot(self) -> Facts:
         """As ``snapshot``, but for the trials, which would begin again."""
         return {**self._saver.programs_taken(), "asking": self._asking}

@@ -59,6 +59,22 @@ class Saver:
                 self._losses.say(driver["callbacks"])
         return found
 
+    def states(self) -> dict[int, tuple[int, State]]:
+        """Epoch and variables of trials that can go on with them alone, by number.
+
+        Not of those that have trained nothing, are paused, or have callbacks.
+        """
+        found: dict[int, tuple[int, State]] = {}
+        for group in self._intake.groups:
+            states = [(r, r.state) for r in group.queue]
+            for pack in group.packs:
+                there = pack.states()
+                states += [(rider, there[rider.number]) for rider in pack.live]
+            for rider, state in states:
+                if state is not None and rider.epoch and rider.driver is None:
+                    found[rider.number] = rider.epoch, state
+        return found
+
     def _taken(self, arrays: Arrays) -> Facts:
         riders = {rider.number: rider for rider in self._parking.riders}
         paused: dict[int, list[int]] = {}
