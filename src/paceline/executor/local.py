@@ -11,33 +11,24 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from typing import Any
 
-from paceline.callbacks.driver import CallbackDriver
 from paceline.collector import Dropped
 from paceline.data import ArrayData
-from paceline.errors import DataError, UsageError
-from paceline.executor.base import (
-    Answer,
-    EpochReport,
-    Failed,
-    Hung,
-    Job,
-    LateAnswer,
-    Parts,
-    Report,
-    settled,
-)
+from paceline.errors import UsageError
+from paceline.executor.accounts import Seconds
+from paceline.executor.base import Failed, Hung, Job, LateAnswer, Parts, Report, settled
 from paceline.executor.choice import Candidate
 from paceline.executor.intake import Group, Intake
 from paceline.executor.lanes import Lanes
-from paceline.executor.memory import batches_bytes, chunk_bytes_of, is_out_of_memory
+from paceline.executor.memory import batches_bytes, chunk_bytes_of
 from paceline.executor.parking import Parking
 from paceline.executor.placement import Placement, size_text
-from paceline.executor.planner import Planner, layout_of
+from paceline.executor.planner import Planner
 from paceline.executor.saving import Arrays, Example, Facts, Saver, state_like
-from paceline.pack import EpochTimes, Pack, Rider
+from paceline.executor.seats import Seats, program_of
+from paceline.executor.teller import Epoch, Teller, abandon
+from paceline.pack import Pack, Rider
 from paceline.plan import Program
 from paceline.program.trace import State
 from paceline.setting import Setting
@@ -45,10 +36,6 @@ from paceline.source import Source
 
 #: After this many trials of one program, with no other in sight, it is compiled in the background.
 _SURE = 3
-#: Rounds that a new program is compiled beside those that train, before it is waited for.
-_ROUNDS = 10
-#: Share of the slots that programs must fill before another waits for its turn.
-_FILLED = 0.5
 #: Seconds between looks at the device when there is nothing else to do.
 _PAUSE = 0.02
 
@@ -56,18 +43,6 @@ _PAUSE = 0.02
 _PATIENCE = 5.0
 #: Rounds that tell how fast the search goes now.
 _LATELY = 64
-
-#: An epoch of a pack: trial number -> logs, and the time it took.
-Epoch = tuple[dict[int, dict[str, float]], EpochTimes]
-
-
-@dataclass
-class Seconds:
-    """Where the time went; tracing and compiling overlap with training."""
-
-    trace: float = 0.0
-    train: float = 0.0
-    validate: float = 0.0
 
 
 class LocalExecutor:
@@ -102,8 +77,6 @@ class LocalExecutor:
         mesh: tuple[int, int | None] | None = None,
         fold: tuple[int, int] | None = None,
     ) -> None:
-        self._data, self._validation, self._fold = data, validation, fold
-        self._shuffle, self._freq = shuffle, validation_freq
         self._planner = Planner(slots, plan, mesh)
         beside = validation.nbytes_beside(data) if validation else 0
         if isinstance(data, Source):
@@ -123,8 +96,16 @@ class LocalExecutor:
         self._patience = _PATIENCE
         self._parking = Parking()
         self._parked_in: dict[int, Group] = {}  # paused trial -> its group
+        self._seats = Seats(
+            self._planner,
+            self._placement,
+            shuffle=shuffle,
+            validation_freq=validation_freq,
+            folded=fold is not None,
+        )
+        self._teller = Teller(self._planner, self._parking, self._parked_in)
         self._saver = Saver(
-            self._intake, self._planner, self._parking, self._parked_in, self._new_pack
+            self._intake, self._planner, self._parking, self._parked_in, self._seats.new_pack
         )
         self._dropped = Dropped()
         self._slot_epochs = self._busy_epochs = 0
@@ -142,8 +123,15 @@ class LocalExecutor:
         self.lockstep = False
         self.resuming = False  # trials are submitted to be put back to where they were
         self.trial_timeout: float | None = None  # seconds that an epoch may take, at most
-        # Number -> epochs trained when its pack did not come back: it trains on by itself.
-        self.suspects: Mapping[int, int] = {}
+
+    @property
+    def suspects(self) -> Mapping[int, int]:
+        """Number -> epochs trained when its pack did not come back: it trains on by itself."""
+        return self._seats.suspects
+
+    @suspects.setter
+    def suspects(self, suspects: Mapping[int, int]) -> None:
+        self._seats.suspects = suspects
 
     @property
     def plans(self) -> set[str]:
@@ -228,7 +216,7 @@ class LocalExecutor:
                 group.queue.remove(rider)
                 dropped.append(rider)
         for rider in dropped:
-            _abandon(rider)
+            abandon(rider)
 
     def replace(self, number: int, state: State) -> None:
         """Gives a trial that waits for its next epoch other values of its variables.
@@ -375,12 +363,13 @@ class LocalExecutor:
                     group.met = self._round
                 n_trials = max(len(group.queue), min(self.family, self.expected))
                 self._planner.compile(group, n_trials, self.expected)
-        ready = self._in_turn(active)
+        ready = self._seats.in_turn(active, self._round)
         for group in ready:
-            self._wait_for(_program(group), meanwhile)
-        ready = [group for group in ready if self._fits(group, failed)]
-        packs = [(group, pack) for group in ready for pack in self._filled(group)]
-        packs = [(group, pack) for group, pack in packs if self._begin(pack, failed)]
+            self._wait_for(program_of(group), meanwhile)
+        ready = [group for group in ready if self._seats.fits(group, failed)]
+        filled = [(g, self._seats.filled(g, all_asked=self.all_asked)) for g in ready]
+        packs = [(group, pack) for group, found in filled for pack in found]
+        packs = [(group, pack) for group, pack in packs if self._teller.begin(pack, failed)]
         began = time.perf_counter()
         epochs = [self._lanes.submit(pack.run_epoch) for _, pack in packs]
         disturbed = False
@@ -396,7 +385,7 @@ class LocalExecutor:
         self._busy_epochs += sum(len(pack.live) for _, pack in packs)
         done = [epoch.result() for epoch in epochs if epoch.exception() is None]
         wall = time.perf_counter() - began
-        self._account(wall, [times for _, times in done])
+        self.seconds.add(wall, [times for _, times in done])
         self.n_rounds += bool(done)
         if done:
             self.rounds.append((wall, sum(len(results) for results, _ in done)))
@@ -409,39 +398,17 @@ class LocalExecutor:
             error = epoch.exception()
             if error is None:
                 told += self._tell(group, pack, epoch.result(), report, failed)
-            elif self._recover(group, pack, error, failed):
+            elif self._seats.recover(group, pack, error, failed):
                 tight.append(group)
         for group, pack, rider, answer in told:
-            self._heed(group, pack, rider, settled(answer))
+            self._teller.heed(group, pack, rider, settled(answer))
         for group in {id(group): group for group in tight}.values():
-            self._halve(group)
+            self._seats.halve(group)
         for group in ready if not tight else ():
             self._reconsider(group, n_full if len(ready) == 1 else 0, wall)
         for group in ready:
             if not group.active:
                 group.packs.clear()  # its arrays need not stay on the device
-
-    def _in_turn(self, active: list[Group]) -> list[Group]:
-        """The groups that train now: those in slots, and in their order as many as fill the device.
-
-        It is the same whichever of them happen to be compiled: with what trains when goes what
-        samplers and pruners see, and a search that is resumed must decide as it did.
-        """
-        lanes, found = self._planner.lanes, [group for group in active if group.live]
-        for group in active:
-            if group.live:
-                continue
-            if any(one.live for one in found) and self._round - group.met < _ROUNDS:
-                continue  # it is being compiled: those in slots go on meanwhile
-            riders = [one.live + len(one.queue) for one in found]
-            n_packs = sum(min(lanes, n) for n in riders)
-            filled = sum(
-                n / (lanes * _program(one).n_slots) for n, one in zip(riders, found, strict=True)
-            )
-            if n_packs >= lanes and filled >= _FILLED:
-                break
-            found.append(group)
-        return [group for group in active if group in found]
 
     def _reconsider(self, group: Group, n_trials: int, seconds: float) -> None:
         """After an epoch: perhaps a group goes on with another program.
@@ -451,7 +418,7 @@ class LocalExecutor:
             n_trials: Trials that trained, where it was alone and all slots were taken; else 0.
             seconds: What the epoch took.
         """
-        program = _program(group)
+        program = program_of(group)
         if group.choice is not None and n_trials:
             group.choice.note(Candidate(program.plan, program.n_slots), n_trials, seconds)
         riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
@@ -463,86 +430,13 @@ class LocalExecutor:
         else:
             self._planner.grow(group, left, seconds, self.expected)
         if group.coming is not None and self._planner.arrived(group):
-            self._clear(group)
+            self._seats.clear(group)
             group.program, group.coming = group.coming, None
             self._planner.plans.add(group.program.plan)
 
     def _parked(self, group: Group) -> bool:
         """Whether any of a group's trials is paused."""
         return any(each is group for each in self._parked_in.values())
-
-    def _clear(self, group: Group) -> None:
-        """Takes a group's trials out of its packs, to go on in others."""
-        for pack in group.packs:
-            group.queue.extendleft(pack.take_out(rider.number) for rider in pack.live)
-        group.packs.clear()
-
-    def _fits(self, group: Group, failed: Failed) -> bool:
-        """Whether a compiled group fits into the device's memory; else it gets fewer slots."""
-        if group.packs:
-            return True
-        program, planner = _program(group), self._planner
-        room = self._placement.room(group, program, planner.lanes)
-        if room.fitting == 0 and planner.lanes > 1:
-            planner.lanes = 1
-            room = self._placement.room(group, program, 1)
-        if room.fitting >= program.n_slots:
-            return True
-        free = size_text(room.free)
-        if room.fitting and planner.chooses_slots:
-            self._shrink(group, room.fitting)
-        elif room.fitting:
-            needed = size_text(room.each * program.n_slots / room.rows)
-            raise UsageError(
-                f"slots: {program.n_slots} slots need {needed} beside the data, and {free} are "
-                f"free; {room.fitting} fit."
-            )
-        else:
-            error = MemoryError(
-                f"one trial needs {size_text(room.each)} beside the data, and {free} are free on "
-                "the device; make the model or the batch smaller"
-            )
-            while group.queue:
-                failed(group.queue.popleft().number, error)
-        return False
-
-    def _shrink(self, group: Group, n_slots: int) -> None:
-        """Has a group compiled again with fewer slots."""
-        self._planner.note(
-            f"the device's memory holds {n_slots} slots a pack of this program, not "
-            f"{_program(group).n_slots}"
-        )
-        group.most_slots, group.program = n_slots, None
-        group.choice = group.coming = None
-        group.packs.clear()
-
-    def _recover(self, group: Group, pack: Pack, error: BaseException, failed: Failed) -> bool:
-        """After a pack's epoch failed: its trials wait again where memory ran out; else they fail.
-
-        Returns:
-            Whether the group must do with less memory.
-        """
-        if not isinstance(error, Exception) or isinstance(error, DataError):
-            raise error  # the data are those of all trials
-        saved, lost = pack.rescue()
-        group.packs.remove(pack)  # its arrays may be gone
-        again = is_out_of_memory(error) and self._planner.can_halve(pack.program)
-        if again:
-            group.queue.extendleft(reversed(saved))
-        else:
-            lost += saved
-        for rider in lost:
-            _abandon(rider)
-            failed(rider.number, error)
-        return again
-
-    def _halve(self, group: Group) -> None:
-        """Has a group train half as many trials at once; those in slots go on in others."""
-        n_slots = _program(group).n_slots
-        self._clear(group)
-        if n_slots == 1:
-            self._planner.lanes = 1
-        self._shrink(group, max(1, n_slots // 2))
 
     def _wait_for(self, program: Program, meanwhile: Callable[[], bool]) -> None:
         self.compiling = True
@@ -564,134 +458,12 @@ class LocalExecutor:
             self._patience = 0.0
             raise Hung([{rider.number: rider.epoch for rider in pack.live} for pack in hung])
 
-    def _filled(self, group: Group) -> list[Pack]:
-        """The group's packs with something in them, waiting trials spread over the free slots."""
-        if self._suspected(group):
-            return self._one_by_one(group)
-        n_packs = self._planner.lanes
-        if self.all_asked and group.live:
-            # Nobody new will come: those that are left share as few packs as hold them.
-            riders = group.live + len(group.queue)
-            n_packs = min(n_packs, -(-riders // _program(group).n_slots))
-            if n_packs < sum(bool(pack.live) for pack in group.packs):
-                self._clear(group)
-        while len(group.packs) < n_packs:
-            group.packs.append(self._new_pack(group))
-        packs = sorted(group.packs, key=lambda pack: not pack.live)[:n_packs]
-        for rider in list(group.queue):
-            pack = max(packs, key=lambda pack: len(pack.free) * pack.takes(rider))
-            if pack.free and pack.takes(rider):
-                group.queue.remove(rider)
-                pack.admit(rider)
-            elif not any(pack.free for pack in packs):
-                break
-        return [pack for pack in group.packs if pack.live]
-
-    def _suspected(self, group: Group) -> list[Rider]:
-        """A group's trials that are about to train the epoch from which they did not come back."""
-        riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
-        return [rider for rider in riders if self.suspects.get(rider.number) == rider.epoch]
-
-    def _one_by_one(self, group: Group) -> list[Pack]:
-        """Packs with one suspect each; all others of the group wait."""
-        self._clear(group)
-        for rider in self._suspected(group)[: self._planner.lanes]:
-            group.queue = deque(each for each in group.queue if each is not rider)
-            group.packs.append(self._new_pack(group))
-            group.packs[-1].admit(rider)
-        return list(group.packs)
-
-    def _begin(self, pack: Pack, failed: Failed) -> bool:
-        """Calls the callbacks that come before an epoch; False where no trial is left to train."""
-        for rider in pack.live:
-            if rider.driver is not None:
-                try:
-                    rider.driver.begin_epoch(rider.first_epoch + rider.epoch)
-                except Exception as error:  # a callback of the user's
-                    _fail(pack, rider, error, failed)
-        return bool(pack.live)
-
     def _tell(
         self, group: Group, pack: Pack, epoch: Epoch, report: Report, failed: Failed
     ) -> list[tuple[Group, Pack, Rider, LateAnswer]]:
-        """Reports an epoch of a pack; returns its trials with what was answered."""
-        results, times = epoch
-        share = (times.train + times.validate) / max(1, len(results))
-        # Callbacks of all trials first: what they write goes to the slots in one piece.
-        for rider in pack.live:
-            if rider.driver is not None:
-                try:
-                    results[rider.number] = rider.driver.end_epoch(results[rider.number])
-                    if rider.driver.stopped:
-                        rider.epochs = rider.epoch
-                    if rider.epoch >= rider.epochs:
-                        rider.driver.end()
-                except Exception as error:  # a callback of the user's
-                    _fail(pack, rider, error, failed)
-        told = []
-        for rider in pack.live:
-            answer = report(
-                EpochReport(
-                    number=rider.number,
-                    epoch=rider.epoch,
-                    logs=results[rider.number],
-                    seconds=share + (rider.driver.seconds() if rider.driver else 0.0),
-                    program=group.name,
-                    plan=pack.program.plan,
-                    weights=pack.weights(rider.number),
-                    state=pack.state(rider.number),
-                    wall=times.train + times.validate,
-                    last=rider.epoch >= rider.epochs,
-                )
-            )
-            told.append((group, pack, rider, answer))
-        return told
-
-    def _heed(self, group: Group, pack: Pack, rider: Rider, answer: Answer) -> None:
-        if answer == "pause":
-            self._parking.put(pack.take_out(rider.number))
-            self._parked_in[rider.number] = group
-        elif answer == "stop" or rider.epoch >= rider.epochs:
-            if rider.driver is not None:
-                self._end(rider.driver)
-            pack.evict(rider.number)
-
-    def _end(self, driver: CallbackDriver) -> None:
-        """The callbacks of a trial that was stopped learn that its training is over."""
-        try:
-            driver.end()
-        except Exception as error:  # a callback of the user's; the trial has ended by now
-            self._planner.note(
-                f"a callback of a trial that was stopped failed in on_train_end: "
-                f"{type(error).__name__}: {error}"
-            )
-            driver.abandon()
-
-    def _new_pack(self, group: Group) -> Pack:
-        program = _program(group)
-        data, on_device = self._placement.of(group, layout_of(program))
-        return Pack(
-            program,
-            data,
-            group.work.n_train,
-            on_device,
-            self._shuffle,
-            group.train.full.log_names,
-            group.test.full.log_names if group.test else (),
-            None if self._fold is None else group.work.n_validation,
-            group.work.cut,
-            group.work.batch_size,
-            self._freq,
-        )
+        return self._teller.tell(group, pack, epoch, report, failed)
 
     # -- accounts ----------------------------------------------------------------------------------
-
-    def _account(self, wall: float, times: list[EpochTimes]) -> None:
-        """Splits a round's wall time into training and validation."""
-        train, validate = sum(t.train for t in times), sum(t.validate for t in times)
-        share = train / (train + validate) if train + validate else 1.0
-        self.seconds.train += wall * share
-        self.seconds.validate += wall * (1.0 - share)
 
     def program_counts(self) -> dict[str, int]:
         """distinct: groups; compiled, from_cache: train and validate roles by their origin."""
@@ -719,26 +491,9 @@ class LocalExecutor:
         riders = [rider for group in self._intake.groups for rider in group.queue]
         riders += [r for group in self._intake.groups for pack in group.packs for r in pack.live]
         for rider in [*riders, *self._parking.riders]:
-            _abandon(rider)
+            abandon(rider)
         for group in self._intake.groups:
             group.packs.clear()
             group.queue.clear()
         self._placement.clear()
         self._parking.close()
-
-
-def _fail(pack: Pack, rider: Rider, error: Exception, failed: Failed) -> None:
-    """A callback of a trial raised: it is out, and the others go on."""
-    _abandon(rider)
-    pack.evict(rider.number)
-    failed(rider.number, error)
-
-
-def _abandon(rider: Rider) -> None:
-    if rider.driver is not None:
-        rider.driver.abandon()
-
-
-def _program(group: Group) -> Program:
-    assert group.program is not None
-    return group.program
