@@ -91,6 +91,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
     "tpe": (toys.dense, {"sampler": "tpe"}, {"n_trials": 24}),
     "families": (structures, {"sampler": "random"}, {}),
     "families-tpe": (structures, {"sampler": "tpe"}, {"n_trials": 24}),
+    "sqlite": (toys.dense, {"sampler": "tpe", "storage": "sqlite:///{folder}/s.db"}, {}),
     "grid": (structures, {"sampler": "grid"}, {}),
     "qmc": (toys.dense, {"sampler": "qmc"}, {}),
     "qmc-conditional": (conditional, {"sampler": "qmc"}, {}),
@@ -120,6 +121,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "checkpoint": (checkpoint, "save_file"),
     "checkpoint moved": (checkpoint.os, "replace"),
     "storage": (Writer, "_write"),
+    "batch": (Writer, "_written"),
     "refill": (pack.Pack, "admit"),
     "epoch": (pack.Pack, "run_epoch"),
     "report": (Study, "report"),
@@ -149,6 +151,9 @@ def traced(folder: Path) -> None:
 def search(case: str, folder: Path) -> None:
     """The search of a case, to its end; what came of it goes to ``result.json``."""
     build, tuner_arguments, search_arguments = CASES[case]
+    if "storage" in tuner_arguments:
+        storage = tuner_arguments["storage"].format(folder=folder)
+        tuner_arguments = {**tuner_arguments, "storage": storage}
     tuner = paceline.Tuner(
         build,
         objective="val_accuracy",
