@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -140,6 +141,28 @@ def test_export_copies_the_model(paceline, study, saved_model):
     assert Path("best.keras").read_bytes() == saved_model
     assert "best.keras: the model of trial 1, val_accuracy 0.7500" in done.out
     assert sorted(path.name for path in Path().iterdir()) == ["best.keras", "runs"]
+
+
+def test_an_export_that_is_killed_leaves_the_older_file(
+    paceline, study, saved_model, child_environment
+):
+    """At the last moment: all is copied."""
+    Path("best.keras").write_bytes(b"an older one")
+    dies = "os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import os, signal; {dies}; from paceline.cli import main; main()",
+            *("export", study, "-o", "best.keras"),
+        ],
+        env=child_environment,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert Path("best.keras").read_bytes() == b"an older one"
+    assert paceline("export", study, "-o", "best.keras").code == 0
+    assert Path("best.keras").read_bytes() == saved_model
 
 
 @pytest.mark.parametrize("damage", ["changed", "gone", "no manifest"])
