@@ -22,7 +22,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo test test-numerics test-slow test-chaos test-backends test-oldest test-compat lint format bench bench-plans bench-gpu bench-prediction bench-talos bench-fit lock
+.PHONY: help env demo test test-numerics test-slow test-chaos test-backends test-oldest test-compat lint format bench bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ bench-talos: $(VENV_COMPAT)/.installed ## scans of Talos users, on Paceline and 
 
 bench-fit: env ## the fit executor beside Keras' own loop, and what callbacks cost a pack
 	$(BIN)/python benchmarks/fit.py $(ARGS)
+
+bench-examples: env ## the examples on real data, beside KerasTuner (ARGS="--tensorflow PYTHON --floors")
+	$(BIN)/python benchmarks/examples.py $(ARGS)
 
 lock: ## work the locks out anew; ARGS=--upgrade takes the newest releases
 	for backend in tensorflow torch; do \
