@@ -171,7 +171,6 @@ def measure(search: Search) -> dict[str, Any]:
     work = WORKS[search.work]
     (x, y), validation = work.data()
     said: list[tuple[float, float]] = []
-    began = time.perf_counter()
 
     def hear(progress: Any) -> None:
         if progress.seconds_left is not None and progress.phase != "done":
@@ -185,6 +184,7 @@ def measure(search: Search) -> dict[str, Any]:
         progress=hear,
         notes=lambda text: None,
     )
+    began = time.perf_counter()
     tuner.search(
         x,
         y,

@@ -127,6 +127,14 @@ def test_several_programs_are_seen():
     assert found.compile > 0
 
 
+def test_where_trials_end_early_the_pace_is_that_of_the_slots_in_use(monkeypatch):
+    """Of 6 trials, 2 go on after the first epoch: their rounds are not full."""
+    monkeypatch.setattr("paceline.outlook.BETWEEN_LOOKS", 0.0)
+    found = rehearse(toys.dense, subject(), 8, 6, 4, lambda: 1e9, pruner="asha:1:3")
+    assert found.trial_epochs < 6 * 4
+    assert 1 <= found.pace.at_once < 6
+
+
 def test_in_fit_trials_go_one_by_one():
     found = rehearse(toys.dense, subject(), 8, 1, 1, lambda: 1e9, "fit")
     assert found.pace.at_once == 1

@@ -127,6 +127,7 @@ def bench(
             plan_trials=plan.n_trials if plan else 0,
             plan_epochs=plan.epochs if plan else 0,
             plan_batch_size=plan_batch_size,
+            plan_pruner=plan.pruner if plan else None,
         )
         facts = {
             "name": name or getattr(build, "__name__", type(build).__name__),

@@ -20,7 +20,7 @@ from paceline.search_space import HyperParameters
 
 #: Waves of trials and seconds of training that tell the pace: where one wave ends and the
 #: next begins, trials are finished, stored and built, which takes its time too.
-WAVES, SECONDS = 2, 2.0
+WAVES, SECONDS = 2, 4.0
 #: Seconds after which so few rounds suffice.
 LONG, FEW = 15.0, 2
 #: Configurations that are traced to see how many programs there are; and seconds for them.
@@ -46,7 +46,8 @@ class _Watch:
         self.last: Progress | None = None
         self.at = 0.0  # when that was
         self.trial_epochs = 0
-        self.first: tuple[float, int] | None = None  # the end of the first rounds seen
+        # The end of the first rounds seen: seconds, rounds and trial-epochs until then.
+        self.first: tuple[float, int, int] | None = None
 
     def __call__(self, progress: Progress) -> None:
         if progress.pace is None or progress.trial_epochs == 0:
@@ -62,7 +63,7 @@ class _Watch:
             self.ready = max(0.0, now - progress.rounds * pace.round)
         if self.last is None or progress.rounds > self.last.rounds:
             self.last, self.at = progress, now
-        self.first = self.first or (now, progress.rounds)
+        self.first = self.first or (now, progress.rounds, progress.trial_epochs)
         trained = now - self.ready
         enough = trained > SECONDS and progress.rounds >= WAVES * self._epochs
         slow = progress.rounds >= FEW and trained > LONG
@@ -72,13 +73,15 @@ class _Watch:
 
 
 def _pace(watch: _Watch) -> Pace | None:
-    """Trials at once, and seconds of a round over all that were seen; None without one."""
-    if watch.last is None or watch.last.pace is None:
+    """Trials at once and seconds of a round, over all that were seen; None without one."""
+    last = watch.last
+    if last is None or last.pace is None:
         return None
-    at_once, seconds = watch.last.pace
-    then, rounds = watch.first or (0.0, watch.last.rounds)
-    if watch.last.rounds > rounds:
-        seconds = (watch.at - then) / (watch.last.rounds - rounds)
+    at_once, seconds = last.pace
+    then, rounds, epochs = watch.first or (0.0, last.rounds, 0)
+    if last.rounds > rounds:
+        at_once = (last.trial_epochs - epochs) / (last.rounds - rounds)
+        seconds = (watch.at - then) / (last.rounds - rounds)
     return Pace(at_once, seconds)
 
 
@@ -90,6 +93,7 @@ def rehearse(
     epochs: int,
     left: Callable[[], float],
     executor: str = "auto",
+    pruner: str | None = None,
 ) -> Costs | None:
     """Measures what a search costs; None where no epoch of it ended in time.
 
@@ -101,6 +105,7 @@ def rehearse(
         epochs: Of each trial.
         left: Seconds of the budget.
         executor: auto, or fit.
+        pruner: Of the search: where trials end early, more of them have to be built meanwhile.
 
     Raises:
         Exception: What the search raises.
@@ -117,6 +122,7 @@ def rehearse(
             study="rehearsal",
             sampler="random",
             executor=executor,
+            pruner=pruner,
             directory=folder,
             seed=subject.seed,
             progress=watch,

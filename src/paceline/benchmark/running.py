@@ -47,6 +47,7 @@ class Ask:
         scale_lr: none, linear or sqrt: how its learning rate follows the batch size.
         plan_trials, plan_epochs: Of a search to predict; 0: of none.
         plan_batch_size: Its batch size; None: the one measured first.
+        plan_pruner: Its pruner, as text; None: without one.
     """
 
     batch_sizes: Sequence[int]
@@ -63,6 +64,7 @@ class Ask:
     plan_trials: int = 0
     plan_epochs: int = 0
     plan_batch_size: int | None = None
+    plan_pruner: str | None = None
 
 
 Told = Callable[[Cell, int, int], None]
@@ -196,6 +198,7 @@ class Runner:
                 ask.plan_epochs,
                 self._left,
                 "auto" if ask.packs else "fit",
+                ask.plan_pruner,
             )
         except Exception as error:  # the user's code; what was measured is there all the same
             self.run.notes.append(f"the planned search could not be begun: {describe(error)}")
