@@ -189,6 +189,20 @@ def test_a_hyperparameter_may_be_called_like_a_column(tmp_path):
     assert results["seed"].nunique() == 3
 
 
+def test_a_grid_compiles_each_role_once(tmp_path):
+    def build(hp):
+        rates = hp.Choice("dropout", [0.1, 0.2]), hp.Choice("lr", [0.01, 0.02, 0.03, 0.04])
+        values = dict(zip(("dropout", "lr"), rates, strict=True))
+        return toys.dense(paceline.HyperParameters(values=values))
+
+    tuner = make(tmp_path, build, sampler="grid")
+    tuner.search(X, Y, validation_data=(XV, YV), epochs=1)
+    assert len(tuner.results()) == 8
+    programs = tuner.summary()["programs"]
+    assert programs["distinct"] == 1
+    assert programs["compiled"] + programs["from_cache"] == 2, "train and validate, never widened"
+
+
 def test_epochs_and_batch_size_may_be_functions_of_hp_in_packs(tmp_path):
     tuner = make(tmp_path, lambda hp: toys.softmax(), sampler="grid")
     tuner.search(

@@ -64,6 +64,7 @@ class Search:
         self._packs, self._fit, self._pruner = packs, fit, pruner
         if packs is not None:
             packs.tell_notes_to(notes)
+            packs.in_order = study.in_order
             packs.trial_timeout, packs.suspects = watch.seconds, watch.condemned.suspects
             study.fill(max(1, packs.max_slots // arguments.n_members))
         self._note = notes

@@ -239,6 +239,11 @@ class Study:
         return len(self._left_running)
 
     @property
+    def in_order(self) -> bool:
+        """Whether trials come as a grid walks, so that the first say little of the next."""
+        return self.director is not None or self._sampler == "grid"
+
+    @property
     def exhausted(self) -> bool:
         """Whether the last ``propose`` found nothing that had not been tried."""
         return self._proposer.exhausted

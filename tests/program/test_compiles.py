@@ -140,6 +140,14 @@ def test_trials_alike_in_all_but_the_seed_share_one_compile() -> None:
     assert (counts["distinct"], counts["roles"]) == (1, 2)
 
 
+def test_trials_in_order_are_compiled_when_slots_are_full() -> None:
+    """The first three of a grid say little of the rest, and look like all there is."""
+    search = Search(slots=8)
+    search.local.in_order = True
+    counts = search.train(*rated(0.2, 0.2, 0.2, 0.2, 0.4))
+    assert (counts["distinct"], counts["roles"]) == (1, 2)
+
+
 _CHILD = """
 import json, sys
 import numpy as np

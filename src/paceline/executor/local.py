@@ -118,6 +118,8 @@ class LocalExecutor:
         self.expected = 1  # trials still to come, those waiting included; the tuner keeps it
         self.all_asked = False  # no trial will be submitted any more
         self.uniform = False  # the space has no choice that could make another program
+        # Trials come as a grid walks: what the first have in common the next may not.
+        self.in_order = False
         self.compiling = False  # nothing can train until a program is compiled
         # Trials that are got ready while an epoch trains are all there before it is reported.
         self.lockstep = False
@@ -166,7 +168,8 @@ class LocalExecutor:
         job.model = None
         self._dropped.add(group.nbytes)
         self.seconds.trace += time.perf_counter() - began
-        sure = group.n_seen >= _SURE and (self.uniform or group.n_trials >= _SURE)
+        alike = self.uniform or (group.n_trials >= _SURE and not self.in_order)
+        sure = group.n_seen >= _SURE and alike
         sure = sure and not self.resuming and len(self._intake.groups) == 1
         if group.program is None and sure:
             self._planner.compile(group, max(self.expected, len(group.queue)), self.expected)
@@ -306,11 +309,14 @@ class LocalExecutor:
     def hungry(self) -> bool:
         """Whether training should wait for more trials: slots would stay empty.
 
-        With several programs in sight, look further ahead, so that each fills a pack of its own.
+        With several programs in sight, look further ahead, so that each fills a pack of its own;
+        where trials come in order, look whether there are several before the first is compiled.
         """
         groups = self._intake.groups
         have = sum(len(group.queue) + group.live for group in groups)
-        return have < self._planner.slots_now(groups) * (4 if len(groups) > 1 else 1)
+        begins = self.in_order and any(group.program is None for group in groups)
+        further = 4 if len(groups) > 1 else 2 if begins else 1
+        return have < self._planner.slots_now(groups) * further
 
     @property
     def room(self) -> bool:

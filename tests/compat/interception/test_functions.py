@@ -11,6 +11,7 @@ import pytest
 from compat.interception.alone import alone, assert_same
 from compat.interception.functions import FUNCTIONS, X, Y, network
 from paceline.compat.interception import Call, Engine
+from paceline.executor.planner import Planner
 
 SEEDS = [21, 22, 23]
 
@@ -40,6 +41,39 @@ def test_functions_of_one_program_share_a_pack():
         assert engine.program_counts() == {"distinct": 1, "roles": 2}
     (program,) = {fit.program for outcome in outcomes for fit in outcome.fits}
     assert program is not None
+
+
+def test_what_differs_late_is_compiled_once():
+    """Scans walk a grid: for many functions one number differs, and then another does."""
+
+    def function(dropout, rate):
+        model = network(dropout, optimizer=keras.optimizers.Adam(rate))
+        model.fit(X, Y, epochs=1, verbose=0)
+
+    values = [(dropout, rate) for dropout in (1, 2) for rate in (0.01, 0.02, 0.03, 0.04)]
+    with Engine() as engine:
+        calls = [Call(i, partial(function, *pair), i) for i, pair in enumerate(values)]
+        assert all(outcome.error is None for outcome in engine.run(calls))
+        assert engine.program_counts() == {"distinct": 1, "roles": 1}
+
+
+def test_programs_are_looked_for_before_the_first_is_compiled(monkeypatch):
+    begun, compiled = [], []
+    compile_group = Planner.compile
+
+    def compile_noted(self, *arguments):
+        compiled.append(len(begun))
+        compile_group(self, *arguments)
+
+    monkeypatch.setattr(Planner, "compile", compile_noted)
+
+    def function(i):
+        begun.append(i)
+        network(units=8 + i // 2).fit(X, Y, epochs=1, verbose=0)
+
+    with Engine(slots=2) as engine:  # two functions fill the slots
+        assert len(list(engine.run([Call(i, partial(function, i), i) for i in range(4)]))) == 4
+    assert compiled == [4, 4]
 
 
 def test_where_keras_shuffles():
