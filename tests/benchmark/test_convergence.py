@@ -47,6 +47,10 @@ def test_who_does_not_arrive_is_named():
     text = sentences([run(curves=[SMALL, LARGE])], 0.94)[1]
     assert "soonest with batch 32" in text
     assert "batch 512: not in 3 epochs, best 0.9200" in text
+    one = Curve(512, "val_accuracy", "maximize", [0.92], [0.4])
+    text = sentences([run(curves=[SMALL, one])], 0.94)
+    assert text[0].startswith("Best val_accuracy within 1 epoch: ")
+    assert "batch 512: not in 1 epoch, best 0.9200" in text[1]
 
 
 def test_nobody_arrives():

@@ -72,7 +72,7 @@ def test_what_is_compiled_is_compiled_afresh(monkeypatch):
 @pytest.mark.parametrize("spot", [Spot(8), Spot(8, 2, "stacked", lanes=2)])
 def test_so_many_steps_are_done_in_every_slot(spot):
     traced = (model := subject()).traced(8)
-    program = measuring._compile(traced, spot, layout_of(spot), True)
+    program = measuring._compile(traced, spot, layout_of(spot))
     with measuring._Lanes(program, traced, model.on_device(None), spot, 0) as lanes:
         lanes.run(1)
         lanes.run(3)

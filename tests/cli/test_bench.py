@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,25 @@ def test_a_table_for_people(paceline, measured, model):
     done = paceline("bench", "model.py")
     assert "Fastest: batch 32" in done.out
     assert "1,000" in done.out
+
+
+@pytest.mark.parametrize(("columns", "widest"), [(None, 100), ("80", 80), ("200", 200)])
+def test_lines_are_as_long_as_there_is_room_for(
+    paceline, measured, model, columns, widest, monkeypatch
+):
+    def piped(*_):
+        raise OSError("no terminal")
+
+    monkeypatch.setattr(os, "get_terminal_size", piped)
+    if columns is None:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    else:
+        monkeypatch.setenv("COLUMNS", columns)
+    known = {"build": 0.02, "trace": 0.1, "first": 0.5, "peak_share": 0.05, "memory": 2e6}
+    measured["result"] = Bench([run(cell(32, 1e6, **known), cell(1024, 1e6, **known))])
+    done = paceline("bench", "model.py")
+    assert max(map(len, done.out.splitlines())) <= widest
+    assert ("No room here for" in " ".join(done.out.split())) is (widest < 120)
 
 
 def test_json_is_the_last_line_of_stdout(paceline, measured, model):

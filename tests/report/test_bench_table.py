@@ -8,6 +8,7 @@ import bench_records
 from bench_records import cell, run
 from paceline.benchmark.advice import advise
 from paceline.benchmark.records import Cell, Curve, Device, Spot
+from paceline.report import bench_table
 from paceline.report.bench_table import result_text
 
 RUN = run(
@@ -61,12 +62,30 @@ def test_what_was_not_measured_is_there_with_its_reason():
     )
 
 
-@pytest.mark.parametrize("width", [80, 100, 200])
-def test_lines_fit(width):
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [
+        (60, "fits, build, trace, first step, a trial's epoch, memory, peak, ±"),
+        (80, "fits, build, trace, first step, a trial's epoch"),
+        (100, "fits, build, trace"),
+        (200, ""),
+        (None, ""),
+    ],
+)
+def test_lines_fit(width, left_out):
     found = text(RUN, RUN, width=width)
-    assert max(map(len, found.splitlines())) <= width
-    assert "examples/s" in found
-    assert ("a trial's epoch" in found) is (width == 200)
+    assert max(map(len, found.splitlines())) <= (width or 120)
+    words = " ".join(found.split())
+    assert (f"No room here for: {left_out}; a page" in words) is bool(left_out)
+    titles = {column for column, _ in bench_table.COLUMNS} - set(left_out.split(", "))
+    head, rule = found[: found.index("──")], "─" * 40
+    assert rule in found
+    assert all(word in head.split() for title in titles for word in title.split())
+
+
+def test_what_does_not_fit_into_memory_is_never_left_out():
+    found = text(run(cell(32, 1000.0, fits=False)), width=80)
+    assert "fits" in found and "No room here for: build" in " ".join(found.split())
 
 
 def test_the_first_epoch_is_explained():

@@ -65,7 +65,7 @@ def _equal(curves: Sequence[Named]) -> str:
         f"{_label(each)} {numbers.metric(best_until(each[1], seconds))}" for each in curves
     )
     return (
-        f"Best {metric} within {epochs} epochs: {by_epochs}; within {numbers.fine(seconds)} of "
+        f"Best {metric} within {_epochs(epochs)}: {by_epochs}; within {numbers.fine(seconds)} of "
         f"training: {by_seconds}. One seed each: small differences may be chance."
     )
 
@@ -83,11 +83,11 @@ def _until(curves: Sequence[Named], target: float) -> str:
     (first, (epoch, seconds)), *others = arrived
     text = (
         f"{metric} {target:g} is reached soonest with {_label(first)}: after "
-        f"{numbers.fine(seconds)} of training, {epoch} epochs"
+        f"{numbers.fine(seconds)} of training, {_epochs(epoch)}"
     )
-    rest = [f"{_label(each)}: {numbers.fine(s)}, {e} epochs" for each, (e, s) in others]
+    rest = [f"{_label(each)}: {numbers.fine(s)}, {_epochs(e)}" for each, (e, s) in others]
     rest += [
-        f"{_label(each)}: not in {len(each[1].values)} epochs, best "
+        f"{_label(each)}: not in {_epochs(len(each[1].values))}, best "
         f"{numbers.metric(best_until(each[1], float('inf')))}"
         for each in missed
     ]
@@ -97,3 +97,7 @@ def _until(curves: Sequence[Named], target: float) -> str:
 def _label(each: Named) -> str:
     name, curve = each
     return f"batch {curve.batch_size}{f' on {name}' if name else ''}"
+
+
+def _epochs(n: int) -> str:
+    return "1 epoch" if n == 1 else f"{n} epochs"

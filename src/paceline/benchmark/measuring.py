@@ -50,7 +50,6 @@ def measure(
     spot: Spot,
     *,
     patience: float = PATIENCE,
-    quick: bool = False,
     clock: Clock = time.perf_counter,
 ) -> Cell:
     """Measures one spot; what fails is in the cell.
@@ -59,12 +58,11 @@ def measure(
         subject: The model and its data.
         spot: Any plan but fit.
         patience: Seconds for the timed runs.
-        quick: Compile as for a short search.
         clock: Seconds that never go back.
     """
     known: dict[str, Any] = {}
     try:
-        return _measure(subject, spot, known, patience, quick, clock)
+        return _measure(subject, spot, known, patience, clock)
     except Unpackable as why:
         return Cell(spot, "failed", f"it cannot be packed: {why}", **known)
     except Exception as error:  # the user's code, or XLA: the other cells go on
@@ -78,14 +76,13 @@ def _measure(
     spot: Spot,
     known: dict[str, Any],
     patience: float,
-    quick: bool,
     clock: Clock,
 ) -> Cell:
     traced = subject.traced(spot.batch_size)
     known |= {"build": traced.build, "trace": traced.trace}
     layout = layout_of(spot)
     began = clock()
-    program = _compile(traced, spot, layout, quick)
+    program = _compile(traced, spot, layout)
     executables = [each for role in program.roles() for each in role]
     known["compile"] = clock() - began
     side_by_side = spot.slots // spot.trial_devices if spot.plan == "stacked" else 1
@@ -126,14 +123,14 @@ def layout_of(spot: Spot) -> Layout | None:
     return Layout(devices, spot.trial_devices, spot.data_devices)
 
 
-def _compile(traced: Traced, spot: Spot, layout: Layout | None, quick: bool) -> Program:
+def _compile(traced: Traced, spot: Spot, layout: Layout | None) -> Program:
     group = traced.group
     # Without validation: a step of it is timed by the epochs of ``rehearsal``.
     parts = (group.train, None, group.state, group.work)
     if spot.plan == "sequential":
-        return SequentialProgram(*parts, quick=quick)
+        return SequentialProgram(*parts, quick=False)
     kind = MappedProgram if spot.plan == "mapped" else StackedProgram
-    return kind(*parts, n_slots=spot.slots, quick=quick, layout=layout)
+    return kind(*parts, n_slots=spot.slots, quick=False, layout=layout)
 
 
 def _memory(subject: Subject, executables: list[Any], spot: Spot) -> float | None:

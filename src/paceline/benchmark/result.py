@@ -142,7 +142,7 @@ class Bench:
             raise UsageError(f"output: {path} cannot be written ({error})") from None
 
     def __str__(self) -> str:
-        return self.text()
+        return self.text(numbers.READABLE)
 
 
 def merge(paths: Sequence[str | Path], note: Callable[[str], None]) -> Bench:

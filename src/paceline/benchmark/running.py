@@ -41,7 +41,6 @@ class Ask:
         fit: "middle": Keras' own ``fit`` at one batch size; "all"; "no".
         meshes: (trial, data) of several devices.
         patience: Seconds of timed runs for each cell.
-        quick: Compile as for a short search.
         epochs: Of the trial that is trained at each batch size; 0: none is.
         objective: What its validation gives; as for a search.
         scale_lr: none, linear or sqrt: how its learning rate follows the batch size.
@@ -57,7 +56,6 @@ class Ask:
     fit: str = "middle"
     meshes: Sequence[tuple[int, int]] = ()
     patience: float = PATIENCE
-    quick: bool = False
     epochs: int = 0
     objective: str | None = None
     scale_lr: str = "none"
@@ -307,7 +305,6 @@ class Runner:
                 self._subject,
                 spot,
                 patience=self._ask.patience,
-                quick=self._ask.quick,
                 clock=self._clock,
             )
         alone = [c for c in self.cells if c.spot.at_once == 1 and c.rate]

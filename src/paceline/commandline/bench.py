@@ -146,7 +146,7 @@ def show(result: Any, *, output: str | None, as_json: bool) -> None:
     if output is not None:
         result.save(output)
         outcome.say(f"written: {output}")
-    text = result.text(outcome.width())
+    text = result.text(outcome.text_width())
     if as_json:
         outcome.say_plain(text)
         outcome.print_json(result.to_json())

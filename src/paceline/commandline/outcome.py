@@ -89,6 +89,11 @@ def width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
+def text_width() -> int:
+    """Columns for text and tables that people read, also where they go to a file or a pager."""
+    return shutil.get_terminal_size((numbers.READABLE, 24)).columns  # COLUMNS, else the terminal's
+
+
 def print_result(text: str) -> None:
     """Print a result for people on stdout."""
     typer.echo(visible(text))

@@ -15,8 +15,6 @@ from paceline.benchmark.advice import Advice, explain, fastest, way
 from paceline.benchmark.records import Cell, Run
 from paceline.report import numbers
 
-#: Text is never wider: longer lines are harder to read.
-WIDEST_TEXT = 100
 _KEY = (
     "* the most examples per second. step: of all trials at once, the median; ± half the distance "
     "of its quartiles. examples/s: of all trials together. peak: share of the device's measured "
@@ -96,10 +94,23 @@ def _facts(run: Run, width: int | None) -> Iterator[str]:
 
 
 def _table(run: Run, best: Cell | None, width: int | None) -> str:
+    if not run.measured:
+        return ""
+    spare = [name for name in _SPARE if name != "fits" or not _some_do_not_fit(run)]
+    left_out: list[str] = []
     text = _render(_build(run, best, COLUMNS), None)
-    if width is not None and max(map(len, text.splitlines())) > width:
-        text = _render(_build(run, best, [c for c in COLUMNS if c[0] in _NARROW]), width)
-    return "\n".join([text.rstrip("\n"), *_wrap(_KEY, width)]) if run.measured else ""
+    while width is not None and spare and max(map(len, text.splitlines())) > width:
+        left_out.append(spare.pop(0))
+        columns = [column for column in COLUMNS if column[0] not in left_out]
+        text = _render(_build(run, best, columns), None if spare else width)
+    key = _KEY
+    if left_out:
+        key += f" No room here for: {', '.join(left_out)}; a page (-o bench.html) has all."
+    return "\n".join([text.rstrip("\n"), *_wrap(key, width)])
+
+
+def _some_do_not_fit(run: Run) -> bool:
+    return any(cell.fits is False for cell in run.measured)
 
 
 #: Title, and the text of a cell.
@@ -119,7 +130,8 @@ COLUMNS: list[tuple[str, Callable[[Run, Cell], str]]] = [
     ("memory", lambda run, cell: numbers.size(cell.memory)),
     ("fits", lambda run, cell: {True: "yes", False: "no", None: "-"}[cell.fits]),
 ]
-_NARROW = ("batch", "trials", "plan", "compile", "step", "±", "examples/s", "peak", "memory")
+#: Columns that are left out where there is no room for all, the first of them first.
+_SPARE = ("fits", "build", "trace", "first step", "a trial's epoch", "memory", "peak", "±")
 
 
 def _build(
@@ -127,7 +139,7 @@ def _build(
 ) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for name, _ in columns:
-        table.add_column(name, justify="left" if name == "plan" else "right", no_wrap=True)
+        table.add_column(_title(name), justify="left" if name == "plan" else "right", no_wrap=True)
     cells = sorted(run.measured, key=lambda cell: (cell.spot.batch_size, -cell.rate))
     before: int | None = None
     for cell in cells:
@@ -139,6 +151,11 @@ def _build(
         before = cell.spot.batch_size
         table.add_row(*map(Text, texts))
     return table
+
+
+def _title(name: str) -> str:
+    """On two lines where the cells below are shorter."""
+    return "\n".join(name.rsplit(" ", 1))
 
 
 def _trials(cell: Cell) -> str:
@@ -190,7 +207,7 @@ def _wrap(text: str, width: int | None, bullet: str = "") -> list[str]:
     first = "" if bullet.isspace() else bullet
     return textwrap.wrap(
         text,
-        min(width or WIDEST_TEXT, WIDEST_TEXT),
+        min(width or numbers.READABLE, numbers.READABLE),
         initial_indent=first,
         subsequent_indent=" " * len(bullet),
         break_on_hyphens=False,

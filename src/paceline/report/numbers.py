@@ -7,6 +7,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+#: Columns of text at most: longer lines are harder to read.
+READABLE = 100
+
 
 def metric(value: float | None) -> str:
     """A metric with four decimals, or four digits where it is tiny or huge."""
