@@ -17,6 +17,27 @@ from paceline.search_arguments import Arguments
 from paceline.search_space import HyperParameters
 from paceline.trial import Trial
 
+#: Arguments of a search that count here, as they are where nobody gives them.
+_NONE_GIVEN: dict[str, Any] = {
+    "validation_data": None,
+    "validation_split": 0.0,
+    "batch_size": None,
+    "n_trials": 1,
+    "timeout": None,
+    "shuffle": True,
+    "class_weight": None,
+    "sample_weight": None,
+    "validation_batch_size": None,
+    "initial_epoch": 0,
+    "steps_per_epoch": None,
+    "validation_steps": None,
+    "validation_freq": 1,
+    "allow_nan": False,
+    "repeats": 1,
+    "folds": None,
+    "needs_end": False,
+}
+
 
 @dataclass(frozen=True)
 class Reproduction:
@@ -57,6 +78,30 @@ class Reproduction:
             "history": self.history,
             "notes": list(self.notes),
         }
+
+
+def arguments_again(
+    stored: Mapping[str, Any], given: Mapping[str, Any], n_epochs: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments to train one trial with, as it was trained.
+
+    Args:
+        stored: What the study remembers of its search's.
+        given: Those of now, which come first.
+        n_epochs: Epochs that are recorded of the trial.
+
+    Returns:
+        What a search knows by name, and other arguments of ``fit``.
+    """
+    others = {**{name: value for name, value in stored.items() if value is not None}, **given}
+    if "callbacks" not in given:
+        others.pop("callbacks", None)  # of the study: their names
+    for name in ("epochs", "n_trials", "timeout", "trial_timeout", "verbose"):
+        others.pop(name, None)
+    known = {name: others.pop(name, value) for name, value in _NONE_GIVEN.items()}
+    before = known["initial_epoch"]
+    known["epochs"] = n_epochs + (0 if callable(before) else int(before))
+    return known, others
 
 
 def train_again(

@@ -28,7 +28,7 @@ from paceline.progress import Progress
 from paceline.pruners import check_pruner
 from paceline.report.live import live_view
 from paceline.report.results import results_frame
-from paceline.reproduction import Reproduction, changes, train_again
+from paceline.reproduction import Reproduction, arguments_again, changes, train_again
 from paceline.search_arguments import Arguments, read_arguments, whole_number
 from paceline.session import Session, Settings
 from paceline.study import Study
@@ -323,16 +323,8 @@ class Tuner:
         if trial.epochs == 0:
             raise StudyError(f"study: trial {number} of {self.name!r} has no epochs to reproduce.")
         meta = self._require_study().meta
-        stored = {k: v for k, v in meta.get("search", {}).items() if v is not None}
-        given = {**stored, **search_arguments}
-        if "callbacks" not in search_arguments:
-            given.pop("callbacks", None)  # of the study: their names
-        for name in ("epochs", "n_trials", "timeout", "trial_timeout", "verbose"):
-            given.pop(name, None)
-        known = {**_NO_ARGUMENTS, **{k: given.pop(k) for k in _NO_ARGUMENTS if k in given}}
-        before = known["initial_epoch"]
-        epochs = trial.epochs + (0 if callable(before) else int(before))
-        arguments = self._read(x, y, **known, epochs=epochs, others=given)
+        known, others = arguments_again(meta.get("search", {}), search_arguments, trial.epochs)
+        arguments = self._read(x, y, **known, others=others)
         _use_cache()
         with random_state_kept(), policy_of(self._settings.precision):
             plan, history = train_again(self._builder, arguments, trial)
@@ -349,8 +341,7 @@ class Tuner:
         if arguments.callbacks is not None:
             arguments.callbacks.folder = settings.folder / "trials"
             arguments.callbacks.note = self._say
-            known = [*_arrays(x), *_arrays(y), *_arrays(given["validation_data"])]
-            arguments.callbacks.share(known)
+            arguments.callbacks.share(x, y, given["validation_data"])
         return arguments
 
     def _say(self, text: str) -> None:
@@ -487,44 +478,10 @@ class Tuner:
         return self._study
 
 
-#: More inputs than any model has.
-_INPUTS = 100
-#: Arguments of ``search`` that ``reproduce`` knows, as they are where nobody gives them.
-_NO_ARGUMENTS: dict[str, Any] = {
-    "validation_data": None,
-    "validation_split": 0.0,
-    "batch_size": None,
-    "n_trials": 1,
-    "timeout": None,
-    "shuffle": True,
-    "class_weight": None,
-    "sample_weight": None,
-    "validation_batch_size": None,
-    "initial_epoch": 0,
-    "steps_per_epoch": None,
-    "validation_steps": None,
-    "validation_freq": 1,
-    "allow_nan": False,
-    "repeats": 1,
-    "folds": None,
-    "needs_end": False,
-}
-
-
 def _use_cache() -> None:
     """Has JAX keep what it compiles, where Keras runs on it."""
     if keras.backend.backend() == "jax":
         use_persistent_cache()
-
-
-def _arrays(nest: Any) -> list[Any]:
-    """The arrays in a nest of lists, tuples and dicts."""
-    if isinstance(nest, Mapping):
-        nest = list(nest.values())
-    if isinstance(nest, (list, tuple)):
-        few = nest if len(nest) <= _INPUTS else ()  # else they are numbers
-        return [leaf for each in few for leaf in _arrays(each)]
-    return [nest] if hasattr(nest, "shape") else []
 
 
 def _to_stderr(text: str) -> None:

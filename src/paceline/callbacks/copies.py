@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import keras
 from paceline.callbacks.hooks import why_not_packed
 from paceline.errors import UsageError
 
+#: More inputs than any model has.
+_INPUTS = 100
 #: In a path that a callback holds, it stands for the trial.
 TRIAL = "{trial}"
 #: Attributes in which Keras' own callbacks hold where they write.
@@ -68,9 +70,13 @@ class Callbacks:
         """Why no trial of the search can be packed; None if some can, or if hp decides."""
         return why_not_packed(_without_backups(self._given))
 
-    def share(self, arrays: Iterable[Any]) -> None:
-        """These arrays, the search's data, are not copied where callbacks hold them."""
-        self._shared.update({id(array): array for array in arrays})
+    def share(self, *data: Any) -> None:
+        """The search's data: their arrays are not copied where callbacks hold them.
+
+        Args:
+            *data: Arrays, and lists, tuples and dicts of arrays.
+        """
+        self._shared.update({id(array): array for nest in data for array in _arrays(nest)})
 
     def ask(self, hp: Any) -> None:
         """Has a function of hp declare its hyperparameters.
@@ -155,3 +161,13 @@ def _flat(given: Any) -> list[Any]:
             "or a function of hp that returns them."
         )
     return [given]
+
+
+def _arrays(nest: Any) -> list[Any]:
+    """The arrays in a nest of lists, tuples and dicts."""
+    if isinstance(nest, Mapping):
+        nest = list(nest.values())
+    if isinstance(nest, (list, tuple)):
+        few = nest if len(nest) <= _INPUTS else ()  # else they are numbers
+        return [leaf for each in few for leaf in _arrays(each)]
+    return [nest] if hasattr(nest, "shape") else []

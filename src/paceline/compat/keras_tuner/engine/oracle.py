@@ -5,14 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-import os
 import random
-import shutil
 import threading
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from paceline.compat.keras_tuner.engine.display import Display
@@ -23,8 +20,8 @@ from paceline.compat.keras_tuner.engine.objective import (
     Objective,
     create_objective,
 )
+from paceline.compat.keras_tuner.engine.project_folder import ProjectFolder
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
-from paceline.compat.keras_tuner.errors import ProjectError
 from paceline.compat.keras_tuner.files import read_json, say, write_json
 from paceline.search_space import HyperParameter, HyperParameters
 
@@ -60,7 +57,7 @@ def _as_trial(
     return (Trial(oracle.trials[named].hyperparameters, named, status),), {}
 
 
-class Oracle:
+class Oracle(ProjectFolder):
     """Decides what is tried; a subclass says how in ``populate_space``.
 
     Args:
@@ -91,6 +88,7 @@ class Oracle:
         max_retries_per_trial: int = 0,
         max_consecutive_failed_trials: int = 3,
     ) -> None:
+        super().__init__()
         self.objective = create_objective(objective)
         self.max_trials = max_trials
         if hyperparameters is None:
@@ -120,8 +118,6 @@ class Oracle:
         self._tried_so_far: set[str] = set()
         self._id_to_hash: dict[str, str | None] = {}
         self._max_collisions = 20
-        self._directory: Any = None
-        self._project_name: Any = None
         self.multi_worker, self.should_report = False, True
         self.max_retries_per_trial = max_retries_per_trial
         self.max_consecutive_failed_trials = max_consecutive_failed_trials
@@ -420,12 +416,7 @@ class Oracle:
         Raises:
             ProjectError: It cannot be read.
         """
-        for path in sorted(Path(self._project_dir).glob("trial_*/trial.json")):
-            try:
-                trial = Trial.load(path)
-            except (KeyError, TypeError) as error:
-                raise self._unreadable(path, error) from error
-            self.trials[trial.trial_id] = trial
+        self.trials.update((trial.trial_id, trial) for trial in self._saved_trials())
         path = self._get_oracle_fname()
         try:
             self.set_state(read_json(path))
@@ -439,40 +430,6 @@ class Oracle:
         under_way = [trial.trial_id for trial in self.ongoing_trials.values()]
         self._retry_queue += [trial_id for trial_id in under_way if trial_id not in known]
         self.ongoing_trials = {}
-
-    def _unreadable(self, path: Any, error: Exception) -> ProjectError:
-        return ProjectError(
-            f"{path} is not what a project of {type(self).__name__} has there "
-            f"({type(error).__name__}: {error}). If you did not mean to go on with an existing "
-            "project, change `project_name` or pass `overwrite=True`."
-        )
-
-    def _set_project_dir(self, directory: Any, project_name: Any) -> None:
-        self._directory, self._project_name = directory, project_name
-
-    @property
-    def _project_dir(self) -> str:
-        if self._directory is None:
-            raise ProjectError(
-                f"this {type(self).__name__} has no folder yet; give it to a Tuner first."
-            )
-        folder = os.path.join(str(self._directory), str(self._project_name))
-        os.makedirs(folder, exist_ok=True)
-        return folder
-
-    def _get_oracle_fname(self) -> str:
-        return os.path.join(self._project_dir, "oracle.json")
-
-    def _get_trial_dir(self, trial_id: str) -> str:
-        folder = os.path.join(self._project_dir, f"trial_{trial_id}")
-        os.makedirs(folder, exist_ok=True)
-        return folder
-
-    def _save_trial(self, trial: Trial) -> None:
-        trial.save(os.path.join(self._get_trial_dir(trial.trial_id), "trial.json"))
-
-    def _remove_project(self) -> None:
-        shutil.rmtree(self._project_dir)
 
     # -- names of before ---------------------------------------------------------------------------
 

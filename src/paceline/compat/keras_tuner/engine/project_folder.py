@@ -1,0 +1,66 @@
+"""The folder that an oracle and its trials are kept in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from paceline.compat.keras_tuner.engine.trial import Trial
+from paceline.compat.keras_tuner.errors import ProjectError
+
+
+class ProjectFolder:
+    """Where ``oracle.json`` and ``trial_*/trial.json`` are; a tuner says where, later."""
+
+    def __init__(self) -> None:
+        self._directory: Any = None
+        self._project_name: Any = None
+
+    def _set_project_dir(self, directory: Any, project_name: Any) -> None:
+        self._directory, self._project_name = directory, project_name
+
+    @property
+    def _project_dir(self) -> str:
+        if self._directory is None:
+            raise ProjectError(
+                f"this {type(self).__name__} has no folder yet; give it to a Tuner first."
+            )
+        folder = os.path.join(str(self._directory), str(self._project_name))
+        os.makedirs(folder, exist_ok=True)
+        return folder
+
+    def _get_oracle_fname(self) -> str:
+        return os.path.join(self._project_dir, "oracle.json")
+
+    def _get_trial_dir(self, trial_id: str) -> str:
+        folder = os.path.join(self._project_dir, f"trial_{trial_id}")
+        os.makedirs(folder, exist_ok=True)
+        return folder
+
+    def _save_trial(self, trial: Trial) -> None:
+        trial.save(os.path.join(self._get_trial_dir(trial.trial_id), "trial.json"))
+
+    def _saved_trials(self) -> Iterator[Trial]:
+        """The trials that are there, by their ids.
+
+        Raises:
+            ProjectError: A file is no trial's.
+        """
+        for path in sorted(Path(self._project_dir).glob("trial_*/trial.json")):
+            try:
+                yield Trial.load(path)
+            except (KeyError, TypeError) as error:
+                raise self._unreadable(path, error) from error
+
+    def _unreadable(self, path: Any, error: Exception) -> ProjectError:
+        return ProjectError(
+            f"{path} is not what a project of {type(self).__name__} has there "
+            f"({type(error).__name__}: {error}). If you did not mean to go on with an existing "
+            "project, change `project_name` or pass `overwrite=True`."
+        )
+
+    def _remove_project(self) -> None:
+        shutil.rmtree(self._project_dir)
