@@ -44,6 +44,7 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cold", action="store_true", help="leave the warm searches out")
     parser.add_argument("--name", default="keras_tuner_import", help="of the file in results/")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -55,7 +56,7 @@ def main() -> int:
     found = machine.facts()
     print(machine.describe(found))
     print(f"MNIST, {n - 10000} images, {arguments.trials} trials x 2, {arguments.epochs} epochs")
-    states = STATES[:1] if arguments.quick else STATES
+    states = STATES[:1] if arguments.quick or arguments.cold else STATES
     runs = measure(arguments, rounds, states)
     report: dict[str, Any] = {"machine": found, "n_images": n, "runs": runs}
     ratios = {}

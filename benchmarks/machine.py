@@ -87,13 +87,19 @@ def keep(name: str, report: dict) -> None:
 
 def gather(name: str, found: dict[str, Any], entries: dict[str, Any]) -> dict[str, Any]:
     """Write entries beside those of the same commit and versions; return all there are."""
-    path = results_file(name)
-    if path.is_file():
-        old = json.loads(path.read_text(encoding="utf-8"))
-        if all(old["machine"][key] == found[key] for key in ("commit", "versions", "cpu")):
-            entries = {**old["entries"], **entries}
+    entries = {**gathered(name, found), **entries}
     keep(name, {"machine": found, "entries": entries})
     return entries
+
+
+def gathered(name: str, found: dict[str, Any]) -> dict[str, Any]:
+    """Entries of the same commit and versions that are there."""
+    path = results_file(name)
+    if not path.is_file():
+        return {}
+    old = json.loads(path.read_text(encoding="utf-8"))
+    same = all(old["machine"][key] == found[key] for key in ("commit", "versions", "cpu"))
+    return old["entries"] if same else {}
 
 
 def results_file(name: str) -> Path:

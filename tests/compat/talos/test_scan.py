@@ -212,7 +212,9 @@ def test_several_inputs():
 # -- reductions ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["correlation", "pearson", "kendall", "trees", "forrest"])
+@pytest.mark.parametrize(
+    "method", ["correlation", "pearson", "spearman", "kendall", "trees", "forrest"]
+)
 def test_a_reduction_takes_out_what_does_badly(method):
     params = {"bad": [0, 100], "other": list(range(10))}
     found = scan(

@@ -271,8 +271,25 @@ def AutoPredict(  # noqa: N802 - what users write
     shuffle: bool = True,
     asc: bool = False,
     custom_objects: dict[str, Any] | None = None,
+    model_factory: Any = None,
+    average: str | None = None,
 ) -> Scan:
     """Predicts with the model that does best on other data.
+
+    Args:
+        scan_object: The scan; its models are scored as by ``Scan.evaluate_models``.
+        x_val: Examples to score them on.
+        y_val: Their targets.
+        x_pred: What to predict.
+        task: As there; so is what follows, but ``model_factory``.
+        metric: Which models are scored.
+        n_models: How many.
+        folds: On so many parts.
+        shuffle: Of shuffled examples.
+        asc: Less of the metric is better.
+        custom_objects: For Keras.
+        model_factory: Not needed by Keras models.
+        average: Of the score over classes.
 
     Returns:
         The scan, with ``preds_model``, ``preds_probabilities``, ``preds_classes`` and
@@ -290,6 +307,7 @@ def AutoPredict(  # noqa: N802 - what users write
         asc,
         False,
         custom_objects,
+        average,
     )
     continuous = _task(task) == "continuous"
     heading = "eval_mae_mean" if continuous else "eval_f1score_mean"
