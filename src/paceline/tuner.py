@@ -24,6 +24,7 @@ from paceline.overtime import within
 from paceline.precision import check_precision, policy_of
 from paceline.probe import probe
 from paceline.program.compiling import use_persistent_cache
+from paceline.program.initial_weights import few_programs
 from paceline.progress import Progress
 from paceline.pruners import check_pruner
 from paceline.report.live import live_view
@@ -259,6 +260,7 @@ class Tuner:
             random_state_kept(),
             policy_of(self._settings.precision),
             collector.calm(),
+            few_programs(),
         ):
             first = None if self._director is None else self._director.space()
             found = within(
@@ -326,7 +328,7 @@ class Tuner:
         known, others = arguments_again(meta.get("search", {}), search_arguments, trial.epochs)
         arguments = self._read(x, y, **known, others=others)
         _use_cache()
-        with random_state_kept(), policy_of(self._settings.precision):
+        with random_state_kept(), policy_of(self._settings.precision), few_programs():
             plan, history = train_again(self._builder, arguments, trial)
         now = {
             "data": None if arguments.data is None else arguments.data.digest(),

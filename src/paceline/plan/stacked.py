@@ -32,6 +32,9 @@ from paceline.program.modules import key_of
 from paceline.program.trace import State
 from paceline.stream import chunks_of
 
+#: Steps of an epoch beside which its last, smaller one does not count.
+_MANY_STEPS = 16
+
 
 class StackedProgram:
     """All slots in one program.
@@ -88,7 +91,8 @@ class StackedProgram:
                         (*many, *fixed, *others),
                         (True, True, True, True, True, False, True, False),
                         donate=(0, 1, 2),
-                        quick=quick,
+                        # The smaller batch is one step of many: fast code for it does not pay.
+                        quick=quick or (i > 0 and work.steps >= _MANY_STEPS),
                     )
                 )
         if test is not None and work.validation is not None:

@@ -70,6 +70,23 @@ def is_hardware_key(aval: Any) -> bool:
     return is_key(aval) and "fry" not in str(aval.dtype)
 
 
+def trace_state() -> Any:
+    """What is being traced in this thread; equal where it is the same, such as nothing."""
+    # It moved from ``jax.core`` in 0.7.
+    found = getattr(jex_core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state
+    return found(convention="flax")
+
+
+def counts_by_position(key: Any) -> bool:
+    """Whether number i of a draw follows from this key and i alone: threefry does by default."""
+    if not isinstance(key, jax.Array) or not jax.config.jax_threefry_partitionable:  # pyright: ignore[reportAttributeAccessIssue]
+        return False
+    if is_key(key):
+        return key.shape == () and "fry" in str(key.dtype)
+    threefry = jax.config.jax_default_prng_impl == "threefry2x32"  # pyright: ignore[reportAttributeAccessIssue]
+    return threefry and key.shape == (2,)
+
+
 def constant_value(value: Any, aval: Any) -> np.ndarray:
     """A constant as a NumPy array of its abstract value's dtype.
 

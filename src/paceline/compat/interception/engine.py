@@ -20,6 +20,7 @@ from paceline.compat.interception.worker import Worker
 from paceline.executor.base import Answer, EpochReport, LateAnswer
 from paceline.executor.local import LocalExecutor
 from paceline.program.compiling import use_persistent_cache
+from paceline.program.initial_weights import few_programs
 
 #: Functions under way at once, at most: each has a thread and a model.
 _MOST = 512
@@ -91,7 +92,7 @@ class Engine:
         use_persistent_cache()
         n_calls = n_calls or operator.length_hint(calls) or None
         self._source, self._more, self._held, self._left = iter(calls), True, False, n_calls
-        with intercepted(), collector.calm(), ExitStack() as stack:
+        with intercepted(), collector.calm(), few_programs(), ExitStack() as stack:
             stack.callback(self._cancel)
             while self._round():
                 while self._ended:

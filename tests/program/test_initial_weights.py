@@ -1,0 +1,95 @@
+"""Initial weights that are cut from longer draws are the ones that they would have been."""
+
+from __future__ import annotations
+
+import jax
+import keras
+import numpy as np
+import pytest
+
+from paceline.program import initial_weights
+from paceline.program.initial_weights import NAMES, few_programs
+
+
+@pytest.fixture
+def lengths(monkeypatch):
+    """Lengths that were drawn inside."""
+    found = []
+    length = initial_weights._length
+
+    def noted(n):
+        found.append(length(n))
+        return found[-1]
+
+    monkeypatch.setattr(initial_weights, "_length", noted)
+    return found
+
+
+#: Odd sizes, where vectors of numbers leave a rest; sizes around one that is drawn.
+SHAPES = [(1,), (7, 3), (96, 10), (3, 3, 2, 5), (4096,), (4097,), (41, 100)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_numbers_are_the_same_to_the_bit(shape, lengths):
+    key = jax.random.PRNGKey(17)
+    calls = {
+        "uniform": lambda: jax.random.uniform(key, shape, "float32", -0.37, 0.41),
+        "normal": lambda: jax.random.normal(jax.random.key(3), shape=shape, dtype="float32"),
+        "truncated_normal": lambda: jax.random.truncated_normal(key, -2.0, 2.0, shape, "float32"),
+    }
+    alone = {name: call() for name, call in calls.items()}
+    with few_programs():
+        ours = {name: call() for name, call in calls.items()}
+    assert len(lengths) == len(NAMES)
+    for name in NAMES:
+        assert (ours[name].shape, ours[name].dtype) == (shape, alone[name].dtype)
+        np.testing.assert_array_equal(ours[name], alone[name], err_msg=name)
+
+
+def test_models_of_several_widths_share_programs(lengths):
+    def weights():
+        found = []
+        for units in (5, 6, 7):
+            keras.utils.set_random_seed(units)
+            model = keras.Sequential([keras.Input((4, 2)), keras.layers.LSTM(units)])
+            found += model.get_weights()
+        return found
+
+    alone = weights()
+    with few_programs():
+        for ours, theirs in zip(weights(), alone, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert lengths == [4096] * 6  # kernels, and what orthogonal kernels are made of
+
+
+def test_what_is_traced_or_counted_otherwise_is_left_to_jax(lengths):
+    key = jax.random.PRNGKey(0)
+    others = (
+        {"dtype": "bfloat16"},
+        {"minval": np.zeros(3, "float32")},
+        {"shape": (0,)},
+        {"key": jax.random.key(0, impl="rbg")},
+    )
+    with few_programs():
+        traced = jax.make_jaxpr(lambda: jax.random.uniform(key, (3,)))()
+        for other in others:
+            jax.random.uniform(**{"key": key, "shape": (3,), "dtype": "float32", **other})
+    assert "4096" not in str(traced)
+    assert lengths == []
+
+
+def test_the_names_are_jax_own_again_where_the_last_search_ends():
+    before = [getattr(jax.random, name) for name in NAMES]
+    with few_programs():
+        with few_programs():
+            pass
+        assert all(getattr(jax.random, n) is not b for n, b in zip(NAMES, before, strict=True))
+    assert [getattr(jax.random, name) for name in NAMES] == before
+
+
+@pytest.mark.parametrize(
+    ("n", "length"),
+    [(1, 4096), (4097, 32768), (262144, 262144), (262145, 524288), (600_000, 1 << 20)],
+)
+def test_lengths(n, length):
+    assert initial_weights._length(n) == length
