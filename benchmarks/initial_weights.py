@@ -1,0 +1,75 @@
+"""What a new width costs before it is traced: its initial weights, with and without cuts.
+
+    python benchmarks/initial_weights.py
+
+Builds dense models of eight widths, one after another, nothing in a cache on disk: seconds of each,
+as Keras does it alone and as within a search (``paceline.program.initial_weights``). Exit code 1
+where the weights differ in a bit, or searches do not come out twice as fast.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import nullcontext
+from typing import Any
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+
+import keras
+import machine
+import numpy as np
+
+from paceline.program.initial_weights import few_programs
+
+WIDTHS = (32, 96, 128, 160, 192, 256, 320, 512)
+CLAIM = 2.0
+
+
+def built(units: int) -> list[np.ndarray]:
+    """The weights of a network of that width."""
+    keras.utils.set_random_seed(units)
+    layers: list[Any] = [keras.Input((784,)), keras.layers.Dense(units), keras.layers.Dense(10)]
+    return keras.Sequential(layers).get_weights()
+
+
+def measure(widths: tuple[int, ...], inside: Any) -> tuple[list[float], list[list[np.ndarray]]]:
+    """Seconds of each width, and the weights."""
+    seconds, weights = [], []
+    with inside:
+        for units in widths:
+            began = time.perf_counter()
+            weights.append(built(units))
+            seconds.append(time.perf_counter() - began)
+    return seconds, weights
+
+
+def main() -> int:
+    """Measure, print, keep; return the exit code."""
+    found = machine.facts()
+    print(machine.describe(found))
+    built(7)  # the programs that all models need
+    # In a search first: what Keras compiles alone would not serve it.
+    ours, cut = measure(WIDTHS, few_programs())
+    alone, drawn = measure(WIDTHS, nullcontext())
+    for units, one, other in zip(WIDTHS, alone, ours, strict=True):
+        print(f"width {units:4d}: alone {one:6.3f} s, in a search {other:6.3f} s")
+    same = all(
+        np.array_equal(a, b)
+        for x, y in zip(cut, drawn, strict=True)
+        for a, b in zip(x, y, strict=True)
+    )
+    ratio = sum(alone) / sum(ours)
+    print(f"together: alone {sum(alone):.2f} s, in a search {sum(ours):.2f} s: {ratio:.1f} times")
+    report = {"machine": found, "widths": WIDTHS, "alone": alone, "search": ours, "same": same}
+    machine.keep("initial_weights", report)
+    if not same or ratio < CLAIM:
+        print("the weights differ" if not same else "slower than is claimed", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
