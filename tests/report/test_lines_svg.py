@@ -23,6 +23,13 @@ def test_ticks_are_round_and_hold_all(low, high, found):
     assert ticks(low, high)[0] <= low and ticks(low, high)[-1] >= high
 
 
+@pytest.mark.parametrize(
+    ("high", "found"), [(1, [0, 1]), (3, [0, 1, 2, 3]), (14, [0, 5, 10, 15]), (7, [0, 2, 4, 6, 8])]
+)
+def test_what_is_counted_has_whole_ticks(high, found):
+    assert ticks(0, high, whole=True) == found
+
+
 def drawn(*lines, **more):
     return ElementTree.fromstring(picture(lines, "epochs", "val_accuracy", **more))
 

@@ -159,7 +159,7 @@ def _curves(runs: Sequence[Run], target: float | None) -> Iterator[str]:
             ("epochs", [_line(c, list(range(1, len(c.values) + 1))) for c in curves]),
             ("seconds of training and validation", [_line(c, c.seconds) for c in curves]),
         ):
-            drawing = picture(lines, title, metric, target)
+            drawing = picture(lines, title, metric, target, whole=title == "epochs")
             caption = f"{metric} against {title}; each line is a batch size."
             yield f"<figure>{drawing}<figcaption>{escape(caption)}</figcaption></figure>"
         yield "</div>"

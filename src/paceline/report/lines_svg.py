@@ -29,7 +29,14 @@ class Line:
     points: Sequence[tuple[float, float]]
 
 
-def picture(lines: Sequence[Line], x_title: str, y_title: str, target: float | None = None) -> str:
+def picture(
+    lines: Sequence[Line],
+    x_title: str,
+    y_title: str,
+    target: float | None = None,
+    *,
+    whole: bool = False,
+) -> str:
     """Return an SVG element.
 
     Args:
@@ -37,10 +44,12 @@ def picture(lines: Sequence[Line], x_title: str, y_title: str, target: float | N
         x_title: Below the picture.
         y_title: Above the axis.
         target: A level to mark; None for none.
+        whole: x counts something: no ticks in between.
     """
     xs = [x for line in lines for x, _ in line.points]
     ys = [y for line in lines for _, y in line.points] + ([] if target is None else [target])
-    x_ticks, y_ticks = ticks(min(0.0, *xs), max(xs)), ticks(min(ys), max(ys))
+    x_ticks = ticks(min(0.0, *xs), max(xs), whole=whole)
+    y_ticks = ticks(min(ys), max(ys))
     area = _Area(x_ticks, y_ticks)
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(y_title)} against '
@@ -64,13 +73,16 @@ def picture(lines: Sequence[Line], x_title: str, y_title: str, target: float | N
     return "".join([*parts, "</svg>"])
 
 
-def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers from at most ``low`` to at least ``high``."""
+def ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> list[float]:
+    """Round numbers from at most ``low`` to at least ``high``; perhaps whole ones only."""
     if high <= low:
         high = low + (abs(low) or 1.0)
     raw = (high - low) / most
+    if whole:
+        raw = math.ceil(raw)
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(power * m for m in (1, 2, 2.5, 5, 10) if power * m >= raw)
+    steps = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
+    step = next(power * m for m in steps if power * m >= raw)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [i * step for i in range(first, last + 1)]
 
