@@ -121,6 +121,7 @@ def side(name: str, work: str, quick: bool, result: Path) -> None:
     scan_class = importlib.import_module(module).Scan
     arguments = WORKS[work](quick)
     keras.ops.convert_to_numpy(keras.ops.zeros(1))  # the device is up
+    keras.utils.set_random_seed(0)  # imports TensorFlow wherever it is installed
     began = time.perf_counter()
     scan = scan_class(experiment_name="scan", seed=1, disable_progress_bar=True, **arguments)
     seconds = time.perf_counter() - began

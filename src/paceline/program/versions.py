@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import core as jax_core
 from jax.extend import core as jex_core
 
 Var = jex_core.Var
@@ -72,9 +73,9 @@ def is_hardware_key(aval: Any) -> bool:
 
 def trace_state() -> Any:
     """What is being traced in this thread; equal where it is the same, such as nothing."""
-    # It moved from ``jax.core`` in 0.7.
-    found = getattr(jex_core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state
-    return found(convention="flax")
+    # It moved out of ``jax.core`` in 0.7.
+    module = jex_core if hasattr(jex_core, "get_opaque_trace_state") else jax_core
+    return module.get_opaque_trace_state(convention="flax")  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def counts_by_position(key: Any) -> bool:
