@@ -66,6 +66,7 @@ def test_what_is_traced_or_counted_otherwise_is_left_to_jax(lengths):
     key = jax.random.PRNGKey(0)
     others = (
         {"dtype": "bfloat16"},
+        {"dtype": "float8_e4m3fn"},
         {"minval": np.zeros(3, "float32")},
         {"shape": (0,)},
         {"key": jax.random.key(0, impl="rbg")},

@@ -105,11 +105,22 @@ def _shape(arguments: dict[str, Any]) -> tuple[int, ...] | None:
     if not isinstance(shape, (tuple, list)) or not all(isinstance(size, int) for size in shape):
         return None
     # Words of another width are counted otherwise.
-    if dtype is None or np.dtype(dtype) != np.float32 or not 0 < math.prod(shape) <= _MOST:
+    if not _is_float32(dtype) or not 0 < math.prod(shape) <= _MOST:
         return None
-    if any(np.ndim(value) for value in found.values() if value is not None):
+    if not all(value is None or _is_number(value) for value in found.values()):
         return None
     return tuple(shape) if jv.counts_by_position(key) else None
+
+
+def _is_float32(dtype: Any) -> bool:
+    try:
+        return dtype is not None and np.dtype(dtype) == np.float32
+    except TypeError:  # a type that NumPy does not know
+        return False
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.generic, np.ndarray, jax.Array)) and not np.ndim(value)
 
 
 def _length(n: int) -> int:
