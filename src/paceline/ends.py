@@ -28,6 +28,9 @@ class Ends:
         keep: k.
         rank: Sorts trials by value, the best first.
         values: Number -> value, of all complete trials.
+
+    Attributes:
+        awaited: Trials that go on in this search: what is saved of them stays.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class Ends:
     ) -> None:
         self._folder, self._keep, self._rank = folder, keep, rank
         self._values = dict(values)
+        self.awaited: set[int] = set()
         self._held: dict[int, tuple[int, Parts]] = {}
         self._saved = {number: path for number, path in _found(folder) if number in self._values}
 
@@ -78,7 +82,7 @@ class Ends:
             return None
 
     def save(self) -> None:
-        """Writes what is held, and removes what is no longer among the best.
+        """Writes what is held, and removes what is no longer among the best and not awaited.
 
         Raises:
             OSError: It cannot be written.
@@ -93,8 +97,8 @@ class Ends:
             stem = f"trial-{number}-epoch-{epoch}"
             self._saved[number] = checkpoint.put(self._folder, stem, Snapshot(facts, arrays))
         self._held.clear()
-        kept = sorted(self._saved, key=self._place)[: self._keep]
-        self._saved = {number: self._saved[number] for number in kept}
+        kept = {*sorted(self._saved, key=self._place)[: self._keep], *self.awaited}
+        self._saved = {n: path for n, path in self._saved.items() if n in kept}
         names = {path.name for path in self._saved.values()}
         for _, path in _found(self._folder):
             if path.name not in names:

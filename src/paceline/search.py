@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -129,6 +130,7 @@ class Search:
         """
         self.longer = asked
         self._starter.to_go_on.extend(numbers)
+        self._ends.awaited.update(numbers)
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -195,6 +197,7 @@ class Search:
         elif not self._finish_one() and not self._others.wait():
             self._judging.give_up(list(self._roster.paused))
             self._raise_cause()
+            self._ends.awaited.clear()
             self.done = True
             return False
         if self._failures.of_all(self._roster.healthy):
@@ -466,6 +469,8 @@ class Search:
                     self._keeper.keep(shared)
         elif self._keeper is not None and self._study.look_after():
             with self._keeper.timed():
+                with contextlib.suppress(OSError):  # told of where the best models are saved
+                    self._ends.save()
                 try:
                     snapshot = self._suspension.taken()
                 except StorageError:  # told of by the study; the checkpoint before stays
@@ -484,6 +489,7 @@ class Search:
         if self.longer is None or self.longer == asked:  # the same is asked for again
             self.longer = asked
             self._starter.to_go_on.clear()
+        self._ends.awaited.update(numbers)
         self._starter.to_go_on.extendleft(
             number for number in reversed(numbers) if number not in self._starter.to_go_on
         )
