@@ -35,6 +35,7 @@ def benchmark_module(monkeypatch, results):
             del sys.modules[name]
 
 
+@pytest.mark.slow
 def test_plans_has_a_row_for_each_plan(child_environment, results):
     done = subprocess.run(
         [sys.executable, BENCHMARKS / "plans.py", "digits", "--quick", "--slots", "2"],
@@ -69,6 +70,7 @@ def test_another_history_is_seen(benchmark_module):
     assert not lost <= 1e9
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_leaves_the_others(benchmark_module, monkeypatch):
     plans = benchmark_module("plans")
 

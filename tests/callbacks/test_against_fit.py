@@ -159,7 +159,12 @@ def test_a_callback_does_what_it_does_in_fit(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "plan"), [(ema, "mapped"), (ema, "sequential"), (recurrent, "stacked")]
+    ("build", "plan"),
+    [
+        (ema, "mapped"),
+        (ema, "sequential"),
+        pytest.param(recurrent, "stacked", marks=pytest.mark.slow),
+    ],
 )
 def test_whatever_the_model_and_the_plan(build: Any, plan: str) -> None:
     make = recorded(CASES["in this order"])

@@ -35,8 +35,25 @@ SIX_KINDS = [
     "separable_conv",
 ]
 #: Those that compile longest, and those of which many are alike: ``make test-slow``.
-HEAVY = {"lstm_recurrent_dropout", "bidirectional_gru_masking", "attention"}
+HEAVY = {"lstm_recurrent_dropout", "bidirectional_gru_masking", "attention", "separable_conv"}
 NUMBERS = {"zoo.losses", "zoo.schedules"}
+#: In float64 for `make test-slow`: each has its like among those of `make test`.
+ALIKE = {
+    "bidirectional_gru_embedding",
+    "conv1d",
+    "conv_transpose",
+    "ema_overwrite",
+    "functional_list",
+    "gaussian_noise",
+    "groupnorm",
+    "masked_tagging",
+    "random_rotation",
+    "separable_conv",
+    "shared_layers",
+    "uint8_rescaling",
+}
+#: Those of `make test`.
+OPTIMIZERS = {"optimizer_Adam", "optimizer_SGD", "optimizer_AdamW", "optimizer_Lamb"}
 COUNTING = (
     "accuracy",
     "precision",
@@ -62,6 +79,12 @@ def slow_where(names: Iterable[str], is_slow: Callable[[str], bool]) -> list[Any
     return [pytest.param(name, marks=slow) if is_slow(name) else name for name in names]
 
 
+def is_like_others(name: str) -> bool:
+    """Whether ``make test-slow`` will do."""
+    optimizer = name.startswith("optimizer_") and name not in OPTIMIZERS
+    return optimizer or name in ALIKE or zoo.CASES[name].build.__module__ in NUMBERS
+
+
 def slack(case: zoo.Case, name: str) -> float:
     """What a metric that counts samples may differ by: one of them."""
     if not any(part in name for part in COUNTING):
@@ -82,9 +105,7 @@ def assert_equal(case: zoo.Case, packed, number: int, tolerance: float, *, count
         np.testing.assert_allclose(ours[name], values, rtol=0, atol=allowed, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    "name", slow_where(PACKED, lambda name: zoo.CASES[name].build.__module__ in NUMBERS)
-)
+@pytest.mark.parametrize("name", slow_where(PACKED, is_like_others))
 def test_float64(name: str) -> None:
     """Every case, float64: decisive, because rounding cannot hide an error."""
     case = zoo.CASES[name]
