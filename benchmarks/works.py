@@ -270,6 +270,48 @@ def gru_build(hp: Any) -> Any:
     return model
 
 
+def of_an_example(
+    name: str,
+    size: str,
+    needed: str,
+    n: tuple[int, int],
+    *,
+    epochs: int,
+    batch_size: int,
+    floor: tuple[float, float] = (2.5, 2.5),
+    goal: tuple[float, float] = (5.0, 5.0),
+    objective: str = "val_accuracy",
+) -> Work:
+    """Eight trials of the file of that name in ``examples``, as ``examples.py`` runs them.
+
+    Args:
+        name: Of the file, without its ending, and of the work.
+        size: Its size, for the title.
+        needed: The data file that it reads.
+        n: N and V.
+        epochs: Of each trial.
+        batch_size: Examples a step.
+        floor: As of ``Work``.
+        goal: As of ``Work``.
+        objective: The log that counts.
+    """
+    file = f"{name}.py"
+    return Work(
+        name,
+        f"examples/{file}, {size}, batch {batch_size}, 8 trials x {epochs} epochs",
+        lambda: example_build(file),
+        lambda: example_data(file, needed, *n),
+        8,
+        epochs,
+        batch_size,
+        floor=floor,
+        goal=goal,
+        rounds=1,
+        of_examples=True,
+        objective=objective,
+    )
+
+
 WORKS = {
     work.name: work
     for work in (
@@ -372,45 +414,32 @@ WORKS = {
             given=lambda: fashion_grid()[:4:2],  # of one structure
             for_a_card=True,
         ),
-        Work(
+        of_an_example(
             "cifar10_cnn",
-            "examples/cifar10_cnn.py, 1,280 images, batch 64, 8 trials x 2 epochs",
-            lambda: example_build("cifar10_cnn.py"),
-            lambda: example_data("cifar10_cnn.py", "cifar10.npz", 1280, 320),
-            8,
-            2,
-            64,
+            "1,280 images",
+            "cifar10.npz",
+            (1280, 320),
+            epochs=2,
+            batch_size=64,
             floor=(1.0, 1.0),
             goal=(1.3, 1.3),
-            rounds=1,
-            of_examples=True,
         ),
-        Work(
+        of_an_example(
             "translation",
-            "examples/translation.py, 5,000 pairs, batch 64, 8 trials x 2 epochs",
-            lambda: example_build("translation.py"),
-            lambda: example_data("translation.py", "fra_eng.tsv", 5000, 500),
-            8,
-            2,
-            64,
-            floor=(2.5, 2.5),
-            goal=(5.0, 5.0),
-            rounds=1,
-            of_examples=True,
+            "5,000 pairs",
+            "fra_eng.tsv",
+            (5000, 500),
+            epochs=2,
+            batch_size=64,
             objective="val_token_accuracy",
         ),
-        Work(
+        of_an_example(
             "language_lstm",
-            "examples/language_lstm.py, 8,000 sentences, batch 32, 8 trials x 3 epochs",
-            lambda: example_build("language_lstm.py"),
-            lambda: example_data("language_lstm.py", "fra_eng.tsv", 8000, 2000),
-            8,
-            3,
-            32,
-            floor=(2.5, 2.5),
-            goal=(5.0, 5.0),
-            rounds=1,
-            of_examples=True,
+            "8,000 sentences",
+            "fra_eng.tsv",
+            (8000, 2000),
+            epochs=3,
+            batch_size=32,
         ),
     )
 }

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +23,7 @@ import keras
 import numpy as np
 
 from paceline.program import versions as jv
+from paceline.shared_patch import SharedPatch
 
 #: Functions of ``jax.random`` whose numbers follow from the key and their position alone.
 NAMES = ("uniform", "normal", "truncated_normal")
@@ -32,8 +32,6 @@ _LEAST, _RATIO, _LARGE = 4096, 8, 1 << 18
 #: Beyond, drawing numbers that are not needed costs more than a compile.
 _MOST = 1 << 24
 
-_lock = threading.Lock()
-_users = 0
 _before: dict[str, Any] = {}
 _ours: dict[str, Any] = {}
 
@@ -41,21 +39,11 @@ _ours: dict[str, Any] = {}
 @contextmanager
 def few_programs() -> Iterator[None]:
     """Has initial weights drawn so inside, on a CPU; searches may overlap."""
-    global _users
     if keras.backend.backend() != "jax" or jax.default_backend() != "cpu":
         yield
         return
-    with _lock:
-        if _users == 0:
-            _install()
-        _users += 1
-    try:
+    with _patch.applied():
         yield
-    finally:
-        with _lock:
-            _users -= 1
-            if _users == 0:
-                _remove()
 
 
 def _install() -> None:
@@ -70,6 +58,9 @@ def _remove() -> None:
     for name in NAMES:
         if getattr(jax.random, name) is _ours[name]:  # else patched by another since
             setattr(jax.random, name, _before[name])
+
+
+_patch = SharedPatch(_install, _remove)
 
 
 def _cutting(original: Callable[..., Any], outside: Any) -> Callable[..., Any]:

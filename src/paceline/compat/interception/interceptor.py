@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import keras
 
+from paceline.shared_patch import SharedPatch
+
 #: Keras' own ``fit``, or what another library has put into its place.
 Fit = Callable[..., Any]
 
-_lock = threading.Lock()
-_users = 0
 _here = threading.local()
 
 
@@ -26,21 +26,9 @@ class Handler(Protocol):
         ...
 
 
-@contextmanager
-def intercepted() -> Iterator[None]:
+def intercepted() -> AbstractContextManager[None]:
     """``keras.Model.fit`` asks the thread's handler inside; engines may overlap."""
-    global _users
-    with _lock:
-        if _users == 0:
-            _install()
-        _users += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _users -= 1
-            if _users == 0:
-                _remove()
+    return _patch.applied()
 
 
 @contextmanager
@@ -84,3 +72,6 @@ def _remove() -> None:
         del keras.Model.fit
     else:
         setattr(keras.Model, "fit", _before)  # noqa: B010 - as above
+
+
+_patch = SharedPatch(_install, _remove)
