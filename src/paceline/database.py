@@ -29,7 +29,12 @@ _PATIENCE = {
     "tcp_user_timeout": 60_000,
 }
 _PASSWORD = re.compile(r"(://[^:/@\s]*):(\S*)@")
-_NAMED = re.compile(r"(?i)\b(password|passwd|pwd)=([^&\s;]+)")
+_NAMED = re.compile(r"(?i)(password|passwd|pwd)=([^&\s;]+)")
+# In a text that is a URL and nothing else: SQLAlchemy takes blanks in both.
+_PASSWORD_OF_URL = re.compile(r"(?s)(://[^:/@]*):(.*)@")
+_NAMED_OF_URL = re.compile(r"(?i)(password|passwd|pwd)=([^&;]+)")
+# What was to be a URL, and lacks a slash or its scheme.
+_PASSWORD_OF_NONE = re.compile(r"(?s)^([^:@]*):(.*)@")
 #: Drivers of PostgreSQL by what they are imported as, the best first.
 _DRIVERS = ("psycopg", "psycopg2", "pg8000")
 
@@ -40,6 +45,12 @@ def hide_password(text: str) -> str:
     return _NAMED.sub(r"\1=***", text)
 
 
+def label_of(url: str) -> str:
+    """Return a URL, or what was to be one, with its password shown as stars."""
+    whole = _PASSWORD_OF_URL if "://" in url else _PASSWORD_OF_NONE
+    return Hider(url)(_NAMED_OF_URL.sub(r"\1=***", whole.sub(r"\1:***@", url)))
+
+
 class Hider:
     """Shows the password of one URL as stars, wherever a driver repeats it.
 
@@ -48,11 +59,13 @@ class Hider:
     """
 
     def __init__(self, url: str) -> None:
-        found = [match[2] for match in _PASSWORD.finditer(url)]
+        found = [match[2] for match in _PASSWORD_OF_URL.finditer(url)]
         query = url.partition("?")[2]
         names = ("password", "passwd", "pwd")
-        found += [value for name, value in parse_qsl(query) if name.lower() in names]
-        found += [match[2] for match in _NAMED.finditer(url)]
+        found += [value for name, value in parse_qsl(query) if name.lower().endswith(names)]
+        found += [match[2] for match in _NAMED_OF_URL.finditer(url)]
+        # Where one holds what should have been encoded, drivers take a part of it for the host.
+        found += [part for text in found for part in re.split("[@:/?]", text)]
         decoded = [form(text) for text in found for form in (str, unquote, unquote_plus, repr)]
         # The longest first. One or two letters are in every word: those would only be told apart.
         self._secrets = sorted({text for text in decoded if len(text) > 2}, key=len, reverse=True)
@@ -70,7 +83,7 @@ def check_url(url: str) -> str:
     Raises:
         StorageError: It is no URL, or one that Optuna has another way for.
     """
-    label = hide_password(url)
+    label = label_of(url)
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise StorageError(
@@ -135,7 +148,7 @@ def _with_driver(url: str) -> str:
         if importlib.util.find_spec(driver) is not None:
             return f"postgresql+{driver}://{rest}"
     raise StorageError(
-        f"storage {hide_password(url)} needs a driver that is not installed: "
+        f"storage {label_of(url)} needs a driver that is not installed: "
         'pip install "paceline[postgresql]"'
     )
 

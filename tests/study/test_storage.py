@@ -101,7 +101,18 @@ def test_no_message_shows_a_password(url):
 
 
 @pytest.mark.parametrize(
-    "password", ["{SECRET}", "SECRET%7B0%7D", "SEC/RET@x", "SEC:RET", "{", "100%25SECRET"]
+    "password",
+    [
+        "{SECRET}",
+        "SECRET%7B0%7D",
+        "SEC/RET@x",
+        "SEC:RET",
+        "{",
+        "100%25SECRET",
+        "x@SECRET:SECRET",
+        "my SECRET",
+        "SECRET x@SECRET",
+    ],
 )
 def test_no_message_shows_a_password_that_is_hard_to_read(password):
     with pytest.raises(StorageError, match="storage") as caught:
@@ -114,6 +125,26 @@ def test_what_a_driver_says_shows_no_password_in_any_spelling():
     hide = Hider("postgresql://me:p%40ss%2Fword@host/db?password=other+one")
     for text in ("p%40ss%2Fword", "p@ss/word", "other+one", "other one"):
         assert hide(f"no entry for {text}, sorry") == "no entry for ***, sorry"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql:/user:SECRET@host/db",
+        "postgresql:user:SECRET@host/db",
+        "//user:SECRET@host/db",
+        "user:SECRET@host/db",
+        "postgresql://a user:SECRET@127.0.0.1:9/db",
+        "postgresql://user@127.0.0.1:9/db?sslpassword=SECRET",
+        "postgresql://127.0.0.1:9/db?user=me&password=my SECRET&connect_timeout=1",
+        "postgresql://127.0.0.1:9/db?user=me&pass%77ord=SECRET",
+        "redis://:SECRET@host",
+    ],
+)
+def test_no_message_shows_a_password_of_what_is_hardly_a_url(url):
+    with pytest.raises(StorageError, match="storage") as caught:
+        stored_in(url).load("s")
+    assert "SECRET" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_missing_driver_is_named(monkeypatch):

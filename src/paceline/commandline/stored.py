@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from paceline.commandline import outcome
 from paceline.errors import StudyError, UsageError
@@ -108,16 +107,11 @@ def command(name: str, study: str, storage: str | None, *more: str) -> str:
     words = ["paceline", name, study, *more]
     if storage is None:
         return shlex.join(words)
-    if _has_password(storage):
+    from paceline.database import label_of  # Optuna loads here
+
+    if label_of(storage) != storage:
         return f"{shlex.join(words)} --storage URL"
     return shlex.join([*words, "--storage", storage])
-
-
-def _has_password(storage: str) -> bool:
-    try:
-        return urlsplit(storage).password is not None
-    except ValueError:  # no URL that can be read; it may hold anything
-        return True
 
 
 def _best(study: Study, storage: str | None) -> Trial:
