@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -189,21 +190,49 @@ class FileLock:
         Raises:
             OSError: The lock file cannot be made.
         """
-        wait = 0.001
+        wait, seen, since = 0.001, 0, 0.0
         while True:
             try:
                 os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
                 break
             except FileExistsError:
-                self._break_stale()
+                made = self._made()
+                if made != seen:
+                    seen, since = made, time.monotonic()
+                if made and self._is_stale(made, time.monotonic() - since):
+                    self._break(made)
                 time.sleep(wait)
                 wait = min(2 * wait, 0.1)
+        began = time.monotonic()
         try:
             yield
         finally:
-            self._path.unlink(missing_ok=True)
+            if time.monotonic() - began < self.STALE:  # else it may be the next one's
+                self._path.unlink(missing_ok=True)
 
-    def _break_stale(self) -> None:
+    def _made(self) -> int:
+        """When the lock that is there was made, in nanoseconds; 0 where there is none."""
+        try:
+            return self._path.lstat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+    def _is_stale(self, made: int, watched: float) -> bool:
+        """Whether a lock that has been watched for so many seconds is older than any may be.
+
+        Its own time says so at once, but for a clock that was set back since, or another machine's.
+        """
+        return watched > self.STALE or time.time() - made / 1e9 > self.STALE
+
+    def _break(self, made: int) -> None:
+        """Remove the lock of that time, and no other.
+
+        Of two that find a lock stale, the second must not remove the new one of the first.
+        """
+        aside = self._path.with_name(f"{self._path.name}.{secrets.token_hex(8)}")
         with contextlib.suppress(FileNotFoundError):
-            if time.time() - self._path.lstat().st_mtime > self.STALE:
-                self._path.unlink()
+            self._path.rename(aside)
+            if aside.lstat().st_mtime_ns != made:
+                with contextlib.suppress(OSError, NotImplementedError):
+                    os.link(aside, self._path, follow_symlinks=False)
+            aside.unlink()

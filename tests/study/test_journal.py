@@ -197,3 +197,69 @@ def test_a_lock_left_by_a_killed_process_is_broken():
     JournalFile(PATH).append_logs([record(0)])
     assert not lock.exists()
     assert JournalFile(PATH).read_logs(0) == [record(0)]
+
+
+def test_a_lock_left_before_the_clock_was_set_back_is_broken(monkeypatch):
+    monkeypatch.setattr(FileLock, "STALE", 0.1)
+    lock = Path("study.log.lock")
+    lock.touch()
+    os.utime(lock, (time.time() + 3600, time.time() + 3600))
+    JournalFile(PATH).append_logs([record(0)])
+    assert not lock.exists()
+    assert JournalFile(PATH).read_logs(0) == [record(0)]
+
+
+def test_locks_of_others_that_come_one_after_another_are_waited_for(monkeypatch):
+    """Each is young, however long one has waited; and who finds a new one does not remove it."""
+    monkeypatch.setattr(FileLock, "STALE", 0.2)
+    lock = Path("study.log.lock")
+    done = threading.Event()
+
+    def write() -> None:
+        with FileLock(PATH).held():
+            done.set()
+
+    lock.touch()
+    thread = threading.Thread(target=write)
+    thread.start()
+    for _ in range(6):
+        time.sleep(0.1)
+        assert not done.is_set()
+        other = Path("next")
+        other.touch()
+        other.replace(lock)
+    lock.unlink()
+    thread.join(timeout=30)
+    assert done.is_set()
+    assert not lock.exists()
+
+
+def test_who_was_thought_dead_leaves_the_lock_of_the_next_alone(monkeypatch):
+    monkeypatch.setattr(FileLock, "STALE", 0.0)
+    lock = Path("study.log.lock")
+    with FileLock(PATH).held():
+        lock.unlink()
+        Path("other").touch()
+        Path("other").rename(lock)
+    assert lock.exists()
+
+
+def test_of_two_that_find_a_lock_stale_the_second_takes_no_new_one(monkeypatch):
+    lock = Path("study.log.lock")
+    lock.touch()
+    stale = FileLock(PATH)
+    made = stale._made()
+    rename = Path.rename
+
+    def late(self: Path, target: Path) -> Path:
+        if self == lock.absolute():
+            monkeypatch.setattr(Path, "rename", rename)
+            time.sleep(0.01)  # another file's time
+            Path("new").touch()
+            Path("new").replace(lock)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    stale._break(made)
+    assert lock.exists()
+    assert sorted(path.name for path in Path().iterdir()) == ["study.log.lock"]
