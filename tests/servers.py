@@ -98,6 +98,15 @@ class PostgreSQL:
             connection.execute(f"CREATE DATABASE {name}")
         return f"postgresql://{USER}:{self.password}@127.0.0.1:{self._port}/{name}"
 
+    def connections(self, url: str) -> int:
+        """How many are open to a database of ``database``."""
+        name = url.rpartition("/")[2]
+        with self._connect("postgres") as connection:
+            found = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = %s", (name,)
+            ).fetchone()
+        return 0 if found is None else int(found[0])
+
     def remove(self) -> None:
         """Ends it all."""
         self.stop()

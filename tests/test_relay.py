@@ -15,6 +15,7 @@ import toys
 from paceline import checkpoint
 from paceline.checkpoint import Checkpoints
 from paceline.executor.local import LocalExecutor
+from paceline.keeper import Keeper
 from paceline.relay import Relay
 from paceline.search import Search
 from paceline.worker import Worker
@@ -114,6 +115,32 @@ def test_who_takes_over_trains_no_epoch_twice_and_the_same(make, notes, epochs) 
     score = tuner.best_model().evaluate(*validation, verbose=0, return_dict=True)
     assert score["accuracy"] == pytest.approx(tuner.best_trial.value, abs=1e-6)
     assert not Path("runs/s/checkpoints").exists()
+
+
+def test_who_gets_company_keeps_its_trials_at_once(make) -> None:
+    """Not after a minute: what it kept when it was alone is of no use to others."""
+    advance, join, keep = LocalExecutor.advance, Worker.join, Keeper.keep
+    rounds, workers, kept = [0], [], []
+
+    def joined(self: Worker, *given: Any, **named: Any) -> bool:
+        workers.append(self)
+        return join(self, *given, **named)
+
+    def counted(self: LocalExecutor, *given: Any) -> None:
+        rounds[0] += 1
+        workers[0].shared = rounds[0] > 3
+        advance(self, *given)
+
+    def seen(self: Keeper, snapshot: Any) -> None:
+        kept.append((rounds[0], snapshot.facts.get("shared", False)))
+        keep(self, snapshot)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalExecutor, "advance", counted)
+        patch.setattr(Worker, "join", joined)
+        patch.setattr(Keeper, "keep", seen)
+        make().search(X, Y, **CALL)
+    assert kept == [(0, False), (4, True)]
 
 
 def test_the_best_epoch_may_be_one_that_the_first_worker_trained(make, epochs) -> None:

@@ -81,6 +81,14 @@ class BestModels:
         self._open.pop(number, None)
         self._complete.pop(number, None)
 
+    @property
+    def unsaved(self) -> bool:
+        """Whether a complete trial is held that is not on disk."""
+        return any(
+            held.weights is not None and not self._is_saved(number, held)
+            for number, held in self._complete.items()
+        )
+
     def snapshot(self, arrays: dict[str, np.ndarray], without: Container[int]) -> dict[str, Any]:
         """What is held and not saved, as JSON values and, in ``arrays``, weights.
 
@@ -148,9 +156,8 @@ class BestModels:
         self._folder.mkdir(parents=True, exist_ok=True)
         entries: dict[int, dict[str, Any]] = {}
         for number, held in self._complete.items():
-            old = self._saved.get(number)
-            if old is not None and old["epoch"] == held.epoch and old["value"] == held.value:
-                entries[number] = old
+            if self._is_saved(number, held):
+                entries[number] = self._saved[number]
             elif held.weights is not None:
                 try:
                     model = rebuild(number, held.weights)
@@ -200,6 +207,10 @@ class BestModels:
         finally:
             temporary.unlink(missing_ok=True)
         return name
+
+    def _is_saved(self, number: int, held: _Held) -> bool:
+        old = self._saved.get(number)
+        return old is not None and old["epoch"] == held.epoch and old["value"] == held.value
 
     def _values(self) -> list[tuple[int, float]]:
         return [(number, held.value) for number, held in self._complete.items()]

@@ -160,6 +160,10 @@ class Crew:
         with self._store.writing():
             self._bury(token)
 
+    def close(self) -> None:
+        """Hold no connection to the storage any more; safe to call again."""
+        self._store.close()
+
     def _bury(self, token: str) -> None:
         self._store.storage.set_study_system_attr(self._study, DEAD + token, {"by": self.token})
         self._others.pop(token, None)
@@ -205,11 +209,10 @@ class Crew:
         else:
             other.silence += passed
         other.mode = mode if mode in ("alone", "shared") else "joining"
-        if other.silence > 0.0 or not other.alive:
-            held = self._holds_lock(token, sign)
-            if held is False:
-                other.silence = math.inf
-            other.alive = other.alive or held is True
+        held = self._holds_lock(token, sign)
+        if held is False:  # it died, perhaps right after its last beat
+            other.silence = math.inf
+        other.alive = other.alive or held is True
 
     def _holds_lock(self, token: str, sign: dict[str, Any]) -> bool | None:
         """Whether a worker of this machine and folder holds its file; None for others.

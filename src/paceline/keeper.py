@@ -44,6 +44,10 @@ class Keeper:
         """Whether it is time for another."""
         return time.perf_counter() >= self._next
 
+    def hasten(self) -> None:
+        """Has the next one be due at once."""
+        self._next = 0.0
+
     def keep(self, snapshot: Snapshot) -> None:
         """Has a snapshot written in the background."""
         snapshot.facts["key"] = self._key

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial
 from paceline import trial_record
 from paceline.checkpoint import Checkpoints, Snapshot
 from paceline.executor.base import Parts, Weights
+from paceline.study_lock import study_lock
 from paceline.trial import Trial
 from paceline.worker import WORKERS
 
@@ -109,6 +110,9 @@ class Relay:
         """Remove what workers that are gone have left: the study has no trial under way."""
         for folder in self._folder.glob(f"{WORKERS}/*/{FOLDER}"):
             Checkpoints(folder, self._note).clear()
+        with study_lock(self._folder) as free:
+            if free:  # else a search has just begun there
+                Checkpoints(self._folder / FOLDER, self._note).clear()
 
     def _entry(self, trial: Trial) -> tuple[str, Mapping[str, Any], dict[str, np.ndarray]] | None:
         wanted = trial_record.plain(trial.hparams), trial.seed

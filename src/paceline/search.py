@@ -109,7 +109,7 @@ class Search:
         self._outlook = Outlook(
             study, self._roster, objective.name, arguments.n_trials, packs, progress
         )
-        self._stopped = False
+        self._stopped = self._shared = False
         self.done = False  # ``run`` has come to an end, and nothing is under way
         self.longer: list[int] | None = None  # which ended trials were asked to train longer
         self.stuck = False  # the device does not answer any more
@@ -166,8 +166,12 @@ class Search:
         if self._stop.asked:
             self._keep()
             raise KeyboardInterrupt
-        if self._keeper is not None and self._keeper.due:
-            self._keep()
+        if self._keeper is not None:
+            if self._study.shared and not self._shared:
+                self._shared = True
+                self._keeper.hasten()  # what was kept before helps nobody who takes over
+            if self._keeper.due:
+                self._keep()
         self._judging.bring_back()
         while self._hungry() and self._ask():
             self._finish_family()
@@ -459,15 +463,18 @@ class Search:
 
     def _keep(self) -> None:
         """Saves the search as it is, between two rounds, where the storage knows what has ended."""
-        if self._keeper is not None and self._study.shared:
+        if self._keeper is None or not self._study.look_after():
+            return
+        if self._study.shared:
             # Others change the study meanwhile: there is no going back, for a trial alone there is.
-            with self._keeper.timed():
+            with self._keeper.timed(), contextlib.suppress(StorageError):  # as below
+                self._study.flush()  # one that has ended is kept no more
                 shared = self._suspension.shared()
                 if shared is None:
                     self._keeper.clear()
                 else:
                     self._keeper.keep(shared)
-        elif self._keeper is not None and self._study.look_after():
+        else:
             with self._keeper.timed():
                 with contextlib.suppress(OSError):  # told of where the best models are saved
                     self._ends.save()

@@ -146,8 +146,8 @@ class Session:
             is_left=None if self._relay is None else self._relay.has,
         )
         study.on_note(self._notes)
-        if self._relay is not None and not study.shared:
-            self._relay.forget()  # nobody is taken over from
+        if self._relay is not None:
+            self._relay.forget()  # others may train on, and die later
         stored = study.meta.get("objective")
         if stored is not None and stored != objective.name:
             raise StudyError(
@@ -223,7 +223,10 @@ class Session:
             stack.callback(self._finish, search, began)
             stack.callback(study.close)
             stack.callback(lambda: None if search.stuck else self._save())
-            search.each_round = _Throttled(self._save)
+            # Alone, a search that dies goes back to a checkpoint, which holds what is not saved.
+            search.each_round = _Throttled(
+                self._save, at_once=lambda: study.shared and self.models.best.unsaved
+            )
             self._ask_for_more(search)
             if self._snapshot is not None:
                 self._notes(
@@ -365,14 +368,15 @@ class _Throttled:
 
     Args:
         save: Takes a tenth of a second or more.
+        at_once: Whether not to wait.
     """
 
     EVERY = 30.0  # s
 
-    def __init__(self, save: Callable[[], object]) -> None:
-        self._save, self._last = save, time.perf_counter()
+    def __init__(self, save: Callable[[], object], at_once: Callable[[], bool]) -> None:
+        self._save, self._at_once, self._last = save, at_once, time.perf_counter()
 
     def __call__(self) -> None:
-        if time.perf_counter() - self._last > self.EVERY:
+        if time.perf_counter() - self._last > self.EVERY or self._at_once():
             self._save()
             self._last = time.perf_counter()

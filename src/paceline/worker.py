@@ -168,6 +168,8 @@ class Worker:
 
     def watch(self) -> None:
         """From now on, see whether the others live."""
+        with contextlib.suppress(PacelineError):
+            self.crew.look()  # a beat that was not seen yet may be older than this
         self._seen = {token: other.beat for token, other in self.crew.others.items()}
 
     def all_alive(self) -> bool:
@@ -185,6 +187,7 @@ class Worker:
         if self._crew is not None and self._crew.mode != "left":
             with contextlib.suppress(PacelineError):  # else they will find out
                 self._crew.say("left")
+            self._crew.close()
         self._release()
 
     def _run(self) -> None:

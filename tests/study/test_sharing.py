@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState as OptunaState
 
+import servers
 from paceline.company import Company, stands
 from paceline.crew import MISSED
 from paceline.extension import to_go_on
@@ -378,6 +380,38 @@ def test_what_is_left_on_leaving_is_taken_after_a_beat(party: Party) -> None:
     assert heard is not None and len(heard.adopted) == 1
 
 
+def test_a_beat_of_a_moment_ago_does_not_say_that_one_lives(party: Party) -> None:
+    """Who has nothing left to do waits for a sign that was given since."""
+    one, two = party.join(), party.join()
+    must_begin(one)
+    two.hear()
+    party.workers[one].beat()  # its last, and nobody has seen it
+    party.die(one)
+    two.watch()
+    assert not two.all_alive()
+    party.pass_time((MISSED + 2) * EVERY)
+    assert two.all_alive()  # those that are gone are not waited for
+    heard = two.hear()
+    assert heard is not None and len(heard.adopted) == 1
+
+
+def test_a_worker_of_this_machine_that_dies_after_its_beat_is_known_at_once(
+    party: Party, tmp_path: Path
+) -> None:
+    one, two = (party.join(folder=tmp_path / "workers") for _ in range(2))
+    must_begin(one)
+    party.workers[one].beat()
+    lock = party.workers[one]._lock
+    assert lock is not None
+    lock.release()  # as the system does when a process dies
+    party.die(one)
+    heard = two.hear()
+    assert heard is not None and heard.adopted == []
+    party.workers[two].crew.look()
+    heard = two.hear()
+    assert heard is not None and len(heard.adopted) == 1
+
+
 def test_a_dead_worker_of_this_machine_is_known_at_once(party: Party, tmp_path: Path) -> None:
     one = party.join(folder=tmp_path / "workers")
     must_begin(one)
@@ -391,6 +425,23 @@ def test_a_dead_worker_of_this_machine_is_known_at_once(party: Party, tmp_path: 
     assert not two.shared
     assert two.trial(0).error == INTERRUPTED
     assert party.notes == []
+
+
+def test_who_has_left_holds_no_connection(postgresql: servers.PostgreSQL) -> None:
+    """A server has a hundred of them, and a notebook makes search after search."""
+    url = postgresql.database()
+    party = Party(url, Clock())
+    one, two = party.join(), party.join()
+    end(one, must_begin(one))
+    two.hear()
+    for study in (one, two):
+        study.close()
+        party.workers[study].leave()
+    for _ in range(100):  # the server takes a moment to notice
+        if not postgresql.connections(url):
+            break
+        time.sleep(0.05)
+    assert postgresql.connections(url) == 0
 
 
 def test_a_file_that_a_storage_names_is_never_touched(party: Party, tmp_path: Path) -> None:
