@@ -233,6 +233,6 @@ class FileLock:
         with contextlib.suppress(FileNotFoundError):
             self._path.rename(aside)
             if aside.lstat().st_mtime_ns != made:
-                with contextlib.suppress(OSError, NotImplementedError):
+                with contextlib.suppress(OSError, RuntimeError):  # no links there
                     os.link(aside, self._path, follow_symlinks=False)
             aside.unlink()
