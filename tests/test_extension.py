@@ -13,6 +13,7 @@ import pytest
 import paceline
 import toys
 from paceline.executor.local import LocalExecutor
+from paceline.executor.teller import Teller
 from paceline.extension import to_go_on
 from paceline.trial import Trial
 
@@ -62,11 +63,11 @@ def test_the_best_go_on_as_if_they_had_never_stopped(make, long, monkeypatch) ->
     before = make().results()
     first = ranked(make())[:3]
     epochs: list[int] = []
-    advance = LocalExecutor._tell
+    tell = Teller.tell
     monkeypatch.setattr(
-        LocalExecutor,
-        "_tell",
-        lambda self, *a: (epochs.append(len(a[2][0])), advance(self, *a))[1],
+        Teller,
+        "tell",
+        lambda self, *a: (epochs.append(len(a[2][0])), tell(self, *a))[1],
     )
     tuner = make()
     tuner.search(X, Y, epochs=8, continue_best=3, **CALL)

@@ -36,8 +36,8 @@ def study_ends(
         seed: For the weights, which do not matter.
     """
     parameters = known.parameters.values()
-    packs.uniform = bool(parameters) and all(not p.is_finite for p in parameters)
-    if not packs.uniform or (arguments.n_trials or _ENOUGH) < _ENOUGH:
+    packs.demand.uniform = bool(parameters) and all(not p.is_finite for p in parameters)
+    if not packs.demand.uniform or (arguments.n_trials or _ENOUGH) < _ENOUGH:
         return
     for share in _ENDS:
 

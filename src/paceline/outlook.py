@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from paceline.executor.accounts import Seconds
 from paceline.executor.fit import FitExecutor
-from paceline.executor.local import LocalExecutor, Seconds
+from paceline.executor.local import LocalExecutor
 from paceline.forecast import Pace, pace_of, rounds_left
 from paceline.progress import Progress
 from paceline.report.tables import best_record
@@ -59,7 +60,7 @@ class Outlook:
     def progress(self, phase: str) -> Progress:
         """The search at this moment."""
         now, roster = time.perf_counter(), self._roster
-        best = self._study.best or self._study.leading
+        best, packs = self._study.best or self._study.leading, self._packs
         self._recent.append((now, roster.trial_epochs))
         rate, pace = self._rate(now), self._pace(now)
         left = None
@@ -86,20 +87,20 @@ class Outlook:
             best_number=best.number if best else None,
             best_value=best.value if best else None,
             best_hparams=best.hparams if best else {},
-            rounds=self._packs.n_rounds if self._packs is not None else roster.trial_epochs,
+            rounds=roster.trial_epochs if packs is None else packs.accounts.n_rounds,
             pace=None if pace is None else (pace.at_once, pace.round),
         )
 
     def _pace(self, now: float) -> Pace | None:
         """How fast rounds follow each other, lately; None before the first."""
-        packs = self._packs
-        if packs is None or not packs.rounds:
+        spent = None if self._packs is None else self._packs.accounts
+        if spent is None or not spent.rounds:
             rate = self._rate(now)  # one trial after another, in fit
             return None if rate is None else Pace(1.0, 1.0 / rate)
-        if packs.n_rounds != self._n_rounds:
-            self._ends.append((now, packs.n_rounds))
-            self._n_rounds = packs.n_rounds
-        pace = pace_of(packs.rounds)
+        if spent.n_rounds != self._n_rounds:
+            self._ends.append((now, spent.n_rounds))
+            self._n_rounds = spent.n_rounds
+        pace = pace_of(spent.rounds)
         (then, first), (last, count) = self._ends[0], self._ends[-1]
         if pace is None or count == first:
             return pace
@@ -138,7 +139,7 @@ class Outlook:
             fit: Where the others ran.
         """
         study, roster, best = self._study, self._roster, self._study.best
-        times = packs.seconds if packs else Seconds()
+        times = packs.accounts.seconds if packs else Seconds()
         plans = set(packs.plans) if packs else set()
         if fit.used:
             plans.add("fit")
@@ -162,7 +163,7 @@ class Outlook:
             if packs
             else {"distinct": 0, "compiled": 0, "from_cache": 0},
             "plans": sorted(plans),
-            "slots_busy": packs.busy_share if packs else None,
+            "slots_busy": packs.accounts.busy_share if packs else None,
             "checkpoint_seconds": checkpoint_seconds,
             "writer_seconds": study.writer_seconds,
         }

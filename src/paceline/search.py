@@ -65,7 +65,7 @@ class Search:
         self._packs, self._fit, self._pruner = packs, fit, pruner
         if packs is not None:
             packs.tell_notes_to(notes)
-            packs.in_order = study.in_order
+            packs.demand.in_order = study.in_order
             packs.trial_timeout, packs.suspects = watch.seconds, watch.condemned.suspects
             study.fill(max(1, packs.max_slots // arguments.n_members))
         self._note = notes
@@ -175,22 +175,23 @@ class Search:
         self._judging.bring_back()
         while self._hungry() and self._ask():
             self._finish_family()
-        if self._packs is not None and self._packs.uncompiled:
+        if self._packs is not None and self._packs.demand.uncompiled:
             self._finish_family()
         if self._timed_out():
             self._keep()
             self._say_stopped("stopped by the timeout")
             return False
         if self._packs is not None and self._packs.busy:
-            self._packs.all_asked = self._all_asked()
-            free = self._packs.one_program and self._study.max_open is None and not self._pruner
+            demand = self._packs.demand
+            demand.all_asked = self._all_asked()
+            free = demand.one_program and self._study.max_open is None and not self._pruner
             # Trials may leave early where there is somebody to stop them.
             steady = not self._pruner and self._arguments.callbacks is None
-            self._due = None if free else self._packs.ahead(steady=steady)
+            self._due = None if free else demand.ahead(steady=steady)
             if self._owed is not None:
                 self._due, self._owed = self._owed, None
             self._packs.lockstep = not free
-            times = self._packs.seconds
+            times = self._packs.accounts.seconds
             before = times.train + times.validate  # a compile is waited for once
             self._training = True
             self._packs.advance(self._receive, self._ahead, self._job_failed)
@@ -227,7 +228,7 @@ class Search:
     # -- asking ------------------------------------------------------------------------------------
 
     def _hungry(self) -> bool:
-        return self._packs is None or self._packs.hungry or not self._packs.busy
+        return self._packs is None or self._packs.demand.hungry or not self._packs.busy
 
     def _ahead(self) -> bool:
         """While the device works: get one more trial ready."""
@@ -239,7 +240,7 @@ class Search:
             self._keep()
             raise KeyboardInterrupt
         if self._due is None:
-            return packs.room and self._ask()
+            return packs.demand.room and self._ask()
         self._due -= 1
         return self._due >= 0 and self._ask()
 

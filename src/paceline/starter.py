@@ -273,12 +273,12 @@ class Starter:
         to_come, size, most = self.to_come, self._teams.size, self._study.max_open
         if to_come is not None:
             left = to_come + len(self.to_go_on)
-            packs.expected = packs.waiting + size * (1 + left)
+            packs.demand.expected = packs.waiting + size * (1 + left)
             if most is not None:
-                packs.expected = min(packs.expected, size * most)
+                packs.demand.expected = min(packs.demand.expected, size * most)
         else:
-            packs.expected = size * most if most else packs.max_slots
-        packs.family = size * self._study.wave
+            packs.demand.expected = size * most if most else packs.max_slots
+        packs.demand.family = size * self._study.wave
         try:
             for job in jobs:
                 packs.submit(job)

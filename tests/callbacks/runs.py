@@ -78,7 +78,7 @@ def packed(make: Make, build: Any = toys.dense, *, slots: int = 2, **executor: A
 
                 model = rebuild()
                 job = Job(number, seed, EPOCHS, BATCH_SIZE, model, rebuild, callbacks=callbacks)
-                local.expected = len(SEEDS) - number
+                local.demand.expected = len(SEEDS) - number
                 local.submit(job)
             while local.busy:
                 runs.slots.append(set())

@@ -11,7 +11,7 @@ import pytest
 
 import paceline
 from paceline.executor import choice as choice_module
-from paceline.executor import local, planner
+from paceline.executor import demand, planner
 from paceline.executor.choice import Candidate, Choice, key_of, remembered
 from paceline.program import drawer
 
@@ -164,7 +164,7 @@ def test_trials_move_between_plans_without_losing_an_epoch(
         Choice, "cost", lambda self, candidate: 1 / (1 + self.candidates.index(candidate))
     )
     # Epochs this short are over before a trial is built; none is timed while that goes on.
-    monkeypatch.setattr(local.LocalExecutor, "room", False)
+    monkeypatch.setattr(demand.Demand, "room", False)
     notes: list[str] = []
     moved = searched("moved", notes)
     assert moved.summary()["plans"] == ["mapped", "stacked"]

@@ -80,7 +80,7 @@ def train_packed(
             warnings.filterwarnings("ignore", message="Explicitly requested dtype int64")
             for number, (hparams, seed) in enumerate(zip(case.hparams, seeds, strict=True)):
                 model = build(HyperParameters(values=hparams), seed)
-                local.expected = len(seeds) - number
+                local.demand.expected = len(seeds) - number
                 local.submit(
                     Job(number, seed, case.epochs, case.batch_size, model, rebuild=lambda: None)
                 )

@@ -53,7 +53,7 @@ class Search:
         """Trains trials to their end; what has been compiled so far."""
         for hparams in trials:
             model = Builder(build)(HyperParameters(values=hparams), self._n)
-            self.local.expected = len(trials)
+            self.local.demand.expected = len(trials)
             self.local.submit(Job(self._n, self._n, 2, 16, model, rebuild=lambda: None))
             self._n += 1
         while self.local.busy:
@@ -143,7 +143,7 @@ def test_trials_alike_in_all_but_the_seed_share_one_compile() -> None:
 def test_trials_in_order_are_compiled_when_slots_are_full() -> None:
     """The first three of a grid say little of the rest, and look like all there is."""
     search = Search(slots=8)
-    search.local.in_order = True
+    search.local.demand.in_order = True
     counts = search.train(*rated(0.2, 0.2, 0.2, 0.2, 0.4))
     assert (counts["distinct"], counts["roles"]) == (1, 2)
 

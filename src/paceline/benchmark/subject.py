@@ -10,7 +10,8 @@ import keras
 
 from paceline.builder import Builder
 from paceline.data import ArrayData
-from paceline.executor.intake import Group, Intake
+from paceline.executor.group import Group
+from paceline.executor.intake import Intake
 from paceline.executor.memory import free_bytes
 from paceline.mesh import Layout
 from paceline.probe import check_labels

@@ -8,41 +8,35 @@ executable.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, wait
 from typing import Any
 
 from paceline.collector import Dropped
 from paceline.data import ArrayData
 from paceline.errors import UsageError
-from paceline.executor.accounts import Seconds
+from paceline.executor.accounts import Accounts
 from paceline.executor.base import Failed, Hung, Job, LateAnswer, Parts, Report, settled
 from paceline.executor.choice import Candidate
-from paceline.executor.intake import Group, Intake
+from paceline.executor.demand import Demand
+from paceline.executor.group import Group
+from paceline.executor.intake import Intake
 from paceline.executor.lanes import Lanes
 from paceline.executor.memory import batches_bytes, chunk_bytes_of
 from paceline.executor.parking import Parking
 from paceline.executor.placement import Placement, size_text
 from paceline.executor.planner import Planner
+from paceline.executor.round import PAUSE, Round
 from paceline.executor.saving import Arrays, Example, Facts, Saver, state_like
 from paceline.executor.seats import Seats, program_of
-from paceline.executor.teller import Epoch, Teller, abandon
+from paceline.executor.teller import Teller, abandon
 from paceline.pack import Pack, Rider
 from paceline.plan import Program
 from paceline.program.trace import State
 from paceline.setting import Setting
 from paceline.source import Source
 
-#: After this many trials of one program, with no other in sight, it is compiled in the background.
-_SURE = 3
-#: Seconds between looks at the device when there is nothing else to do.
-_PAUSE = 0.02
-
 #: Seconds that the end of an epoch is waited for when a search is given up.
 _PATIENCE = 5.0
-#: Rounds that tell how fast the search goes now.
-_LATELY = 64
 
 
 class LocalExecutor:
@@ -59,6 +53,10 @@ class LocalExecutor:
         plan: "stacked", "mapped", "sequential" or "auto".
         mesh: Devices asked for, from ``check_mesh``; None: all accelerators, or one CPU.
         fold: Examples that jobs' folds train and validate on; None where jobs have no folds.
+
+    Attributes:
+        demand: What it wants of the search, which tells it there what is still to come.
+        accounts: What it has spent.
 
     Raises:
         UsageError: There are not as many devices, or the data that must be there do not fit.
@@ -108,18 +106,9 @@ class LocalExecutor:
             self._intake, self._planner, self._parking, self._parked_in, self._seats.new_pack
         )
         self._dropped = Dropped()
-        self._slot_epochs = self._busy_epochs = 0
-        self.n_rounds = 0
-        self.rounds: deque[tuple[float, int]] = deque(maxlen=_LATELY)  # seconds, trials
-        self.seconds = Seconds()
-        self.family = 1  # trials that come with one structure where the sampler is adaptive
+        self.demand = Demand(self._planner, self._intake)
+        self.accounts = Accounts()
         self._round = 0  # calls of ``advance``
-        self._unasked = 0  # of the trials still to come, those not yet taken in
-        self.expected = 1  # trials still to come, those waiting included; the tuner keeps it
-        self.all_asked = False  # no trial will be submitted any more
-        self.uniform = False  # the space has no choice that could make another program
-        # Trials come as a grid walks: what the first have in common the next may not.
-        self.in_order = False
         self.compiling = False  # nothing can train until a program is compiled
         # Trials that are got ready while an epoch trains are all there before it is reported.
         self.lockstep = False
@@ -163,16 +152,14 @@ class LocalExecutor:
         """
         began = time.perf_counter()
         self._planner.check_batch(job.batch_size)
-        self._unasked = max(0, self.expected - self.waiting - max(1, len(job.folds)))
+        self.demand.arrives(max(1, len(job.folds)))
         group = self._intake.take(job)
         job.model = None
         self._dropped.add(group.nbytes)
-        self.seconds.trace += time.perf_counter() - began
-        alike = self.uniform or (group.n_trials >= _SURE and not self.in_order)
-        sure = group.n_seen >= _SURE and alike
-        sure = sure and not self.resuming and len(self._intake.groups) == 1
-        if group.program is None and sure:
-            self._planner.compile(group, max(self.expected, len(group.queue)), self.expected)
+        self.accounts.seconds.trace += time.perf_counter() - began
+        if group.program is None and not self.resuming and self.demand.is_sure(group):
+            expected = self.demand.expected
+            self._planner.compile(group, max(expected, len(group.queue)), expected)
 
     def go_on(self, number: int, epoch: int, parts: Parts) -> bool:
         """Has a trial that has just been submitted begin after an epoch that was trained before.
@@ -186,12 +173,12 @@ class LocalExecutor:
             Whether it does; not where its model has other variables.
         """
         for group in self._intake.groups:
-            for rider in group.queue:
-                if rider.number == number:
-                    state = state_like(group.state, parts)
-                    if state is not None:
-                        rider.state, rider.epoch = state, epoch
-                    return state is not None
+            rider = group.waiting(number)
+            if rider is not None:
+                state = state_like(group.state, parts)
+                if state is not None:
+                    rider.state, rider.epoch = state, epoch
+                return state is not None
         return False
 
     def study(self, model: Any, setting: Setting) -> Group | None:
@@ -202,7 +189,7 @@ class LocalExecutor:
         """
         began = time.perf_counter()
         group = self._intake.study(model, setting)
-        self.seconds.trace += time.perf_counter() - began
+        self.accounts.seconds.trace += time.perf_counter() - began
         return group
 
     def resume(self, number: int) -> None:
@@ -215,7 +202,8 @@ class LocalExecutor:
         parked = self._parking.drop(number)
         dropped = [] if parked is None else [parked]
         for group in self._intake.groups:
-            for rider in [rider for rider in group.queue if rider.number == number]:
+            rider = group.waiting(number)
+            if rider is not None:
                 group.queue.remove(rider)
                 dropped.append(rider)
         for rider in dropped:
@@ -228,23 +216,22 @@ class LocalExecutor:
             KeyError: It is neither in a slot nor waiting for one.
         """
         for group in self._intake.groups:
-            for rider in group.queue:
-                if rider.number == number:
-                    rider.state = state
-                    return
-            for pack in group.packs:
-                if any(rider.number == number for rider in pack.live):
-                    pack.replace(number, state)
-                    return
+            rider, pack = group.waiting(number), group.pack_of(number)
+            if rider is not None:
+                rider.state = state
+                return
+            if pack is not None:
+                pack.replace(number, state)
+                return
         raise KeyError(number)
 
     def withdraw(self, number: int) -> None:
         """As ``drop``, of a trial that sits in a slot as well."""
         self.drop(number)
         for group in self._intake.groups:
-            for pack in group.packs:
-                if any(rider.number == number for rider in pack.live):
-                    pack.evict(number)
+            pack = group.pack_of(number)
+            if pack is not None:
+                pack.evict(number)
 
     @property
     def state_bytes(self) -> int:
@@ -273,7 +260,7 @@ class LocalExecutor:
     @property
     def _asking(self) -> list[int]:
         rounds = self._round - self.compiling  # one that waits for a compiler comes again
-        return [self.family, self.expected, self._unasked, rounds]
+        return [self.demand.family, self.demand.expected, self.demand.unasked, rounds]
 
     def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
         """Puts trials that have been submitted back to where they were.
@@ -287,7 +274,8 @@ class LocalExecutor:
             Numbers of trials that must begin again.
         """
         lost = self._saver.restore(facts, arrays, example)
-        self.family, self.expected, self._unasked, self._round = facts["asking"]
+        demand = self.demand
+        demand.family, demand.expected, demand.unasked, self._round = facts["asking"]
         return lost
 
     @property
@@ -303,52 +291,7 @@ class LocalExecutor:
     @property
     def waiting(self) -> int:
         """Trials traced and not yet in a slot."""
-        return sum(len(group.queue) for group in self._intake.groups)
-
-    @property
-    def hungry(self) -> bool:
-        """Whether training should wait for more trials: slots would stay empty.
-
-        With several programs in sight, look further ahead, so that each fills a pack of its own;
-        where trials come in order, look whether there are several before the first is compiled.
-        """
-        groups = self._intake.groups
-        have = sum(len(group.queue) + group.live for group in groups)
-        begins = self.in_order and any(group.program is None for group in groups)
-        further = 4 if len(groups) > 1 else 2 if begins else 1
-        return have < self._planner.slots_now(groups) * further
-
-    @property
-    def room(self) -> bool:
-        """Whether one more trial is worth tracing now, to have it ready when a slot is free."""
-        return self.waiting < 4 * self._planner.slots_now(self._intake.groups)
-
-    @property
-    def one_program(self) -> bool:
-        """Whether all trials share a program, as far as one can tell."""
-        return self.uniform and len(self._intake.groups) <= 1
-
-    def ahead(self, steady: bool) -> int:
-        """Trials to get ready while the next epoch trains, so that free slots are filled at once.
-
-        Args:
-            steady: Whether trials stay in their slots until their last epoch.
-        """
-        groups = self._intake.groups
-        riders = [r for g in groups for pack in g.packs for r in pack.live]
-        riders += [rider for group in groups for rider in group.queue]
-        slots = self._planner.slots_now(groups)
-        missing = slots - max(0, len(riders) - slots)
-        left = min((rider.epochs - rider.epoch for rider in riders), default=1) if steady else 1
-        return max(0, -(-missing // max(1, left)))
-
-    @property
-    def uncompiled(self) -> bool:
-        """Whether a program is about to be compiled for the trials that wait for it."""
-        return any(
-            group.active and group.program is None and group.again is None
-            for group in self._intake.groups
-        )
+        return self._intake.waiting
 
     # -- training ----------------------------------------------------------------------------------
 
@@ -361,60 +304,56 @@ class LocalExecutor:
         """
         active = [group for group in self._intake.groups if group.active]
         self._round += 1
-        for group in active:
+        self._compile(active)
+        ready = self._seats.in_turn(active, self._round)
+        for group in ready:
+            self._wait_for(program_of(group), meanwhile)
+        ready = [group for group in ready if self._seats.fits(group, failed)]
+        all_asked = self.demand.all_asked
+        filled = [(group, self._seats.filled(group, all_asked=all_asked)) for group in ready]
+        packs = [(group, pack) for group, found in filled for pack in found]
+        packs = [(group, pack) for group, pack in packs if self._teller.begin(pack, failed)]
+        now = Round(packs, self._lanes)
+        try:
+            now.run(meanwhile, self.trial_timeout, lockstep=self.lockstep)
+        except Hung:
+            self._patience = 0.0
+            raise
+        self.accounts.enter(now.wall, now.packs, now.trained)
+        n_full = now.n_full(self._planner.lanes)
+        tight = self._tell(now, report, failed)
+        for group in tight:
+            self._seats.halve(group)
+        for group in ready if not tight else ():
+            self._reconsider(group, n_full if len(ready) == 1 else 0, now.wall)
+        for group in ready:
+            if not group.active:
+                group.packs.clear()  # its arrays need not stay on the device
+
+    def _compile(self, groups: Sequence[Group]) -> None:
+        """Has those compiled that have no program, or one that lacks an input."""
+        for group in groups:
             if group.program is None and group.again is not None:
                 self._planner.compile_again(group)
             if group.program is None or any(role.stale for role in group.roles):
                 if group.program is None:
                     group.met = self._round
-                n_trials = max(len(group.queue), min(self.family, self.expected))
-                self._planner.compile(group, n_trials, self.expected)
-        ready = self._seats.in_turn(active, self._round)
-        for group in ready:
-            self._wait_for(program_of(group), meanwhile)
-        ready = [group for group in ready if self._seats.fits(group, failed)]
-        filled = [(g, self._seats.filled(g, all_asked=self.all_asked)) for g in ready]
-        packs = [(group, pack) for group, found in filled for pack in found]
-        packs = [(group, pack) for group, pack in packs if self._teller.begin(pack, failed)]
-        began = time.perf_counter()
-        epochs = [self._lanes.submit(pack.run_epoch) for _, pack in packs]
-        disturbed = False
-        while not all(epoch.done() for epoch in epochs):
-            if meanwhile():
-                disturbed = True
-            else:
-                wait(epochs, timeout=_PAUSE)
-            self._check_hung([pack for _, pack in packs], epochs)
-        while self.lockstep and meanwhile():
-            disturbed = True
-        self._slot_epochs += sum(len(pack.riders) for _, pack in packs)
-        self._busy_epochs += sum(len(pack.live) for _, pack in packs)
-        done = [epoch.result() for epoch in epochs if epoch.exception() is None]
-        wall = time.perf_counter() - began
-        self.seconds.add(wall, [times for _, times in done])
-        self.n_rounds += bool(done)
-        if done:
-            self.rounds.append((wall, sum(len(results) for results, _ in done)))
-        full = len(packs) == self._planner.lanes and not any(pack.free for _, pack in packs)
-        # What was built and traced meanwhile took its share of the time.
-        n_full = sum(len(pack.riders) for _, pack in packs) if full and not disturbed else 0
-        tight: list[Group] = []
+                demand = self.demand
+                n_trials = max(len(group.queue), min(demand.family, demand.expected))
+                self._planner.compile(group, n_trials, demand.expected)
+
+    def _tell(self, now: Round, report: Report, failed: Failed) -> list[Group]:
+        """Reports a round and does what is answered; returns groups that lack memory."""
+        tight: dict[int, Group] = {}
         told: list[tuple[Group, Pack, Rider, LateAnswer]] = []
-        for (group, pack), epoch in zip(packs, epochs, strict=True):
-            error = epoch.exception()
-            if error is None:
-                told += self._tell(group, pack, epoch.result(), report, failed)
-            elif self._seats.recover(group, pack, error, failed):
-                tight.append(group)
+        for group, pack, epoch in now.outcomes:
+            if not isinstance(epoch, BaseException):
+                told += self._teller.tell(group, pack, epoch, report, failed)
+            elif self._seats.recover(group, pack, epoch, failed):
+                tight[id(group)] = group
         for group, pack, rider, answer in told:
             self._teller.heed(group, pack, rider, settled(answer))
-        for group in {id(group): group for group in tight}.values():
-            self._seats.halve(group)
-        for group in ready if not tight else ():
-            self._reconsider(group, n_full if len(ready) == 1 else 0, wall)
-        for group in ready:
-            if not group.active:
-                group.packs.clear()  # its arrays need not stay on the device
+        return list(tight.values())
 
     def _reconsider(self, group: Group, n_trials: int, seconds: float) -> None:
         """After an epoch: perhaps a group goes on with another program.
@@ -427,14 +366,12 @@ class LocalExecutor:
         program = program_of(group)
         if group.choice is not None and n_trials:
             group.choice.note(Candidate(program.plan, program.n_slots), n_trials, seconds)
-        riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
-        left = sum(rider.epochs - rider.epoch for rider in riders)
-        left += self._unasked * max((rider.epochs for rider in riders), default=0)
-        self._planner.reconsider(group, left, self.expected)
-        if self.all_asked and not group.queue and not self._parked(group):
+        left, expected = self.demand.epochs_left(group), self.demand.expected
+        self._planner.reconsider(group, left, expected)
+        if self.demand.all_asked and not group.queue and not self._parked(group):
             self._planner.shrink(group, seconds)
         else:
-            self._planner.grow(group, left, seconds, self.expected)
+            self._planner.grow(group, left, seconds, expected)
         if group.coming is not None and self._planner.arrived(group):
             self._seats.clear(group)
             group.program, group.coming = group.coming, None
@@ -448,26 +385,8 @@ class LocalExecutor:
         self.compiling = True
         while not program.ready():
             if not meanwhile():
-                time.sleep(_PAUSE)
+                time.sleep(PAUSE)
         self.compiling = False
-
-    def _check_hung(self, packs: Sequence[Pack], epochs: Sequence[Future[Epoch]]) -> None:
-        limit, now = self.trial_timeout, time.perf_counter()
-        if limit is None:
-            return
-        hung = [
-            pack
-            for pack, epoch in zip(packs, epochs, strict=True)
-            if not epoch.done() and pack.began is not None and now - pack.began > limit
-        ]
-        if hung:
-            self._patience = 0.0
-            raise Hung([{rider.number: rider.epoch for rider in pack.live} for pack in hung])
-
-    def _tell(
-        self, group: Group, pack: Pack, epoch: Epoch, report: Report, failed: Failed
-    ) -> list[tuple[Group, Pack, Rider, LateAnswer]]:
-        return self._teller.tell(group, pack, epoch, report, failed)
 
     # -- accounts ----------------------------------------------------------------------------------
 
@@ -481,11 +400,6 @@ class LocalExecutor:
             "from_cache": cached,
         }
 
-    @property
-    def busy_share(self) -> float | None:
-        """Slots with a trial in them, over all slots of the packs that trained; by epochs."""
-        return self._busy_epochs / self._slot_epochs if self._slot_epochs else None
-
     def compile_seconds(self) -> float:
         """Time spent lowering and compiling, in whatever thread."""
         return sum(e.seconds for role in self._planner.compiled_roles() for e in role)
@@ -494,8 +408,7 @@ class LocalExecutor:
         """Ends the lanes; packs and data are dropped."""
         self._intake.keep()
         self._lanes.close(self._patience)
-        riders = [rider for group in self._intake.groups for rider in group.queue]
-        riders += [r for group in self._intake.groups for pack in group.packs for r in pack.live]
+        riders = [rider for group in self._intake.groups for rider in group.riders]
         for rider in [*riders, *self._parking.riders]:
             abandon(rider)
         for group in self._intake.groups:

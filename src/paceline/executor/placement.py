@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from paceline.executor.intake import Group
+from paceline.executor.group import Group
 from paceline.executor.memory import free_bytes, limited, slot_bytes
 from paceline.executor.planner import Planner, layout_of
 from paceline.mesh import Layout

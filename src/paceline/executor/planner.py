@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from paceline.executor.choice import Candidate, Choice, key_of, remembered
-from paceline.executor.intake import Again, Group
+from paceline.executor.group import Again, Group
 from paceline.mesh import Layout, lay_out, local_devices
 from paceline.plan import MappedProgram, Program, SequentialProgram, StackedProgram
 from paceline.plan.cost import gains_from_stacking

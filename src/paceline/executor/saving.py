@@ -9,7 +9,8 @@ import numpy as np
 
 from paceline.callbacks.keeping import Losses
 from paceline.executor.choice import Candidate
-from paceline.executor.intake import Again, Group, Intake
+from paceline.executor.group import Again, Group
+from paceline.executor.intake import Intake
 from paceline.executor.parking import Parking
 from paceline.executor.planner import Planner, layout_of, trying
 from paceline.pack import Pack, Rider
@@ -170,8 +171,7 @@ def _taken(group: Group, paused: Sequence[Rider], arrays: Arrays, index: int) ->
     for rider, state in waiting:
         assert state is not None
         _put(f"wait.{rider.number}", state, arrays)
-    riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
-    riders += paused
+    riders = [*group.riders, *paused]
     return {
         **_program_of(group),
         "packs": packs,

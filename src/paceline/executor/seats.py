@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from paceline.errors import DataError, UsageError
 from paceline.executor.base import Failed
-from paceline.executor.intake import Group
+from paceline.executor.group import Group
 from paceline.executor.memory import is_out_of_memory
 from paceline.executor.placement import Placement, size_text
 from paceline.executor.planner import Planner, layout_of
@@ -172,8 +172,7 @@ class Seats:
 
     def _suspected(self, group: Group) -> list[Rider]:
         """A group's trials that are about to train the epoch from which they did not come back."""
-        riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
-        return [rider for rider in riders if self.suspects.get(rider.number) == rider.epoch]
+        return [rider for rider in group.riders if self.suspects.get(rider.number) == rider.epoch]
 
     def _one_by_one(self, group: Group) -> list[Pack]:
         """Packs with one suspect each; all others of the group wait."""

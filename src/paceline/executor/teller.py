@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.callbacks.driver import CallbackDriver
 from paceline.executor.base import Answer, EpochReport, Failed, LateAnswer, Report
-from paceline.executor.intake import Group
+from paceline.executor.group import Group
 from paceline.executor.parking import Parking
 from paceline.executor.planner import Planner
 from paceline.pack import EpochTimes, Pack, Rider

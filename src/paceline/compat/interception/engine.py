@@ -117,7 +117,7 @@ class Engine:
         busy = [executor for executor in self.executors if executor.busy]
         for executor in busy:
             if executor.busy:
-                executor.all_asked = not self._more and not self._ready
+                executor.demand.all_asked = not self._more and not self._ready
                 executor.advance(self._report, self._meanwhile, self._failed)
         return bool(self._ended or self._workers)
 
@@ -156,11 +156,11 @@ class Engine:
         busy = [executor for executor in self.executors if executor.busy]
         if len(busy) > 1 and len(self._rides) >= 4 * max(e.max_slots for e in busy):
             return False
-        return all(executor.hungry for executor in busy)
+        return all(executor.demand.hungry for executor in busy)
 
     def _meanwhile(self) -> bool:
         """While the device works."""
-        return self._step(lambda: all(e.room for e in self.executors if e.busy))
+        return self._step(lambda: all(e.demand.room for e in self.executors if e.busy))
 
     def _go(self, worker: Worker) -> None:
         worker.waits_for_epoch = False
@@ -211,7 +211,7 @@ class Engine:
     def executor_for(self, request: Request) -> LocalExecutor:
         """The executor that has the request's data."""
         executor = self.executors.of(request)
-        executor.expected = executor.waiting + 1 + (self._left or 0)
+        executor.demand.expected = executor.waiting + 1 + (self._left or 0)
         return executor
 
     def number(self) -> int:

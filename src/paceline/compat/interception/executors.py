@@ -42,7 +42,7 @@ class Executors:
                 **self._arguments,
             )
             executor.tell_notes_to(self._notes)
-            executor.in_order = True  # of the calls nothing is known
+            executor.demand.in_order = True  # of the calls nothing is known
         self._by_key[key] = executor
         return executor
 
