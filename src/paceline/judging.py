@@ -75,11 +75,6 @@ class Judging:
             self._roster.unpause(number)
             self._prune(number)
 
-    def ended(self, number: int) -> None:
-        """A trial has ended, however."""
-        if self._pruner is not None:
-            self._pruner.ended(self._study.trial(number))
-
     def _resume(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._roster.unpause(number)

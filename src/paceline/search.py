@@ -16,7 +16,8 @@ from paceline.errors import ObjectiveError, SpaceError, StorageError, TrialTimeo
 from paceline.executor.base import Answer, EpochReport, Hung, LateAnswer
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
-from paceline.failures import Failures, describe
+from paceline.failures import Failures
+from paceline.finisher import Finisher
 from paceline.judging import Judging
 from paceline.keeper import Keeper
 from paceline.members import Teams
@@ -24,17 +25,16 @@ from paceline.objective import Objective
 from paceline.others import Others
 from paceline.outlook import Outlook
 from paceline.overtime import shielded
-from paceline.program.trace import State
 from paceline.progress import Progress
 from paceline.pruners import Pruner
 from paceline.relay import Relay
-from paceline.roster import Roster, Running
+from paceline.roster import Roster
 from paceline.search_arguments import Arguments
 from paceline.starter import Starter
 from paceline.stop import Stop
 from paceline.study import Study
+from paceline.supply import Supply
 from paceline.suspension import Suspension
-from paceline.trial import TrialState
 from paceline.watch import Watch
 
 
@@ -62,7 +62,7 @@ class Search:
         self._keeper, self._watch, self._ends = keeper, watch, ends
         self._study, self._objective = study, objective
         self._best, self._arguments = best, arguments
-        self._packs, self._fit, self._pruner = packs, fit, pruner
+        self._packs, self._fit = packs, fit
         if packs is not None:
             packs.tell_notes_to(notes)
             packs.demand.in_order = study.in_order
@@ -73,8 +73,18 @@ class Search:
         self._teams = Teams(arguments.n_members, pruner is not None, packs, fit, self._report)
         self._director = study.director
         # A director has its own rules on how many may fail.
-        self._judging = Judging(pruner, study, self._roster, self._teams, self._prune)
         self._failures = Failures() if self._director is None else Failures(math.inf)
+        self._finisher = Finisher(
+            study=study,
+            roster=self._roster,
+            teams=self._teams,
+            best=best,
+            ends=ends,
+            failures=self._failures,
+            pruner=pruner,
+            note=notes,
+        )
+        self._judging = Judging(pruner, study, self._roster, self._teams, self._finisher.prune)
         self._starter = Starter(
             builder=builder,
             study=study,
@@ -87,8 +97,8 @@ class Search:
             watch=watch,
             relay=relay,
             best=best,
-            doomed=self._training_failed,
-            failed=self._build_failed,
+            doomed=self._finisher.training_failed,
+            failed=self._finisher.build_failed,
             began=self._failures.began,
             say_once=self._say_once,
         )
@@ -109,14 +119,24 @@ class Search:
         self._outlook = Outlook(
             study, self._roster, objective.name, arguments.n_trials, packs, progress
         )
+        self._supply = Supply(
+            study=study,
+            arguments=arguments,
+            packs=packs,
+            fit=fit,
+            roster=self._roster,
+            starter=self._starter,
+            failures=self._failures,
+            others=self._others,
+            outlook=self._outlook,
+            pruned=pruner is not None,
+            timed_out=self._timed_out,
+        )
         self._stopped = self._shared = False
         self.done = False  # ``run`` has come to an end, and nothing is under way
         self.longer: list[int] | None = None  # which ended trials were asked to train longer
         self.stuck = False  # the device does not answer any more
         self._noted: set[str] = set()
-        self._due: int | None = None  # trials to get ready in this round; None: as many as can be
-        self._owed: int | None = None  # of those, left over when a round was broken off
-        self._training = False  # within a round's training
         self._round = 0.0  # seconds of the last round
         self._began = time.perf_counter()
         self.each_round: Callable[[], None] = lambda: None  # called between epochs
@@ -151,7 +171,7 @@ class Search:
             except Hung as hung:
                 self.stuck = True
                 for number, text in self._watch.hung(hung, self._teams.trial_of):
-                    self._training_failed(number, TrialTimeoutError(text))
+                    self._finisher.training_failed(number, TrialTimeoutError(text))
                 raise self._watch.error(hung, self._teams.trial_of) from None
             except SpaceError:
                 if self._keeper is not None:  # else values that are wrong would come again
@@ -173,29 +193,18 @@ class Search:
             if self._keeper.due:
                 self._keep()
         self._judging.bring_back()
-        while self._hungry() and self._ask():
-            self._finish_family()
-        if self._packs is not None and self._packs.demand.uncompiled:
-            self._finish_family()
+        self._supply.fill()
         if self._timed_out():
             self._keep()
             self._say_stopped("stopped by the timeout")
             return False
         if self._packs is not None and self._packs.busy:
-            demand = self._packs.demand
-            demand.all_asked = self._all_asked()
-            free = demand.one_program and self._study.max_open is None and not self._pruner
-            # Trials may leave early where there is somebody to stop them.
-            steady = not self._pruner and self._arguments.callbacks is None
-            self._due = None if free else demand.ahead(steady=steady)
-            if self._owed is not None:
-                self._due, self._owed = self._owed, None
-            self._packs.lockstep = not free
+            self._supply.begin_round(self._packs)
             times = self._packs.accounts.seconds
             before = times.train + times.validate  # a compile is waited for once
-            self._training = True
+            self._supply.training = True
             self._packs.advance(self._receive, self._ahead, self._job_failed)
-            self._training = False
+            self._supply.training = False
             self._round = times.train + times.validate - before
         elif self._fit.busy:
             self._advance_fit()
@@ -225,68 +234,16 @@ class Search:
         limit = self._arguments.timeout
         return limit is not None and time.perf_counter() - self._began + self._round > limit
 
-    # -- asking ------------------------------------------------------------------------------------
-
-    def _hungry(self) -> bool:
-        return self._packs is None or self._packs.demand.hungry or not self._packs.busy
-
     def _ahead(self) -> bool:
         """While the device works: get one more trial ready."""
         packs = self._packs
         assert packs is not None
         self._outlook.show("compiling" if packs.compiling else "training")
         if self._stop.asked and packs.compiling:  # nothing trains: the round has not begun
-            self._owed = self._due
+            self._supply.break_off()
             self._keep()
             raise KeyboardInterrupt
-        if self._due is None:
-            return packs.demand.room and self._ask()
-        self._due -= 1
-        return self._due >= 0 and self._ask()
-
-    def _all_asked(self) -> bool:
-        """Whether no trial will be asked for any more."""
-        # What a round asks for beside its training is the same however late it is.
-        if self._failures.cause is not None or (not self._training and self._timed_out()):
-            return True
-        if self._starter.to_go_on:
-            return False
-        if self._starter.over or self._study.exhausted:
-            return True
-        return self._starter.to_come == 0
-
-    def _may_ask(self) -> bool:
-        study = self._study
-        if study.waits or self._all_asked():
-            return False
-        # Those for fit are trained one by one: no more of them than may wait.
-        if self._fit.waiting >= (self._packs.max_slots if self._packs and self._packs.busy else 1):
-            return False
-        if self._starter.to_go_on:
-            return True
-        return study.max_open is None or len(self._roster.running) < study.max_open
-
-    def _finish_family(self) -> None:
-        """Asks for those that go on with the last trial's structure.
-
-        Their program is compiled for as many as there are: it is not when some are still to come.
-        """
-        for _ in range(1, self._packs.max_slots // self._teams.size if self._packs else 1):
-            if not self._study.in_family or not self._ask():
-                break
-
-    def _ask(self) -> bool:
-        """Asks for one trial, builds it and hands it to an executor; False when there is none."""
-        limit = self._arguments.n_trials
-        self._others.hear(None if limit is None else limit - self._roster.n_counted)
-        if not self._may_ask():
-            return False
-        if self._roster.trial_epochs == 0 and not (self._packs and self._packs.compiling):
-            self._outlook.show("building")
-        if self._starter.to_go_on:
-            self._starter.go_on()
-            return True
-        return self._starter.ask()
+        return self._supply.one_more(packs)
 
     # -- what comes back ---------------------------------------------------------------------------
 
@@ -299,12 +256,12 @@ class Search:
                 lambda: self._fit.advance(self._receive_in_fit, lambda: False, self._job_failed),
             )
         except TrialTimeoutError as error:
-            self._training_failed(number, error)
+            self._finisher.training_failed(number, error)
         if number in self._roster.running and not self._stopped:
             if not self._teams.trained(job):
-                self._training_failed(number, RuntimeError("fit ended without an epoch"))
+                self._finisher.training_failed(number, RuntimeError("fit ended without an epoch"))
             elif self._teams.is_first(job):  # a callback of the user's stopped it early
-                self._complete(number)
+                self._finisher.complete(number)
 
     def _receive_in_fit(self, report: EpochReport) -> LateAnswer:
         with shielded():
@@ -324,7 +281,7 @@ class Search:
         member = self._teams.name_of(report.number, len(self._arguments.folds))
         error = self._not_finite(report, value, self._study.trial(number).hparams, member)
         if error is not None:
-            self._training_failed(number, error)
+            self._finisher.training_failed(number, error)
             return "stop"
         if self._director is not None:
             self._director.member(number, value, report.weights)
@@ -334,7 +291,7 @@ class Search:
         return answer
 
     def _job_failed(self, job: int, error: BaseException) -> None:
-        self._training_failed(self._teams.trial_of(job), error)
+        self._finisher.training_failed(self._teams.trial_of(job), error)
 
     def _value_of(self, logs: Mapping[str, float]) -> float | None:
         """The objective; None in an epoch without validation."""
@@ -376,17 +333,17 @@ class Search:
             self._director.reported(report.number, report.members or [logs])
         error = self._not_finite(report, value, trial.hparams)
         if error is not None:
-            self._training_failed(report.number, error)
+            self._finisher.training_failed(report.number, error)
             return "stop"
         if value is not None and self._objective.better(value, before):
             self._best.offer(report.number, report.epoch, value, report.weights)
         self._outlook.show("training")
         if report.epoch >= running.epochs or report.last:
-            self._complete(report.number, report.state)
+            self._finisher.complete(report.number, report.state)
             return "stop"
         late = self._watch.late(running.wall, report.epoch)
         if late is not None:
-            self._training_failed(report.number, late)
+            self._finisher.training_failed(report.number, late)
             return "stop"
         if self._must_leave(report):
             return "stop"
@@ -400,65 +357,6 @@ class Search:
 
     def _finish_one(self) -> bool:
         return self._failures.cause is None and self._judging.finish_one()
-
-    # -- how trials end ---------------------------------------------------------------------------
-
-    def _prune(self, number: int) -> None:
-        self._failures.ended_well()
-        self._finish(number, "pruned")
-
-    def _complete(self, number: int, fetch: Callable[[], State] | None = None) -> None:
-        self._failures.ended_well()
-        self._best.complete(number)
-        self._finish(number, "complete")
-        trial = self._study.trial(number)
-        if fetch is None or self._director is not None:  # which has no use for them
-            return
-        if trial.state == "complete" and trial.value is not None:
-            self._ends.offer(number, trial.epochs, trial.value, lambda: fetch().lists())
-
-    def _build_failed(self, number: int, error: BaseException) -> None:
-        self._failures.of_build(error)
-        self._trial_failed(number, error)
-
-    def _training_failed(self, number: int, error: BaseException) -> None:
-        if number in self._roster.running:
-            self._failures.of_training(error)
-            self._trial_failed(number, error)
-
-    def _trial_failed(self, number: int, error: BaseException) -> None:
-        text = describe(error)
-        if self._director is not None:
-            self._director.failed(number, error)
-        else:
-            self._note(f"trial {number} failed: {text}")
-        self._finish(number, "failed", error=text)
-
-    def _finish(self, number: int, state: TrialState, **attrs: Any) -> None:
-        running = self._roster.running[number]
-        state = self._finish_in_study(number, state, running, attrs)
-        self._roster.end(number, state)
-        self._teams.end(number)
-        if state != "complete":
-            self._best.forget(number)
-        self._judging.ended(number)
-        if self._director is not None:
-            self._director.ended(self._study.trial(number))
-
-    def _finish_in_study(
-        self, number: int, state: TrialState, running: Running, attrs: dict[str, Any]
-    ) -> TrialState:
-        return self._study.finish(
-            number,
-            state,
-            attrs={
-                "seconds": round(running.seconds, 6),
-                "program": running.program,
-                "plan": running.plan,
-                **({"not_packed": running.not_packed} if running.not_packed else {}),
-                **attrs,
-            },
-        )
 
     # -- checkpoints -------------------------------------------------------------------------------
 
@@ -485,14 +383,14 @@ class Search:
                     return
                 snapshot.facts["succeeded"] = self._failures.succeeded
                 snapshot.facts["limit"] = [self._arguments.wanted, self._arguments.n_trials]
-                snapshot.facts["owed"] = self._owed
+                snapshot.facts["owed"] = self._supply.owed
                 snapshot.facts["go_on"] = [self.longer, list(self._starter.to_go_on)]
                 self._keeper.keep(snapshot)
 
     def resume(self, snapshot: Snapshot) -> None:
         """Puts the trials of a checkpoint back to where they were; ``run`` goes on with them."""
         self._failures.succeeded = snapshot.facts["succeeded"]
-        self._owed = snapshot.facts.get("owed")
+        self._supply.owed = snapshot.facts.get("owed")
         asked, numbers = snapshot.facts.get("go_on", [None, []])
         if self.longer is None or self.longer == asked:  # the same is asked for again
             self.longer = asked
