@@ -16,6 +16,7 @@ SOURCE = ROOT / "src" / "paceline"
 
 # What may know both sides, or belongs to neither.
 BETWEEN = {
+    "__main__",
     "benchmark",
     "backends",
     "best",
