@@ -182,8 +182,107 @@ def test_convolutions_of_other_ranks_and_groups(rank: int) -> None:
     np.testing.assert_allclose(old, new, rtol=2e-5)  # grouped: XLA sums in another order
 
 
+# -- products over several axes --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "spec"),
+    [
+        ((5, 7, 24), "abc,cd->abd"),  # Dense on sequences
+        ((33, 9, 40), "abc,cde->abde"),  # heads of attention
+        ((2, 3, 4, 130), "abcd,de->abce"),
+    ],
+)
+def test_gradients_of_kernels_on_sequences(shape: tuple[int, ...], spec: str) -> None:
+    x = RNG.standard_normal(shape).astype(np.float32)
+    rank = spec.index("-") - spec.index(",") - 1
+    kernel = RNG.standard_normal((shape[-1], 6, 16)[:rank]).astype(np.float32)
+
+    def loss(kernel: Any) -> Any:
+        return jnp.sum(jnp.tanh(jnp.einsum(spec, x, kernel)) ** 2)
+
+    old, new, _ = both(jax.grad(loss), kernel)
+    same_bits(old, new)
+    rewritten = rewrite(jax.make_jaxpr(jax.grad(loss))(kernel), "cpu").jaxpr
+    summed = [
+        eqn.params["dimension_numbers"][0][0]
+        for eqn in rewritten.eqns
+        if eqn.primitive.name == "dot_general"
+    ]
+    assert [len(axes) for axes in summed] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (((0,), (0,)), ((), ())),
+        (((1, 0), (1, 0)), ((), ())),
+        (((0, 1), (1, 0)), ((), ())),
+        (((1, 2), (1, 2)), ((), ())),
+        (((1, 2), (1, 2)), ((0,), (0,))),
+    ],
+    ids=str,
+)
+def test_other_products_stay(numbers: Any) -> None:
+    a = RNG.standard_normal((4, 4, 4)).astype(np.float32)
+    old, new, names = both(lambda a, b: lax.dot_general(a, b, numbers), a, a + 1)
+    same_bits(old, new)
+    assert names == ["dot_general"]
+
+
+def test_precision_and_type_of_a_product_are_kept() -> None:
+    a = jnp.asarray(RNG.standard_normal((4, 5, 6)), "bfloat16")
+
+    def product(a: Any) -> Any:
+        return lax.dot_general(
+            a,
+            a,
+            (((0, 1), (0, 1)), ((), ())),
+            precision="highest",
+            preferred_element_type=np.float32,
+        )
+
+    old, new, names = both(product, a)
+    same_bits(old, new)
+    assert "reshape" in names
+
+
+# -- places of extremes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("find", [lax.argmax, lax.argmin], ids=["max", "min"])
+def test_places_of_extremes(find: Any, dtype: str, axis: int) -> None:
+    shape = [3, 4, 5]
+    shape[axis] = 70
+    x = RNG.integers(-2, 3, shape).astype(np.float32)  # ties abound
+    x *= RNG.choice([1.0, -1.0], shape)  # both zeros
+    where = RNG.random(shape)
+    x[where < 0.02], x[where > 0.98], x[(where > 0.5) & (where < 0.505)] = np.inf, -np.inf, np.nan
+    rows = np.moveaxis(x, axis, -1).reshape(-1, 70)
+    rows[0], rows[1], rows[2] = np.nan, -np.inf, np.inf
+    x = np.moveaxis(rows.reshape(*(n for n in shape if n != 70), 70), -1, axis)
+    assert np.isnan(x).any()
+    old, new, names = both(lambda x: find(x, axis, np.int32), jnp.asarray(x, dtype))
+    same_bits(old, new)
+    assert not {"argmax", "argmin"} & set(names)
+
+
+def test_short_rows_and_whole_numbers_keep_their_places() -> None:
+    for x in (np.zeros((9, 63), np.float32), np.zeros((9, 64), np.int32)):
+        assert both(lambda x: lax.argmax(x, 1, np.int32), x)[2] == ["argmax"]
+
+
 def test_every_rule_has_its_primitive_here() -> None:
-    assert set(CPU_RULES) == {"random_bits", "select_and_scatter_add", "conv_general_dilated"}
+    assert set(CPU_RULES) == {
+        "random_bits",
+        "select_and_scatter_add",
+        "conv_general_dilated",
+        "dot_general",
+        "argmax",
+        "argmin",
+    }
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

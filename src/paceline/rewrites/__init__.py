@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from paceline.rewrites.arg_extreme import argmax, argmin
+from paceline.rewrites.contraction import contraction
 from paceline.rewrites.convolution import convolution
 from paceline.rewrites.max_pool import max_pool_gradient
 from paceline.rewrites.random_bits import random_bits
@@ -20,6 +22,9 @@ CPU_RULES: dict[str, Rule] = {
     "random_bits": random_bits,
     "select_and_scatter_add": max_pool_gradient,
     "conv_general_dilated": convolution,
+    "dot_general": contraction,
+    "argmax": argmax,
+    "argmin": argmin,
 }
 
 
