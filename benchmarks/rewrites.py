@@ -1,10 +1,9 @@
 """What each rewrite of a traced step gains on this CPU: milliseconds per trial-step.
 
-    python benchmarks/rewrites.py [digits] [mnist] [fashion] [--name NAME]
+    python benchmarks/rewrites.py [digits] [mnist] [fashion] [translation] [--name NAME]
 
 Each model's training step as traced, with all rewrites, and with all but one; the step as a
 search runs it: all cores at once, a lane each.
-
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
+import jax
 import machine
 import numpy as np
 import steps
@@ -29,6 +29,7 @@ CASES = {
     "digits": ("digits16", 8, 40, 20),
     "mnist": ("mnist", 1, 100, 5),
     "fashion": ("fashion", 1, 10, 3),
+    "translation": ("translation", 1, 10, 3),
 }
 
 
@@ -57,7 +58,9 @@ def main() -> int:
 
 def variants() -> list[tuple[str, tuple[str, ...]]]:
     """Names, and the primitives left as they were traced."""
-    some = [(f"all but {name}", (name,)) for name in CPU_RULES]
+    places = ("argmax", "argmin")  # one rule
+    some = [(f"all but {name}", (name,)) for name in CPU_RULES if name not in places]
+    some.append((f"all but {places[0]}", places))
     return [("as traced", tuple(CPU_RULES)), ("all rewrites", ()), *some]
 
 
@@ -70,7 +73,8 @@ def measure(case: str, without: tuple[str, ...]) -> dict[str, float]:
     (x, y), _ = WORKS[work].data()
     size = WORKS[work].batch_size
     n = n_steps * size
-    step = steps.TracedStep(WORKS[work].build(), np.asarray(x)[:n], np.asarray(y)[:n], size)
+    x, y = jax.tree.map(lambda a: np.asarray(a)[:n], (x, y))
+    step = steps.TracedStep(WORKS[work].build(), x, y, size)
     plan = "sequential" if step.role.full.canonical.convolves else "stacked"
     program, seconds = step.compile(plan, slots)
     milliseconds = step.milliseconds(program, steps.lanes(), epochs, patience=60.0)
