@@ -38,6 +38,7 @@ import paceline
 import toys
 from paceline import checkpoint, pack
 from paceline.best import BestModels
+from paceline.course import Course
 from paceline.executor import local
 from paceline.program import compiling
 from paceline.study import Study
@@ -124,8 +125,8 @@ PLACES: dict[str, tuple[Any, str]] = {
     "batch": (Writer, "_written"),
     "refill": (pack.Pack, "admit"),
     "epoch": (pack.Pack, "run_epoch"),
-    "report": (Study, "report"),
-    "end": (Study, "finish"),
+    "report": (Course, "report"),
+    "end": (Course, "finish"),
     "ask": (Study, "accept"),
     "compile": (compiling, "compile_in_background"),
     "best model": (BestModels, "save"),

@@ -11,9 +11,9 @@ import pytest
 
 import paceline
 import toys
+from paceline.course import Course
 from paceline.executor import local, planner
 from paceline.executor.parking import Parking
-from paceline.study import Study
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {
@@ -97,17 +97,17 @@ def test_paused_trials_come_back_from_the_disk(make, full, monkeypatch) -> None:
 
 
 def test_what_optuna_sees_of_paused_trials(make, monkeypatch) -> None:
-    states, in_storage, pause = set(), set(), Study.pause
+    states, in_storage, pause = set(), set(), Course.pause
     storage = optuna.storages.InMemoryStorage()
 
-    def look(self: Study, number: int) -> None:
+    def look(self: Course, number: int) -> None:
         pause(self, number)
-        self.flush()
-        states.add(self.trial(number).state)
+        self._ledger.flush()
+        states.add(self._book.trial(number).state)
         stored = optuna.load_study(study_name="s", storage=storage).trials[number]
         in_storage.add((stored.state.name, stored.user_attrs.get("paused")))
 
-    monkeypatch.setattr(Study, "pause", look)
+    monkeypatch.setattr(Course, "pause", look)
     tuner = make(pruner="asha", storage=storage)
     tuner.search(X, Y, n_trials=N, **CALL)
     assert states == {"paused"}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from paceline.roster import Roster
-from paceline.study import INTERRUPTED
-from paceline.trial import Trial
+from paceline.trial import INTERRUPTED, Trial
 
 
 def test_trials_that_a_dead_process_left_are_tried_again() -> None:

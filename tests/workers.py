@@ -22,7 +22,8 @@ def say(text: str) -> None:
 
 def study(storage: str, n_trials: int) -> None:
     """Trials of three epochs, two at a time, that train nothing."""
-    from paceline.study import Outrun, Study
+    from paceline.membership import Outrun
+    from paceline.study import Study
     from paceline.trial import INTERRUPTED
     from paceline.worker import Worker
 
@@ -40,7 +41,7 @@ def study(storage: str, n_trials: int) -> None:
                 mine.pop(number, None)
         counted = sum(trial.error != INTERRUPTED for trial in found.trials)
         if counted < n_trials and len(mine) < 2:
-            proposal = found.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
+            proposal = found.agenda.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
             assert proposal is not None
             with contextlib.suppress(Outrun):
                 mine[found.accept(*proposal[:2])] = 0
@@ -48,9 +49,9 @@ def study(storage: str, n_trials: int) -> None:
             break
         for number in list(mine):
             mine[number] += 1
-            found.report(number, mine[number], {"val": 0.5}, 0.5)
+            found.course.report(number, mine[number], {"val": 0.5}, 0.5)
             if mine[number] == 3:
-                found.finish(number, "complete")
+                found.course.finish(number, "complete")
                 del mine[number]
         time.sleep(0.02)
     found.close()

@@ -105,7 +105,7 @@ class Book:
         value: float | None,
         members: Sequence[float],
     ) -> None:
-        """Note an epoch of a trial, as ``Study.report``; one that comes again replaces what was."""
+        """Note an epoch of a trial, as ``Course.report``; it replaces one that was there."""
         trial.epochs = epoch
         if members:
             trial.members[epoch - 1 :] = [[float(member) for member in members]]

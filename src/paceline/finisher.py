@@ -45,7 +45,7 @@ class Finisher:
         self._study, self._roster, self._teams = study, roster, teams
         self._best, self._ends, self._failures = best, ends, failures
         self._pruner, self._note = pruner, note
-        self._director = study.director
+        self._director = study.agenda.director
 
     def prune(self, number: int) -> None:
         """Ends a trial that is not worth its time."""
@@ -96,7 +96,7 @@ class Finisher:
             **({"not_packed": running.not_packed} if running.not_packed else {}),
             **attrs,
         }
-        state = self._study.finish(number, state, attrs=facts)
+        state = self._study.course.finish(number, state, attrs=facts)
         self._roster.end(number, state)
         self._teams.end(number)
         if state != "complete":

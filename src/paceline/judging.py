@@ -51,7 +51,7 @@ class Judging:
             return "stop"
         if verdict == "pause":
             self._roster.pause(number)
-            self._study.pause(number)
+            self._study.course.pause(number)
         return verdict
 
     def bring_back(self) -> None:
@@ -78,5 +78,5 @@ class Judging:
     def _resume(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._roster.unpause(number)
-            self._study.unpause(number)
+            self._study.course.unpause(number)
             self._teams.resume(number)

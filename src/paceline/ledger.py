@@ -28,6 +28,7 @@ class Ledger:
     def __init__(self, store: Store) -> None:
         self._store, self._writer = store, Writer(store)
         self.stopwatch = Stopwatch()
+        self._in_trouble = False
         weakref.finalize(self, _close_quietly, self._writer)
 
     @property
@@ -54,6 +55,26 @@ class Ledger:
     def cpu_seconds(self) -> float:
         """Processor time that the writer's thread has taken."""
         return self._writer.cpu_seconds
+
+    def look_after(self, note: Callable[[str], None]) -> bool:
+        """Say when the storage stops taking records and when it takes them again.
+
+        Args:
+            note: Told so.
+
+        Returns:
+            Whether it takes them.
+        """
+        trouble = self.trouble
+        if trouble is not None and not self._in_trouble:
+            note(
+                f"{trouble} Training goes on; {self.waiting} records wait, and are written when it "
+                "answers"
+            )
+        elif trouble is None and self._in_trouble:
+            note("the storage answers again; what waited is written")
+        self._in_trouble = trouble is not None
+        return trouble is None
 
     def know(self, number: int, trial: int) -> None:
         """Write to a trial that is in the storage, by the storage's id of it."""

@@ -55,6 +55,7 @@ class Others:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._study, self._roster, self._teams = study, roster, teams
+        self._membership = study.membership
         self._best, self._pruner, self._objective = best, pruner, objective
         self._adopt, self._note, self._pause = adopt, note, pause
         self._adopted = adopted
@@ -67,7 +68,7 @@ class Others:
         Args:
             n_left: Trials that the study still lacks: the last few are asked about each time.
         """
-        if not self._study.shared:
+        if not self._membership.shared:
             return
         now = time.monotonic()
         if now < self._next and (n_left is None or n_left > self.LAST):
@@ -84,12 +85,13 @@ class Others:
             Whether it has waited; False when nothing is to be waited for: no trial is under way
             elsewhere, or all who train have given a sign of life since there was nothing to do.
         """
-        if not self._study.shared:
+        if not self._membership.shared:
             return False
         if not self._waits:
             self._waits = True
-            self._study.watch()
-        if not self._study.waits and (not self._roster.n_theirs or self._study.all_alive()):
+            self._membership.watch()
+        membership = self._membership
+        if not membership.waits and (not self._roster.n_theirs or membership.all_alive()):
             self._waits = False
             return False
         self._pause(0.1)

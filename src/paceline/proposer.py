@@ -101,7 +101,7 @@ class Proposer:
     def propose(
         self, run: Callable[[HyperParameters, Draft], T]
     ) -> tuple[Draft, HyperParameters, T] | None:
-        """Return the next configuration; see ``Study.propose``."""
+        """Return the next configuration; see ``Agenda.propose``."""
         told, waiting = self._foretold.pop(self._next, None), self._wishes.waiting()
         found = self._propose(run)
         if found is None or told is None or found[1].hparams == told:
@@ -119,7 +119,7 @@ class Proposer:
         seed: int,
         run: Callable[[HyperParameters, Draft], T],
     ) -> tuple[Draft, HyperParameters, T]:
-        """Return a draft that goes on with a trial; see ``Study.propose_on``."""
+        """Return a draft that goes on with a trial; see ``Agenda.propose_on``."""
         self._foretold.pop(self._next, None)
         draft = self.ask(0, values)
         draft.seed, draft.continues = seed, number

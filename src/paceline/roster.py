@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from paceline.study import INTERRUPTED
-from paceline.trial import Trial, TrialState
+from paceline.trial import INTERRUPTED, Trial, TrialState
 
 
 @dataclass

@@ -65,13 +65,13 @@ class Search:
         self._packs, self._fit = packs, fit
         if packs is not None:
             packs.tell_notes_to(notes)
-            packs.demand.in_order = study.in_order
+            packs.demand.in_order = study.agenda.in_order
             packs.trial_timeout, packs.suspects = watch.seconds, watch.condemned.suspects
-            study.fill(max(1, packs.max_slots // arguments.n_members))
+            study.agenda.fill(max(1, packs.max_slots // arguments.n_members))
         self._note = notes
         self._roster = Roster(study.trials)
         self._teams = Teams(arguments.n_members, pruner is not None, packs, fit, self._report)
-        self._director = study.director
+        self._director = study.agenda.director
         # A director has its own rules on how many may fail.
         self._failures = Failures() if self._director is None else Failures(math.inf)
         self._finisher = Finisher(
@@ -175,7 +175,7 @@ class Search:
                 raise self._watch.error(hung, self._teams.trial_of) from None
             except SpaceError:
                 if self._keeper is not None:  # else values that are wrong would come again
-                    self._keeper.refuse(self._study.refused)
+                    self._keeper.refuse(self._study.agenda.refused)
                 raise
 
     def _go_on(self) -> bool:
@@ -187,7 +187,7 @@ class Search:
             self._keep()
             raise KeyboardInterrupt
         if self._keeper is not None:
-            if self._study.shared and not self._shared:
+            if self._study.membership.shared and not self._shared:
                 self._shared = True
                 self._keeper.hasten()  # what was kept before helps nobody who takes over
             if self._keeper.due:
@@ -328,7 +328,7 @@ class Search:
         before = trial.value
         objective = self._objective.name
         members = [member.get(objective, math.nan) for member in report.members]
-        self._study.report(report.number, report.epoch, logs, value, members)
+        self._study.course.report(report.number, report.epoch, logs, value, members)
         if self._director is not None:
             self._director.reported(report.number, report.members or [logs])
         error = self._not_finite(report, value, trial.hparams)
@@ -364,7 +364,7 @@ class Search:
         """Saves the search as it is, between two rounds, where the storage knows what has ended."""
         if self._keeper is None or not self._study.look_after():
             return
-        if self._study.shared:
+        if self._study.membership.shared:
             # Others change the study meanwhile: there is no going back, for a trial alone there is.
             with self._keeper.timed(), contextlib.suppress(StorageError):  # as below
                 self._study.flush()  # one that has ended is kept no more

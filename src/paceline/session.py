@@ -145,7 +145,7 @@ class Session:
             worker=self._worker,
             is_left=None if self._relay is None else self._relay.has,
         )
-        study.on_note(self._notes)
+        study.agenda.on_note(self._notes)
         if self._relay is not None:
             self._relay.forget()  # others may train on, and die later
         stored = study.meta.get("objective")
@@ -154,12 +154,12 @@ class Session:
                 f"study: {study.name!r} was made with the objective {stored!r}, not "
                 f"{objective.name!r}; use another study name, or that objective."
             )
-        if study.director is None:
+        if study.agenda.director is None:
             study.space.learn(self._found.hp)
         else:
-            study.director.begin(self._found.batch)
+            study.agenda.director.begin(self._found.batch)
         for hparams in enqueued:
-            study.enqueue(hparams)
+            study.agenda.enqueue(hparams)
         self.models = TrainedModels(
             study,
             self._builder,
@@ -173,7 +173,7 @@ class Session:
                 "the checkpoint of this study is not used: the storage holds other trials than it "
                 "was taken with; those that were under way are tried again"
             )
-        if (n_again := study.n_again) and not directed and not self._keeper.any:
+        if (n_again := study.course.n_again) and not directed and not self._keeper.any:
             self._notes(
                 f"there is no checkpoint in {settings.folder / 'checkpoints'} (it was removed, or "
                 "never written: several processes that search one study write none): "
@@ -196,7 +196,7 @@ class Session:
             pruner = self._make_pruner()
             packs = self._make_packs(stack)
             watch = self._make_watch()
-            more = study.director is None and (limit is None or limit > n_done - n_open)
+            more = study.agenda.director is None and (limit is None or limit > n_done - n_open)
             if packs is not None and more:
                 with suppress(TrialTimeoutError):  # what it is about shows in the trials
                     watch.build(partial(self._study_ends, packs))
@@ -213,7 +213,7 @@ class Session:
                 notes=self._notes,
                 watch=watch,
                 ends=self.models.ends,
-                keeper=self._keeper if study.director is None else None,
+                keeper=self._keeper if study.agenda.director is None else None,
                 relay=self._relay,
             )
             if study.trials:
@@ -225,7 +225,7 @@ class Session:
             stack.callback(lambda: None if search.stuck else self._save())
             # Alone, a search that dies goes back to a checkpoint, which holds what is not saved.
             search.each_round = _Throttled(
-                self._save, at_once=lambda: study.shared and self.models.best.unsaved
+                self._save, at_once=lambda: study.membership.shared and self.models.best.unsaved
             )
             self._ask_for_more(search)
             if self._snapshot is not None:
@@ -236,7 +236,7 @@ class Session:
                 self._resume(search, self._snapshot)
             search.run()
             unsaved = self._save()
-            study.show_ends()
+            study.course.show_ends()
             study.close()
             if unsaved is not None:
                 raise StorageError(
@@ -308,7 +308,7 @@ class Session:
             arguments.n_trials = before  # the same call goes on, and adds no more
         else:
             arguments.settle(n_done)
-        limit = study.n_trials = arguments.n_trials
+        limit = study.agenda.n_trials = arguments.n_trials
         if limit is not None and n_done >= limit and not is_open and not arguments.continue_best:
             self._notes(
                 f"study {study.name!r} already has its {limit} trials; n_trials='+N' (--trials +N) "

@@ -11,11 +11,13 @@ from typing import Any
 from paceline.best import BestModels
 from paceline.builder import Builder
 from paceline.data import ArrayData
+from paceline.draft import BuildFailed, Draft
 from paceline.ends import Ends
 from paceline.executor.base import Job
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.members import Teams, jobs_of
+from paceline.membership import Outrun
 from paceline.probe import check_labels
 from paceline.program.canonical import Unpackable
 from paceline.relay import Left, Relay
@@ -23,7 +25,7 @@ from paceline.roster import Roster
 from paceline.search_arguments import Arguments
 from paceline.search_space import HyperParameters
 from paceline.setting import Setting
-from paceline.study import BuildFailed, Draft, Outrun, Study
+from paceline.study import Study
 from paceline.trial import Trial
 from paceline.watch import Watch
 
@@ -74,6 +76,7 @@ class Starter:
         say_once: Callable[[str, str], None],
     ) -> None:
         self._builder, self._study, self._arguments = builder, study, arguments
+        self._agenda = study.agenda
         self._packs, self._fit, self._roster, self._teams = packs, fit, roster, teams
         self._ends, self._watch, self._doomed = ends, watch, doomed
         self._relay, self._best = relay, best
@@ -85,12 +88,12 @@ class Starter:
     def ask(self) -> bool:
         """Begins the trial that the study proposes; False when it has none."""
         try:
-            proposal = self._study.propose(self._build)
+            proposal = self._agenda.propose(self._build)
         except BuildFailed as failed:
             self._begin_failed(failed)
             return True
         if proposal is None:
-            if self._study.director is not None:  # it has no more, or waits for results
+            if self._agenda.director is not None:  # it has no more, or waits for results
                 return False
             self.over = True
             text = "every configuration of the space has been tried"
@@ -109,17 +112,17 @@ class Starter:
         """Begins a trial that goes on with the next of those that are to train longer."""
         source = self._study.trial(self.to_go_on.popleft())
         try:
-            draft, hp, made = self._study.propose_on(source.number, self._build)
+            draft, hp, made = self._agenda.propose_on(source.number, self._build)
         except BuildFailed as failed:
             self._begin_failed(failed, extra=True)
             return
         if made[1] <= source.epochs:
-            self._study.reject(draft)
+            self._agenda.reject(draft)
             return
         try:
             number = self._study.accept(draft, hp)
         except Outrun:
-            if self._study.waits:
+            if self._study.membership.waits:
                 self.to_go_on.appendleft(source.number)
             return
         self._begin(number, made[1], extra=True)
@@ -135,13 +138,13 @@ class Starter:
             return
         assert self._packs is not None
         if self._packs.go_on(number, source.epochs, parts):
-            self._study.carry_over(source.number, number)
+            self._study.course.take_up(number, source.history, source.epochs)
             running.epoch, running.seconds = source.epochs, source.seconds
 
     @property
     def to_come(self) -> int | None:
         """Trials still to be asked for; None where only time or the space is a limit."""
-        director, limit = self._study.director, self._arguments.n_trials
+        director, limit = self._agenda.director, self._arguments.n_trials
         if director is not None:
             return 0 if director.over else director.remaining
         return None if limit is None else max(0, limit - self._roster.n_counted)
@@ -174,7 +177,7 @@ class Starter:
             return 0
         if not packs.go_on(number, left.epoch, left.parts):
             return 0
-        self._study.take_up(number, left.history, left.epoch)
+        self._study.course.take_up(number, left.history, left.epoch)
         running.epoch, running.seconds = left.epoch, left.seconds
         if left.best is not None:
             epoch, value, weights = left.best
@@ -234,7 +237,7 @@ class Starter:
         return model, epochs, setting
 
     def _rebuilder(self, number: int, hparams: dict[str, Any]) -> Callable[[int], Any]:
-        director = self._study.director
+        director = self._agenda.director
         if director is not None:
             return lambda seed: self._builder(director.again(number), seed)
         return lambda seed: self._builder(HyperParameters(values=hparams), seed)
@@ -270,7 +273,7 @@ class Starter:
             self._submit_to_packs(self._packs, number, jobs)
 
     def _submit_to_packs(self, packs: LocalExecutor, number: int, jobs: list[Job]) -> None:
-        to_come, size, most = self.to_come, self._teams.size, self._study.max_open
+        to_come, size, most = self.to_come, self._teams.size, self._agenda.max_open
         if to_come is not None:
             left = to_come + len(self.to_go_on)
             packs.demand.expected = packs.waiting + size * (1 + left)
@@ -278,12 +281,12 @@ class Starter:
                 packs.demand.expected = min(packs.demand.expected, size * most)
         else:
             packs.demand.expected = size * most if most else packs.max_slots
-        packs.demand.family = size * self._study.wave
+        packs.demand.family = size * self._agenda.wave
         try:
             for job in jobs:
                 packs.submit(job)
             if jobs[0].program is not None:
-                self._study.learn_program(number, jobs[0].program)
+                self._study.course.learn_program(number, jobs[0].program)
         except Unpackable as why:
             self._say_once(
                 f"trial {number} and its like run in Keras' own fit, one at a time: {why}",

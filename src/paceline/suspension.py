@@ -135,7 +135,7 @@ class Suspension:
         lost = self._packed(facts, arrays, sorted(under_way), submit, example)
         for number in lost:
             self._roster.running[number] = Running(under_way[number].epochs)
-            self._study.begin_again(number)
+            self._study.course.begin_again(number)
             self._best.drop(number)
         teams = facts.get("teams", {})
         running = {str(number) for number in self._roster.running if number not in lost}

@@ -49,8 +49,8 @@ class TrainedModels:
         self._folder, self._whole = folder / FOLDER, whole or folder
         self._said: str | None = None
         self.best: Any = BestModels(self._folder, keep, study.direction)
-        if study.director is not None:
-            self.best = study.director.models()
+        if study.agenda.director is not None:
+            self.best = study.agenda.director.models()
         assert study.direction is not None
         self.ends = Ends(
             folder / "ends",

@@ -24,16 +24,18 @@ def study() -> str:
     study = Study.open("digits", direction="maximize", seed=3)
     study.persist(META)
     for value in (0.5, 0.75, None):
-        proposal = study.propose(lambda hp, draft: hp.Float("lr", 1e-4, 1e-1, sampling="log"))
+        proposal = study.agenda.propose(
+            lambda hp, draft: hp.Float("lr", 1e-4, 1e-1, sampling="log")
+        )
         assert proposal is not None
         draft, hp, _ = proposal
         number = study.accept(draft, hp)
         if value is None:
-            study.finish(number, "failed", attrs={"error": "loss is nan at epoch 1"})
+            study.course.finish(number, "failed", attrs={"error": "loss is nan at epoch 1"})
             continue
-        study.report(number, 1, {"val_accuracy": value, "loss": 0.1}, value)
+        study.course.report(number, 1, {"val_accuracy": value, "loss": 0.1}, value)
         attrs = {"epochs": 1, "seconds": 0.25, "program": "a1b2", "plan": "stacked"}
-        study.finish(number, "complete", value=value, attrs=attrs)
+        study.course.finish(number, "complete", value=value, attrs=attrs)
     study.close()
     return "digits"
 

@@ -23,7 +23,7 @@ def run_trials() -> Callable[..., list[dict[str, Any]]]:
         running: list[int] = []
         seen = []
         for _ in range(n):
-            proposal = study.propose(build)
+            proposal = study.agenda.propose(build)
             if proposal is None:
                 break
             draft, hp, hparams = proposal
@@ -41,8 +41,8 @@ def run_trials() -> Callable[..., list[dict[str, Any]]]:
         value = value_of(study.trial(number).hparams)
         for epoch in range(1, epochs + 1):
             at = value - 1 / epoch
-            study.report(number, epoch, {"loss": 1 / epoch, "val_accuracy": at}, at)
-        study.finish(number, "complete", attrs={"seconds": 0.5, "plan": "stacked"})
+            study.course.report(number, epoch, {"loss": 1 / epoch, "val_accuracy": at}, at)
+        study.course.finish(number, "complete", attrs={"seconds": 0.5, "plan": "stacked"})
 
     return run
 

@@ -94,14 +94,14 @@ def stopped(server: servers.PostgreSQL) -> Iterator[None]:
 def train(study: Study, n: int) -> None:
     """Trials of two epochs, one after another."""
     for _ in range(n):
-        found = study.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
+        found = study.agenda.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
         assert found is not None
         draft, hp, _ = found
         study.persist({})
         number = study.accept(draft, hp)
         for epoch in (1, 2):
-            study.report(number, epoch, {"val": epoch / 4}, epoch / 4)
-        study.finish(number, "complete")
+            study.course.report(number, epoch, {"val": epoch / 4}, epoch / 4)
+        study.course.finish(number, "complete")
 
 
 def outlives(storage: str, blocked: Blocked, match: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,18 +109,18 @@ def outlives(storage: str, blocked: Blocked, match: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(database, "SQLITE_WAIT", 0.05)
     notes: list[str] = []
     study = Study.open("s", storage=storage, direction="maximize")
-    study.on_note(notes.append)
+    study.agenda.on_note(notes.append)
     train(study, 3)
-    under_way = study.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
+    under_way = study.agenda.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
     assert under_way is not None
     number = study.accept(*under_way[:2])
-    study.report(number, 1, {"val": 0.1}, 0.1)
+    study.course.report(number, 1, {"val": 0.1}, 0.1)
     study.flush()
     assert study.look_after()
     with blocked():
-        study.report(number, 2, {"val": 0.9}, 0.9)
+        study.course.report(number, 2, {"val": 0.9}, 0.9)
         train(study, 3)
-        study.finish(number, "complete")
+        study.course.finish(number, "complete")
         with pytest.raises(StorageError, match=match):
             study.flush()
         assert not study.look_after()

@@ -16,8 +16,9 @@ import servers
 from paceline.company import Company, stands
 from paceline.crew import MISSED
 from paceline.extension import to_go_on
+from paceline.membership import Outrun
 from paceline.storage import Store
-from paceline.study import Outrun, Study
+from paceline.study import Study
 from paceline.trial import INTERRUPTED
 from paceline.worker import Worker
 from study.builds import small_build
@@ -63,7 +64,7 @@ class Party:
         )
         settings: dict[str, Any] = {"direction": "maximize", "n_trials": 1000, **arguments}
         study = Study.open("s", storage=self.storage, worker=worker, **settings)
-        study.on_note(self.notes.append)
+        study.agenda.on_note(self.notes.append)
         study.persist({})
         self.workers[study] = worker
         if beats:
@@ -110,7 +111,7 @@ def floating(hp: Any, draft: Any) -> None:
 
 
 def begin(study: Study, build: Callable[..., Any] = floating) -> int | None:
-    found = study.propose(build)
+    found = study.agenda.propose(build)
     try:
         return None if found is None else study.accept(*found[:2])
     except Outrun:
@@ -124,13 +125,13 @@ def must_begin(study: Study, build: Callable[..., Any] = floating) -> int:
 
 
 def end(study: Study, number: int, value: float = 0.5) -> None:
-    study.report(number, 1, {"val": value}, value)
-    study.finish(number, "complete")
+    study.course.report(number, 1, {"val": value}, value)
+    study.course.finish(number, "complete")
 
 
 def test_numbers_and_configurations_are_each_one_workers(party: Party) -> None:
     studies = [party.join(), party.join(), party.join()]
-    assert [study.shared for study in studies] == [True, True, True]
+    assert [study.membership.shared for study in studies] == [True, True, True]
     numbers = [must_begin(study) for _ in range(4) for study in studies]
     assert sorted(numbers) == numbers and len(set(numbers)) == 12
     for number, study in zip(numbers, studies * 4, strict=True):
@@ -147,11 +148,11 @@ def test_numbers_and_configurations_are_each_one_workers(party: Party) -> None:
 
 def test_who_is_alone_numbers_its_trials_and_makes_room_for_a_second(party: Party) -> None:
     first = party.join()
-    assert not first.shared
+    assert not first.membership.shared
     before = [must_begin(first) for _ in range(3)]  # the storage may not have them yet
     assert before == [0, 1, 2]
     second = party.join()
-    assert first.shared and second.shared
+    assert first.membership.shared and second.membership.shared
     assert party.notes == ["another search works on this study: trials are shared with them"]
     assert must_begin(second) == 3
     assert must_begin(first) == 4
@@ -183,13 +184,13 @@ def test_of_two_equal_configurations_one_is_trained(party: Party) -> None:
     found = [begin(two, small_build) for _ in range(3)]
     assert None not in found
     one.hear()
-    assert begin(one, small_build) is None and one.exhausted
+    assert begin(one, small_build) is None and one.agenda.exhausted
     assert len({str(sorted(trial.hparams.items())) for trial in one.trials}) == 6
 
 
 def go_on(study: Study, number: int) -> int | None:
     try:
-        return study.accept(*study.propose_on(number, floating)[:2])
+        return study.accept(*study.agenda.propose_on(number, floating)[:2])
     except Outrun:
         return None
 
@@ -210,8 +211,8 @@ def test_of_the_best_that_train_longer_each_is_one_workers(party: Party) -> None
     assert go_on(one, 3) is None
     three = party.join()
     assert to_go_on(three.trials, 3, 2, "maximize") == [2]
-    two.report(found, 1, {"val": 0.8}, 0.8)
-    two.finish(found, "complete")
+    two.course.report(found, 1, {"val": 0.8}, 0.8)
+    two.course.finish(found, "complete")
     two.flush()
     one.hear()
     assert go_on(one, 3) is None
@@ -241,7 +242,7 @@ def test_who_dies_has_its_trials_taken_over(party: Party) -> None:
     one, two = party.join(), party.join()
     numbers = [must_begin(one), must_begin(one)]
     end(one, must_begin(one))
-    one.report(numbers[0], 1, {"val": 0.9}, 0.9)
+    one.course.report(numbers[0], 1, {"val": 0.9}, 0.9)
     one.flush()
     party.die(one)
     party.pass_time((MISSED - 1) * EVERY)
@@ -312,9 +313,9 @@ def test_who_comes_back_finds_its_trials_gone_and_harms_nothing(party: Party) ->
         end(two, number, 0.25)
     two.flush()
     # It wakes up, and goes on as if nothing had been.
-    one.report(numbers[0], 1, {"val": 1.0}, 1.0)
-    one.finish(numbers[0], "complete")
-    one.report(numbers[1], 1, {"val": 1.0}, 1.0)
+    one.course.report(numbers[0], 1, {"val": 1.0}, 1.0)
+    one.course.finish(numbers[0], "complete")
+    one.course.report(numbers[1], 1, {"val": 1.0}, 1.0)
     one.flush()
     party.workers[one].beat()
     heard = one.hear()
@@ -338,7 +339,7 @@ def test_who_was_alone_and_thought_dead_writes_over_nobodys_numbers(party: Party
     party.die(one)
     party.clock.now += 100.0  # it sleeps
     two = party.join()  # which has watched it in vain
-    assert not two.shared
+    assert not two.membership.shared
     numbers = [must_begin(two) for _ in range(3)]
     for number in numbers:
         end(two, number)
@@ -348,7 +349,7 @@ def test_who_was_alone_and_thought_dead_writes_over_nobodys_numbers(party: Party
     one.flush()
     party.workers[one].beat()
     one.hear()
-    assert one.shared
+    assert one.membership.shared
     stored = party.stored()
     assert len(stored) == 4  # the first one of `one`, as interrupted, and the three
     assert [trial.value for trial in stored[1:]] == [0.5, 0.5, 0.5]
@@ -387,10 +388,10 @@ def test_a_beat_of_a_moment_ago_does_not_say_that_one_lives(party: Party) -> Non
     two.hear()
     party.workers[one].beat()  # its last, and nobody has seen it
     party.die(one)
-    two.watch()
-    assert not two.all_alive()
+    two.membership.watch()
+    assert not two.membership.all_alive()
     party.pass_time((MISSED + 2) * EVERY)
-    assert two.all_alive()  # those that are gone are not waited for
+    assert two.membership.all_alive()  # those that are gone are not waited for
     heard = two.hear()
     assert heard is not None and len(heard.adopted) == 1
 
@@ -422,7 +423,7 @@ def test_a_dead_worker_of_this_machine_is_known_at_once(party: Party, tmp_path: 
     party.die(one)
     party.clock.pause = lambda seconds: pytest.fail("it waits")
     two = party.join(folder=tmp_path / "workers")
-    assert not two.shared
+    assert not two.membership.shared
     assert two.trial(0).error == INTERRUPTED
     assert party.notes == []
 

@@ -11,7 +11,8 @@ from optuna.trial import TrialState
 
 from paceline.errors import StorageError, StudyError
 from paceline.search_space import HyperParameters
-from paceline.study import INTERRUPTED, Study
+from paceline.study import Study
+from paceline.trial import INTERRUPTED
 from paceline.writer import Writer
 from study.builds import build
 
@@ -21,7 +22,7 @@ def new(name="s", **arguments) -> Study:
 
 
 def begin(study, build=build) -> int:
-    draft, hp, _ = study.propose(build)
+    draft, hp, _ = study.agenda.propose(build)
     study.persist({})
     return study.accept(draft, hp)
 
@@ -72,14 +73,14 @@ def test_another_direction_than_the_stored_one_is_refused():
 
 def test_the_direction_may_come_after_the_first_build():
     study = new(direction=None)
-    draft, hp, _ = study.propose(build)
+    draft, hp, _ = study.agenda.propose(build)
     assert study.direction is None
     study.set_direction("minimize")
     study.persist({})
     number = study.accept(draft, hp)
-    study.report(number, 1, {"loss": 2.0}, 2.0)
-    study.report(number, 2, {"loss": 3.0}, 3.0)
-    study.finish(number, "complete")
+    study.course.report(number, 1, {"loss": 2.0}, 2.0)
+    study.course.report(number, 2, {"loss": 3.0}, 3.0)
+    study.course.finish(number, "complete")
     assert (study.best.value, study.best.best_epoch) == (2.0, 1)
     with pytest.raises(StudyError, match="not maximize"):
         study.set_direction("maximize")
@@ -105,9 +106,9 @@ def test_a_format_of_a_newer_version_is_refused():
 
 def test_nothing_is_written_before_persist():
     study = new()
-    draft, hp, _ = study.propose(build)
+    draft, hp, _ = study.agenda.propose(build)
     study.accept(draft, hp)
-    study.finish(0, "failed", attrs={"error": "first build"})
+    study.course.finish(0, "failed", attrs={"error": "first build"})
     study.flush()
     assert list(Path().iterdir()) == []
     assert not study.exists
@@ -124,14 +125,14 @@ def test_all_that_a_trial_is_comes_back(storage, run_trials):
     study = new(storage=storage)
     run_trials(study, 3, epochs=3)
     running = begin(study)
-    study.annotate(running, plan="sequential", program="f00d", why="no dropout")
-    study.report(running, 1, {"loss": 1.0}, 0.5)
+    study.course.annotate(running, plan="sequential", program="f00d", why="no dropout")
+    study.course.report(running, 1, {"loss": 1.0}, 0.5)
     pruned = begin(study)
-    study.report(pruned, 1, {"loss": 1.0}, 0.25)
-    study.finish(pruned, "pruned")
+    study.course.report(pruned, 1, {"loss": 1.0}, 0.25)
+    study.course.finish(pruned, "pruned")
     failed = begin(study)
-    study.report(failed, 1, {"loss": 1.0}, 0.125)
-    study.finish(failed, "failed", attrs={"error": "loss is not finite in epoch 2"})
+    study.course.report(failed, 1, {"loss": 1.0}, 0.125)
+    study.course.finish(failed, "failed", attrs={"error": "loss is not finite in epoch 2"})
     study.close()
 
     again = Study.open("s", storage=storage)
@@ -225,18 +226,18 @@ def test_meta_is_replaced_by_later_calls():
 def test_histories_keep_their_epochs():
     study = new()
     number = begin(study)
-    study.report(number, 1, {"loss": 1.0, "accuracy": np.float32(0.5)}, 0.5)
-    study.report(number, 2, {"loss": 2.0}, None)
-    study.report(number, 3, {"loss": math.inf, "late": 7}, 0.25)
+    study.course.report(number, 1, {"loss": 1.0, "accuracy": np.float32(0.5)}, 0.5)
+    study.course.report(number, 2, {"loss": 2.0}, None)
+    study.course.report(number, 3, {"loss": math.inf, "late": 7}, 0.25)
     history = study.trial(number).history
     assert history["loss"] == [1.0, 2.0, math.inf]
     assert history["accuracy"][0] == 0.5 and all(map(math.isnan, history["accuracy"][1:]))
     assert all(map(math.isnan, history["late"][:2])) and history["late"][2] == 7.0
 
     # An epoch that is trained again, after a restart from a checkpoint, replaces what was.
-    study.report(number, 2, {"loss": 2.5, "accuracy": 0.75, "late": 1}, 0.75)
+    study.course.report(number, 2, {"loss": 2.5, "accuracy": 0.75, "late": 1}, 0.75)
     assert history == {"loss": [1.0, 2.5], "accuracy": [0.5, 0.75], "late": [history["late"][0], 1]}
-    study.finish(number, "complete")
+    study.course.finish(number, "complete")
     study.close()
     trial = Study.open("s").trial(number)
     assert trial.history["loss"] == [1.0, 2.5]
@@ -248,8 +249,8 @@ def test_histories_keep_their_epochs():
 def test_a_trial_without_a_number_for_a_value_has_failed(value):
     study = new()
     number = begin(study)
-    study.report(number, 1, {"loss": math.nan}, value)
-    study.finish(number, "complete")
+    study.course.report(number, 1, {"loss": math.nan}, value)
+    study.course.finish(number, "complete")
     trial = study.trial(number)
     assert (trial.state, trial.value) == ("failed", None)
     assert trial.error == "the objective was not a number in any epoch"
@@ -262,7 +263,7 @@ def test_a_trial_without_a_number_for_a_value_has_failed(value):
 def test_the_best_is_the_first_of_the_complete():
     study = new()
     for value, state in [(1.0, "complete"), (2.0, "complete"), (2.0, "complete"), (9.0, "pruned")]:
-        study.finish(begin(study), state, value=value)
+        study.course.finish(begin(study), state, value=value)
     begin(study)
     assert study.best.number == 1
 
@@ -271,12 +272,12 @@ def test_what_is_over_cannot_be_told_again():
     study = new()
     number = begin(study)
     with pytest.raises(ValueError, match="state is 'paused'"):
-        study.finish(number, "paused")
-    study.finish(number, "complete", value=1.0)
+        study.course.finish(number, "paused")
+    study.course.finish(number, "complete", value=1.0)
     for call in (
-        lambda: study.finish(number, "complete"),
-        lambda: study.report(number, 1, {}, 1.0),
-        lambda: study.annotate(number, plan="fit"),
+        lambda: study.course.finish(number, "complete"),
+        lambda: study.course.report(number, 1, {}, 1.0),
+        lambda: study.course.annotate(number, plan="fit"),
     ):
         with pytest.raises(RuntimeError, match="trial 0 is not running here"):
             call()
@@ -288,13 +289,13 @@ def test_what_is_over_cannot_be_told_again():
 
 def test_a_draft_is_accepted_once():
     study = new()
-    draft = study.ask()
+    draft = study.agenda.ask()
     hp = HyperParameters(chooser=draft.choose)
     build(hp)
     assert (draft.number, study.accept(draft, hp)) == (0, 0)
     with pytest.raises(RuntimeError, match="not the last one asked for"):
         study.accept(draft, hp)
-    assert study.ask().number == 1
+    assert study.agenda.ask().number == 1
 
 
 # Interruptions
@@ -306,7 +307,7 @@ def killed(run_trials) -> Study:
     run_trials(study, 2)
     begin(study)
     begin(study)
-    study.report(3, 1, {"loss": 1.0}, 0.5)
+    study.course.report(3, 1, {"loss": 1.0}, 0.5)
     study.flush()
     return study
 
@@ -347,7 +348,7 @@ def test_an_interrupted_trial_that_build_no_longer_knows_is_passed_over(run_tria
     killed(run_trials)
     notes = []
     study = new()
-    study.on_note(notes.append)
+    study.agenda.on_note(notes.append)
     found = run_trials(study, 6, small_build_with_other_units)
     assert len(found) == 6 and len(notes) == 2
     assert all("not tried again" in note for note in notes)
@@ -372,7 +373,7 @@ def test_training_goes_on_without_a_storage_and_the_end_says_so(run_trials, monk
     number = begin(study)
     with pytest.raises(StorageError, match=r"journal:runs/s/journal.log cannot be written: .* cut"):
         study.flush()
-    study.report(number, 1, {"loss": 1.0}, 1.0)
+    study.course.report(number, 1, {"loss": 1.0}, 1.0)
     with pytest.raises(StorageError, match="cut or removed"):
         study.close()
     assert study.trial(number).epochs == 1  # what was trained is still to be read
@@ -393,7 +394,7 @@ def test_close_may_be_called_at_any_time(run_trials):
     study.close()
     assert len(study.trials) == 2
     with pytest.raises(RuntimeError, match="the study is closed; open it again"):
-        study.report(number, 1, {"loss": 1.0}, 1.0)
+        study.course.report(number, 1, {"loss": 1.0}, 1.0)
 
 
 def test_a_study_that_nobody_closes_is_written_all_the_same():
@@ -411,12 +412,12 @@ from paceline.study import Study
 
 study = Study.open("s", direction="maximize")
 for _ in range(20):
-    draft, hp, _ = study.propose(lambda hp, draft: hp.Float("rate", 0.0, 1.0))
+    draft, hp, _ = study.agenda.propose(lambda hp, draft: hp.Float("rate", 0.0, 1.0))
     study.persist({})
     number = study.accept(draft, hp)
     for epoch in range(1, 4):
-        study.report(number, epoch, {"loss": 1.0}, 0.5)
-    study.finish(number, "complete")
+        study.course.report(number, epoch, {"loss": 1.0}, 0.5)
+    study.course.finish(number, "complete")
 """
 
 
@@ -459,16 +460,16 @@ def test_a_study_goes_back_to_where_a_snapshot_was_taken(run_trials, optuna_stud
     study.persist({})
 
     def begin_one():
-        draft, hp, _ = study.propose(lambda hp, draft: hp.Float("x", 0, 1))
+        draft, hp, _ = study.agenda.propose(lambda hp, draft: hp.Float("x", 0, 1))
         return study.accept(draft, hp)
 
     first, second = begin_one(), begin_one()
-    study.report(first, 1, {"val": 0.5}, 0.5)
+    study.course.report(first, 1, {"val": 0.5}, 0.5)
     facts = study.snapshot()
     third = begin_one()
     for number in (first, second, third):
-        study.report(number, 2, {"val": 0.9}, 0.9)
-        study.finish(number, "complete")
+        study.course.report(number, 2, {"val": 0.9}, 0.9)
+        study.course.finish(number, "complete")
     later = [study.trial(number).hparams for number in (first, second, third)]
     study.close()
 
@@ -478,12 +479,12 @@ def test_a_study_goes_back_to_where_a_snapshot_was_taken(run_trials, optuna_stud
     assert again.trial(first).history == {"val": [0.5]}
     assert again.trial(first).value == 0.5
     again.persist({})
-    draft, hp, _ = again.propose(lambda hp, draft: hp.Float("x", 0, 1))
+    draft, hp, _ = again.agenda.propose(lambda hp, draft: hp.Float("x", 0, 1))
     assert again.accept(draft, hp) == third
     assert [again.trial(number).hparams for number in (first, second, third)] == later
     for number in (first, second, third):
-        again.report(number, 2, {"val": 0.9}, 0.9)
-        again.finish(number, "complete")
+        again.course.report(number, 2, {"val": 0.9}, 0.9)
+        again.course.finish(number, "complete")
     again.close()
     stored = optuna_study("s").trials
     assert [trial.state.name for trial in stored] == ["COMPLETE"] * 3
@@ -494,11 +495,11 @@ def test_what_was_decided_stands_where_a_sampler_decides_otherwise():
     study = Study.open("s", direction="maximize", seed=3, sampler="random")
     study.persist({})
     facts = study.snapshot()
-    draft, hp, _ = study.propose(lambda hp, draft: hp.Float("x", 0, 1))
+    draft, hp, _ = study.agenda.propose(lambda hp, draft: hp.Float("x", 0, 1))
     study.accept(draft, hp)
     study.close()
     other = Study.open("s", direction="maximize", seed=4, sampler="random", resumed=facts)
-    draft, hp, _ = other.propose(lambda hp, draft: hp.Float("x", 0, 1))
+    draft, hp, _ = other.agenda.propose(lambda hp, draft: hp.Float("x", 0, 1))
     assert other.accept(draft, hp) == 0
     assert hp.hparams == study.trial(0).hparams
 
@@ -507,7 +508,7 @@ def test_a_snapshot_of_another_study_is_not_used():
     studies = [Study.open(name, direction="maximize", seed=s) for s, name in enumerate("ab")]
     for study in studies:
         study.persist({})
-        draft, hp, _ = study.propose(lambda hp, draft: hp.Float("x", 0, 1))
+        draft, hp, _ = study.agenda.propose(lambda hp, draft: hp.Float("x", 0, 1))
         study.accept(draft, hp)
     facts = studies[0].snapshot()
     for study in studies:
