@@ -61,7 +61,7 @@ def to_be_killed(search: Search, number: int, epoch: int) -> None:
     if (nth, epoch) == JOINED:
         wait_for(lambda: search._study.membership.shared)
     if (nth, epoch) == KILLED:
-        keeper = search._keeper
+        keeper = search.continuation._keeper
         assert keeper is not None
         wait_for(lambda: keeper._checkpoints.idle)
         os.kill(os.getpid(), signal.SIGKILL)

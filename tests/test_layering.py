@@ -25,6 +25,7 @@ BETWEEN = {
     "collector",
     "compat",
     "commandline",
+    "continuation",
     "corners",
     "ends",
     "datasets",

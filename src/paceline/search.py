@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.best import BestModels
 from paceline.builder import Builder
-from paceline.checkpoint import Snapshot
+from paceline.continuation import Continuation
 from paceline.ends import Ends
-from paceline.errors import ObjectiveError, SpaceError, StorageError, TrialTimeoutError
+from paceline.errors import ObjectiveError, SpaceError, TrialTimeoutError
 from paceline.executor.base import Answer, EpochReport, Hung, LateAnswer
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
@@ -39,7 +38,14 @@ from paceline.watch import Watch
 
 
 class Search:
-    """The loop between the study, which decides, and the executors, which train."""
+    """The loop between the study, which decides, and the executors, which train.
+
+    Attributes:
+        continuation: Keeps it, and goes on with one that was kept.
+        done: ``run`` has come to an end, and nothing is under way.
+        stuck: The device does not answer any more.
+        each_round: Called between epochs.
+    """
 
     def __init__(
         self,
@@ -59,7 +65,7 @@ class Search:
         keeper: Keeper | None = None,
         relay: Relay | None = None,
     ) -> None:
-        self._keeper, self._watch, self._ends = keeper, watch, ends
+        self._watch, self._ends = watch, ends
         self._study, self._objective = study, objective
         self._best, self._arguments = best, arguments
         self._packs, self._fit = packs, fit
@@ -102,9 +108,7 @@ class Search:
             began=self._failures.began,
             say_once=self._say_once,
         )
-        self._suspension = Suspension(
-            study, self._roster, self._teams, packs, fit, best, pruner, notes
-        )
+        suspension = Suspension(study, self._roster, self._teams, packs, fit, best, pruner, notes)
         self._others = Others(
             study,
             self._roster,
@@ -132,25 +136,23 @@ class Search:
             pruned=pruner is not None,
             timed_out=self._timed_out,
         )
-        self._stopped = self._shared = False
-        self.done = False  # ``run`` has come to an end, and nothing is under way
-        self.longer: list[int] | None = None  # which ended trials were asked to train longer
-        self.stuck = False  # the device does not answer any more
+        self.continuation = Continuation(
+            keeper=keeper,
+            study=study,
+            arguments=arguments,
+            suspension=suspension,
+            ends=ends,
+            failures=self._failures,
+            starter=self._starter,
+            supply=self._supply,
+            outlook=self._outlook,
+        )
+        self._stopped = False
+        self.done = self.stuck = False
         self._noted: set[str] = set()
         self._round = 0.0  # seconds of the last round
         self._began = time.perf_counter()
-        self.each_round: Callable[[], None] = lambda: None  # called between epochs
-
-    def go_on_with(self, numbers: Sequence[int], asked: list[int]) -> None:
-        """Has trials that have ended train longer, before new ones are asked for.
-
-        Args:
-            numbers: Theirs.
-            asked: How they were asked for: the same again does not add to them.
-        """
-        self.longer = asked
-        self._starter.to_go_on.extend(numbers)
-        self._ends.awaited.update(numbers)
+        self.each_round: Callable[[], None] = lambda: None
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -174,8 +176,7 @@ class Search:
                     self._finisher.training_failed(number, TrialTimeoutError(text))
                 raise self._watch.error(hung, self._teams.trial_of) from None
             except SpaceError:
-                if self._keeper is not None:  # else values that are wrong would come again
-                    self._keeper.refuse(self._study.agenda.refused)
+                self.continuation.refuse()
                 raise
 
     def _go_on(self) -> bool:
@@ -184,18 +185,13 @@ class Search:
         self._study.look_after()
         self._others.hear()
         if self._stop.asked:
-            self._keep()
+            self.continuation.keep()
             raise KeyboardInterrupt
-        if self._keeper is not None:
-            if self._study.membership.shared and not self._shared:
-                self._shared = True
-                self._keeper.hasten()  # what was kept before helps nobody who takes over
-            if self._keeper.due:
-                self._keep()
+        self.continuation.between_rounds()
         self._judging.bring_back()
         self._supply.fill()
         if self._timed_out():
-            self._keep()
+            self.continuation.keep()
             self._say_stopped("stopped by the timeout")
             return False
         if self._packs is not None and self._packs.busy:
@@ -221,7 +217,7 @@ class Search:
     def _raise_cause(self) -> None:
         found = self._failures.error(self._starter.over)  # of a director that is never so
         if found is not None:
-            self._keep()  # what failed has ended: mended, the search goes on after it
+            self.continuation.keep()  # what failed has ended: mended, the search goes on after it
             raise found[0] from found[1]
 
     def _say_stopped(self, how: str) -> None:
@@ -241,7 +237,7 @@ class Search:
         self._outlook.show("compiling" if packs.compiling else "training")
         if self._stop.asked and packs.compiling:  # nothing trains: the round has not begun
             self._supply.break_off()
-            self._keep()
+            self.continuation.keep()
             raise KeyboardInterrupt
         return self._supply.one_more(packs)
 
@@ -266,8 +262,8 @@ class Search:
     def _receive_in_fit(self, report: EpochReport) -> LateAnswer:
         with shielded():
             answer = self._receive(report)
-            if answer == "go" and self._keeper is not None and self._keeper.due:
-                self._keep()
+            if answer == "go":
+                self.continuation.keep_if_due()
             return answer
 
     def _receive(self, report: EpochReport) -> LateAnswer:
@@ -358,50 +354,6 @@ class Search:
     def _finish_one(self) -> bool:
         return self._failures.cause is None and self._judging.finish_one()
 
-    # -- checkpoints -------------------------------------------------------------------------------
-
-    def _keep(self) -> None:
-        """Saves the search as it is, between two rounds, where the storage knows what has ended."""
-        if self._keeper is None or not self._study.look_after():
-            return
-        if self._study.membership.shared:
-            # Others change the study meanwhile: there is no going back, for a trial alone there is.
-            with self._keeper.timed(), contextlib.suppress(StorageError):  # as below
-                self._study.flush()  # one that has ended is kept no more
-                shared = self._suspension.shared()
-                if shared is None:
-                    self._keeper.clear()
-                else:
-                    self._keeper.keep(shared)
-        else:
-            with self._keeper.timed():
-                with contextlib.suppress(OSError):  # told of where the best models are saved
-                    self._ends.save()
-                try:
-                    snapshot = self._suspension.taken()
-                except StorageError:  # told of by the study; the checkpoint before stays
-                    return
-                snapshot.facts["succeeded"] = self._failures.succeeded
-                snapshot.facts["limit"] = [self._arguments.wanted, self._arguments.n_trials]
-                snapshot.facts["owed"] = self._supply.owed
-                snapshot.facts["go_on"] = [self.longer, list(self._starter.to_go_on)]
-                self._keeper.keep(snapshot)
-
-    def resume(self, snapshot: Snapshot) -> None:
-        """Puts the trials of a checkpoint back to where they were; ``run`` goes on with them."""
-        self._failures.succeeded = snapshot.facts["succeeded"]
-        self._supply.owed = snapshot.facts.get("owed")
-        asked, numbers = snapshot.facts.get("go_on", [None, []])
-        if self.longer is None or self.longer == asked:  # the same is asked for again
-            self.longer = asked
-            self._starter.to_go_on.clear()
-        self._ends.awaited.update(numbers)
-        self._starter.to_go_on.extendleft(
-            number for number in reversed(numbers) if number not in self._starter.to_go_on
-        )
-        self._suspension.restore(snapshot, self._starter.again, self._starter.example)
-        self._outlook.goes_on()
-
     # -- what people see ---------------------------------------------------------------------------
 
     def _say_once(self, text: str, key: str) -> None:
@@ -419,6 +371,5 @@ class Search:
         Args:
             seconds: The whole call, data and probe included.
         """
-        waited = 0.0 if self._keeper is None else self._keeper.seconds
-        built = self._starter.seconds
+        waited, built = self.continuation.seconds, self._starter.seconds
         return self._outlook.summary(seconds, built, waited, self._packs, self._fit)

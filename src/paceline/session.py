@@ -258,7 +258,7 @@ class Session:
         direction = self._objective.direction
         numbers = to_go_on(self.study.trials, best, wanted, direction)
         if numbers:
-            search.go_on_with(numbers, [best, wanted or 0])
+            search.continuation.go_on_with(numbers, [best, wanted or 0])
         else:
             self._notes(
                 f"none of the best {best} trials of study {self.study.name!r} can go on: none is "
@@ -282,7 +282,7 @@ class Session:
 
     def _resume(self, search: Search, snapshot: Snapshot) -> None:
         try:
-            search.resume(snapshot)
+            search.continuation.resume(snapshot)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise StudyError(
                 f"study {self.study.name!r}: its last checkpoint does not hold what this version "
