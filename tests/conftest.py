@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -102,6 +103,25 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PACELINE_CACHE_DIR", str(folder / "paceline"))
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(folder / "jax"))
     return folder
+
+
+@pytest.fixture
+def notes() -> list[str]:
+    """What the searches of ``make`` have said."""
+    return []
+
+
+@pytest.fixture
+def make(fresh_folder: Path, notes: list[str]) -> Callable[..., Any]:
+    """A function that makes tuners of a study that is the same within one test."""
+    import paceline
+    import toys
+
+    def tuner(build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
+        settings: dict[str, Any] = {"sampler": "random", "slots": 2, "notes": notes.append}
+        return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
+
+    return tuner
 
 
 @pytest.fixture

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,42 +20,16 @@ from paceline.keeper import Keeper
 from paceline.relay import Relay
 from paceline.search import Search
 from paceline.worker import Worker
+from stopping import hears_signals  # noqa: F401 - a fixture
 
 X, Y = toys.data()
-CALL: dict[str, Any] = {
-    "validation_data": toys.data(23, seed=1),
-    "epochs": 6,
-    "batch_size": 16,
-    "n_trials": 5,
-}
-
-
-@pytest.fixture(autouse=True)
-def hears_signals() -> Iterator[None]:
-    """Ctrl-C is heard as in a shell: pytest-xdist's workers ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+CALL: dict[str, Any] = {**toys.CALL, "n_trials": 5}
 
 
 @pytest.fixture
-def notes() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def make(fresh_folder: Path, notes: list[str]):
-    def tuner(build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {
-            "study": "s",
-            "sampler": "random",
-            "slots": 2,
-            "plan": "sequential",
-            "notes": notes.append,
-        }
-        return paceline.Tuner(build, **(settings | arguments))
-
-    return tuner
+def make(make: Callable[..., paceline.Tuner]) -> Callable[..., paceline.Tuner]:
+    """As everywhere, one trial after another."""
+    return functools.partial(make, plan="sequential")
 
 
 def left_by_one_that_shared(make: Any, rounds: int, call: Any = CALL, **arguments: Any) -> None:

@@ -26,28 +26,7 @@ from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - 
 
 TESTS = Path(__file__).resolve().parent
 X, Y = toys.data()
-CALL: dict[str, Any] = {
-    "validation_data": toys.data(23, seed=1),
-    "epochs": 6,
-    "batch_size": 16,
-    "n_trials": 8,
-}
-
-
-@pytest.fixture
-def notes() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def make(fresh_folder: Path, notes: list[str]):
-    """Makes a tuner of a study that is the same within one test."""
-
-    def tuner(build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {"sampler": "random", "slots": 2, "notes": notes.append}
-        return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
-
-    return tuner
+CALL: dict[str, Any] = {**toys.CALL, "n_trials": 8}
 
 
 def checkpoints() -> list[Path]:

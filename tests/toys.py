@@ -19,6 +19,10 @@ def data(n: int = N, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
+#: A search of some length, but for its trials.
+CALL: dict[str, Any] = {"validation_data": data(23, seed=1), "epochs": 6, "batch_size": 16}
+
+
 def dense(hp: Any) -> keras.Model:
     """Learning rate and dropout: one program for all trials."""
     model = keras.Sequential(

@@ -20,27 +20,8 @@ from paceline.executor.local import LocalExecutor
 
 callbacks = keras.callbacks
 X, Y = toys.data()
-XV, YV = toys.data(23, seed=1)
-CALL: dict[str, Any] = {
-    "validation_data": (XV, YV),
-    "epochs": 6,
-    "batch_size": 16,
-    "n_trials": 4,
-}
-
-
-@pytest.fixture
-def notes() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def make(fresh_folder: Path, notes: list[str]):
-    def tuner(build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {"sampler": "random", "slots": 2, "notes": notes.append}
-        return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
-
-    return tuner
+CALL: dict[str, Any] = {**toys.CALL, "n_trials": 4}
+XV, YV = CALL["validation_data"]
 
 
 def columns(tuner: paceline.Tuner, *names: str) -> list[Any]:
