@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.best import MANIFEST, BestModels, apply_weights
+from paceline.best import MANIFEST, BestModels, apply_weights, find_saved
 
 
 class Model:
@@ -110,6 +110,26 @@ def test_a_later_session_goes_on(folder):
     later.complete(2)
     later.save(rebuild)
     assert names(folder) == [MANIFEST, "trial-2-epoch-1.keras"]
+
+
+def test_models_of_another_study_take_nobodys_place(folder):
+    """The storage was removed or cut, and began anew beside the models of what it held."""
+    before = BestModels(folder, 1, "maximize")
+    before.offer(0, 2, 0.9, weigh(0.9))
+    before.complete(0)
+    before.save(rebuild)
+    assert find_saved(folder.parent, 0, 0.9) == folder / "trial-0-epoch-2.keras"
+    assert find_saved(folder.parent, 0, 0.5) is None
+    now = BestModels(folder, 1, "maximize")
+    now.expect({0: 0.9})
+    assert now.path(0) is not None
+    now.expect({0: 0.5})
+    assert now.path(0) is None
+    now.offer(0, 1, 0.5, weigh(0.5))
+    now.complete(0)
+    now.save(rebuild)
+    assert names(folder) == [MANIFEST, "trial-0-epoch-1.keras"]
+    assert find_saved(folder.parent, 0, 0.5) == folder / "trial-0-epoch-1.keras"
 
 
 def test_a_changed_file_is_not_used(folder):

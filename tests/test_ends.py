@@ -78,3 +78,9 @@ def test_a_checkpoint_has_the_ends_of_those_that_are_complete(fresh_folder, monk
     saved = {int(path.name.split("-")[1]) for path in Path("runs/s/ends").iterdir()}
     assert saved
     assert saved <= complete
+
+
+def test_what_another_study_left_is_nobodys_end(ends, folder):
+    """The storage was removed, and the study began anew beside the files of what it held."""
+    assert Ends(folder, 2, lambda value: -value, {0: 0.5, 1: 0.6}).load(1, 3) is not None
+    assert Ends(folder, 2, lambda value: -value, {0: 0.5, 1: 0.7}).load(1, 3) is None

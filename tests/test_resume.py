@@ -17,7 +17,7 @@ import pytest
 import paceline
 import toys
 from paceline.best import BestModels
-from paceline.errors import StorageError
+from paceline.errors import StorageError, StudyError
 from paceline.executor.local import LocalExecutor
 from paceline.outlook import Outlook
 from paceline.pack import Pack
@@ -440,6 +440,46 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(make, notes, monk
     assert not any("there is no checkpoint" in note for note in notes)
     same(again, whole)
     assert not older.exists()
+
+
+def test_two_damaged_checkpoints_are_each_said_once(make, notes, monkeypatch) -> None:
+    monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
+    interrupted(make, monkeypatch)
+    for path in checkpoints():
+        path.write_bytes(path.read_bytes()[:-100])
+    again = make()
+    again.search(X, Y, **CALL)
+    assert again.results()["state"].tolist().count("complete") == 8
+    assert len([note for note in notes if "is damaged: " in note]) == 2
+
+
+def test_a_folder_of_another_name_is_left_as_it_is(make, monkeypatch) -> None:
+    """A study began beside the one that is in it, and took its checkpoint and its models away."""
+    interrupted(make, monkeypatch)
+    Path("runs/s").rename("runs/t")
+    before = {path: path.read_bytes() for path in Path("runs/t").rglob("*") if path.is_file()}
+    for ask in (lambda: make(study="t").search(X, Y, **CALL), make(study="t").results):
+        with pytest.raises(StudyError, match="holds no study of that name, but 's': was the fold"):
+            ask()
+    after = {path: path.read_bytes() for path in Path("runs/t").rglob("*") if path.is_file()}
+    assert after == before
+    Path("elsewhere").mkdir()
+    Path("runs/t").rename("elsewhere/s")
+    again = make(directory="elsewhere")
+    again.search(X, Y, **CALL)
+    assert again.results()["state"].tolist() == ["complete"] * 8
+
+
+def test_a_journal_that_was_cut_in_half_leaves_a_study_that_is_whole(make) -> None:
+    make().search(X, Y, **CALL)
+    journal = Path("runs/s/journal.log")
+    journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2])
+    again = make()
+    again.search(X, Y, **CALL)
+    assert again.results()["state"].tolist().count("complete") == 8
+    score = again.best_model().evaluate(*CALL["validation_data"], verbose=0, return_dict=True)
+    assert score["accuracy"] == pytest.approx(again.best_trial.value, abs=1e-6)
+    assert len(list(Path("runs/s").glob("journal.log.cut-*"))) == 1
 
 
 def test_without_a_checkpoint_trials_are_tried_again(make, notes, monkeypatch) -> None:

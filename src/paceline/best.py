@@ -51,6 +51,18 @@ class BestModels:
         for number, entry in self._saved.items():
             self._complete[number] = _Held(entry["value"], entry["epoch"], None)
 
+    def expect(self, values: Mapping[int, float]) -> None:
+        """Leaves models of an earlier session alone that are of other trials than the study's.
+
+        So it is where a storage was removed, or cut, and the models beside it were not.
+
+        Args:
+            values: Number -> value, of all complete trials.
+        """
+        for number, held in list(self._complete.items()):
+            if held.weights is None and not _is_of(held.value, values.get(number)):
+                del self._complete[number]
+
     def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Weights]) -> None:
         """Takes a running trial's weights when its new best value is among the k best.
 
@@ -139,7 +151,7 @@ class BestModels:
 
     def weights_path(self, number: int) -> Path | None:
         """A file to load a trial's weights from: its model, or weights alone."""
-        entry = self._saved.get(number)
+        entry = self._saved.get(number) if number in self._complete else None
         return None if entry is None else _checked(self._folder, entry)
 
     def save(
@@ -220,18 +232,26 @@ class BestModels:
         return (-value if self._direction == "maximize" else value, number)
 
 
-def find_saved(folder: Path, number: int) -> Path | None:
+def find_saved(folder: Path, number: int, value: float | None) -> Path | None:
     """A file to load a trial's weights from, whichever of a study's workers has saved it.
 
     Args:
         folder: The study's.
         number: The trial's.
+        value: Likewise: another's file is none.
     """
     for best in (folder / FOLDER, *sorted(folder.glob(f"{WORKERS}/*/{FOLDER}"))):
         entry = _read_manifest(best).get(number)
-        if entry is not None and (path := _checked(best, entry)) is not None:
+        if entry is None or not _is_of(entry["value"], value):
+            continue
+        if (path := _checked(best, entry)) is not None:
             return path
     return None
+
+
+def _is_of(value: float, trials: float | None) -> bool:
+    """Whether a value is a trial's; databases may keep fewer digits."""
+    return trials is not None and math.isclose(value, trials, rel_tol=1e-9)
 
 
 def apply_weights(model: Any, weights: Weights) -> None:

@@ -222,7 +222,9 @@ class Crew:
         place = {name: sign.get(name) for name in self._place}
         if self._folder is None or place != self._place or not _TOKEN.fullmatch(token):
             return None
-        return is_held(self._folder / lock_name(token))
+        path = self._folder / lock_name(token)
+        # Whoever works holds it from before its first sign to after its last.
+        return is_held(path) if path.is_file() else False
 
 
 def lock_name(token: str) -> str:

@@ -7,6 +7,7 @@ weights, seeds, the optimizer's and the metrics'. One file each, as many as ther
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -74,8 +75,10 @@ class Ends:
         snapshot, _ = checkpoint.read(path, match[3])
         if snapshot is None:
             return None
-        arrays = snapshot.arrays
+        arrays, value = snapshot.arrays, self._values[number]
         try:
+            if not math.isclose(snapshot.facts.get("value", value), value, rel_tol=1e-9):
+                return None  # of another trial: the storage was removed, or cut, and this was not
             sizes = [int(size) for size in snapshot.facts["sizes"]]
             return [[arrays[f"{part}.{at}"] for at in range(n)] for part, n in enumerate(sizes)]
         except (KeyError, TypeError, ValueError):
@@ -93,7 +96,9 @@ class Ends:
                 for part, leaves in enumerate(parts)
                 for at, leaf in enumerate(leaves)
             }
-            facts = {"number": number, "epoch": epoch, "sizes": [len(part) for part in parts]}
+            sizes = [len(part) for part in parts]
+            value = self._values[number]
+            facts = {"number": number, "epoch": epoch, "value": value, "sizes": sizes}
             stem = f"trial-{number}-epoch-{epoch}"
             self._saved[number] = checkpoint.put(self._folder, stem, Snapshot(facts, arrays))
         self._held.clear()

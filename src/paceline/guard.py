@@ -8,7 +8,7 @@ through which a search would write, and pickles in a storage, which Optuna's sam
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +64,16 @@ def check_attributes(study: str, trials: Iterable[FrozenTrial]) -> None:
                 "does not open it; copy its trials to another study with "
                 "optuna.trial.create_trial, without their system_attrs."
             )
+
+
+def check_others(study: str, directory: Path, others: Sequence[str]) -> None:
+    """Refuses a folder whose own journal holds other studies: it has another name than it had.
+
+    Raises:
+        StudyError: The message names the folder's name before.
+    """
+    raise StudyError(
+        f"study {study!r}: the journal in {directory / study} holds no study of that name, but "
+        f"{others[0]!r}: was the folder renamed? Call it {others[0]!r} again, and the study too: "
+        "its checkpoint and its models are in there."
+    )

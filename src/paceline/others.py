@@ -61,6 +61,7 @@ class Others:
         self._adopted = adopted
         self._next = 0.0
         self._waits = False
+        self._took = False  # whether trials were taken over since one last asked
 
     def hear(self, n_left: int | None = None) -> None:
         """Take note of what others did, now and then.
@@ -84,6 +85,7 @@ class Others:
         Returns:
             Whether it has waited; False when nothing is to be waited for: no trial is under way
             elsewhere, or all who train have given a sign of life since there was nothing to do.
+            True also where trials of one that is gone have just begun here.
         """
         if not self._membership.shared:
             return False
@@ -92,8 +94,10 @@ class Others:
             self._membership.watch()
         membership = self._membership
         if not membership.waits and (not self._roster.n_theirs or membership.all_alive()):
-            self._waits = False
-            return False
+            self._waits = self._took = False
+            self._next = 0.0
+            self.hear()  # one that was found dead a moment ago is waited for no more
+            return self._took
         self._pause(0.1)
         self._next = 0.0
         self.hear()
@@ -113,6 +117,7 @@ class Others:
                 + (f"after epoch {epoch}" if epoch else "from its first epoch")
             )
         if heard.adopted:
+            self._took = True
             self._adopted()
 
     def _lose(self, number: int) -> None:

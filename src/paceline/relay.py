@@ -72,10 +72,18 @@ class Relay:
         folder: The study's.
         key: What a search must share with this one to go on with its trials, JSON values.
         note: Told of what is damaged.
+        own: Where this worker's own checkpoints are, of which others tell.
     """
 
-    def __init__(self, folder: Path, key: Mapping[str, Any], note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        key: Mapping[str, Any],
+        note: Callable[[str], None],
+        own: Path | None = None,
+    ) -> None:
         self._folder, self._key, self._note = folder, key, note
+        self._own = None if own is None else own / FOLDER
         self._found: list[Snapshot] | None = None
 
     def has(self, stored: FrozenTrial) -> bool:
@@ -125,9 +133,12 @@ class Relay:
     def _snapshots(self) -> list[Snapshot]:
         if self._found is None:
             folders = [self._folder / FOLDER, *sorted(self._folder.glob(f"{WORKERS}/*/{FOLDER}"))]
-            found = [Checkpoints(folder, self._note).load() for folder in folders]
+            found = [Checkpoints(folder, self._note_of(folder)).load() for folder in folders]
             self._found = [one for one in found if one is not None and self._is_ours(one.facts)]
         return self._found
+
+    def _note_of(self, folder: Path) -> Callable[[str], None]:
+        return (lambda text: None) if folder == self._own else self._note
 
     def _is_ours(self, facts: Mapping[str, Any]) -> bool:
         shared = facts.get("shared") is True and isinstance(facts.get("trials"), dict)

@@ -117,7 +117,9 @@ class Session:
         self._progress, self._notes = progress, notes
         self._when_stuck = when_stuck or self._say_stuck
         self._worker, self._folder = worker, folder
-        self._relay = None if worker is None else Relay(settings.folder, keeper.key, notes)
+        self._relay = None
+        if worker is not None:
+            self._relay = Relay(settings.folder, keeper.key, notes, own=folder)
         self._snapshot: Snapshot | None = None
         self.summary: dict[str, Any] = {}
 

@@ -205,6 +205,18 @@ class Store:
         maximize = directions[0] == StudyDirection.MAXIMIZE
         return StoredStudy("maximize" if maximize else "minimize", dict(meta), trials)
 
+    def names(self) -> list[str]:
+        """Names of all studies in it. Writes nothing.
+
+        Raises:
+            StorageError: It cannot be read.
+        """
+        if not self._exists():
+            return []
+        storage = self.storage
+        with contextlib.closing(self), self.errors("read"), self.turn:
+            return sorted(study.study_name for study in storage.get_all_studies())
+
     def _exists(self) -> bool:
         """Whether the storage is there; where it is not, it could be made."""
         with self.errors("opened"):
@@ -257,6 +269,8 @@ class Store:
             if isinstance(error, StorageInternalError) and error.__cause__ is not None:
                 error = error.__cause__  # Optuna's own text does not say what is wrong
             text = self._hide(str(error).strip().split("\n")[0]) or type(error).__name__
+            if isinstance(error, LookupError | TypeError | AttributeError | AssertionError):
+                text = f"it holds what Optuna does not write ({type(error).__name__}: {text})"
             # The chain is cut: a driver's message may hold the URL with its password.
             raise StorageError(
                 f"storage {self.label} cannot be {done}: {text.rstrip('.')}. Check the path or the "

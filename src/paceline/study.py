@@ -24,7 +24,12 @@ from paceline.book import Book
 from paceline.course import Course
 from paceline.description import Description
 from paceline.draft import Draft
-from paceline.guard import check_attributes, check_folder, check_storage_text
+from paceline.guard import (
+    check_attributes,
+    check_folder,
+    check_others,
+    check_storage_text,
+)
 from paceline.ledger import Ledger
 from paceline.membership import Membership, Outrun, join
 from paceline.objective import Direction
@@ -135,6 +140,8 @@ class Study:
         if worker is not None:
             resumed = join(worker, store, name, resumed, is_left)
         stored = store.load(name)
+        if storage is None and stored is None and (others := store.names()):
+            check_others(name, Path(directory), others)
         check_attributes(name, stored.trials if stored is not None else ())
         study = cls(
             name,

@@ -48,7 +48,14 @@ class TrainedModels:
         self._study, self._builder, self._precision = study, builder, precision
         self._folder, self._whole = folder / FOLDER, whole or folder
         self._said: str | None = None
+        values = {
+            trial.number: trial.value
+            for trial in study.trials
+            if trial.state == "complete" and trial.value is not None
+        }
         self.best: Any = BestModels(self._folder, keep, study.direction)
+        if not study.resumed:  # else some that have ended are under way again
+            self.best.expect(values)
         if study.agenda.director is not None:
             self.best = study.agenda.director.models()
         assert study.direction is not None
@@ -56,11 +63,7 @@ class TrainedModels:
             folder / "ends",
             keep,
             partial(rank, direction=study.direction),
-            {
-                trial.number: trial.value
-                for trial in study.trials
-                if trial.state == "complete" and trial.value is not None
-            },
+            values,
         )
 
     def model(self, trial: Trial) -> Any:
@@ -73,7 +76,8 @@ class TrainedModels:
         with random_state_kept(), policy_of(self._precision):
             if weights is not None:
                 return self._with_weights(trial.number, weights)
-            path = self.best.weights_path(trial.number) or find_saved(self._whole, trial.number)
+            path = self.best.weights_path(trial.number)
+            path = path or find_saved(self._whole, trial.number, trial.value)
             if path is None:
                 raise StudyError(
                     f"study: the saved model of trial {trial.number} is not in {self._folder}, or "

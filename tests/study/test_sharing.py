@@ -413,13 +413,18 @@ def test_a_worker_of_this_machine_that_dies_after_its_beat_is_known_at_once(
     assert heard is not None and len(heard.adopted) == 1
 
 
-def test_a_dead_worker_of_this_machine_is_known_at_once(party: Party, tmp_path: Path) -> None:
+@pytest.mark.parametrize("swept", [False, True])
+def test_a_dead_worker_of_this_machine_is_known_at_once(
+    party: Party, tmp_path: Path, swept: bool
+) -> None:
     one = party.join(folder=tmp_path / "workers")
     must_begin(one)
     one.flush()
     worker = party.workers[one]
     assert worker._lock is not None
     worker._lock.release()  # as the system does when a process dies
+    if swept:  # its file has gone, too; or it has left, and the journal lost its last lines
+        (tmp_path / "workers" / f"{worker.token}.lock").unlink()
     party.die(one)
     party.clock.pause = lambda seconds: pytest.fail("it waits")
     two = party.join(folder=tmp_path / "workers")

@@ -36,6 +36,16 @@ def test_the_default_is_a_journal_in_the_studys_folder():
     assert (RUNS / "s" / "journal.log").is_file()
 
 
+@pytest.mark.parametrize(
+    "line", ['{"op_code": 99}', '{"op_code": 0}', '{"op_code": 0, "worker_id": "a"}', "{}"]
+)
+def test_a_line_that_optuna_would_not_write_is_said(line):
+    Path("s.log").write_text(f"{line}\n")
+    match = r"journal:s.log cannot be opened: it holds what Optuna does not write \(\w+Error"
+    with pytest.raises(StorageError, match=match):
+        stored_in("journal:s.log").load("s")
+
+
 def test_a_storage_object_is_taken_as_it_is():
     memory = optuna.storages.InMemoryStorage()
     stored_in(memory).create("s", "minimize", {})

@@ -147,7 +147,7 @@ def _model_file(study: Study, best: Trial) -> Path:
     from paceline.best import find_saved
 
     folder = DIRECTORY / study.name
-    path = find_saved(folder, best.number)
+    path = find_saved(folder, best.number, best.value)
     if path is None or path.suffix != ".keras":
         raise StudyError(
             f"the model of trial {best.number} is not in {folder / 'best'}, or it was changed "
