@@ -95,6 +95,25 @@ def test_each_fails_with_its_reason_and_the_others_train(make, no_memory, capsys
     assert errors == rows == expected
 
 
+def test_data_that_change_shape_in_fit_fail_the_trial_that_meets_them(make) -> None:
+    """A generator goes on from trial to trial, as in Keras: the second one gets whole batches."""
+
+    def batches() -> Any:
+        for number in range(100):
+            yield (X[:16, :5], Y[:16]) if number == 3 else (X[:16], Y[:16])
+
+    def build(hp: Any) -> keras.Model:
+        hp.Choice("kind", ["one", "two"])
+        return toys.softmax()
+
+    tuner = make(build, executor="fit", objective="val_loss")
+    data = {"steps_per_epoch": 5, "validation_data": CALL["validation_data"], "epochs": 1}
+    tuner.search(batches(), **data, n_trials=2)
+    first, second = tuner.results().itertuples()
+    assert (first.state, second.state) == ("failed", "complete")
+    assert "(16, 5)" in first.error
+
+
 def test_without_failures_there_is_no_such_column(make) -> None:
     tuner = make(toys.dense)
     tuner.search(X, Y, n_trials=2, **CALL)
