@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping
@@ -15,6 +14,7 @@ import numpy as np
 from paceline.callbacks.keeping import Losses
 from paceline.callbacks.logs import numbers
 from paceline.errors import ObjectiveError
+from paceline.executor import heap
 from paceline.executor.base import EpochReport, Failed, Job, Report, Weights, settled
 from paceline.executor.fit_state import Arrays, FitState
 from paceline.executor.replicas import Replicas, find
@@ -121,7 +121,7 @@ class FitExecutor:
             self.seconds += time.perf_counter() - began
             self._trained += 1
             if self._trained % _COLLECTED == 0:
-                gc.collect()  # models are cycles, and a search has the collector wait
+                heap.give_back()  # models are cycles, and a search has the collector wait
 
     def _train(self, job: Job, report: Report) -> None:
         if self._replicas is None:
