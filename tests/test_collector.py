@@ -45,6 +45,16 @@ def test_cycles_made_inside_are_still_collected() -> None:
         assert alive() is None
 
 
+def test_what_a_search_left_is_collected_before_the_next_sets_it_aside() -> None:
+    with collector.calm():
+        node = Node()
+        node.me = node
+        alive = weakref.ref(node)
+        del node
+    with collector.calm():
+        assert alive() is None
+
+
 def test_a_user_who_switched_it_off_is_left_alone() -> None:
     gc.set_threshold(0)
     with collector.calm():

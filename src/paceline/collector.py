@@ -14,16 +14,25 @@ from contextlib import contextmanager
 #: Objects made before the youngest are looked at; and how many of those looks before the older ones
 #: are.
 _THRESHOLDS = (50_000, 10, 5)
+_searched = False
 
 
 @contextmanager
 def calm() -> Iterator[None]:
-    """Sets what is there aside; all is as before afterwards."""
+    """Sets what is there aside; all is as before afterwards.
+
+    What an earlier search left is collected first: its last models, in cycles, would else be set
+    aside again and again, and no collection would ever see them.
+    """
+    global _searched
     before = gc.get_threshold()
     ours = gc.get_freeze_count() == 0 and before[0] > 0  # else the user has plans of his own
     if not ours:
         yield
         return
+    if _searched:
+        gc.collect()
+    _searched = True
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
     try:
