@@ -85,6 +85,7 @@ def test_a_cell_that_fails_leaves_the_others(benchmark_module, monkeypatch):
     assert "failed" in plans.table([{"model": "digits", **row} for row in rows])
 
 
+@pytest.mark.slow
 def test_trials_that_are_mixed_up_do_not_agree(benchmark_module, monkeypatch):
     plans = benchmark_module("plans")
     right = [{"loss": 1.0}, {"loss": 1.1}]

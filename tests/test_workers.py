@@ -77,7 +77,9 @@ def is_whole(trials: list[FrozenTrial], n: int, epochs: int) -> None:
     assert interrupted <= {json.dumps(trial.user_attrs["hparams"]) for trial in standing}
 
 
-@pytest.mark.parametrize("kind", ["journal", "sqlite", "postgresql"])
+@pytest.mark.parametrize(
+    "kind", ["journal", pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"]
+)
 def test_three_workers_share_a_study_and_one_is_killed(
     kind: str, start: Start, request: pytest.FixtureRequest
 ) -> None:

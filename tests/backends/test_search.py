@@ -16,6 +16,7 @@ import pytest
 import paceline
 import toys
 from paceline.search import Search
+from stopping import hears_signals  # noqa: F401 - a fixture
 
 BACKEND = keras.backend.backend()
 X, Y = toys.data()

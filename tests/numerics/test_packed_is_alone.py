@@ -35,25 +35,42 @@ SIX_KINDS = [
     "separable_conv",
 ]
 #: Those that compile longest, and those of which many are alike: ``make test-slow``.
-HEAVY = {"lstm_recurrent_dropout", "bidirectional_gru_masking", "attention", "separable_conv"}
+HEAVY = {
+    "lstm_recurrent_dropout",
+    "bidirectional_gru_masking",
+    "attention",
+    "separable_conv",
+    "conv_batchnorm",
+}
 NUMBERS = {"zoo.losses", "zoo.schedules"}
 #: In float64 for `make test-slow`: each has its like among those of `make test`.
 ALIKE = {
     "bidirectional_gru_embedding",
+    "bidirectional_gru_masking",
+    "clipvalue",
     "conv1d",
     "conv_transpose",
+    "custom_loss_and_metric",
+    "custom_train_step",
     "ema_overwrite",
     "functional_list",
     "gaussian_noise",
+    "global_clipnorm",
     "groupnorm",
+    "lambda_layer",
     "masked_tagging",
+    "random_contrast",
     "random_rotation",
+    "rescaling_constants",
     "separable_conv",
     "shared_layers",
+    "spatial_dropout",
+    "steps_per_execution",
     "uint8_rescaling",
+    "weight_decay",
 }
 #: Those of `make test`.
-OPTIMIZERS = {"optimizer_Adam", "optimizer_SGD", "optimizer_AdamW", "optimizer_Lamb"}
+OPTIMIZERS = {"optimizer_Adam", "optimizer_SGD"}
 COUNTING = (
     "accuracy",
     "precision",

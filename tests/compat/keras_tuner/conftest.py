@@ -20,7 +20,9 @@ def theirs() -> Any:
         return importlib.import_module("keras_tuner")
 
 
-@pytest.fixture(params=["keras_tuner", "paceline"])
+#: KerasTuner itself, of which the locks have one version, for `make test-slow`: that it does what
+#: is asked of ours.
+@pytest.fixture(params=[pytest.param("keras_tuner", marks=pytest.mark.slow), "paceline"])
 def kt(request, theirs) -> Iterator[Any]:
     """Each side in turn; KerasTuner may warn (of ``currentThread``, of optimizers), we may not."""
     if request.param == "paceline":
