@@ -44,7 +44,10 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [k if k == "flip and rotation" else pytest.param(k, marks=pytest.mark.slow) for k in KINDS],
+)
 def test_each_trial_draws_as_in_fit(kind):
     build = images(*KINDS[kind])
     call = {"epochs": 2, "batch_size": 16, "shuffle": False}

@@ -335,7 +335,7 @@ def test_a_model_in_fit_that_has_changed_fails_and_says_why(make, monkeypatch) -
     assert "its model is not what it was when the search stopped" in again.trial(0).error
 
 
-@pytest.mark.parametrize("compile_number", [1, 2])
+@pytest.mark.parametrize("compile_number", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_signal_while_a_program_is_compiled(make, monkeypatch, compile_number) -> None:
     """The round is broken off while trials are asked for; the next search ends as it would have."""
 

@@ -152,6 +152,7 @@ def data():
 """
 
 
+@pytest.mark.slow
 def test_a_real_process(child_environment, fresh_folder):
     Path("model.py").write_text(MODEL)
     done = subprocess.run(

@@ -52,6 +52,7 @@ ALIKE = {
     "conv_transpose",
     "custom_loss_and_metric",
     "custom_train_step",
+    "dense_slopes",
     "ema_overwrite",
     "functional_list",
     "gaussian_noise",

@@ -16,7 +16,13 @@ from paceline.executor.planner import Planner
 SEEDS = [21, 22, 23]
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+#: For `make test-slow`: each is much like another one.
+ALIKE = {"session_cleared", "validation_in_a_list", "data_overwritten_between", "defaults"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in FUNCTIONS]
+)
 def test_a_function_in_a_pack_is_that_function(name, random_state):
     functions = [partial(FUNCTIONS[name], i) for i in range(len(SEEDS))]
     notes: list[str] = []

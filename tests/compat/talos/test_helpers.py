@@ -285,6 +285,7 @@ def test_power_without_a_gpu(monkeypatch):
 # -- templates and autom8 --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_template_scans():
     x, y = talos.templates.datasets.iris()
     assert (x.shape, y.shape) == ((150, 4), (150, 3))
