@@ -45,7 +45,23 @@ def test_cycles_made_inside_are_still_collected() -> None:
         assert alive() is None
 
 
-def test_what_a_search_left_is_collected_before_the_next_sets_it_aside() -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that collections are told, and what each of them takes: one second."""
+    now = [0.0]
+    monkeypatch.setattr(collector, "_left", collector.Left(lambda: now[0]))
+
+    def step(phase: str, _: dict[str, int]) -> None:
+        now[0] += phase == "stop"
+
+    gc.disable()  # only those that are asked for
+    gc.callbacks.append(step)
+    yield now
+    gc.callbacks.remove(step)
+    gc.enable()
+
+
+def test_what_a_search_left_is_collected_before_the_next_sets_it_aside(clock: list[float]) -> None:
     with collector.calm():
         node = Node()
         node.me = node
@@ -53,6 +69,24 @@ def test_what_a_search_left_is_collected_before_the_next_sets_it_aside() -> None
         del node
     with collector.calm():
         assert alive() is None
+
+
+def test_short_searches_in_a_row_are_not_spent_on_collections(clock: list[float]) -> None:
+    def collections() -> int:
+        return gc.get_stats()[2]["collections"]
+
+    def search() -> bool:
+        before = collections()
+        with collector.calm():
+            return collections() > before
+
+    assert not search()
+    clock[0] = 5.0
+    assert search()
+    clock[0] = 25.9  # it took until 6: the next one is due at 26
+    assert not search()
+    clock[0] = 26.0
+    assert search()
 
 
 def test_a_user_who_switched_it_off_is_left_alone() -> None:

@@ -87,7 +87,7 @@ def test_three_workers_share_a_study_and_one_is_killed(
     storage = {"journal": None, "sqlite": "sqlite:///s.db"}.get(kind)
     if kind == "postgresql":
         storage = request.getfixturevalue("postgresql").database()
-    children = [start("study", storage, n) for _ in range(3)]
+    children = [start("study", storage, n, 3) for _ in range(3)]
     wait_for(lambda: len({owner_of(trial) for trial in stored(storage)}) == 3)
     children[0].kill()  # in the midst of trials: it always trains two
     children[0].wait()

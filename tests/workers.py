@@ -1,6 +1,7 @@
 """Processes for tests of several workers: each searches the study "s" and prints what came of it.
 
-``python workers.py study STORAGE TRIALS`` tells a study what a search would;
+``python workers.py study STORAGE TRIALS WORKERS`` tells a study what a search would, once so many
+workers have opened it: however late one starts, it finds trials to train;
 ``python workers.py search STORAGE TRIALS SECONDS`` trains.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -20,7 +22,7 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def study(storage: str, n_trials: int) -> None:
+def study(storage: str, n_trials: int, n_workers: float = 1) -> None:
     """Trials of three epochs, two at a time, that train nothing."""
     from paceline.membership import Outrun
     from paceline.study import Study
@@ -32,6 +34,11 @@ def study(storage: str, n_trials: int) -> None:
         "s", storage=storage or None, direction="maximize", n_trials=n_trials, worker=worker
     )
     found.persist({})
+    here = Path("here")
+    here.mkdir(exist_ok=True)
+    (here / str(os.getpid())).touch()
+    while len(list(here.iterdir())) < n_workers:
+        time.sleep(0.02)
     mine: dict[int, int] = {}
     while True:
         heard = found.hear()

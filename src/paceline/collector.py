@@ -8,31 +8,31 @@ is set aside while it runs, so that collections walk only what the search has ma
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 #: Objects made before the youngest are looked at; and how many of those looks before the older ones
 #: are.
 _THRESHOLDS = (50_000, 10, 5)
-_searched = False
+#: Of the time between two collections that searches begin with, what the later one may take.
+_SHARE = 0.05
 
 
 @contextmanager
 def calm() -> Iterator[None]:
     """Sets what is there aside; all is as before afterwards.
 
-    What an earlier search left is collected first: its last models, in cycles, would else be set
-    aside again and again, and no collection would ever see them.
+    What earlier searches left is collected first: their last models, in cycles, would else be set
+    aside again and again, and no collection would ever see them. Where searches are short and what
+    is there is large, not before each of them: one collection in twenty times what it takes.
     """
-    global _searched
     before = gc.get_threshold()
     ours = gc.get_freeze_count() == 0 and before[0] > 0  # else the user has plans of his own
     if not ours:
         yield
         return
-    if _searched:
-        gc.collect()
-    _searched = True
+    _left.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
     try:
@@ -40,6 +40,31 @@ def calm() -> Iterator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+class Left:
+    """Collects what searches left, unless the last collection was too short a while ago.
+
+    Args:
+        clock: Seconds, from anywhere.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._again: float | None = None  # when a collection has earned its time; None: no search
+
+    def collect(self) -> None:
+        """Before a search; before the first there is nothing to collect."""
+        began = self._clock()
+        if self._again is None:
+            self._again = began
+        elif began >= self._again:
+            gc.collect()
+            ended = self._clock()
+            self._again = ended + (ended - began) / _SHARE
+
+
+_left = Left()
 
 
 class Dropped:
