@@ -145,7 +145,10 @@ SAMPLERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize(
+    "name",
+    [n if n in ("random", "tpe") else pytest.param(n, marks=pytest.mark.slow) for n in SAMPLERS],
+)
 def test_failed_values_are_not_proposed_again(make, name) -> None:
     """By no sampler, in no later session, and not where the user asks for them."""
     tuner = make(third_fails, sampler=SAMPLERS[name]())

@@ -16,8 +16,6 @@ import toys
 X, Y = toys.data(53)
 CALL: dict[str, Any] = {"batch_size": 16, "epochs": 3, "verbose": 0}
 
-PLANS = pytest.mark.parametrize("plan", ["stacked", "sequential"])
-
 
 @pytest.fixture
 def make(fresh_folder: Path):
@@ -53,8 +51,15 @@ def by_hand(make: Any, tuner: paceline.Tuner, **call: Any) -> list[paceline.Tune
     return found
 
 
-@PLANS
-@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize(
+    ("shuffle", "plan"),
+    [
+        (True, "stacked"),
+        (False, "sequential"),
+        pytest.param(True, "sequential", marks=pytest.mark.slow),
+        pytest.param(False, "stacked", marks=pytest.mark.slow),
+    ],
+)
 def test_folds_are_searches_by_hand(make, plan: str, shuffle: bool) -> None:
     tuner = make(plan=plan)
     tuner.search(X, Y, folds=3, n_trials=2, shuffle=shuffle, **CALL)
@@ -70,7 +75,11 @@ def test_folds_are_searches_by_hand(make, plan: str, shuffle: bool) -> None:
 
 @pytest.mark.parametrize(
     ("executor", "kind"),
-    [("local", "sample_weight"), ("local", "class_weight"), ("fit", "sample_weight")],
+    [
+        ("local", "sample_weight"),
+        pytest.param("local", "class_weight", marks=pytest.mark.slow),
+        pytest.param("fit", "sample_weight", marks=pytest.mark.slow),
+    ],
 )
 def test_weights_follow_the_examples(make, executor: str, kind: str) -> None:
     weight: Any = np.linspace(0.5, 1.5, len(X)) if kind == "sample_weight" else {0: 1.0, 1: 3.0}
@@ -80,7 +89,7 @@ def test_weights_follow_the_examples(make, executor: str, kind: str) -> None:
     close(tuner.history(0), mean_of([search.history(0) for search in by_hand(make, tuner, **call)]))
 
 
-@pytest.mark.parametrize("repeats", [1, 2])
+@pytest.mark.parametrize("repeats", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_in_fit_members_are_the_same(make, repeats: int) -> None:
     packs, fit = make("packs"), make("fit", executor="fit")
     call = {"folds": 3, "repeats": repeats, "n_trials": 1, "shuffle": False}

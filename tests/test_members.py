@@ -26,7 +26,9 @@ FIT: dict[str, Any] = {"batch_size": 16, "epochs": 3}
 CALL: dict[str, Any] = {**FIT, "verbose": 0}
 HELD_OUT: dict[str, Any] = {**CALL, "validation_data": (XV, YV)}
 
-PLANS = pytest.mark.parametrize("plan", ["stacked", "sequential"])
+PLANS = pytest.mark.parametrize(
+    "plan", ["stacked", pytest.param("sequential", marks=pytest.mark.slow)]
+)
 
 
 @pytest.fixture
@@ -125,7 +127,11 @@ def test_a_study_keeps_members_and_says_when_they_change(make) -> None:
 
 @pytest.mark.parametrize(
     ("slots", "pruner", "executor"),
-    [(2, None, "local"), (2, "asha", "local"), (2, None, "fit")],
+    [
+        pytest.param(2, None, "local", marks=pytest.mark.slow),
+        (2, "asha", "local"),
+        pytest.param(2, None, "fit", marks=pytest.mark.slow),
+    ],
 )
 def test_the_best_model_is_the_first_members(make, slots: int, pruner: Any, executor: str) -> None:
     """With fewer slots than members, too: then they report an epoch at different times."""
@@ -179,8 +185,15 @@ def test_nobody_trains_beyond_the_epoch_that_is_judged(make, plan: str, monkeypa
     assert [report.epoch for report in reports] == [1] * 9
 
 
-@pytest.mark.parametrize("members", [{"repeats": 3}, {"folds": 3}])
-@PLANS
+@pytest.mark.parametrize(
+    ("plan", "members"),
+    [
+        ("stacked", {"folds": 3}),
+        ("sequential", {"repeats": 3}),
+        pytest.param("stacked", {"repeats": 3}, marks=pytest.mark.slow),
+        pytest.param("sequential", {"folds": 3}, marks=pytest.mark.slow),
+    ],
+)
 def test_asha_pauses_all_members(make, plan: str, members: dict[str, int]) -> None:
     n, call = 9, (HELD_OUT if "repeats" in members else CALL) | {"epochs": 9} | members
     full, asha = make("full"), make("asha", pruner="asha", plan=plan)
@@ -261,7 +274,7 @@ def test_running_out_of_memory_loses_no_member(make, monkeypatch) -> None:
         close(tight.history(number), plenty.history(number))
 
 
-@pytest.mark.parametrize("executor", ["local", "fit"])
+@pytest.mark.parametrize("executor", ["local", pytest.param("fit", marks=pytest.mark.slow)])
 def test_a_timeout_leaves_the_trial_for_the_next_search(make, monkeypatch, executor: str) -> None:
     reports: list[int] = []
     receive = Search._receive

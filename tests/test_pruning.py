@@ -118,7 +118,10 @@ def test_what_optuna_sees_of_paused_trials(make, monkeypatch) -> None:
         assert len(trial.intermediate_values) == tuner.trial(trial.number).epochs
 
 
-@pytest.mark.parametrize("pruner", ["median", "percentile:60", "hyperband", "threshold:0.5"])
+@pytest.mark.parametrize(
+    "pruner",
+    [pytest.param("percentile:60", marks=pytest.mark.slow), "median", "hyperband", "threshold:0.5"],
+)
 def test_pruned_trials_cost_nothing_more(make, full, pruner: str) -> None:
     tuner = make(pruner=pruner)
     tuner.search(X, Y, n_trials=N, **CALL)
@@ -138,7 +141,7 @@ def test_an_object_of_optunas(make) -> None:
     assert tuner.results()["epochs"].tolist() == [1] * 3
 
 
-@pytest.mark.parametrize("pruner", ["asha", "threshold:2"])
+@pytest.mark.parametrize("pruner", ["asha", pytest.param("threshold:2", marks=pytest.mark.slow)])
 def test_in_fit_what_would_pause_is_pruned(make, pruner: str) -> None:
     tuner = make(pruner=pruner, executor="fit")
     tuner.search(X, Y, n_trials=4, **CALL)
@@ -185,7 +188,7 @@ def test_after_a_timeout_paused_trials_wait_for_the_next_search(make, monkeypatc
     assert len(tuner.results()) == 40
 
 
-@pytest.mark.parametrize("n_trials", [1, 2, 7])
+@pytest.mark.parametrize("n_trials", [1, pytest.param(2, marks=pytest.mark.slow), 7])
 def test_few_trials_end_with_a_complete_one(make, n_trials: int) -> None:
     tuner = make(pruner="asha")
     tuner.search(X, Y, n_trials=n_trials, **{**CALL, "epochs": 28})

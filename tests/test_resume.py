@@ -99,7 +99,7 @@ def test_from_the_command_line(child_environment, fresh_folder) -> None:
     assert not checkpoints()
 
 
-@pytest.mark.parametrize("signals", [1, 2])
+@pytest.mark.parametrize("signals", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_ctrl_c_while_xla_compiles(signals: int, child_environment, fresh_folder) -> None:
     """Nothing interrupts a compile, and this one never ends: the process does all the same."""
     Path("model.py").write_text(
@@ -136,8 +136,10 @@ def test_ctrl_c_while_xla_compiles(signals: int, child_environment, fresh_folder
 # -- stops that are meant --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("plan", ["stacked", "sequential"])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+)
+@pytest.mark.parametrize("plan", ["stacked", pytest.param("sequential", marks=pytest.mark.slow)])
 def test_a_signal_saves_and_the_next_search_goes_on(make, notes, number, plan, monkeypatch) -> None:
     whole = make(study="whole", plan=plan)
     whole.search(X, Y, **CALL)
@@ -208,8 +210,10 @@ def test_handlers_of_the_program_itself_stay(make) -> None:
     assert heard == [signal.SIGTERM]
 
 
-@pytest.mark.parametrize("members", [{"repeats": 2}, {"folds": 3}])
-@pytest.mark.parametrize("rounds", [3, 5])
+@pytest.mark.parametrize(
+    "members", [pytest.param({"repeats": 2}, marks=pytest.mark.slow), {"folds": 3}]
+)
+@pytest.mark.parametrize("rounds", [pytest.param(3, marks=pytest.mark.slow), 5])
 def test_members_of_trials_go_on_where_they_were(make, monkeypatch, members, rounds) -> None:
     """In four slots some are ahead, some wait for others, some have ended; none begins again."""
     call = {**CALL, "epochs": 3, "n_trials": 4, **members}
@@ -274,7 +278,12 @@ def given() -> list[Any]:
 
 @pytest.mark.parametrize(
     ("stop", "callbacks", "build"),
-    [(2, None, toys.dense), (5, None, averaged), (2, given, toys.dense), (5, given, averaged)],
+    [
+        pytest.param(2, None, toys.dense, marks=pytest.mark.slow),
+        pytest.param(5, None, averaged, marks=pytest.mark.slow),
+        pytest.param(2, given, toys.dense, marks=pytest.mark.slow),
+        (5, given, averaged),
+    ],
 )
 def test_trials_in_fit_go_on_where_they_were(
     make, notes, monkeypatch, stop, callbacks, build
@@ -442,6 +451,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(make, notes, monk
     assert not older.exists()
 
 
+@pytest.mark.slow
 def test_two_damaged_checkpoints_are_each_said_once(make, notes, monkeypatch) -> None:
     monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
     interrupted(make, monkeypatch)
@@ -499,7 +509,14 @@ def test_without_a_checkpoint_trials_are_tried_again(make, notes, monkeypatch) -
     }
 
 
-@pytest.mark.parametrize("other", [{"epochs": 7}, {"batch_size": 8}, {"shuffle": False}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"epochs": 7}, marks=pytest.mark.slow),
+        pytest.param({"batch_size": 8}, marks=pytest.mark.slow),
+        {"shuffle": False},
+    ],
+)
 def test_another_call_does_not_go_on_with_it(make, notes, other, monkeypatch) -> None:
     interrupted(make, monkeypatch)
     again = make()
@@ -532,6 +549,7 @@ def test_a_model_that_has_changed_begins_again(make, notes, monkeypatch) -> None
     assert all(len(again.history(n)["loss"]) == 6 for n in range(8))
 
 
+@pytest.mark.slow
 def test_another_number_of_lanes_keeps_the_trials(make, monkeypatch) -> None:
     """As on a machine with other cores: the trials go on, in slots of their own."""
     from paceline.executor import planner
@@ -635,7 +653,10 @@ def test_a_build_that_is_mended_goes_on_after_what_failed(make) -> None:
     again.best_model()
 
 
-@pytest.mark.parametrize("other", [{"epochs": np.int64(6)}, {"shuffle": np.bool_(True)}])
+@pytest.mark.parametrize(
+    "other",
+    [pytest.param({"epochs": np.int64(6)}, marks=pytest.mark.slow), {"shuffle": np.bool_(True)}],
+)
 def test_numbers_of_numpy_are_as_good(make, other, monkeypatch) -> None:
     tuner = make()
     with monkeypatch.context() as patch:

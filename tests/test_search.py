@@ -417,7 +417,10 @@ def generator():
             yield X[:size], Y[:size]
 
 
-@pytest.mark.parametrize("kind", ["PyDataset", "generator", "validation"])
+@pytest.mark.parametrize(
+    "kind",
+    ["PyDataset", *(pytest.param(k, marks=pytest.mark.slow) for k in ("generator", "validation"))],
+)
 def test_data_of_batches_that_differ_goes_to_fit_and_it_is_said(make, notes, kind):
     call: dict[str, Any] = {"n_trials": 1, "epochs": 2, "validation_data": (XV, YV)}
     if kind == "generator":

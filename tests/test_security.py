@@ -69,7 +69,11 @@ def command(capsys):
 # -- pickles in a storage --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["cma:optimizer:0", "sepcma:optimizer:0", "cmawm:optimizer:0"])
+@pytest.mark.parametrize(
+    "key",
+    ["cma:optimizer:0"]
+    + [pytest.param(f"{kind}:optimizer:0", marks=pytest.mark.slow) for kind in ("sepcma", "cmawm")],
+)
 def test_pickles_of_cma_es_are_refused(make, command, key) -> None:
     url = "sqlite:///study.db"
     storage = optuna.storages.RDBStorage(url)
@@ -152,7 +156,11 @@ def test_a_checkpoint_cannot_say_that_it_is_large(fresh_folder) -> None:
 # -- links -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["journal.log", "best", "checkpoints", "ends", ".lock", "new"])
+@pytest.mark.parametrize(
+    "name",
+    ["journal.log", "best"]
+    + [pytest.param(n, marks=pytest.mark.slow) for n in ("checkpoints", "ends", ".lock", "new")],
+)
 def test_links_out_of_a_study_are_refused(make, command, name) -> None:
     make().search(X, Y, **CALL)
     outside = Path("outside")

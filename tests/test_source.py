@@ -13,7 +13,9 @@ import toys
 from streams import BATCH, XV, YV, Batches, Turning, X, Y, alone, endless, same, search
 
 
-@pytest.mark.parametrize("plan", ["stacked", "mapped", "sequential"])
+@pytest.mark.parametrize(
+    "plan", ["stacked", pytest.param("mapped", marks=pytest.mark.slow), "sequential"]
+)
 def test_a_py_dataset_with_a_smaller_last_batch(plan):
     data, validation = Batches(), Batches(XV, YV)
     tuner = search(data, validation_data=validation, plan=plan)
@@ -40,7 +42,10 @@ def test_a_generator_goes_on_from_epoch_to_epoch():
         same(tuner, number, alone(tuner.trial(number), toys.dense, endless(), **call))
 
 
-@pytest.mark.parametrize("steps", [2, 3, 9])  # of 4 batches
+@pytest.mark.parametrize(
+    "steps",  # of 4 batches
+    [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(9, marks=pytest.mark.slow)],
+)
 def test_passes_are_cut_into_epochs_as_keras_cuts_them(steps):
     expected: dict[str, Any] = {"epochs": 5, "steps_per_epoch": steps, "shuffle": False}
     tuner = search(Batches(), steps_per_epoch=steps, epochs=5)

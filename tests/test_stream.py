@@ -57,7 +57,10 @@ def small_device(monkeypatch: pytest.MonkeyPatch):
     )
 
 
-@pytest.mark.parametrize("plan", ["stacked", "mapped", "sequential"])
+@pytest.mark.parametrize(
+    "plan",
+    ["stacked", *(pytest.param(p, marks=pytest.mark.slow) for p in ("mapped", "sequential"))],
+)
 def test_without_shuffling_a_stream_trains_as_resident_data_do(plan: str, small_device) -> None:
     streamed, notes = searched("streamed", shuffle=False, plan=plan)
     with pytest.MonkeyPatch.context() as patch:

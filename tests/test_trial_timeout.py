@@ -70,6 +70,7 @@ def make(fresh_folder: Path):
 # -- compiled code ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_step_that_never_returns_from_the_command_line(child_environment, fresh_folder) -> None:
     """One of four does, side by side with another: it fails, and the search ends by itself."""
     Path("model.py").write_text(HANGS)
@@ -297,7 +298,7 @@ def test_code_that_cannot_be_interrupted_is_told_of(monkeypatch) -> None:
 # -- between epochs --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("executor", ["auto", "fit"])
+@pytest.mark.parametrize("executor", ["auto", pytest.param("fit", marks=pytest.mark.slow)])
 def test_a_trial_whose_epochs_take_too_long(make, monkeypatch, executor) -> None:
     from paceline.executor.base import EpochReport
     from paceline.search import Search

@@ -189,6 +189,7 @@ def test_a_hyperparameter_may_be_called_like_a_column(tmp_path):
     assert results["seed"].nunique() == 3
 
 
+@pytest.mark.slow
 def test_a_grid_compiles_each_role_once(tmp_path):
     def build(hp):
         rates = hp.Choice("dropout", [0.1, 0.2]), hp.Choice("lr", [0.01, 0.02, 0.03, 0.04])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import keras
@@ -91,10 +92,16 @@ def recurrent(hp: Any) -> Any:
 MODELS = {f.__name__: f for f in (lazy_sequential, subclassed, unsaveable, averaged, recurrent)}
 
 
-@pytest.mark.parametrize("executor", ["local", "fit"])
+#: What `make test` tries; `make test-slow` has each with both.
+QUICK = {("averaged", "local"), ("lazy_sequential", "local"), ("unsaveable", "fit")}
+
+
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n == "recurrent" else n for n in MODELS],
+    ("name", "executor"),
+    [
+        pair if pair in QUICK else pytest.param(*pair, marks=pytest.mark.slow)
+        for pair in itertools.product(MODELS, ["local", "fit"])
+    ],
 )
 @pytest.mark.filterwarnings("ignore:.*layer.* does not have a `build.*")
 def test_the_best_model_scores_what_was_reported(tmp_path, name, executor):

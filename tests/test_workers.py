@@ -78,7 +78,8 @@ def is_whole(trials: list[FrozenTrial], n: int, epochs: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["journal", pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"]
+    "kind",
+    ["journal", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sqlite", "postgresql"))],
 )
 def test_three_workers_share_a_study_and_one_is_killed(
     kind: str, start: Start, request: pytest.FixtureRequest

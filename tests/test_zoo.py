@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import zoo
+from numerics.alike import is_like_others
 from paceline.program import keras_private
 from paceline.search_space import HyperParameters
 from zoo import optimizers
@@ -77,7 +78,13 @@ def keras_keeps_float32() -> bool:
         return rounds(jax.make_jaxpr(keras.ops.mean)(vector))
 
 
-@every_case
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=[pytest.mark.slow] if is_like_others(name) else [])
+        for name, case in zoo.CASES.items()
+    ],
+)
 @pytest.mark.filterwarnings("ignore")
 def test_float64_exact_is_what_the_traced_step_says(
     case: zoo.Case, keras_keeps_float32: bool

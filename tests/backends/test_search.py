@@ -121,7 +121,7 @@ print("all as alone")
     assert done.stdout.endswith("all as alone\n"), done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("stop", [2, 4])
+@pytest.mark.parametrize("stop", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_trial_that_was_stopped_goes_on_between_epochs(fresh_folder, monkeypatch, stop) -> None:
     """Weights, optimizer, dropout, order of examples, and what callbacks hold."""
     epochs: list[Any] = []

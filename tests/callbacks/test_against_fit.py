@@ -162,7 +162,7 @@ def test_a_callback_does_what_it_does_in_fit(name: str) -> None:
     ("build", "plan"),
     [
         (ema, "mapped"),
-        (ema, "sequential"),
+        pytest.param(ema, "sequential", marks=pytest.mark.slow),
         pytest.param(recurrent, "stacked", marks=pytest.mark.slow),
     ],
 )

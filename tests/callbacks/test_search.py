@@ -55,8 +55,21 @@ def test_a_trial_that_is_stopped_early_is_complete_and_its_slot_goes_on(make) ->
     assert value == pytest.approx(tuner.best_trial.value, abs=1e-5)
 
 
-@pytest.mark.parametrize("executor", ["local", "fit"])
-@pytest.mark.parametrize("hook", ["train_begin", "epoch_begin", "epoch_end", "train_end"])
+HOOKS = ["train_begin", "epoch_begin", "epoch_end", "train_end"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "executor"),
+    [
+        *((hook, "local") for hook in HOOKS),
+        ("epoch_end", "fit"),
+        *(
+            pytest.param(hook, "fit", marks=pytest.mark.slow)
+            for hook in HOOKS
+            if hook != "epoch_end"
+        ),
+    ],
+)
 def test_a_callback_that_raises_fails_its_trial_only(make, notes, hook, executor) -> None:
     class Raises(callbacks.Callback):
         count = [0]  # noqa: RUF012 - of all copies
@@ -123,7 +136,7 @@ def test_a_pruned_trial_ends_its_callbacks_and_a_paused_one_keeps_them(make) -> 
         np.testing.assert_allclose(tuner.history(number)["rate"], rates, rtol=1e-5)
 
 
-@pytest.mark.parametrize("executor", ["local", "fit"])
+@pytest.mark.parametrize("executor", ["local", pytest.param("fit", marks=pytest.mark.slow)])
 def test_members_have_their_own_and_one_that_stops_counts_with_its_last_epoch(
     make, executor
 ) -> None:
@@ -470,7 +483,7 @@ def stopped(monkeypatch):
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("pruner", [None, "asha"])
+@pytest.mark.parametrize("pruner", [pytest.param(None, marks=pytest.mark.slow), "asha"])
 def test_callbacks_go_on_where_a_search_was_stopped(make, notes, pruner, stopped) -> None:
     call = CALL | {"epochs": 8, "n_trials": 5}
     pruner = pruner and paceline.ASHA(min_epochs=2, reduction_factor=2)

@@ -22,7 +22,7 @@ def data():
 """
 
 
-@pytest.fixture(params=["journal", "sqlite", "postgresql"])
+@pytest.fixture(params=["journal", pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"])
 def storage(request: pytest.FixtureRequest) -> str:
     """A URL of each kind; a server's holds a password."""
     if request.param == "postgresql":

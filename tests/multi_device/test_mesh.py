@@ -110,6 +110,7 @@ def test_a_batch_is_split_where_trials_are_fewer_than_devices(searched) -> None:
     split.equal(alone, rtol=2e-5)
 
 
+@pytest.mark.slow
 def test_one_trial_takes_all_devices(searched) -> None:
     split, alone = searched((1, 8), 1), searched("auto", 1)
     assert [(each.trial, each.data) for each in split.layouts] == [(1, 8)]

@@ -13,13 +13,11 @@ Do not loosen: find the cause.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
-
 import numpy as np
 import pytest
 
 import zoo
+from numerics.alike import is_like_others, slow_where
 from numerics.packed import data_of, train_packed
 from paceline.program.canonical import Unpackable
 
@@ -34,7 +32,7 @@ SIX_KINDS = [
     "attention",
     "separable_conv",
 ]
-#: Those that compile longest, and those of which many are alike: ``make test-slow``.
+#: Those that compile longest: ``make test-slow``.
 HEAVY = {
     "lstm_recurrent_dropout",
     "bidirectional_gru_masking",
@@ -42,36 +40,6 @@ HEAVY = {
     "separable_conv",
     "conv_batchnorm",
 }
-NUMBERS = {"zoo.losses", "zoo.schedules"}
-#: In float64 for `make test-slow`: each has its like among those of `make test`.
-ALIKE = {
-    "bidirectional_gru_embedding",
-    "bidirectional_gru_masking",
-    "clipvalue",
-    "conv1d",
-    "conv_transpose",
-    "custom_loss_and_metric",
-    "custom_train_step",
-    "dense_slopes",
-    "ema_overwrite",
-    "functional_list",
-    "gaussian_noise",
-    "global_clipnorm",
-    "groupnorm",
-    "lambda_layer",
-    "masked_tagging",
-    "random_contrast",
-    "random_rotation",
-    "rescaling_constants",
-    "separable_conv",
-    "shared_layers",
-    "spatial_dropout",
-    "steps_per_execution",
-    "uint8_rescaling",
-    "weight_decay",
-}
-#: Those of `make test`.
-OPTIMIZERS = {"optimizer_Adam", "optimizer_SGD"}
 COUNTING = (
     "accuracy",
     "precision",
@@ -89,18 +57,6 @@ pytestmark = [
     # Keras' own steps overflow or divide by zero in places (AUC at the first batch).
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]
-
-
-def slow_where(names: Iterable[str], is_slow: Callable[[str], bool]) -> list[Any]:
-    """The names, some of them for `make test-slow` alone: `make test` has twenty minutes."""
-    slow = pytest.mark.slow
-    return [pytest.param(name, marks=slow) if is_slow(name) else name for name in names]
-
-
-def is_like_others(name: str) -> bool:
-    """Whether ``make test-slow`` will do."""
-    optimizer = name.startswith("optimizer_") and name not in OPTIMIZERS
-    return optimizer or name in ALIKE or zoo.CASES[name].build.__module__ in NUMBERS
 
 
 def slack(case: zoo.Case, name: str) -> float:
@@ -158,7 +114,14 @@ def test_float32(name: str) -> None:
 @pytest.mark.parametrize(
     "name", slow_where([n for n in SIX_KINDS if n in PACKED], lambda name: name in HEAVY)
 )
-@pytest.mark.parametrize(("slots", "plan"), [(1, "sequential"), (2, "stacked"), (2, "mapped")])
+@pytest.mark.parametrize(
+    ("slots", "plan"),
+    [
+        pytest.param(1, "sequential", marks=pytest.mark.slow),
+        (2, "stacked"),
+        pytest.param(2, "mapped", marks=pytest.mark.slow),
+    ],
+)
 def test_number_of_slots_and_plan_do_not_matter(name: str, slots: int, plan: str) -> None:
     """Refilled slots (fewer slots than trials), one at a time or together: the same histories."""
     case = zoo.CASES[name]

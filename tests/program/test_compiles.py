@@ -74,8 +74,15 @@ def rated(*rates: float, **others: float) -> list[dict[str, float]]:
     return [{"rate": rate, **others} for rate in rates]
 
 
-@pytest.mark.parametrize("plan", ["stacked", "sequential"])
-@pytest.mark.parametrize("validate", [True, False])
+@pytest.mark.parametrize(
+    ("validate", "plan"),
+    [
+        (True, "stacked"),
+        (False, "sequential"),
+        pytest.param(True, "sequential", marks=pytest.mark.slow),
+        pytest.param(False, "stacked", marks=pytest.mark.slow),
+    ],
+)
 def test_one_compile_per_role(plan: str, validate: bool) -> None:
     search = Search(validate=validate, slots=2 if plan == "stacked" else 1, plan=plan)
     counts = search.train(*rated(*RATES))

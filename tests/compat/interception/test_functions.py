@@ -17,7 +17,21 @@ SEEDS = [21, 22, 23]
 
 
 #: For `make test-slow`: each is much like another one.
-ALIKE = {"session_cleared", "validation_in_a_list", "data_overwritten_between", "defaults"}
+#: Those that have their like among the others: ``make test-slow``.
+ALIKE = {
+    "averaged_weights",
+    "data_overwritten_between",
+    "defaults",
+    "first_epoch_later",
+    "folds_inside",
+    "plain",
+    "positional",
+    "scheduled",
+    "session_cleared",
+    "twice",
+    "unshuffled",
+    "validation_in_a_list",
+}
 
 
 @pytest.mark.parametrize(

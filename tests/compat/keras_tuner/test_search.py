@@ -337,7 +337,13 @@ def test_nothing_of_the_process_is_changed(tmp_path):
     assert np.random.get_state()[1].tolist() == before
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["plain", "with a fit of its own"])
+@pytest.mark.parametrize(
+    "own",
+    [
+        pytest.param(False, marks=pytest.mark.slow, id="plain"),
+        pytest.param(True, id="with a fit of its own"),
+    ],
+)
 def test_a_seed_gives_the_same_scores_again(own, tmp_path):
     class Own(ours.HyperModel):
         def build(self, hp: Any) -> Any:

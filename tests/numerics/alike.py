@@ -1,0 +1,63 @@
+"""Which models of the zoo have their like among the others: ``make test-slow`` has them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+import zoo
+
+NUMBERS = {"zoo.losses", "zoo.schedules"}
+#: For `make test-slow`: each has its like among those of `make test`, or in a test of a search,
+#: or is a number of the optimizer's step that packs hand on as they find it.
+ALIKE = {
+    "bidirectional_gru_embedding",
+    "bidirectional_gru_masking",
+    "clipnorm",
+    "clipvalue",
+    "conv1d",
+    "conv_transpose",
+    "custom_loss_and_metric",
+    "custom_train_step",
+    "dense",
+    "dense_l1_l2",
+    "dense_slopes",
+    "ema",
+    "ema_overwrite",
+    "functional_dict",
+    "functional_list",
+    "gaussian_noise",
+    "global_clipnorm",
+    "gradient_accumulation",
+    "groupnorm",
+    "lambda_layer",
+    "loss_scale_factor",
+    "masked_tagging",
+    "normalization_adapted",
+    "random_contrast",
+    "random_flip",
+    "random_rotation",
+    "rescaling_constants",
+    "separable_conv",
+    "shared_layers",
+    "spatial_dropout",
+    "steps_per_execution",
+    "uint8_rescaling",
+    "weight_decay",
+}
+#: Those of `make test`.
+OPTIMIZERS = {"optimizer_Adam"}
+
+
+def slow_where(names: Iterable[str], is_slow: Callable[[str], bool]) -> list[Any]:
+    """The names, some of them for `make test-slow` alone: `make test` has twenty minutes."""
+    slow = pytest.mark.slow
+    return [pytest.param(name, marks=slow) if is_slow(name) else name for name in names]
+
+
+def is_like_others(name: str) -> bool:
+    """Whether ``make test-slow`` will do."""
+    optimizer = name.startswith("optimizer_") and name not in OPTIMIZERS
+    return optimizer or name in ALIKE or zoo.CASES[name].build.__module__ in NUMBERS
