@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,14 +34,17 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAX_NUM_CPU_DEVICES"] = "8"  # sharding is tested on every machine
 # `make test-backends` runs tests/backends on the others.
 os.environ["KERAS_BACKEND"] = os.environ.get("PACELINE_TEST_BACKEND", "jax")
-# Keras' own steps compile in half of the time; they run a few batches each. Ours keep their level.
+# All compiles in half of the time; what is compiled runs a few batches. Ours are told apart below.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 # The user's Keras settings and compilation caches are neither read nor written.
 os.environ["KERAS_HOME"] = str(_SESSION / "keras")
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_SESSION / "cache" / "jax")
 # Every program is cached, however small: Keras compiles the same step anew in every ``fit``.
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(2**31)  # with a size it is locked: workers share
+# Without a limit: with one, JAX looks at every entry before it adds one, under a lock; that took
+# half of the time once there were thousands. Workers share the cache all the same: who meets an
+# entry that another is just writing warns (pyproject.toml says no error) and compiles.
+os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = "-1"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 os.environ["PACELINE_CACHE_DIR"] = str(_SESSION / "cache" / "paceline")
 
@@ -62,6 +66,18 @@ def fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile our programs of short runs at XLA's lowest level too, as those of long runs here.
+
+    The level is one of LLVM's: it decides about speed, and about the last bits of a sum. Users'
+    is that of ``tests/numerics`` in float32, and of whatever runs in a process of its own.
+    """
+    compiling = sys.modules.get("paceline.program.compiling")
+    if compiling is not None:  # tests of the search side need not load JAX
+        monkeypatch.setattr(compiling, "_QUICK", {"xla_backend_optimization_level": "0"})
 
 
 @pytest.fixture(autouse=True)

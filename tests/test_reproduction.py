@@ -86,15 +86,28 @@ def test_bad_requests(make) -> None:
         tuner.reproduce(0, X, Y, colour="red", **CALL)
 
 
+COMMANDS = """\
+import sys
+from paceline.cli import main
+
+for words in sys.argv[1:]:
+    try:
+        main(words.split())
+    except SystemExit as stop:
+        assert not stop.code, stop.code
+"""
+
+
 def test_from_the_command_line(child_environment, fresh_folder) -> None:
     Path("model.py").write_text(
         f"import sys\nsys.path.insert(0, {os.path.dirname(__file__)!r})\nimport toys\n"
         "build = toys.dense\ndef data():\n    return toys.data(), toys.data(23, seed=1)\n"
     )
 
-    def run(*arguments: str) -> str:
+    def run(*commands: str) -> str:
+        """Commands in one process of their own."""
         done = subprocess.run(
-            [sys.executable, "-c", "from paceline.cli import main; main()", *arguments],
+            [sys.executable, "-c", COMMANDS, *commands],
             env=child_environment,
             check=False,
             capture_output=True,
@@ -104,9 +117,9 @@ def test_from_the_command_line(child_environment, fresh_folder) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run("search", "model.py", "--trials", "3", "--epochs", "3", "--plan", "sequential", "--quiet")
-    assert "the same to the bit" in run("reproduce", "model", "2", "--quiet")
-    found = json.loads(run("reproduce", "model", "1", "--json", "--quiet").splitlines()[-1])
+    search = "search model.py --trials 3 --epochs 3 --plan sequential --quiet"
+    assert "the same to the bit" in run(search, "reproduce model 2 --quiet")
+    found = json.loads(run("reproduce model 1 --json --quiet").splitlines()[-1])
     assert found["number"] == 1
     assert set(found["differences"]) == {"loss", "accuracy", "val_loss", "val_accuracy"}
     assert set(found["differences"].values()) == {0.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import time
@@ -54,8 +55,10 @@ def states(tuner: paceline.Tuner) -> list[str]:
 
 @pytest.fixture(scope="module")
 def histories(tmp_path_factory):
-    found = {}
-    for plan, slots in (("stacked", 1), ("stacked", 2), ("stacked", 8), ("sequential", "auto")):
+    """Trials and their histories, by plan and slots; trained when first asked for."""
+
+    @functools.cache
+    def found(plan: str, slots: Any) -> tuple[list[Any], list[Any]]:
         tuner = paceline.Tuner(
             toys.dense,
             directory=tmp_path_factory.mktemp("runs"),
@@ -68,14 +71,22 @@ def histories(tmp_path_factory):
         tuner.search(X, Y, n_trials=5, **CALL)
         assert set(tuner.results()["plan"]) == {plan}
         trials = [(trial.hparams, trial.seed) for trial in map(tuner.trial, range(5))]
-        found[plan, slots] = trials, [tuner.history(number) for number in range(5)]
+        return trials, [tuner.history(number) for number in range(5)]
+
     return found
 
 
-@pytest.mark.parametrize("other", [("stacked", 2), ("stacked", 8), ("sequential", "auto")])
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("stacked", 2),
+        pytest.param(("stacked", 1), marks=pytest.mark.slow),
+        pytest.param(("stacked", 8), marks=pytest.mark.slow),
+    ],
+)
 def test_slots_and_plan_change_nothing_but_the_order_of_sums(histories, other):
-    trials, expected = histories["stacked", 1]
-    others, found = histories[other]
+    trials, expected = histories("sequential", "auto")
+    others, found = histories(*other)
     assert others == trials
     for one, two in zip(expected, found, strict=True):
         assert list(one) == list(two)

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import keras
 import numpy as np
 
 import toys
 import zoo
-from numerics.packed import LEAST_OPTIMISED
 from paceline.builder import Builder, random_state_kept
 from paceline.data import prepare
 from paceline.executor.base import Answer, EpochReport, Job
 from paceline.executor.local import LocalExecutor
-from paceline.program import compiling
 from paceline.search_space import HyperParameters
 
 X, Y = toys.data()
@@ -68,9 +65,8 @@ def packed(make: Make, build: Any = toys.dense, *, slots: int = 2, **executor: A
         runs.slots[-1].add(epoch.number)
         return "go"
 
-    fast = mock.patch.object(compiling, "_QUICK", LEAST_OPTIMISED)
     try:
-        with random_state_kept(), fast:
+        with random_state_kept():
             for number, (hparams, seed) in enumerate(zip(HPARAMS, SEEDS, strict=True)):
 
                 def rebuild(hparams: Any = hparams, seed: int = seed) -> Any:

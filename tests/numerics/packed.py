@@ -40,8 +40,8 @@ def data_of(case: zoo.Case) -> tuple[ArrayData, ArrayData | None]:
     return train, None if case.val_data is None else prepare(*case.val_data(), allow_nan=True)
 
 
-#: XLA's lowest level compiles fastest, and decides about speed only.
-LEAST_OPTIMISED = {"xla_backend_optimization_level": "0"}
+#: Taken before a test has the lowest level: that compiles fastest, and decides about speed only.
+LEVEL_OF_USERS = compiling._QUICK
 
 
 def train_packed(
@@ -55,9 +55,9 @@ def train_packed(
         as_users: compile as for users, not as fast as possible.
         **executor: further arguments of ``LocalExecutor``.
     """
-    if not as_users:
-        with mock.patch.object(compiling, "_QUICK", LEAST_OPTIMISED):
-            return train_packed(case, seeds, as_users=True, **executor)
+    if as_users:
+        with mock.patch.object(compiling, "_QUICK", LEVEL_OF_USERS):
+            return train_packed(case, seeds, **executor)
     train, validation = data_of(case)
     build = Builder(case.build)
     local = LocalExecutor(train, validation, shuffle=False, **executor)
