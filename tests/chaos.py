@@ -103,6 +103,11 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
         {"epochs": 9, "n_trials": 20},
     ),
     "asha": (toys.dense, {"sampler": "random", "pruner": "asha"}, {"epochs": 9, "n_trials": 20}),
+    "asha-families": (
+        structures,
+        {"sampler": "random", "pruner": "asha"},
+        {"epochs": 3, "n_trials": 10},
+    ),
     "asha-tpe": (toys.dense, {"sampler": "tpe", "pruner": "asha"}, {"epochs": 9, "n_trials": 20}),
     "median": (structures, {"sampler": "random", "pruner": "median"}, {"n_trials": 20}),
     "recurrent": (recurrent, {"sampler": "random"}, {"epochs": 3, "n_trials": 8}),
