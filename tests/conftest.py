@@ -68,16 +68,18 @@ def fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def quickly_compiled() -> Iterator[None]:
     """Compile our programs of short runs at XLA's lowest level too, as those of long runs here.
 
     The level is one of LLVM's: it decides about speed, and about the last bits of a sum. Users'
     is that of ``tests/numerics`` in float32, and of whatever runs in a process of its own.
     """
     compiling = sys.modules.get("paceline.program.compiling")
-    if compiling is not None:  # tests of the search side need not load JAX
-        monkeypatch.setattr(compiling, "_QUICK", {"xla_backend_optimization_level": "0"})
+    with pytest.MonkeyPatch.context() as patch:
+        if compiling is not None:  # tests of the search side need not load JAX
+            patch.setattr(compiling, "_QUICK", {"xla_backend_optimization_level": "0"})
+        yield
 
 
 @pytest.fixture(autouse=True)
