@@ -60,7 +60,7 @@ def variants() -> list[tuple[str, tuple[str, ...]]]:
     """Names, and the primitives left as they were traced."""
     places = ("argmax", "argmin")  # one rule
     some = [(f"all but {name}", (name,)) for name in CPU_RULES if name not in places]
-    some.append((f"all but {places[0]}", places))
+    some += [(f"all but {places[0]}", places), ("all but winograd", ("winograd",))]
     return [("as traced", tuple(CPU_RULES)), ("all rewrites", ()), *some]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from paceline.builder import Builder
 from paceline.data import prepare
+from paceline.executor import heap
 from paceline.executor.planner import Planner
 from paceline.plan import MappedProgram, SequentialProgram, StackedProgram, Workload
 from paceline.plan import sequential as sequential_plan
@@ -104,6 +105,7 @@ class TracedStep:
             ]
         return found[: len(self.states)]
 
+    @heap.kept()
     def milliseconds(self, program: Any, n_lanes: int, epochs: int, patience: float) -> float:
         """One trial's step, all lanes at once: the least of three runs, after one to warm up.
 

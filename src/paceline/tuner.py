@@ -16,6 +16,7 @@ from paceline.builder import Builder, random_state_kept
 from paceline.checkpoint import Checkpoints
 from paceline.director import Director
 from paceline.errors import ObjectiveError, StudyError, UsageError
+from paceline.executor import heap
 from paceline.folds import Fold
 from paceline.keeper import Keeper
 from paceline.mesh import check_mesh, check_use
@@ -260,6 +261,7 @@ class Tuner:
             random_state_kept(),
             policy_of(self._settings.precision),
             collector.calm(),
+            heap.kept(),
             few_programs(),
         ):
             first = None if self._director is None else self._director.space()

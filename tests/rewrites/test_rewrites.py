@@ -297,6 +297,23 @@ def test_max_pool_in_every_dtype(dtype: str, window: tuple[int, int]) -> None:
     assert "select_and_scatter_add" not in names
 
 
+def test_arrays_that_a_rule_closes_over_are_literals_in_bodies_too() -> None:
+    factors = np.arange(3.0, dtype=np.float32)
+
+    def rule(eqn: Any) -> Any:
+        return lambda x: x * factors
+
+    def stepwise(x: Any) -> Any:
+        return lax.scan(lambda total, _: (lax.sin(total) + 1, lax.sin(total)), x, None, length=2)
+
+    x = np.ones(3, np.float32)
+    closed = splice(jax.make_jaxpr(stepwise)(x), {"sin": rule})
+    assert "sin" not in primitives(closed.jaxpr)
+    last, all_of_them = jax.jit(jv.jaxpr_as_fun(closed))(x)
+    np.testing.assert_array_equal(all_of_them, [factors, (factors + 1) * factors])
+    np.testing.assert_array_equal(last, (factors + 1) * factors + 1)
+
+
 def test_a_rule_that_fails_leaves_the_equation() -> None:
     def broken(eqn: Any) -> Any:
         def replacement(*_: Any) -> Any:

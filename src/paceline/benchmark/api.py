@@ -19,6 +19,7 @@ from paceline.benchmark.subject import Subject
 from paceline.builder import Builder, random_state_kept
 from paceline.data import ArrayData, NotArrays, prepare, split
 from paceline.errors import BuildError, PacelineError, UsageError
+from paceline.executor import heap
 from paceline.precision import check_precision, policy_of
 from paceline.report import bench_table, numbers
 
@@ -108,7 +109,13 @@ def bench(
     sizes = checks.check_batch_sizes(batch_sizes, data.n, note)
     chosen = checks.check_slots(slots)
     packs = executor == "auto" and keras.backend.backend() == "jax"
-    with random_state_kept(), policy_of(precision), collector.calm(), nothing_cached():
+    with (
+        random_state_kept(),
+        policy_of(precision),
+        collector.calm(),
+        heap.kept(),
+        nothing_cached(),
+    ):
         began = time.perf_counter()
         subject = Subject(builder, dict(hparams or {}), data, validation, seed)
         model = _first(subject)

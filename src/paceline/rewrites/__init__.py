@@ -1,8 +1,9 @@
-"""Exact rewrites of a traced step: the same numbers by operations that XLA does well on a CPU.
+"""Rewrites of a traced step: the same numbers by operations that XLA does well on a CPU.
 
 Each rule is a module of its own. A rule looks at one equation and returns a function of its
-operands that computes the same results to the bit, or None where it does not apply. Accelerators
-have kernels of their own for all of this: there a step stays as it was traced.
+operands that computes the same results, or None where it does not apply. All are exact, to the bit,
+but one: ``winograd`` differs by float32's rounding. Accelerators have kernels of their own for all
+of this: there a step stays as it was traced.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from paceline.rewrites.convolution import convolution
 from paceline.rewrites.max_pool import max_pool_gradient
 from paceline.rewrites.random_bits import random_bits
 from paceline.rewrites.splice import Rule, splice
+from paceline.rewrites.winograd import winograd
 
-#: Primitive -> rule.
+#: Primitive -> rule; exact.
 CPU_RULES: dict[str, Rule] = {
     "random_bits": random_bits,
     "select_and_scatter_add": max_pool_gradient,
@@ -34,8 +36,11 @@ def rewrite(closed: Any, platform: str, without: Sequence[str] = ()) -> Any:
     Args:
         closed: A closed jaxpr.
         platform: "cpu", "gpu" or "tpu".
-        without: Primitives to leave as they are, to compare.
+        without: Primitives to leave as they are, or "winograd", to compare.
     """
     if platform != "cpu":
         return closed
-    return splice(closed, {name: rule for name, rule in CPU_RULES.items() if name not in without})
+    rules = {name: rule for name, rule in CPU_RULES.items() if name not in without}
+    if not {"winograd", "conv_general_dilated"} & set(without):
+        rules["conv_general_dilated"] = lambda eqn: winograd(eqn) or convolution(eqn)
+    return splice(closed, rules)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 
 from paceline.program import versions as jv
 
@@ -22,7 +23,7 @@ def splice(closed: Any, rules: Mapping[str, Rule]) -> Any:
 
     Args:
         closed: A closed jaxpr.
-        rules: Primitive -> rule. A rule's function must not close over arrays.
+        rules: Primitive -> rule. NumPy arrays that a rule's function closes over become literals.
 
     Returns:
         A closed jaxpr with the same inputs, constants and results.
@@ -65,19 +66,22 @@ def _bodies(value: Any, rules: Mapping[str, Rule]) -> Any:
 
 
 def _traced(eqn: Any, replacement: Replacement) -> Any | None:
-    """The replacement as a jaxpr; None where it does not give what the equation gives."""
+    """The replacement as a closed jaxpr; None where it does not give what the equation gives."""
     shapes = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in eqn.invars]
     try:
         closed = jax.make_jaxpr(replacement)(*shapes)
     except Exception:  # a rule that does not know this case: the equation was good enough before
         return None
     given, wanted = ([(v.aval.shape, v.aval.dtype) for v in e.outvars] for e in (closed.jaxpr, eqn))
-    return closed.jaxpr if given == wanted and not closed.consts else None
+    return closed if given == wanted else None
 
 
-def _inlined(eqn: Any, inner: Any, emit: list[Any]) -> list[Any]:
+def _inlined(eqn: Any, closed: Any, emit: list[Any]) -> list[Any]:
     """Writes down the replacement's equations; returns the operands that hold its results."""
+    inner = closed.jaxpr
     names: dict[Any, Any] = dict(zip(inner.invars, eqn.invars, strict=True))
+    for var, value in zip(inner.constvars, closed.consts, strict=True):
+        names[var] = jv.Literal(np.asarray(value), var.aval)
 
     def read(atom: Any) -> Any:
         return atom if jv.is_literal(atom) else names[atom]

@@ -17,6 +17,7 @@ from paceline.compat.interception.fits import Fits, Ride
 from paceline.compat.interception.interceptor import intercepted
 from paceline.compat.interception.request import Request
 from paceline.compat.interception.worker import Worker
+from paceline.executor import heap
 from paceline.executor.base import Answer, EpochReport, LateAnswer
 from paceline.executor.local import LocalExecutor
 from paceline.program.compiling import use_persistent_cache
@@ -92,7 +93,7 @@ class Engine:
         use_persistent_cache()
         n_calls = n_calls or operator.length_hint(calls) or None
         self._source, self._more, self._held, self._left = iter(calls), True, False, n_calls
-        with intercepted(), collector.calm(), few_programs(), ExitStack() as stack:
+        with intercepted(), collector.calm(), heap.kept(), few_programs(), ExitStack() as stack:
             stack.callback(self._cancel)
             while self._round():
                 while self._ended:
