@@ -70,7 +70,6 @@ def make(fresh_folder: Path):
 # -- compiled code ---------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_step_that_never_returns_from_the_command_line(child_environment, fresh_folder) -> None:
     """One of four does, side by side with another: it fails, and the search ends by itself."""
     Path("model.py").write_text(HANGS)

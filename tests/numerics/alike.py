@@ -15,7 +15,6 @@ NUMBERS = {"zoo.losses", "zoo.schedules"}
 ALIKE = {
     "bidirectional_gru_embedding",
     "bidirectional_gru_masking",
-    "clipnorm",
     "clipvalue",
     "conv1d",
     "conv_transpose",
@@ -30,7 +29,6 @@ ALIKE = {
     "functional_list",
     "gaussian_noise",
     "global_clipnorm",
-    "gradient_accumulation",
     "groupnorm",
     "lambda_layer",
     "loss_scale_factor",
