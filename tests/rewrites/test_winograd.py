@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from jax import lax
 
+import zoo
+from numerics.packed import train_packed
 from paceline.program import versions as jv
 from paceline.rewrites import rewrite
 from paceline.rewrites.winograd import TILE, correlated, filtered, transforms
@@ -63,7 +65,7 @@ def test_transforms_are_those_of_minimal_filtering(taps: int) -> None:
     ],
 )
 def test_in_float64_nothing_else_can_be_seen(taps: int, width: int, pads: Any) -> None:
-    with jax.enable_x64(True):
+    with zoo.float64():
         x, kernel = RNG.standard_normal((3, 6, width, 5)), RNG.standard_normal((3, taps, 5, 7))
         wanted = convolve(x, kernel, pads)
         # 1e-12: sums of up to 75 products of numbers near 1, through matrices of numbers up to 32.
@@ -86,7 +88,7 @@ def test_a_large_convolution_and_its_gradients_round_a_few_times_as_much() -> No
     assert windows(all_three, x, kernel, weights) == [(5, 1)] * 16, "a gradient is of products only"
     ours = jax.jit(jv.jaxpr_as_fun(rewrite(closed, "cpu")))(x, kernel, weights)
     theirs = jax.jit(all_three)(x, kernel, weights)
-    with jax.enable_x64(True):
+    with zoo.float64():
         exact = jax.jit(all_three)(*(np.float64(part) for part in (x, kernel, weights)))
     three = (map(np.asarray, found) for found in (ours, theirs, exact))
     for one, other, wanted in zip(*three, strict=True):
@@ -152,9 +154,6 @@ def test_whoever_asks_jax_for_more_precision_gets_it() -> None:
 
 def test_training_is_that_of_keras(monkeypatch: pytest.MonkeyPatch, cache_folder: Any) -> None:
     """Small convolutions too, and in float64: a wrong gradient would show in every digit."""
-    import zoo
-    from numerics.packed import train_packed
-
     module: Any = sys.modules["paceline.rewrites.winograd"]
     called: list[str] = []
     for name in ("filtered", "correlated"):
