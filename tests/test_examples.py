@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from marks import slow_where
 from paceline import user_file
 from paceline.search_space import HyperParameters
 
@@ -99,13 +100,7 @@ SLICES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name == "language_lstm" else pytest.param(name, marks=pytest.mark.slow)
-        for name in SLICES
-    ],
-)
+@pytest.mark.parametrize("name", slow_where(SLICES, lambda name: name != "language_lstm"))
 def test_packed_histories_are_those_of_fit(example, data_file, monkeypatch, name):
     import keras
 

@@ -16,6 +16,7 @@ import pytest
 
 import paceline
 import toys
+from marks import slow_where
 from paceline.cli import main
 from paceline.pack import Pack
 
@@ -145,10 +146,7 @@ SAMPLERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [n if n in ("random", "tpe") else pytest.param(n, marks=pytest.mark.slow) for n in SAMPLERS],
-)
+@pytest.mark.parametrize("name", slow_where(SAMPLERS, lambda name: name not in ("random", "tpe")))
 def test_failed_values_are_not_proposed_again(make, name) -> None:
     """By no sampler, in no later session, and not where the user asks for them."""
     tuner = make(third_fails, sampler=SAMPLERS[name]())

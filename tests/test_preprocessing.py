@@ -10,6 +10,7 @@ import pytest
 from keras import layers
 
 import toys
+from marks import slow_where
 from streams import alone, same, search
 
 RNG = np.random.default_rng(0)
@@ -44,10 +45,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [k if k == "flip and rotation" else pytest.param(k, marks=pytest.mark.slow) for k in KINDS],
-)
+@pytest.mark.parametrize("kind", slow_where(KINDS, lambda kind: kind != "flip and rotation"))
 def test_each_trial_draws_as_in_fit(kind):
     build = images(*KINDS[kind])
     call = {"epochs": 2, "batch_size": 16, "shuffle": False}

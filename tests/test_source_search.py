@@ -11,6 +11,7 @@ import pytest
 
 import paceline
 import toys
+from marks import slow_where
 from stopping import hears_signals, same, stopped_after  # noqa: F401 - a fixture
 from streams import BATCH, XV, YV, Batches, X, Y, endless
 
@@ -37,10 +38,7 @@ DATA: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
 
 def some_of(quick: list[tuple[str, Any]], others: list[Any]) -> list[Any]:
     """All kinds of data with all of the others; ``make test-slow`` runs most of them."""
-    pairs = itertools.product(DATA, others)
-    return [
-        pair if pair in quick else pytest.param(*pair, marks=pytest.mark.slow) for pair in pairs
-    ]
+    return slow_where(itertools.product(DATA, others), lambda pair: pair not in quick)
 
 
 def tuner(study: str, **options: Any) -> paceline.Tuner:

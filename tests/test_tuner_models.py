@@ -11,6 +11,7 @@ import pytest
 
 import paceline
 import toys
+from marks import slow_where
 
 X, Y = toys.data()
 XV, YV = toys.data(23, seed=1)
@@ -98,10 +99,7 @@ QUICK = {("averaged", "local"), ("lazy_sequential", "local"), ("unsaveable", "fi
 
 @pytest.mark.parametrize(
     ("name", "executor"),
-    [
-        pair if pair in QUICK else pytest.param(*pair, marks=pytest.mark.slow)
-        for pair in itertools.product(MODELS, ["local", "fit"])
-    ],
+    slow_where(itertools.product(MODELS, ["local", "fit"]), lambda pair: pair not in QUICK),
 )
 @pytest.mark.filterwarnings("ignore:.*layer.* does not have a `build.*")
 def test_the_best_model_scores_what_was_reported(tmp_path, name, executor):

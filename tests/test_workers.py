@@ -88,12 +88,14 @@ def test_three_workers_share_a_study_and_one_is_killed(
     storage = {"journal": None, "sqlite": "sqlite:///s.db"}.get(kind)
     if kind == "postgresql":
         storage = request.getfixturevalue("postgresql").database()
-    children = [start("study", storage, n, 3) for _ in range(3)]
+    children = [start("study", storage, n) for _ in range(3)]
     wait_for(lambda: len({owner_of(trial) for trial in stored(storage)}) == 3)
+    Path("go").touch()
+    wait_for(lambda: any(trial.intermediate_values for trial in stored(storage)))
     children[0].kill()  # in the midst of trials: it always trains two
     children[0].wait()
     states = [ended(child)["states"] for child in children[1:]]
-    assert all(found.count("complete") == n for found in states)
+    assert [found.count("complete") for found in states] == [n, n], states
     is_whole(stored(storage), n, 3)
 
 

@@ -1,7 +1,7 @@
 """Processes for tests of several workers: each searches the study "s" and prints what came of it.
 
-``python workers.py study STORAGE TRIALS WORKERS`` tells a study what a search would, once so many
-workers have opened it: however late one starts, it finds trials to train;
+``python workers.py study STORAGE TRIALS`` tells a study what a search would; epochs end only once
+there is a file "go", so that however late a worker starts, there are trials left for it;
 ``python workers.py search STORAGE TRIALS SECONDS`` trains.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def study(storage: str, n_trials: int, n_workers: float = 1) -> None:
+def study(storage: str, n_trials: int) -> None:
     """Trials of three epochs, two at a time, that train nothing."""
     from paceline.membership import Outrun
     from paceline.study import Study
@@ -34,11 +33,7 @@ def study(storage: str, n_trials: int, n_workers: float = 1) -> None:
         "s", storage=storage or None, direction="maximize", n_trials=n_trials, worker=worker
     )
     found.persist({})
-    here = Path("here")
-    here.mkdir(exist_ok=True)
-    (here / str(os.getpid())).touch()
-    while len(list(here.iterdir())) < n_workers:
-        time.sleep(0.02)
+    go = Path("go")
     mine: dict[int, int] = {}
     while True:
         heard = found.hear()
@@ -54,7 +49,7 @@ def study(storage: str, n_trials: int, n_workers: float = 1) -> None:
                 mine[found.accept(*proposal[:2])] = 0
         elif not mine and (heard is None or heard.n_theirs == 0):
             break
-        for number in list(mine):
+        for number in list(mine) if go.exists() else ():
             mine[number] += 1
             found.course.report(number, mine[number], {"val": 0.5}, 0.5)
             if mine[number] == 3:

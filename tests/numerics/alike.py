@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
-
-import pytest
-
 import zoo
 
 NUMBERS = {"zoo.losses", "zoo.schedules"}
@@ -47,12 +42,6 @@ ALIKE = {
 }
 #: Those of `make test`.
 OPTIMIZERS = {"optimizer_Adam"}
-
-
-def slow_where(names: Iterable[str], is_slow: Callable[[str], bool]) -> list[Any]:
-    """The names, some of them for `make test-slow` alone: `make test` has twenty minutes."""
-    slow = pytest.mark.slow
-    return [pytest.param(name, marks=slow) if is_slow(name) else name for name in names]
 
 
 def is_like_others(name: str) -> bool:

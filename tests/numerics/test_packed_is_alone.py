@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import zoo
-from numerics.alike import is_like_others, slow_where
+from marks import slow_where
+from numerics.alike import is_like_others
 from numerics.packed import data_of, train_packed
 from paceline.program.canonical import Unpackable
 

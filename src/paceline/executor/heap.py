@@ -46,9 +46,7 @@ def kept() -> Iterator[None]:
             _users -= 1
             if _users == 0:
                 _tell(function, _AFTERWARDS)
-                trim = _trim()
-                if trim is not None:
-                    trim(0)
+                _return_what_is_free()
 
 
 def _tell(mallopt: Callable[[int, int], int], settings: tuple[tuple[int, int], ...]) -> None:
@@ -68,6 +66,10 @@ def give_back() -> None:
     others took, a process of many trials grows by it.
     """
     gc.collect()
+    _return_what_is_free()
+
+
+def _return_what_is_free() -> None:
     trim = _trim()
     if trim is not None:
         trim(0)

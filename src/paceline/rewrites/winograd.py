@@ -129,15 +129,11 @@ def correlated(x: Any, window: Any, pads: Pads) -> Any:
     def product(parts: tuple[Any, Any]) -> Any:
         x, window = parts
         shifted = (x[:, tap : tap + rows].reshape(-1, c) for tap in range(high))
-        return jnp.stack(
-            [lax.dot_general(one, window, (((0,), (0,)), ((), ()))) for one in shifted]
-        )
+        return jnp.stack([lax.dot_general(one, window, _FIRST) for one in shifted])
 
     # A loop: straight-line code for all points takes four times as long to compile.
     products = lax.map(product, (x, window))
-    gradient = lax.dot_general(
-        filters.astype(x.dtype), products, (((0,), (0,)), ((), ()))
-    )  # [r, R, C, K]
+    gradient = lax.dot_general(filters.astype(x.dtype), products, _FIRST)  # [r, R, C, K]
     return jnp.transpose(gradient, (2, 1, 0, 3))
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from compat.interception.alone import alone, assert_same
 from compat.interception.functions import FUNCTIONS, X, Y, network
+from marks import slow_where
 from paceline.compat.interception import Call, Engine
 from paceline.executor.planner import Planner
 
 SEEDS = [21, 22, 23]
 
 
-#: For `make test-slow`: each is much like another one.
 #: Those that have their like among the others: ``make test-slow``.
 ALIKE = {
     "averaged_weights",
@@ -34,9 +34,7 @@ ALIKE = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in FUNCTIONS]
-)
+@pytest.mark.parametrize("name", slow_where(FUNCTIONS, ALIKE.__contains__))
 def test_a_function_in_a_pack_is_that_function(name, random_state):
     functions = [partial(FUNCTIONS[name], i) for i in range(len(SEEDS))]
     notes: list[str] = []
