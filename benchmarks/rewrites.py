@@ -22,7 +22,7 @@ import steps
 from works import WORKS
 
 from paceline.plan import base
-from paceline.rewrites import CPU_RULES, rewrite
+from paceline.rewrites import CPU_CHAINS, CPU_RULES, rewrite
 
 #: Work, slots of a lane, steps of an epoch here, epochs timed.
 CASES = {
@@ -59,9 +59,10 @@ def main() -> int:
 def variants() -> list[tuple[str, tuple[str, ...]]]:
     """Names, and the primitives left as they were traced."""
     places = ("argmax", "argmin")  # one rule
-    some = [(f"all but {name}", (name,)) for name in CPU_RULES if name not in places]
+    names = (*CPU_RULES, *CPU_CHAINS)
+    some = [(f"all but {name}", (name,)) for name in names if name not in places]
     some += [(f"all but {places[0]}", places), ("all but winograd", ("winograd",))]
-    return [("as traced", tuple(CPU_RULES)), ("all rewrites", ()), *some]
+    return [("as traced", names), ("all rewrites", ()), *some]
 
 
 def measure(case: str, without: tuple[str, ...]) -> dict[str, float]:

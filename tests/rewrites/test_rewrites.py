@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 from paceline.program import versions as jv
-from paceline.rewrites import CPU_RULES, rewrite
+from paceline.rewrites import CPU_CHAINS, CPU_RULES, rewrite
 from paceline.rewrites.splice import splice
 
 RNG = np.random.default_rng(0)
@@ -283,7 +283,9 @@ def test_every_rule_has_its_primitive_here() -> None:
         "dot_general",
         "argmax",
         "argmin",
+        "reduce_max",
     }
+    assert set(CPU_CHAINS) == {"reduce_sum"}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

@@ -15,8 +15,10 @@ from paceline.rewrites.arg_extreme import argmax, argmin
 from paceline.rewrites.contraction import contraction
 from paceline.rewrites.convolution import convolution
 from paceline.rewrites.max_pool import max_pool_gradient
+from paceline.rewrites.one_hot import reduce_sum
 from paceline.rewrites.random_bits import random_bits
-from paceline.rewrites.splice import Rule, splice
+from paceline.rewrites.row_max import reduce_max
+from paceline.rewrites.splice import ChainRule, Rule, splice
 from paceline.rewrites.winograd import winograd
 
 #: Primitive -> rule; exact.
@@ -27,7 +29,10 @@ CPU_RULES: dict[str, Rule] = {
     "dot_general": contraction,
     "argmax": argmax,
     "argmin": argmin,
+    "reduce_max": reduce_max,
 }
+#: The same of rules that look at several equations.
+CPU_CHAINS: dict[str, ChainRule] = {"reduce_sum": reduce_sum}
 
 
 def rewrite(closed: Any, platform: str, without: Sequence[str] = ()) -> Any:
@@ -43,4 +48,5 @@ def rewrite(closed: Any, platform: str, without: Sequence[str] = ()) -> Any:
     rules = {name: rule for name, rule in CPU_RULES.items() if name not in without}
     if not {"winograd", "conv_general_dilated"} & set(without):
         rules["conv_general_dilated"] = lambda eqn: winograd(eqn) or convolution(eqn)
-    return splice(closed, rules)
+    chains = {name: rule for name, rule in CPU_CHAINS.items() if name not in without}
+    return splice(closed, rules, chains)
