@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from paceline.plan.cost import gains_from_stacking
+from paceline.plan.cost import gains_from_stacking, is_short
 
 
 def traced(function, *shapes):
@@ -37,3 +37,13 @@ def test_loops_of_recurrent_layers_do_not() -> None:
         return jax.lax.scan(lambda c, v: (c + v, c), jnp.zeros(4), x)[0]
 
     assert not gains_from_stacking(traced(loop, (5, 4)))
+
+
+def test_a_run_is_short_by_its_steps_and_by_its_products() -> None:
+    small = traced(lambda x, w: x @ w, (32, 64), (64, 64))
+    large = traced(lambda x, w: x @ w, (704, 128), (128, 4000))  # 0.7 GFLOP
+    assert is_short(small, 4_999, 8)
+    assert not is_short(small, 5_000, 1)
+    assert is_short(large, 600, 1)
+    assert not is_short(large, 600, 2)
+    assert not is_short(large, 1_200, 1)

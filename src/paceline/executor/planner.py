@@ -13,7 +13,7 @@ from paceline.executor.choice import Candidate, Choice, key_of, remembered
 from paceline.executor.group import Again, Group
 from paceline.mesh import Layout, lay_out, local_devices
 from paceline.plan import MappedProgram, Program, SequentialProgram, StackedProgram
-from paceline.plan.cost import gains_from_stacking
+from paceline.plan.cost import gains_from_stacking, is_short
 from paceline.program.compiling import Executable
 
 #: Slots of a stacked pack when the user says "auto". On two cores throughput is flat from 8 slots
@@ -21,8 +21,6 @@ from paceline.program.compiling import Executable
 AUTO_SLOTS = {"cpu": 8, "gpu": 32, "tpu": 32}
 #: Lanes on a CPU, at most: beyond, packs compete for memory bandwidth.
 _CPU_LANES = 8
-#: Dispatched steps of a search below which it is compiled for a short run: 5 to 20 s on a CPU.
-_SHORT_STEPS = 5000
 
 
 class Planner:
@@ -139,7 +137,8 @@ class Planner:
         epochs = max((rider.epochs - rider.epoch for rider in riders), default=1)
         waves = max(expected, n_trials, 1) / (candidate.slots * self.lanes)
         if quick is None:
-            quick = waves * epochs * max(1, group.work.steps) < _SHORT_STEPS
+            steps = waves * epochs * max(1, group.work.steps)
+            quick = is_short(group.train.full.closed, steps, candidate.slots)
         if candidate.plan == "sequential":
             old = before if isinstance(before, SequentialProgram) else None
             program: Program = SequentialProgram(*parts, quick=quick, before=old)

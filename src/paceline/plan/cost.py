@@ -1,4 +1,5 @@
-"""How much work a traced step is: enough to tell which steps gain from stacking on a CPU.
+"""How much work a traced step is: enough to tell, on a CPU, what gains from stacking and what runs
+so briefly that a cheaper compile is better.
 
 Stacking hides the cost of starting many tiny operations. A step that spends its time in matrix
 products has nothing to hide, and the loop of a recurrent layer runs best on one trial's small
@@ -16,17 +17,28 @@ from paceline.program import versions as jv
 #: Floating-point operations in matrix products of one trial's step, above which it is trained on
 #: its own.
 _BUSY = 10e6
+#: Steps of a search below which it is compiled for a short run: 5 to 20 s of small operations.
+_FEW = 5000
+#: The same for operations in matrix products: 5 s of a core or less. XLA's own code around large
+#: products is a tenth slower where it is compiled for a short run.
+_LITTLE = 5e11
 
 
 def gains_from_stacking(closed: Any) -> bool:
     """Whether many trials in one step are faster than one after another, on a CPU."""
-    flops = 0.0
-    for eqn in _equations(closed.jaxpr):
-        if eqn.primitive.name in ("scan", "while"):
-            return False
-        if eqn.primitive.name == "dot_general":
-            flops += product_flops(eqn)
-    return flops < _BUSY
+    loops = any(eqn.primitive.name in ("scan", "while") for eqn in _equations(closed.jaxpr))
+    return not loops and _flops(closed) < _BUSY
+
+
+def is_short(closed: Any, steps: float, n_slots: int) -> bool:
+    """Whether so many steps of a pack are a short run, on a CPU."""
+    return steps < _FEW and steps * n_slots * _flops(closed) < _LITTLE
+
+
+def _flops(closed: Any) -> float:
+    """Floating-point operations in a step's matrix products, those in loops left out."""
+    equations = _equations(closed.jaxpr)
+    return sum(product_flops(eqn) for eqn in equations if eqn.primitive.name == "dot_general")
 
 
 def product_flops(eqn: Any) -> float:
