@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import jax
@@ -10,6 +11,8 @@ import keras
 import numpy as np
 import pytest
 
+import zoo
+from numerics.packed import train_packed
 from paceline.program import versions as jv
 from paceline.program.canonical import lift
 from paceline.rewrites import rewrite
@@ -174,3 +177,31 @@ def test_other_sums_stay(function: Any) -> None:
     old, new, found = both(function, x, classes)
     same_bits(old, new)
     assert [name for name, _ in found] == ["reduce_sum"]
+
+
+def test_training_is_that_of_keras(monkeypatch: pytest.MonkeyPatch, cache_folder: Any) -> None:
+    """Small rows too, and in float64: a wrong gradient would show in every digit."""
+    chosen: list[str] = []
+    modules: Any = {
+        name: sys.modules[f"paceline.rewrites.{name}"] for name in ("row_max", "one_hot")
+    }
+    for name, value in {"LEAST": 0, "SHORTEST": 2, "_DTYPE": np.float64}.items():
+        monkeypatch.setattr(modules["row_max"], name, value)
+    for module, name in (("row_max", "is_by_large_rows"), ("one_hot", "_chosen")):
+        function = getattr(modules[module], name)
+
+        def spy(*given: Any, function: Any = function, name: str = name) -> Any:
+            found = function(*given)
+            chosen.extend([name] if found else [])
+            return found
+
+        monkeypatch.setattr(modules[module], name, spy)
+    case = zoo.CASES["sparse_from_logits"]
+    seeds = list(range(len(case.hparams)))
+    with zoo.float64():
+        packed = train_packed(case, seeds)
+        alone, _ = zoo.reference(case, case.hparams[1], seeds[1])
+    assert {"is_by_large_rows", "_chosen"} <= set(chosen)
+    for name in ("loss", "val_loss"):
+        # 1e-12: a dozen steps' rounding in float64.
+        np.testing.assert_allclose(packed.history[1][name], alone[name], rtol=0, atol=1e-12)

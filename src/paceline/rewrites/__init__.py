@@ -1,8 +1,9 @@
 """Rewrites of a traced step: the same numbers by operations that XLA does well on a CPU.
 
 Each rule is a module of its own. A rule looks at one equation and returns a function of its
-operands that computes the same results, or None where it does not apply. All are exact, to the bit,
-but one: ``winograd`` differs by float32's rounding. Accelerators have kernels of their own for all
+operands that computes the same results, or None where it does not apply. All are exact, to the bit
+(``row_max`` names what zeros and NaN are exempt from), but one: ``winograd`` differs by float32's
+rounding. Accelerators have kernels of their own for all
 of this: there a step stays as it was traced.
 """
 

@@ -25,7 +25,7 @@ def reduce_sum(eqn: Any, maker: Maker) -> Instead | None:
     """The rule: float32, along the last axis, large."""
     (operand,) = eqn.invars
     shape = operand.aval.shape
-    if operand.aval.dtype != np.float32 or not is_by_large_rows(shape, eqn.params["axes"]):
+    if not is_by_large_rows(operand.aval, eqn.params["axes"]):
         return None
     is_negative, made = False, maker(operand)
     while made is not None and made.primitive.name == "neg":
@@ -75,7 +75,7 @@ def _chosen(shape: tuple[int, ...], is_negative: bool) -> Callable[[Any, Any], A
         if x.ndim == len(shape):
             # mode: a class that is none is left out below.
             x = jnp.take_along_axis(x, classes, axis=-1, mode="clip")[..., 0]
-        found = jnp.where(is_one & (x != 0), x, np.float32(0))  # zeros add up to 0.0
+        found = jnp.where(is_one & (x != 0), x, x.dtype.type(0))  # zeros add up to 0.0
         return -found if is_negative else found
 
     return chosen

@@ -18,17 +18,22 @@ from paceline.rewrites.splice import Replacement
 
 #: Numbers of an array, and of a row, from which on it is the faster way (docs/decisions/0029).
 LEAST, SHORTEST = 2**20, 64
+_DTYPE = np.float32
 
 
 def reduce_max(eqn: Any) -> Replacement | None:
     """The rule: float32, along the last axis, large."""
-    operand = eqn.invars[0].aval
-    if operand.dtype != np.float32 or not is_by_large_rows(operand.shape, eqn.params["axes"]):
+    if not is_by_large_rows(eqn.invars[0].aval, eqn.params["axes"]):
         return None
     return lambda x: rows.numbers(rows.of_all(rows.largest, rows.ordered(x)), x.dtype)
 
 
-def is_by_large_rows(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
-    """Whether a reduction is along the last axis alone, and of enough numbers."""
-    last = len(shape) - 1
-    return tuple(axes) == (last,) and shape[last] >= SHORTEST and math.prod(shape) >= LEAST
+def is_by_large_rows(aval: Any, axes: tuple[int, ...]) -> bool:
+    """Whether a reduction is along the last axis alone, of float32, and of enough numbers."""
+    last = len(aval.shape) - 1
+    return (
+        aval.dtype == _DTYPE
+        and tuple(axes) == (last,)
+        and aval.shape[last] >= SHORTEST
+        and math.prod(aval.shape) >= LEAST
+    )
