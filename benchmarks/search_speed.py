@@ -32,6 +32,8 @@ from typing import Any
 import machine
 from works import WORKS, MissingDataError, Work
 
+from paceline.commandline.pages import with_large_pages
+
 HERE = Path(__file__).resolve().parent
 SIDES = ("paceline", "keras_tuner", "optuna")
 ON_TENSORFLOW = "keras_tuner_tf"
@@ -140,7 +142,9 @@ def run(
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "PACELINE_CACHE_DIR": str(cache / "paceline"),
     }
-    if side != "paceline":  # which keeps its programs without being told
+    if side == "paceline":
+        environment = with_large_pages(environment) or environment  # as the command has them
+    else:  # Paceline keeps its programs without being told
         environment |= {
             "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.commandline import outcome, restart
+from paceline.commandline import outcome, pages, restart
 from paceline.commandline.outcome import exit_codes
 
 app = typer.Typer(
@@ -151,6 +151,7 @@ def search(
     quiet: Quiet = False,
 ) -> None:
     """Search for the best configuration of a model; an existing study goes on."""
+    pages.take()
     from paceline.commandline import search as command
 
     with exit_codes():
@@ -211,6 +212,7 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Go on with a study where it stopped."""
+    pages.take()
     from paceline.commandline import search as command
 
     with exit_codes():
@@ -237,6 +239,7 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """Train a trial again, alone, and show how it differs from its record."""
+    pages.take()
     from paceline.commandline import search as command
 
     with exit_codes():
@@ -405,6 +408,7 @@ def bench(
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each cell.")] = False,
 ) -> None:
     """Measure which batch size, how many trials at once and which plan train a model fastest."""
+    pages.take()
     from paceline.commandline import bench as command
 
     with exit_codes():
