@@ -11,6 +11,8 @@ cold   no compiled program anywhere
 warm   the same search once more, with the compiled programs that the cold run left on disk: every
        side has JAX's persistent compilation cache and keeps every program, which is kind to the
        peers, who meet exactly the values (dropout rates) that they compiled for
+Paceline has large pages, as its command gives them to itself; ``GLIBC_TUNABLES=`` before the words
+leaves them out, ``GLIBC_TUNABLES=glibc.malloc.hugetlb=1`` gives them to all sides.
 With --tensorflow PYTHON, KerasTuner runs with Keras on TensorFlow too, in that interpreter, which
 has tensorflow, keras and keras-tuner; TensorFlow keeps no programs, so warm is as cold there.
 

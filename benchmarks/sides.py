@@ -186,6 +186,8 @@ def main() -> None:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     outcome["cpu_seconds"] = usage.ru_utime + usage.ru_stime
     outcome["peak_bytes"] = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    outcome["page_faults"] = usage.ru_minflt
+    outcome["system_seconds"] = usage.ru_stime
     outcome["device"] = device
     outcome["load"] = os.getloadavg()[0]
     Path(result).write_text(json.dumps(outcome), encoding="utf-8")
