@@ -2,14 +2,15 @@
 
     python benchmarks/rewrites.py [digits] [mnist] [fashion] [translation] [--name NAME]
 
-Each model's training step as traced, with all rewrites, and with all but one; the step as a
-search runs it: all cores at once, a lane each.
+Each model's training step as traced, with all rewrites, and with all but one, in turns; the step as
+a search runs it: all cores at once, a lane each.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import sys
 from typing import Any
 
@@ -24,6 +25,8 @@ from works import WORKS
 from paceline.plan import base
 from paceline.rewrites import CPU_CHAINS, CPU_RULES, rewrite
 
+#: Times that each variant is measured; the median counts.
+ROUNDS = 3
 #: Work, slots of a lane, steps of an epoch here, epochs timed.
 CASES = {
     "digits": ("digits16", 8, 40, 20),
@@ -44,11 +47,10 @@ def main() -> int:
     lanes = steps.lanes()
     rows: list[dict[str, Any]] = []
     for case in arguments.cases:
-        for title, without in variants():
-            figure = measure(case, without)
+        for title, figure in measure(case).items():
             rows.append({"model": case, "variant": title, "lanes": lanes, **figure})
             print(
-                f"{case:8s} {title:34s} compile {figure['compile_seconds']:5.1f} s"
+                f"{case:12s} {title:30s} compile {figure['compile_seconds']:5.1f} s"
                 f"   {figure['ms_per_trial_step']:8.3f} ms per trial-step",
                 flush=True,
             )
@@ -65,11 +67,13 @@ def variants() -> list[tuple[str, tuple[str, ...]]]:
     return [("as traced", names), ("all rewrites", ()), *some]
 
 
-def measure(case: str, without: tuple[str, ...]) -> dict[str, float]:
-    """Compiles one variant of one model's step and times it on every core at once."""
+def measure(case: str) -> dict[str, dict[str, float]]:
+    """Compiles each variant of one model's step, and times them in turns on every core at once.
+
+    The machine's speed changes by the minute: variants that take turns all meet it.
+    """
     work, slots, n_steps, epochs = CASES[case]
     changed: Any = base
-    changed.rewrite = lambda closed, platform: rewrite(closed, platform, without)
     steps.always_compile()
     (x, y), _ = WORKS[work].data()
     size = WORKS[work].batch_size
@@ -77,11 +81,25 @@ def measure(case: str, without: tuple[str, ...]) -> dict[str, float]:
     x, y = jax.tree.map(lambda a: np.asarray(a)[:n], (x, y))
     step = steps.TracedStep(WORKS[work].build(), x, y, size)
     plan = "sequential" if step.role.full.canonical.convolves else "stacked"
-    program, seconds = step.compile(plan, slots)
-    milliseconds = step.milliseconds(program, steps.lanes(), epochs, patience=60.0)
+    programs: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    for title, without in variants():
+        changed.rewrite = lambda closed, platform, without=without: rewrite(
+            closed, platform, without
+        )
+        programs[title], seconds[title] = step.compile(plan, slots)
+    times: dict[str, list[float]] = {title: [] for title in programs}
+    for _ in range(ROUNDS):
+        for title, program in programs.items():
+            times[title].append(step.milliseconds(program, steps.lanes(), epochs, patience=60.0))
     return {
-        "compile_seconds": round(seconds, 2),
-        "ms_per_trial_step": round(milliseconds, 4),
+        title: {
+            "compile_seconds": round(seconds[title], 2),
+            "ms_per_trial_step": round(statistics.median(times[title]), 4),
+            "least": round(min(times[title]), 4),
+            "most": round(max(times[title]), 4),
+        }
+        for title in programs
     }
 
 

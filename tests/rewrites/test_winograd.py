@@ -30,11 +30,16 @@ def convolve(x: Any, kernel: Any, pads: Any = "SAME", strides: int = 1, **more: 
 
 
 def windows(function: Any, *shapes: Any) -> list[tuple[int, ...]]:
-    """Shapes of the windows of a function's convolutions after the rewrite, height first."""
+    """Shapes of the windows of a function's convolutions after the rewrite, height first.
+
+    A loop over points counts once.
+    """
     closed = rewrite(jax.make_jaxpr(function)(*shapes), "cpu")
+    loops = [eqn.params["jaxpr"].jaxpr for eqn in closed.jaxpr.eqns if eqn.primitive.name == "scan"]
     return [
         eqn.invars[1].aval.shape[:2]
-        for eqn in closed.jaxpr.eqns
+        for jaxpr in (closed.jaxpr, *loops)
+        for eqn in jaxpr.eqns
         if eqn.primitive.name == "conv_general_dilated"
     ]
 
@@ -85,7 +90,7 @@ def test_a_large_convolution_and_its_gradients_round_a_few_times_as_much() -> No
         return y, *back(weights)
 
     closed = jax.make_jaxpr(all_three)(x, kernel, weights)
-    assert windows(all_three, x, kernel, weights) == [(5, 1)] * 16, "a gradient is of products only"
+    assert windows(all_three, x, kernel, weights) == [(5, 1)] * 2, "a gradient is of products only"
     ours = jax.jit(jv.jaxpr_as_fun(rewrite(closed, "cpu")))(x, kernel, weights)
     theirs = jax.jit(all_three)(x, kernel, weights)
     with zoo.float64():
@@ -143,7 +148,7 @@ def test_others_stay(x: Any, kernel: Any, more: Any) -> None:
 def test_other_types_stay() -> None:
     given = [shape(*axes, dtype=jnp.bfloat16) for axes in LARGE.values()]
     assert windows(convolve, *given) == [(5, 5)]
-    assert windows(convolve, *(shape(*axes) for axes in LARGE.values())) == [(5, 1)] * 8
+    assert windows(convolve, *(shape(*axes) for axes in LARGE.values())) == [(5, 1)]
 
 
 def test_whoever_asks_jax_for_more_precision_gets_it() -> None:
