@@ -47,7 +47,8 @@ def _classes(hot: Any, maker: Maker, ndim: int) -> Any | None:
     made = maker(made.invars[0])
     if made is None or made.primitive.name != "eq":
         return None
-    for places, classes in (made.invars, made.invars[::-1]):
+    sides = [_narrow(side, maker) for side in made.invars]
+    for places, classes in (sides, sides[::-1]):
         source = maker(places)
         if source is None or source.primitive.name != "iota":
             continue
@@ -56,6 +57,18 @@ def _classes(hot: Any, maker: Maker, ndim: int) -> Any | None:
         if is_last and shape[-1] == 1 and jnp.issubdtype(classes.aval.dtype, np.integer):
             return classes
     return None
+
+
+def _narrow(x: Any, maker: Maker) -> Any:
+    """The array that was repeated along axes of one, as older JAX repeats what it compares."""
+    made = maker(x)
+    while made is not None and made.primitive.name == "broadcast_in_dim":
+        axes = tuple(made.params["broadcast_dimensions"])
+        if len(made.invars) > 1 or axes != tuple(range(x.aval.ndim)):
+            break
+        x = made.invars[0]
+        made = maker(x)
+    return x
 
 
 def _without_last(x: Any, maker: Maker) -> Any:
