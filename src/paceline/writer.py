@@ -51,7 +51,8 @@ class Writer:
         self._hurry = False
         self._closing = False
         self._until = 0.0  # when to give up, once it closes
-        self._attempts = 0  # that have failed, in all
+        self._attempts = 0  # in all
+        self._failed = 0  # number of the last attempt that failed
         self._doubtful = False  # whether the records to write may be in the storage already
         self._trouble: PacelineError | None = None
         self._error: PacelineError | None = None
@@ -129,9 +130,10 @@ class Writer:
         with self._change:
             if not self.started:
                 return
+            # One that is under way may have met what is over now: only a later one tells.
             before, self._hurry = self._attempts, True
             self._change.notify_all()
-            self._change.wait_for(lambda: not self._unwritten or self._attempts > before)
+            self._change.wait_for(lambda: not self._unwritten or self._failed > before)
             self._hurry = False
             if self._unwritten and self._trouble is not None:
                 raise _again(self._trouble)
@@ -176,6 +178,8 @@ class Writer:
     def _written(self, left: collections.deque[Record]) -> bool:
         """Write records; what is left of them after a failure is to be tried again."""
         done = 0
+        with self._change:
+            self._attempts += 1
         try:
             with self._store.errors("written"):
                 if (rows := self._store.rows) is not None:
@@ -200,7 +204,7 @@ class Writer:
             self._doubtful = True
             with self._change:
                 self._trouble = self._trouble or error
-                self._attempts += 1
+                self._failed = self._attempts
                 self._change.notify_all()
             return False
 

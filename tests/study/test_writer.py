@@ -196,3 +196,24 @@ def test_closing_writes_what_is_left_and_may_be_done_twice(storage, writer):
     writer.close()
     writer.close()
     assert len(trials(storage)) == 1
+
+
+def test_an_attempt_that_was_under_way_does_not_end_a_flush(storage, writer):
+    """It may have met what is over when the flush begins."""
+    failures, entered = [OSError("full")], threading.Event()
+
+    def note(name):
+        entered.set()
+        storage.gate.wait(30)
+        if failures:
+            raise failures.pop()
+
+    storage._note = note
+    storage.gate.clear()
+    writer.start("s")
+    writer.put([begun(0)])
+    assert entered.wait(30)
+    threading.Timer(0.1, storage.gate.set).start()
+    writer.flush()
+    assert len(trials(storage)) == 1
+    assert not failures
