@@ -200,20 +200,22 @@ def test_closing_writes_what_is_left_and_may_be_done_twice(storage, writer):
 
 def test_an_attempt_that_was_under_way_does_not_end_a_flush(storage, writer):
     """It may have met what is over when the flush begins."""
-    failures, entered = [OSError("full")], threading.Event()
+    failures, entered, later = [OSError("full")], threading.Event(), threading.Event()
 
     def note(name):
         entered.set()
         storage.gate.wait(30)
         if failures:
             raise failures.pop()
+        later.wait(30)
 
     storage._note = note
     storage.gate.clear()
     writer.start("s")
     writer.put([begun(0)])
     assert entered.wait(30)
-    threading.Timer(0.1, storage.gate.set).start()
+    for seconds, event in ((0.1, storage.gate), (0.3, later)):
+        threading.Timer(seconds, event.set).start()
     writer.flush()
     assert len(trials(storage)) == 1
     assert not failures
