@@ -29,7 +29,7 @@ def take() -> None:
     """
     environment = with_large_pages(os.environ) if restart.own else None
     if environment is not None:
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+        restart.replace(environment)
 
 
 def with_large_pages(environment: Mapping[str, str]) -> dict[str, str] | None:

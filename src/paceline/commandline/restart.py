@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 from typing import NoReturn
 
 from paceline.commandline import outcome
@@ -45,8 +46,12 @@ class Restart:
         sys.stderr.flush()
         os.chdir(self._folder)
         ends_at = "" if self._ends_at is None else str(self._ends_at)
-        environment = {**os.environ, _VARIABLE: ends_at}
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+        replace({**os.environ, _VARIABLE: ends_at})
+
+
+def replace(environment: Mapping[str, str]) -> NoReturn:
+    """Has another process take this one's place: the same words, in another environment."""
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 def end(text: str) -> NoReturn:
