@@ -77,9 +77,8 @@ def test_nan_is_the_largest_and_zeros_are_equal() -> None:
     x[2, 4] = np.inf
     x[3, :2], x[4, :2], x[5, 1] = (0.0, -0.0), (-0.0, 0.0), 1e-40
     _, (new,), found = both(lambda x: jnp.max(x, axis=-1), x)
-    np.testing.assert_array_equal(
-        new, np.max(x, axis=-1)
-    )  # XLA's own kernel passes over NaN, and 1e-40 is 0 to it
+    # XLA's own kernel passes over NaN, and 1e-40 is 0 to it.
+    np.testing.assert_array_equal(new, np.max(x, axis=-1))
     assert found == []
 
 
