@@ -14,7 +14,7 @@ from paceline.compat.interception import Call, Engine, Outcome
 from paceline.compat.keras_tuner.engine.protocols import SearchTuner
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.packed import to_stderr
-from paceline.samplers import trial_seed
+from paceline.sampler_values import trial_seed
 
 
 def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
