@@ -18,7 +18,6 @@ SOURCE = ROOT / "src" / "paceline"
 BETWEEN = {
     "__main__",
     "benchmark",
-    "backends",
     "best",
     "builder",
     "cli",

@@ -75,7 +75,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(_LAZY[name]), name)
     except ImportError as error:
-        from paceline.backends import missing
+        from paceline.errors import missing
 
         told = missing(error)
         if told is None:

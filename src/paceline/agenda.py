@@ -15,7 +15,8 @@ from paceline.errors import SpaceError
 from paceline.membership import Membership
 from paceline.past import Past
 from paceline.proposer import Proposer
-from paceline.samplers import check_seed, resolve_sampler
+from paceline.sampler_values import check_seed
+from paceline.samplers import resolve_sampler
 from paceline.search_space import HyperParameters, Space
 from paceline.sharing import own_seed
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from paceline.builder import Builder
 from paceline.executor.local import LocalExecutor
-from paceline.samplers import value_at
+from paceline.sampler_values import value_at
 from paceline.search_arguments import Arguments
 from paceline.search_space import HyperParameters, Parameter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.samplers import Chooser
+from paceline.sampler_values import Chooser
 from paceline.search_space import HyperParameters, Parameter
 
 

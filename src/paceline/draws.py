@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from paceline.samplers import Chooser, random_chooser, random_value
+from paceline.sampler_values import Chooser, random_chooser, random_value
 from paceline.search_space import Parameter
 
 #: Storage name -> stored value of the structural parameters that are active.

@@ -57,3 +57,18 @@ class StuckError(PacelineError):
 
 class MissingExtraError(PacelineError):
     """An optional package is needed; the message holds the ``pip install`` line."""
+
+
+#: Backend -> the extra that installs it. JAX is there always.
+EXTRAS = {"tensorflow": "tensorflow", "torch": "torch"}
+
+
+def missing(error: ImportError) -> MissingExtraError | None:
+    """What to tell when Keras could not be imported because of its backend; None if it was not."""
+    extra = EXTRAS.get((error.name or "").partition(".")[0])
+    if extra is None:
+        return None
+    return MissingExtraError(
+        f"KERAS_BACKEND: Keras is to run on {extra}, which is not installed; "
+        f'pip install "paceline[{extra}]", or set KERAS_BACKEND=jax.'
+    )

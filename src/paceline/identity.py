@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module, metadata
 from typing import Any
 
 import keras
 
-from paceline import backends
 from paceline import data as data_module
 from paceline.objective import Objective
 from paceline.search_arguments import Arguments
 
 
 def versions() -> dict[str, str]:
-    """What a history hangs on beside the trial: versions of packages, and the device."""
-    return backends.versions(keras.backend.backend())
+    """What a history depends on beside the trial: versions of packages, and the device."""
+    backend = keras.backend.backend()
+    found = {name: metadata.version(name) for name in ("paceline", "keras")}
+    # Only Keras' own backend is asked for its devices: another one would claim them.
+    if backend == "jax":
+        import jax
+
+        found |= {name: metadata.version(name) for name in ("jax", "jaxlib")}
+        return {**found, "device": jax.devices()[0].device_kind}
+    found[backend] = str(import_module(backend).__version__)
+    return {**found, "device": _device(backend)}
+
+
+def _device(backend: str) -> str:
+    module = import_module(backend)
+    if backend == "torch":
+        return module.cuda.get_device_name() if module.cuda.is_available() else "cpu"
+    kinds = {device.device_type for device in module.config.list_logical_devices()}
+    return next((kind for kind in ("TPU", "GPU") if kind in kinds), "cpu").lower()
 
 
 def key(

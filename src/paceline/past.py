@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
 
 from paceline import trial_record
-from paceline.study_record import StoredStudy, rolled_back
-from paceline.trial import Trial, TrialState
+from paceline.study_record import StoredStudy
+from paceline.trial import INTERRUPTED, Trial, TrialState
 
 
 class Past:
@@ -68,3 +70,43 @@ class Past:
             trial = trial_record.read(stored)
             if trial is not None:
                 yield trial
+
+
+def rolled_back(
+    trials: Sequence[FrozenTrial], facts: Mapping[str, Any]
+) -> tuple[list[FrozenTrial], dict[int, dict[str, Any]]] | None:
+    """The trials of a study as they were when ``Study.snapshot`` was taken.
+
+    Args:
+        trials: All that the storage holds now, by number.
+        facts: The snapshot.
+
+    Returns:
+        The trials there were, those under way running again; and the hparams of those that began
+        since, by number. None where the storage holds others than it should.
+    """
+    n, opened = facts["next"], facts["open"]
+    if len(trials) < n:
+        return None
+    past = []
+    for stored in trials[:n]:
+        trial, was = stored, opened.get(str(stored.number))
+        if was is None and not stored.state.is_finished():
+            return None
+        if was is not None:
+            trial = copy.copy(stored)
+            trial.state, trial.values, trial.datetime_complete = OptunaState.RUNNING, None, None
+            values = trial.intermediate_values.items()
+            trial.intermediate_values = {e: v for e, v in values if e <= was["epochs"]}
+            attrs = {key: trial.user_attrs.get(key) for key in ("hparams", "seed", "draw")}
+            attrs["program"] = was["program"]
+            if stored.user_attrs.get("error") == INTERRUPTED:
+                return None  # it has been tried again since
+            if not isinstance(attrs["hparams"], dict) or attrs["hparams"] != was["hparams"]:
+                return None
+            trial.user_attrs = {key: value for key, value in attrs.items() if value is not None}
+        past.append(trial)
+    later = {trial.number: trial.user_attrs.get("hparams") for trial in trials[n:]}
+    if not all(isinstance(hparams, dict) for hparams in later.values()):
+        return None
+    return past, {number: hparams or {} for number, hparams in later.items()}

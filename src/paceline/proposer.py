@@ -15,10 +15,12 @@ from paceline.draft import BuildFailed, Draft
 from paceline.errors import SamplerError, SpaceError
 from paceline.families import Families
 from paceline.mirror import Mirror
-from paceline.samplers import Chooser, Sampler, Tried, fixed, random_chooser, trial_seed
+from paceline.sampler_values import Chooser, random_chooser, trial_seed
+from paceline.samplers import Sampler, fixed
 from paceline.search_space import HyperParameters, Odometer, Parameter, Space
 from paceline.stopwatch import Stopwatch
 from paceline.trial import INTERRUPTED
+from paceline.tried import Tried
 from paceline.wishes import Wishes, key_of
 
 T = TypeVar("T")

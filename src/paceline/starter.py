@@ -16,9 +16,9 @@ from paceline.ends import Ends
 from paceline.executor.base import Job
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
+from paceline.labels import check_labels
 from paceline.members import Teams, jobs_of
 from paceline.membership import Outrun
-from paceline.probe import check_labels
 from paceline.program.canonical import Unpackable
 from paceline.relay import Left, Relay
 from paceline.roster import Roster

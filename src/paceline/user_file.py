@@ -13,8 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from paceline.backends import missing
-from paceline.errors import UsageError
+from paceline.errors import UsageError, missing
 
 DEFAULT_FUNCTION = "build"
 

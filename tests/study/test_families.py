@@ -10,7 +10,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from paceline.families import TPE_BEGINS, WAVE
-from paceline.samplers import random_chooser
+from paceline.sampler_values import random_chooser
 from paceline.search_space import Parameter
 from paceline.study import Study
 

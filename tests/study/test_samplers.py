@@ -13,15 +13,11 @@ from optuna.distributions import (
 )
 
 from paceline.errors import MissingExtraError, SamplerError, UsageError
-from paceline.samplers import (
-    Sobol,
-    Tried,
-    check_seed,
-    resolve_sampler,
-    trial_seed,
-    value_at,
-)
+from paceline.sampler_values import check_seed, trial_seed, value_at
+from paceline.samplers import resolve_sampler
 from paceline.search_space import HyperParameters, Odometer
+from paceline.sobol import Sobol
+from paceline.tried import Tried
 
 
 @pytest.mark.parametrize("sampler", ["tpo", "", None, 3, optuna.samplers.TPESampler])

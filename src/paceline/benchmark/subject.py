@@ -13,8 +13,8 @@ from paceline.data import ArrayData
 from paceline.executor.group import Group
 from paceline.executor.intake import Intake
 from paceline.executor.memory import free_bytes
+from paceline.labels import check_labels
 from paceline.mesh import Layout
-from paceline.probe import check_labels
 from paceline.program import trace
 from paceline.program.trace import State
 from paceline.search_space import HyperParameters

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from paceline.errors import SpaceError
+from paceline.search_space.distribution import Distribution, distribution_of, grid_values
 from paceline.search_space.scalars import Scalar, find_choice, number, plain, whole
 
 Kind = Literal["Int", "Float", "Choice", "Boolean", "Fixed"]
@@ -93,9 +94,30 @@ class HyperParameter:
     @property
     def values(self) -> Sequence[Scalar]:
         """The values a grid walks."""
-        from paceline.search_space.parameter import Parameter  # parameter.py imports this module
+        if self.kind == "Fixed":
+            return (self.default,)
+        return grid_values(self.distribution, mirrored=self.mirrored)
 
-        return (self.default,) if self.kind == "Fixed" else Parameter.of(self).values()
+    @property
+    def distribution(self) -> Distribution:
+        """What Optuna samples; a Fixed has nothing to choose, and no distribution.
+
+        Raises:
+            SpaceError: A step so small that its values cannot be told apart or listed.
+        """
+        return distribution_of(
+            f'hp.{self.kind}("{self.name}")',
+            self.min_value,
+            self.max_value,
+            self.step,
+            self.sampling,
+            self.choices,
+        )
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether the storage holds ``min_value + max_value`` minus the value."""
+        return self.sampling == "reverse_log" and self.step is None
 
     @property
     def bounds(self) -> str:

@@ -7,12 +7,13 @@ a neighbour of it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import Decimal
+from typing import Any, cast
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from paceline.errors import SpaceError
-from paceline.search_space.declaration import HyperParameter
 from paceline.search_space.scalars import Scalar
 
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
@@ -23,22 +24,36 @@ GRID_POINTS = 10
 MAX_CHOICES = 100_000
 
 
-def distribution_of(hp: HyperParameter) -> Distribution:
+def distribution_of(
+    where: str,
+    low: int | float | None = None,
+    high: int | float | None = None,
+    step: int | float | None = None,
+    sampling: str | None = "linear",
+    choices: Sequence[Scalar] | None = None,
+) -> Distribution:
     """Return what Optuna samples for a declared Int, Float, Choice or Boolean.
 
     A bound that the step does not reach is pulled in here, because Optuna would warn of it.
 
+    Args:
+        where: The declaration as messages name it: ``hp.Int("units")``.
+        low: Lower bound, included; None for a choice. Two ints make an Int, else it is a Float.
+        high: Upper bound, included; None for a choice.
+        step: Distance between values; their ratio where sampling is not linear; None: no grid.
+        sampling: linear, log or reverse_log.
+        choices: Values of a Choice or Boolean; None for numbers.
+
     Raises:
         SpaceError: A step so small that its values cannot be told apart or listed.
     """
-    if hp.choices is not None:
-        return CategoricalDistribution(tuple(dict.fromkeys(hp.choices)))
-    low, high, step = hp.min_value, hp.max_value, hp.step
+    if choices is not None:
+        return CategoricalDistribution(tuple(dict.fromkeys(choices)))
     if low is None or high is None:
-        raise TypeError(f"{hp.kind} {hp.name!r} has nothing to choose")
-    log = hp.sampling != "linear"
+        raise TypeError(f"{where} has nothing to choose")
+    log = sampling != "linear"
     if log and step is not None:
-        return CategoricalDistribution(_log_grid(hp, low, high, step))
+        return CategoricalDistribution(_log_grid(where, low, high, step, sampling))
     if isinstance(low, int) and isinstance(high, int):
         if log:
             return IntDistribution(low, high, log=True)
@@ -46,47 +61,101 @@ def distribution_of(hp: HyperParameter) -> Distribution:
         return IntDistribution(low, low + (high - low) // stride * stride, step=stride)
     if step is None:
         return FloatDistribution(low, high, log=log)
-    return _stepped_float(hp, low, high, step)
+    return _stepped_float(where, low, high, step)
 
 
 def _stepped_float(
-    hp: HyperParameter, low: float, high: float, step: float
+    where: str, low: float, high: float, step: float
 ) -> FloatDistribution | CategoricalDistribution:
     # Optuna wants a stored value within 1e-8 of a step of its grid: near 1e8 steps from zero floats
     # are too coarse for that. It also recomputes the top bound in decimals. Where a grid would not
     # survive either, its values are written out.
     coarse = max(abs(low), abs(high)) > 1e7 * step
     if coarse and (high - low) / step > MAX_CHOICES:
-        raise _too_many(hp, (high - low) / step)
+        raise _too_many(where, step, (high - low) / step)
     count = int((_decimal(high) - _decimal(low)) // _decimal(step)) + 1
     top = grid_point(low, step, count - 1)
     if coarse or _decimal(top) != _decimal(low) + (count - 1) * _decimal(step):
         if count > MAX_CHOICES:
-            raise _too_many(hp, count)
+            raise _too_many(where, step, count)
         points = [grid_point(low, step, index) for index in range(count)]
         return CategoricalDistribution(tuple(dict.fromkeys(points)))
     return FloatDistribution(low, top, step=step)
 
 
-def _log_grid(hp: HyperParameter, low: float, high: float, step: float) -> list[Scalar]:
-    """Return min_value times the powers of step, mirrored for reverse_log, ascending."""
+def _log_grid(
+    where: str, low: float, high: float, step: float, sampling: str | None
+) -> list[Scalar]:
+    """Return ``low`` times the powers of step, mirrored for reverse_log, ascending."""
     # 1e-8 of a step, as in KerasTuner, for a bound that a power reaches but for rounding.
     steps = (math.log(high) - math.log(low)) / math.log(step) + 1e-8
     if steps >= MAX_CHOICES:
-        raise _too_many(hp, steps)
+        raise _too_many(where, step, steps)
     points = [_decimal(low) * _decimal(step) ** index for index in range(int(steps) + 1)]
-    if hp.sampling == "reverse_log":
+    if sampling == "reverse_log":
         points = [_decimal(low) + _decimal(high) - point for point in reversed(points)]
-    if hp.kind == "Int":
+    if isinstance(low, int) and isinstance(high, int):
         return [int(point) for point in points]
     return [min(max(float(point), low), high) for point in points]
 
 
-def _too_many(hp: HyperParameter, count: float) -> SpaceError:
+def _too_many(where: str, step: float, count: float) -> SpaceError:
     return SpaceError(
-        f'hp.{hp.kind}("{hp.name}"): step {hp.step!r} makes {count:,.0f} values; give a larger '
-        "step, or leave it out."
+        f"{where}: step {step!r} makes {count:,.0f} values; give a larger step, or leave it out."
     )
+
+
+def cardinality(distribution: Distribution) -> int | None:
+    """Return how many values a distribution has; None for a continuous float."""
+    if isinstance(distribution, CategoricalDistribution):
+        return len(distribution.choices)
+    low, high, step = distribution.low, distribution.high, distribution.step
+    if isinstance(distribution, IntDistribution):
+        return (distribution.high - distribution.low) // distribution.step + 1
+    if step is not None:
+        return round((high - low) / step) + 1
+    return 1 if low == high else None
+
+
+def grid_values(
+    distribution: Distribution, *, mirrored: bool = False, every: bool = False
+) -> Sequence[Scalar]:
+    """Return the real values that a grid walks, lowest or first choice first.
+
+    A float without step gives 10 values spread evenly on its scale, an int on a log scale without
+    step up to 10, both with both bounds.
+
+    Args:
+        distribution: What Optuna samples.
+        mirrored: Whether a stored value is ``low + high`` minus the real one.
+        every: All values of an int on a log scale, so that a finite space is walked completely.
+    """
+    if isinstance(distribution, CategoricalDistribution):
+        return cast(list[Scalar], list(distribution.choices))
+    low, high = distribution.low, distribution.high
+    if isinstance(distribution, IntDistribution):
+        if not distribution.log or every or high - low < GRID_POINTS:
+            return range(distribution.low, distribution.high + 1, distribution.step)
+        points = sorted({round(point) for point in spread(low, high, True)})
+    elif distribution.step is not None:
+        count = cardinality(distribution) or 1
+        return [grid_point(low, distribution.step, index) for index in range(count)]
+    else:
+        points = spread(low, high, distribution.log)
+    return [mirror(distribution, point) for point in reversed(points)] if mirrored else points
+
+
+def mirror(distribution: Distribution, value: Any) -> Scalar:
+    """Return ``low + high - value``: the stored value of a real one of reverse_log, and back."""
+    if isinstance(distribution, CategoricalDistribution):
+        raise TypeError(f"the choices {distribution.choices!r} have no mirror image")
+    low, high = distribution.low, distribution.high
+    # The bounds map onto each other exactly, whatever low + high rounds to.
+    if value == low:
+        return high
+    if value == high:
+        return low
+    return min(max(low + high - value, low), high)
 
 
 def _decimal(value: float) -> Decimal:

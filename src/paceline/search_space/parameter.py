@@ -28,11 +28,11 @@ from optuna.distributions import (
 from paceline.errors import SpaceError
 from paceline.search_space.declaration import HyperParameter
 from paceline.search_space.distribution import (
-    GRID_POINTS,
     Distribution,
-    distribution_of,
+    cardinality,
     grid_point,
-    spread,
+    grid_values,
+    mirror,
 )
 from paceline.search_space.scalars import Scalar, find_choice, plain
 
@@ -62,9 +62,8 @@ class Parameter:
         Raises:
             SpaceError: A step so small that its values cannot be told apart or listed.
         """
-        mirrored = hp.sampling == "reverse_log" and hp.step is None
-        name = f"{hp.storage_name}[reversed]" if mirrored else hp.storage_name
-        return cls(hp.name, name, distribution_of(hp), hp.default, mirrored)
+        name = f"{hp.storage_name}[reversed]" if hp.mirrored else hp.storage_name
+        return cls(hp.name, name, hp.distribution, hp.default, hp.mirrored)
 
     @property
     def is_finite(self) -> bool:
@@ -74,14 +73,7 @@ class Parameter:
     @property
     def cardinality(self) -> int | None:
         """How many values there are; None for a continuous float."""
-        known = self.distribution
-        if isinstance(known, CategoricalDistribution):
-            return len(known.choices)
-        if isinstance(known, IntDistribution):
-            return (known.high - known.low) // known.step + 1
-        if known.step is not None:
-            return round((known.high - known.low) / known.step) + 1
-        return 1 if known.low == known.high else None
+        return cardinality(self.distribution)
 
     def check(self, value: Any) -> Scalar:
         """Return ``value`` as this parameter writes it: of its type, on its grid.
@@ -110,7 +102,7 @@ class Parameter:
             SpaceError: ``check`` refuses the value.
         """
         value = self.check(real)
-        return self._mirror(value) if self.mirrored else value
+        return mirror(self.distribution, value) if self.mirrored else value
 
     def from_storage(self, stored: Any) -> Scalar:
         """Return the real value of a stored one.
@@ -126,7 +118,7 @@ class Parameter:
             SpaceError: It is no value of the distribution.
         """
         value = self.check(stored)  # a mirrored parameter has the same bounds on both sides
-        return self._mirror(value) if self.mirrored else value
+        return mirror(self.distribution, value) if self.mirrored else value
 
     def values(self, *, every: bool = False) -> Sequence[Scalar]:
         """Return the real values that a grid walks, lowest or first choice first.
@@ -137,19 +129,7 @@ class Parameter:
         Args:
             every: All values of an int on a log scale, so that a finite space is walked completely.
         """
-        known = self.distribution
-        if isinstance(known, CategoricalDistribution):
-            return cast(list[Scalar], list(known.choices))
-        if isinstance(known, IntDistribution):
-            if not known.log or every or known.high - known.low < GRID_POINTS:
-                return range(known.low, known.high + 1, known.step)
-            points = sorted({round(point) for point in spread(known.low, known.high, True)})
-        elif known.step is not None:
-            count = self.cardinality or 1
-            return [grid_point(known.low, known.step, index) for index in range(count)]
-        else:
-            points = spread(known.low, known.high, known.log)
-        return [self._mirror(point) for point in reversed(points)] if self.mirrored else points
+        return grid_values(self.distribution, mirrored=self.mirrored, every=every)
 
     def to_json(self) -> dict[str, Any]:
         """Return this parameter as JSON values; ``from_json`` is the way back."""
@@ -190,17 +170,6 @@ class Parameter:
         # A sampler returns low + k * step with its rounding error: the grid point is meant.
         point = grid_point(known.low, known.step, round((value - known.low) / known.step))
         return point if abs(value - point) <= 1e-8 * known.step else None  # Optuna's tolerance
-
-    def _mirror(self, value: Any) -> Scalar:
-        known = self.distribution
-        if isinstance(known, CategoricalDistribution):
-            raise TypeError(f"{self.storage_name}: choices have no mirror image")
-        # The bounds map onto each other exactly, whatever low + high rounds to.
-        if value == known.low:
-            return known.high
-        if value == known.high:
-            return known.low
-        return min(max(known.low + known.high - value, known.low), known.high)
 
     def _described(self) -> str:
         known = self.distribution

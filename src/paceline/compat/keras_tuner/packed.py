@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 from optuna.storages import InMemoryStorage
@@ -20,6 +20,7 @@ import paceline.tuner
 from paceline.best import apply_weights
 from paceline.builder import random_state_kept
 from paceline.compat.keras_tuner.engine import results
+from paceline.compat.keras_tuner.engine.protocols import SearchTuner
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.errors import FatalError, is_a
 from paceline.compat.keras_tuner.oracles.hyperband import BEGIN, EPOCHS, PARENT
@@ -29,14 +30,11 @@ from paceline.program import keras_private
 from paceline.search_space import HyperParameters
 from paceline.trial import Trial as Record
 
-if TYPE_CHECKING:
-    from paceline.compat.keras_tuner.engine.tuner import Tuner
-
 #: Models that are kept to save others of their structure with.
 _SHELF = 4
 
 
-def search(tuner: Tuner, *args: Any, **kwargs: Any) -> None:
+def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
     """Runs all trials of a tuner's oracle.
 
     Args:
@@ -106,7 +104,7 @@ class OracleDirector(Director):
         error: What ended the search, if anything did.
     """
 
-    def __init__(self, tuner: Tuner) -> None:
+    def __init__(self, tuner: SearchTuner) -> None:
         self._tuner, self._oracle = tuner, tuner.oracle
         self._open: dict[int, Trial] = {}
         self._built: Trial | None = None  # the last one that was asked for

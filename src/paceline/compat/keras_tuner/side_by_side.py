@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paceline.compat.interception import Call, Engine, Outcome
+from paceline.compat.keras_tuner.engine.protocols import SearchTuner
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.packed import to_stderr
-from paceline.samplers import trial_seed
-
-if TYPE_CHECKING:
-    from paceline.compat.keras_tuner.engine.tuner import Tuner
+from paceline.sampler_values import trial_seed
 
 
-def search(tuner: Tuner, *args: Any, **kwargs: Any) -> None:
+def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
     """Runs all trials of a tuner's oracle.
 
     Args:
@@ -53,7 +51,7 @@ class _Run:
         kwargs: Likewise.
     """
 
-    def __init__(self, tuner: Tuner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, tuner: SearchTuner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._tuner, self._oracle, self._args, self._kwargs = tuner, tuner.oracle, args, kwargs
         self._open: dict[int, Trial] = {}
         self._before = len(self._oracle.trials)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from paceline.compat.talos.columns import column
 from paceline.compat.talos.errors import TalosParamsError
+from paceline.compat.talos.results import ScanResults
 from paceline.compat.talos.splits import check_inputs, kfold
-
-if TYPE_CHECKING:
-    from paceline.compat.talos.restore import Restore
-    from paceline.compat.talos.scan import Scan
 
 _CONTINUOUS = ("continuous", "regression")
 _MULTI_CLASS = ("multi_class", "multiclass")
@@ -25,10 +22,10 @@ class Evaluate:
     """Scores models of a scan.
 
     Args:
-        scan_object: A ``Scan``.
+        scan_object: A ``Scan`` or a ``Restore``.
     """
 
-    def __init__(self, scan_object: Scan | Restore) -> None:
+    def __init__(self, scan_object: ScanResults) -> None:
         self.scan_object = scan_object
         self.data = scan_object.data
 
@@ -87,7 +84,7 @@ class Evaluate:
 
 
 def evaluate_models(
-    scan: Scan,
+    scan: ScanResults,
     x_val: Any,
     y_val: Any,
     task: str,

@@ -5,16 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from paceline.compat.talos.columns import column
 from paceline.compat.talos.errors import TalosParamsError
-
-if TYPE_CHECKING:
-    from paceline.compat.talos.scan import Scan
+from paceline.compat.talos.results import RunningScan
 
 #: Rows of results that say anything.
 _LEAST = 3
@@ -41,13 +39,13 @@ def check(method: Any) -> None:
         )
 
 
-def interval(scan: Scan) -> int:
+def interval(scan: RunningScan) -> int:
     """Permutations between two reductions: what a user does by hand is looked at after each."""
     by_hand = scan.reduction_method in ("local_strategy", "gamify")
     return 1 if by_hand else max(1, int(scan.reduction_interval))
 
 
-def reduce(scan: Scan) -> None:
+def reduce(scan: RunningScan) -> None:
     """Takes out of the scan's space what its method finds in the latest results."""
     method = scan.reduction_method
     if method == "gamify":
@@ -69,7 +67,7 @@ def reduce(scan: Scan) -> None:
                 scan.param_object.remove_is(*candidates[worst])
 
 
-def indicators(scan: Scan) -> tuple[np.ndarray, np.ndarray, list[tuple[str, Any]]]:
+def indicators(scan: RunningScan) -> tuple[np.ndarray, np.ndarray, list[tuple[str, Any]]]:
     """For each value of each parameter, which of the latest permutations have it.
 
     Returns:
@@ -93,7 +91,9 @@ def indicators(scan: Scan) -> tuple[np.ndarray, np.ndarray, list[tuple[str, Any]
     return matrix, target[finite], candidates
 
 
-def _by_correlation(scan: Scan, matrix: np.ndarray, target: np.ndarray, method: str) -> int | None:
+def _by_correlation(
+    scan: RunningScan, matrix: np.ndarray, target: np.ndarray, method: str
+) -> int | None:
     """The value that goes most with bad results, beyond the threshold."""
     from scipy import stats
 
@@ -108,7 +108,9 @@ def _by_correlation(scan: Scan, matrix: np.ndarray, target: np.ndarray, method: 
     return worst if worst >= 0 and harm[worst] >= scan.reduction_threshold else None
 
 
-def _by_trees(scan: Scan, matrix: np.ndarray, target: np.ndarray, *, forest: bool) -> int | None:
+def _by_trees(
+    scan: RunningScan, matrix: np.ndarray, target: np.ndarray, *, forest: bool
+) -> int | None:
     """Of values that are worse than the mean, the one that matters most to a forest of trees."""
     from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
@@ -121,7 +123,7 @@ def _by_trees(scan: Scan, matrix: np.ndarray, target: np.ndarray, *, forest: boo
     return int(np.argmax(np.where(worse, trees.feature_importances_, -1)))
 
 
-def _heed(scan: Scan, found: Any) -> None:
+def _heed(scan: RunningScan, found: Any) -> None:
     """What a function of the user's answered: ``(parameter, value)`` is taken out."""
     if isinstance(found, tuple) and len(found) == 2:
         scan.param_object.remove_is(*found)
@@ -147,7 +149,7 @@ def _local_strategy() -> Any:
         ) from None
 
 
-def _gamify(scan: Scan) -> None:
+def _gamify(scan: RunningScan) -> None:
     """Values that somebody has set from "active" to "disabled" in a file are taken out.
 
     The file is as Talos writes it: numbers of parameters and values, each ``[state, 0, name,

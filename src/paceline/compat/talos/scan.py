@@ -18,6 +18,7 @@ from paceline.compat.talos.errors import (
     TalosReturnError,
     TalosTypeError,
 )
+from paceline.compat.talos.evaluate import evaluate_models
 from paceline.compat.talos.function import check_function, check_target, read_outcome
 from paceline.compat.talos.progress import Bar, say
 from paceline.compat.talos.retained import Retained
@@ -407,8 +408,6 @@ class Scan:
         seed: int | None = None,
     ) -> None:
         """Scores the best models on parts of other data; adds mean and deviation to ``data``."""
-        from paceline.compat.talos.evaluate import evaluate_models
-
         evaluate_models(
             self,
             x_val,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
 from paceline.compat.keras_tuner.engine.objective import Objective
+from paceline.compat.keras_tuner.engine.protocols import EpochHooks
 from paceline.compat.keras_tuner.engine.trial import Trial
-
-if TYPE_CHECKING:
-    from paceline.compat.keras_tuner.engine.tuner import Tuner
 
 
 class TunerCallback(keras.callbacks.Callback):
@@ -21,7 +19,7 @@ class TunerCallback(keras.callbacks.Callback):
         trial: The trial that trains.
     """
 
-    def __init__(self, tuner: Tuner, trial: Trial) -> None:
+    def __init__(self, tuner: EpochHooks, trial: Trial) -> None:
         super().__init__()
         self.tuner, self.trial = tuner, trial
 

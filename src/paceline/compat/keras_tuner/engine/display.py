@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from paceline.compat.keras_tuner.engine.protocols import OracleTrials
+from paceline.compat.keras_tuner.engine.trial import Trial
 from paceline.compat.keras_tuner.files import say
-
-if TYPE_CHECKING:
-    from paceline.compat.keras_tuner.engine.oracle import Oracle
-    from paceline.compat.keras_tuner.engine.trial import Trial
 
 _WIDTH = 18
 
@@ -23,7 +21,7 @@ class Display:
         verbose: 0 tells nothing.
     """
 
-    def __init__(self, oracle: Oracle, verbose: int = 1) -> None:
+    def __init__(self, oracle: OracleTrials, verbose: int = 1) -> None:
         self.oracle, self.verbose = oracle, verbose
         self.search_start: datetime | None = None
         self.trial_start: dict[str, datetime] = {}
