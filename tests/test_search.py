@@ -96,6 +96,25 @@ def test_slots_and_plan_change_nothing_but_the_order_of_sums(histories, other):
             np.testing.assert_allclose(one[name], two[name], atol=atol, err_msg=name)
 
 
+class LearnsBadly(optuna.samplers.RandomSampler):
+    """Raises when it is told how a trial ended."""
+
+    def after_trial(self, *_: Any) -> None:
+        raise ZeroDivisionError("in after_trial")
+
+
+@pytest.mark.parametrize("executor", ["fit", "local"])
+def test_a_sampler_that_fails_at_a_trials_end_is_an_error_of_the_search(
+    make, notes, executor
+) -> None:
+    """The user learns of the sampler; no trial is blamed, and no other error covers it up."""
+    tuner = make(executor=executor, sampler=LearnsBadly(seed=0))
+    blamed = "LearnsBadly failed: ZeroDivisionError: in after_trial"
+    with pytest.raises(paceline.SamplerError, match=blamed):
+        tuner.search(X, Y, **CALL, n_trials=2)
+    assert not notes.say("failed")
+
+
 # -- trials that fail ------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import PacelineError, SamplerError
-from paceline.storage import quiet
+from paceline.storage import quiet_optuna
 
 
 class Mirror:
@@ -44,7 +44,7 @@ class Mirror:
         # from the system otherwise.
         self._nobody = RandomSampler(seed=0)
         self._storage = optuna.storages.InMemoryStorage()
-        with quiet():
+        with quiet_optuna():
             self._study = optuna.create_study(
                 storage=self._storage, study_name="mirror", sampler=self._nobody
             )
@@ -159,7 +159,7 @@ class Mirror:
 @contextmanager
 def _blaming(sampler: BaseSampler) -> Iterator[None]:
     """Run a sampler without its log lines and its notes on what is experimental."""
-    with quiet(), warnings.catch_warnings():
+    with quiet_optuna(), warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         try:
             yield

@@ -20,7 +20,7 @@ from optuna.trial import TrialState as OptunaState
 from paceline.asha import ASHA, Ladder, Verdict
 from paceline.errors import UsageError
 from paceline.objective import Direction
-from paceline.storage import quiet
+from paceline.storage import quiet_optuna
 from paceline.trial import Trial
 from paceline.wilcoxon import Paired
 
@@ -225,7 +225,7 @@ class _Optunas:
     def _make(self) -> None:
         """Makes an empty study."""
         self._storage = optuna.storages.InMemoryStorage()
-        with quiet():
+        with quiet_optuna():
             self._study = optuna.create_study(
                 storage=self._storage, study_name="pruning", direction=self._direction
             )
@@ -239,7 +239,7 @@ class _Optunas:
             self._begin(trial)
         self._note(trial.number, epoch, value)
         frozen = self._storage.get_trial(self._ids[trial.number])
-        with quiet():
+        with quiet_optuna():
             return "prune" if self._pruner.prune(self._study, frozen) else "go"
 
     def snapshot(self) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -107,7 +108,7 @@ class Store:
             StorageError: It cannot be opened.
         """
         if self._storage is None:
-            with self.errors("opened"), quiet():
+            with self.errors("opened"), quiet_optuna():
                 self._storage = self._opener()
         return self._storage
 
@@ -232,7 +233,7 @@ class Store:
             StorageError: They cannot be made.
             StudyError: Somebody else has just made a study of this name.
         """
-        with self.errors("written"), quiet():
+        with self.errors("written"), quiet_optuna():
             self._prepare()
             storage = self.storage
             wanted = StudyDirection.MAXIMIZE if direction == "maximize" else StudyDirection.MINIMIZE
@@ -278,15 +279,49 @@ class Store:
             ) from None
 
 
+class _QuietOptuna:
+    """Optuna's verbosity while any thread is in a quiet block: the setting is the process's.
+
+    The search, the writer of records and the heartbeats enter such blocks, each in a thread of its
+    own. The first to enter notes the user's level, and the last to leave restores it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entered = 0  # blocks that have not ended
+        self._users = self._ours = 0  # levels: before the first block, and inside
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._entered == 0:
+                self._users = optuna.logging.get_verbosity()
+                self._ours = max(self._users, optuna.logging.ERROR)
+                optuna.logging.set_verbosity(self._ours)
+            self._entered += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._entered -= 1
+            # A level that the user has set meanwhile stays.
+            if self._entered == 0 and optuna.logging.get_verbosity() == self._ours:
+                optuna.logging.set_verbosity(self._users)
+
+
+_quiet_optuna = _QuietOptuna()
+
+
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep Optuna's log lines off the screen inside; the user's verbosity is as before after it."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(max(before, optuna.logging.ERROR))
+def quiet_optuna() -> Iterator[None]:
+    """Keep Optuna's log lines off the screen inside; afterwards the user's verbosity is back.
+
+    Blocks may be nested, and blocks of several threads may overlap: the level is restored when the
+    last of them ends.
+    """
+    _quiet_optuna.enter()
     try:
         yield
     finally:
-        optuna.logging.set_verbosity(before)
+        _quiet_optuna.leave()
 
 
 def _journal(path: Path) -> Store:

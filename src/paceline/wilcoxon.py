@@ -18,7 +18,7 @@ from optuna.trial import create_trial
 from paceline.asha import Verdict
 from paceline.errors import UsageError
 from paceline.objective import Direction, is_better
-from paceline.storage import quiet
+from paceline.storage import quiet_optuna
 from paceline.trial import Trial
 
 # Optuna's, where the user's object does not tell.
@@ -76,7 +76,7 @@ class Paired:
         ours, theirs = trial.members[epoch - 1], self._best.members[epoch - 1]
         if not all(map(math.isfinite, (*ours, *theirs))):
             return "go"
-        with quiet():
+        with quiet_optuna():
             if epoch not in self._studies:
                 self._studies[epoch] = self._study_of(theirs)
             now = create_trial(state=OptunaState.RUNNING, intermediate_values=_by_member(ours))

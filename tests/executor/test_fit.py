@@ -139,6 +139,31 @@ def test_what_a_model_raises_is_raised_and_the_next_can_run():
     assert executor.next_number == 1
 
 
+def test_an_error_of_the_report_is_raised_even_where_a_users_fit_swallows_it():
+    class Swallows(keras.Model):
+        def fit(self, *args, **kwargs):
+            try:
+                return super().fit(*args, **kwargs)
+            except Exception:
+                return None
+
+    def build(hp):
+        inputs = keras.Input((toys.FEATURES,))
+        model = Swallows(inputs, keras.layers.Dense(toys.CLASSES, activation="softmax")(inputs))
+        model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
+        return model
+
+    def report(epoch: EpochReport) -> Answer:
+        raise ValueError("of the search")
+
+    one = job()
+    one.rebuild = lambda: Builder(build)(HyperParameters(), 7)
+    executor = FitExecutor(DATA)
+    executor.submit(one)
+    with pytest.raises(ValueError, match="^of the search$"):
+        run(executor, report)
+
+
 def test_folds_train_one_after_another_on_their_examples():
     folds, _ = make_folds(Y, len(Y), 2, 0)
     data = {"x": X, "y": Y, "sample_weight": np.linspace(0, 1, len(X), dtype="float32")}

@@ -253,6 +253,29 @@ def test_no_recipe_where_user_code_is_in_reach(change: Callable[[Any], object]) 
     assert recipe_of(Builder(build)(HyperParameters(), seed=0)) is None
 
 
+@pytest.mark.parametrize(
+    ("module", "stock"),
+    [
+        ("jax.numpy", True),
+        ("numpy", True),
+        ("jaxopt", False),
+        ("jaxopt.solvers", False),
+        ("numpyro.distributions", False),
+        ("builtins_of_mine", False),
+        ("keras.srcs", False),
+    ],
+)
+def test_a_class_is_stock_by_the_whole_name_of_its_package(module: str, stock: bool) -> None:
+    held = type("Held", (), {"__module__": module})
+
+    def build(hp: HyperParameters) -> keras.Model:
+        model = network()
+        model.layers[1].note = held
+        return model
+
+    assert (recipe_of(Builder(build)(HyperParameters(), seed=0)) is not None) == stock
+
+
 def test_no_recipe_for_a_users_model_class() -> None:
     def build(hp: HyperParameters) -> keras.Model:
         model = _Step([layers.Input((2,)), layers.Dense(1)])

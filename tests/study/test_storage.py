@@ -1,4 +1,6 @@
 import os
+import threading
+import time
 import traceback
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 from paceline import database
 from paceline.database import Hider, hide_password
 from paceline.errors import StorageError, StudyError
-from paceline.storage import Store, quiet
+from paceline.storage import Store, quiet_optuna
 
 RUNS = Path("runs")
 
@@ -186,7 +188,7 @@ def test_passwords_are_stars():
 
 def test_a_study_of_several_objectives_is_refused():
     memory = optuna.storages.InMemoryStorage()
-    with quiet():
+    with quiet_optuna():
         optuna.create_study(storage=memory, study_name="s", directions=["minimize", "maximize"])
     with pytest.raises(StudyError, match="2 objectives"):
         stored_in(memory).load("s")
@@ -205,3 +207,47 @@ def test_optunas_verbosity_is_left_as_it_was(capfd):
     stored_in(None).create("s", "minimize", {})
     assert optuna.logging.get_verbosity() == before
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.fixture
+def talkative():
+    """The user's verbosity: Optuna's log lines are shown."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    yield optuna.logging.INFO
+    optuna.logging.set_verbosity(before)
+
+
+def test_optunas_verbosity_is_restored_by_the_last_of_blocks_that_overlap(talkative):
+    """As where the writer's thread enters before the search's thread leaves, and leaves after."""
+    first, second = quiet_optuna(), quiet_optuna()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert optuna.logging.get_verbosity() == optuna.logging.ERROR, "the second is not over"
+    second.__exit__(None, None, None)
+    assert optuna.logging.get_verbosity() == talkative
+
+
+def test_optunas_verbosity_is_restored_after_blocks_of_many_threads(talkative):
+    levels = set()
+
+    def enters() -> None:
+        for _ in range(50):
+            with quiet_optuna():
+                time.sleep(1e-4)  # others enter and leave meanwhile
+                levels.add(optuna.logging.get_verbosity())
+
+    threads = [threading.Thread(target=enters) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert levels == {optuna.logging.ERROR}
+    assert optuna.logging.get_verbosity() == talkative
+
+
+def test_a_verbosity_that_the_user_sets_meanwhile_stays(talkative):
+    with quiet_optuna():
+        optuna.logging.set_verbosity(optuna.logging.DEBUG)
+    assert optuna.logging.get_verbosity() == optuna.logging.DEBUG

@@ -141,5 +141,8 @@ class Executor(Protocol):
             meanwhile: Useful work for this thread while the device is busy; False when there is
                 none.
             failed: Told of trials that fail; they are out then.
+
+        Raises:
+            Exception: What ``report`` raised: an error of the search, and not of the trial.
         """
         ...

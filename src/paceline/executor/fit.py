@@ -13,9 +13,8 @@ import numpy as np
 
 from paceline.callbacks.keeping import Losses
 from paceline.callbacks.logs import numbers
-from paceline.errors import ObjectiveError
 from paceline.executor import heap
-from paceline.executor.base import EpochReport, Failed, Job, Report, Weights, settled
+from paceline.executor.base import Answer, EpochReport, Failed, Job, Report, Weights, settled
 from paceline.executor.fit_state import Arrays, FitState
 from paceline.executor.replicas import Replicas, find
 from paceline.program import keras_private
@@ -105,25 +104,27 @@ class FitExecutor:
         """Trains one trial to its end, reporting every epoch; whatever it raises ends it alone.
 
         Raises:
-            ObjectiveError: ``report`` did: no trial has the objective among its logs.
+            Exception: What ``report`` raised: an error of the search, and not of the trial.
         """
         job = self._queue.popleft()
         self.used = True
         began = time.perf_counter()
+        search = _SearchReport(report)
         try:
             with keras_private.gradients_forgotten():
-                self._train(job, report)
-        except ObjectiveError:
-            raise
+                self._train(job, search)
         except Exception as error:
-            failed(job.number, error)
+            if search.error is None:
+                failed(job.number, error)
         finally:
             self.seconds += time.perf_counter() - began
             self._trained += 1
             if self._trained % _COLLECTED == 0:
                 heap.give_back()  # models are cycles, and a search has the collector wait
+        if search.error is not None:  # also where a user's own ``fit`` has swallowed it
+            raise search.error
 
-    def _train(self, job: Job, report: Report) -> None:
+    def _train(self, job: Job, report: Callable[[EpochReport], Answer]) -> None:
         if self._replicas is None:
             self._replicas = find(self._note)
         with self._replicas.scope():
@@ -162,10 +163,34 @@ def _first_epoch(job: Job) -> int:
     return 0 if job.setting is None else job.setting.first_epoch
 
 
+class _SearchReport:
+    """Tells the search of an epoch, and keeps the error that it raised.
+
+    The search is called inside of ``model.fit``, where its errors look like those of the trial.
+
+    Args:
+        report: Handles a report.
+
+    Attributes:
+        error: What ``report`` raised; None as long as it has raised nothing.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self.error: Exception | None = None
+
+    def __call__(self, epoch: EpochReport) -> Answer:
+        try:
+            return settled(self._report(epoch))
+        except Exception as error:
+            self.error = error
+            raise
+
+
 class _Reporter(keras.callbacks.Callback):
     """Reports every epoch; the last one when the user's callbacks have ended their training too."""
 
-    def __init__(self, job: Job, report: Report, state: FitState) -> None:
+    def __init__(self, job: Job, report: Callable[[EpochReport], Answer], state: FitState) -> None:
         super().__init__()
         self._job, self._report, self._state = job, report, state
         self._epochs = state.epoch  # the user's ``initial_epoch`` is not counted
@@ -191,14 +216,14 @@ class _Reporter(keras.callbacks.Callback):
         if report.last and self._job.callbacks is not None:
             weights = self._weights()  # before they are made others, as by restore_best_weights
             self._final = replace(report, weights=lambda: weights)
-        elif settled(self._report(report)) != "go":
+        elif self._report(report) != "go":
             self._state.freeze()
             self.model.stop_training = True
         self._last = time.perf_counter()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._final is not None:
-            settled(self._report(self._final))
+            self._report(self._final)
 
     def _weights(self) -> Weights:
         def values(variables: list[Any]) -> list[np.ndarray]:

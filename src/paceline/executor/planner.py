@@ -148,7 +148,8 @@ class Planner:
                 *parts,
                 n_slots=candidate.slots,
                 quick=quick,
-                before=before if isinstance(before, kind) else None,
+                # Not ``isinstance``: a mapped program is a stacked one, but its steps are others.
+                before=before if type(before) is kind else None,
                 layout=layout_of(before) if before else self._layout(group, n_trials, again),
             )
         self.programs.append(program)

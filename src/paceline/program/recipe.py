@@ -31,6 +31,9 @@ import numpy as np
 from paceline.program import keras_private, versions
 
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
+#: Packages whose classes a stock model may hold, as a dtype: whole names, since anyone may publish
+#: a package whose name begins with one of them, as jaxopt does.
+_STOCK = frozenset({"builtins", "numpy", "jax", "jaxlib"})
 _ADDRESS = re.compile(r"\d{6,}")
 
 
@@ -222,6 +225,7 @@ class _Reader:
 
 
 def _stock_name(value: type) -> str:
-    if not value.__module__.startswith((keras_private.OWN, "builtins", "numpy", "jax")):
+    package = value.__module__.partition(".")[0]
+    if not value.__module__.startswith(keras_private.OWN) and package not in _STOCK:
         raise _NotStock(value)
     return f"{value.__module__}.{value.__qualname__}"

@@ -252,3 +252,29 @@ class ExecutorContract(ABC):
         ran = self.run(*(self.job(number, callbacks=callbacks) for number in (0, 1)))
         assert {number: str(error) for number, error in ran.failed.items()} == {0: "no more"}
         assert [len(ran.reports[number]) for number in (0, 1)] == [1, 3]
+
+    def test_an_error_of_the_report_is_raised_and_fails_no_trial(self) -> None:
+        """It is the search's error; whoever calls ``advance`` must see it as it is."""
+        error = ValueError("of the search")
+        failed: dict[int, BaseException] = {}
+        for wrong in (1, self.epochs):  # the last epoch is reported when training has ended
+
+            def report(epoch: EpochReport, wrong: int = wrong) -> Answer:
+                if epoch.epoch == wrong:
+                    raise error
+                return "go"
+
+            executor = self.executor(self.data, self.validation)
+            raised: BaseException | None = None
+            try:
+                with random_state_kept():
+                    executor.submit(self.job(0, callbacks=lambda number: [_Halves()]))
+                    while raised is None and executor.busy:
+                        try:
+                            executor.advance(report, lambda: False, failed.__setitem__)
+                        except ValueError as caught:
+                            raised = caught
+            finally:
+                getattr(executor, "close", lambda: None)()
+            assert raised is error, f"the report of epoch {wrong} raised; advance did not"
+            assert not failed

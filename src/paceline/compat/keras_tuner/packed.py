@@ -73,8 +73,6 @@ def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
     finally:
         tuner.oracle.take_back()
         tuner.save()
-    if director.error is not None:
-        raise director.error
 
 
 def _as_fit_reads(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,9 +97,6 @@ class OracleDirector(Director):
 
     Args:
         tuner: Whose oracle it is.
-
-    Attributes:
-        error: What ended the search, if anything did.
     """
 
     def __init__(self, tuner: SearchTuner) -> None:
@@ -114,7 +109,6 @@ class OracleDirector(Director):
         self._shelf: OrderedDict[Any, Any] = OrderedDict()
         self._batch: Any = None
         self._stopped = False
-        self.error: Exception | None = None
 
     def build(self, hp: HyperParameters) -> Any:
         """The model for ``hp``."""
@@ -159,7 +153,7 @@ class OracleDirector(Director):
     @property
     def over(self) -> bool:
         """Whether the oracle has stopped."""
-        return self.error is not None or (self._stopped and not self._oracle._retry_queue)
+        return self._stopped and not self._oracle._retry_queue
 
     @property
     def remaining(self) -> int | None:
@@ -192,13 +186,9 @@ class OracleDirector(Director):
         number = trial.number
         ours, error = self._open.pop(number), self._errors.pop(number, None)
         epochs, weights = self._logs.pop(number, []), self._held.pop(number)
-        try:
-            if error is None or (weights is not None and _went_well(error, epochs, self._oracle)):
-                self._complete(ours, epochs, weights, trial.program)
-            self._tuner.on_trial_end(ours)
-        except Exception as raised:  # where a trial trains in ``fit``, that would swallow it
-            self.error = raised
-            raise
+        if error is None or (weights is not None and _went_well(error, epochs, self._oracle)):
+            self._complete(ours, epochs, weights, trial.program)
+        self._tuner.on_trial_end(ours)
 
     def models(self) -> Any:
         """Holds the weights of trials under way."""

@@ -1,0 +1,36 @@
+"""Programs that the planner makes for a group."""
+
+from __future__ import annotations
+
+import toys
+from paceline.builder import Builder, random_state_kept
+from paceline.data import prepare
+from paceline.executor.base import Job
+from paceline.executor.choice import Candidate
+from paceline.executor.local import LocalExecutor
+from paceline.search_space import HyperParameters
+
+X, Y = toys.data()
+
+
+def test_what_was_compiled_is_taken_over_from_a_program_of_the_same_plan_only() -> None:
+    build = Builder(toys.dense)
+
+    def rebuild() -> object:
+        return build(HyperParameters(), 7)
+
+    local = LocalExecutor(prepare(X, Y), None, slots=2, plan="mapped")
+    try:
+        with random_state_kept():
+            local.submit(Job(0, 7, 1, 16, rebuild(), rebuild))
+            (group,) = local._intake.groups
+            planner = local._planner
+            planner.compile(group, 2, 2)
+            mapped = group.program
+            assert mapped is not None and mapped.plan == "mapped"
+            again = planner._make(group, Candidate("mapped", 2), 2, 2, mapped)
+            stacked = planner._make(group, Candidate("stacked", 2), 2, 2, mapped)
+        assert again.roles() == mapped.roles()
+        assert stacked.roles() != mapped.roles()
+    finally:
+        local.close()
