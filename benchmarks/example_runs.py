@@ -1,9 +1,9 @@
-"""What the examples on real data come to, and how long they take: their README lines' figures.
+"""What the examples on real data come to, and how long they take: docs/guides/examples.md.
 
     python benchmarks/example_runs.py                       all of them
     python benchmarks/example_runs.py --runs translation
 
-Each is run as its README line says, in a fresh process with empty caches, imports and compiling
+Each is run as that guide says, in a fresh process with empty caches, imports and compiling
 included. Asserted: what comes out is far better than guessing, that is than the answer that is the
 most frequent one (in translation: at each place of a sentence).
 """
