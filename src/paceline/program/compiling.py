@@ -7,18 +7,17 @@ user has set in JAX stays.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
 
 from paceline.program import modules
+from paceline.program.compilation_cache import programs_folder
 from paceline.program.drawer import cache_folder, cache_is_on
 
 _CACHE_BYTES = 2 * 2**30
@@ -86,10 +85,8 @@ def use_persistent_cache() -> None:
             _listening = True
     if cache_folder() is not None or not cache_is_on():
         return
-    folder = os.environ.get("PACELINE_CACHE_DIR")
-    path = Path(folder) if folder else Path.home() / ".cache" / "paceline"
+    path = programs_folder()
     try:
-        path = path / "programs"
         path.mkdir(parents=True, exist_ok=True)
     except OSError:
         return  # a read-only home: compile every time

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import jax
+
+#: Whose code makes programs. Found by name: ``program`` itself must not import ``plan``.
+_PACKAGES = ("paceline.plan", "paceline.program", "paceline.rewrites")
 
 
 @dataclass(frozen=True)
@@ -82,13 +87,53 @@ def cache_is_on() -> bool:
 
 @cache
 def source_digest() -> str:
-    """Digest of the code that makes programs: after a change of it, old files are not used."""
+    """Digest of the code that makes programs: after a change of it, old files are not used.
+
+    Raises:
+        RuntimeError: A package of this code is not where it is expected.
+    """
+    return digest_of_packages(_PACKAGES)
+
+
+def digest_of_packages(packages: Sequence[str]) -> str:
+    """SHA-256 of all Python files of packages, those of their subpackages included.
+
+    Only the parents of a package are imported for it.
+
+    Args:
+        packages: Full names.
+
+    Returns:
+        64 hexadecimal digits.
+
+    Raises:
+        RuntimeError: There is no such package, or it has no Python files. An empty digest would
+            stay the same whatever changes, and old programs would be used.
+    """
     digest = hashlib.sha256()
-    package = Path(__file__).resolve().parents[1]
-    for folder in ("plan", "program", "rewrites"):
-        for file in sorted((package / folder).glob("*.py")):
+    for name in packages:
+        folders = _folders_of(name)
+        files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+        if not files:
+            where = ", ".join(map(str, folders)) or "no folder of this name"
+            raise RuntimeError(
+                f"package {name!r} has no Python files ({where}), so a change of its code would "
+                "go unnoticed and old compiled programs would be used; if it has moved, correct "
+                "_PACKAGES in paceline/program/drawer.py."
+            )
+        for file in files:
             digest.update(file.read_bytes())
     return digest.hexdigest()
+
+
+def _folders_of(package: str) -> list[Path]:
+    try:
+        found = importlib.util.find_spec(package)
+    except ModuleNotFoundError:  # its parent is not there, or no package
+        return []
+    if found is None or found.submodule_search_locations is None:
+        return []
+    return [Path(folder) for folder in found.submodule_search_locations]
 
 
 def _sha(body: bytes) -> bytes:
