@@ -26,7 +26,7 @@ import machine
 from works import WORKS, Work
 
 import paceline
-from paceline.checkpoint import Checkpoints
+from paceline.tuner.checkpoint.files import CheckpointManager
 
 CLAIM = 0.03
 
@@ -63,16 +63,16 @@ def main() -> int:
 def measure(work: Work, limit: float) -> dict[str, Any]:
     """One search until time is up, and the beginning of the next."""
     spent = {"thread": 0.0, "written": 0, "bytes": 0}
-    write = Checkpoints._write
+    write = CheckpointManager._write
 
-    def timed(self: Checkpoints, snapshot: Any) -> None:
+    def timed(self: CheckpointManager, snapshot: Any) -> None:
         began = time.thread_time()
         write(self, snapshot)
         spent["thread"] += time.thread_time() - began
         spent["written"] += 1
         spent["bytes"] = sum(array.nbytes for array in snapshot.arrays.values())
 
-    Checkpoints._write = timed
+    CheckpointManager._write = timed
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
         began = time.perf_counter()
         tuner = search_on(work, directory, lambda progress: None, limit)
@@ -88,7 +88,7 @@ def measure(work: Work, limit: float) -> dict[str, Any]:
 
         began = time.perf_counter()
         search_on(work, directory, watched, 10.0)
-    Checkpoints._write = write
+    CheckpointManager._write = write
     row["resume"] = first[0] if first else float("nan")
     row["share"] = (row["waited"] + row["thread"] / (os.cpu_count() or 1)) / wall
     return row

@@ -23,7 +23,7 @@ import machine
 import numpy as np
 from works import EXAMPLES, data_file, example
 
-PACELINE = [sys.executable, "-c", "from paceline.cli import main; main()"]
+PACELINE = [sys.executable, "-c", "from paceline.cli.app import main; main()"]
 SEARCH = [*PACELINE, "search", "{file}", "--seed", "0", "--sampler", "random", "--quiet", "--json"]
 #: Name -> data file, command.
 RUNS = {

@@ -28,8 +28,8 @@ import numpy as np
 import optuna
 from works import digits
 
-from paceline import families
-from paceline.study import Study
+from paceline.study.samplers import families
+from paceline.study.study import Study
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "results" / "families_table.json"

@@ -25,9 +25,9 @@ import machine
 import numpy as np
 
 import paceline
-from paceline.builder import Builder, random_state_kept
 from paceline.executor.base import Job
 from paceline.executor.fit import FitExecutor
+from paceline.executor.model_builder import ModelBuilder, random_state_kept
 from paceline.search_space import HyperParameters
 
 #: The fit executor may take so much longer than Keras' own loop.
@@ -65,7 +65,7 @@ def executor_beside_loop(n: int, epochs: int, rounds: int) -> dict[str, Any]:
     """Seconds of a trial in Keras' own loop and in the executor, in turns."""
     x, y = data(n)
     arguments = {"x": x, "y": y, "validation_data": data(n // 5)}
-    made, hparams = Builder(build), {"dropout": 0.2, "lr": 0.01}
+    made, hparams = ModelBuilder(build), {"dropout": 0.2, "lr": 0.01}
 
     def model() -> Any:
         return made(HyperParameters(values=hparams), 7)

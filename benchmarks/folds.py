@@ -29,7 +29,7 @@ import numpy as np
 from works import digits, digits_build
 
 import paceline
-from paceline.folds import make_folds
+from paceline.data.folds import make_folds
 
 BATCH, LIMIT = 32, 2.5
 

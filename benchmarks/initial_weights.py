@@ -22,7 +22,7 @@ import keras
 import machine
 import numpy as np
 
-from paceline.program.initial_weights import few_programs
+from paceline.program.initial_weights import shared_initializer_programs
 
 WIDTHS = (32, 96, 128, 160, 192, 256, 320, 512)
 CLAIM = 2.0
@@ -52,7 +52,7 @@ def main() -> int:
     print(machine.describe(found))
     built(7)  # the programs that all models need
     # In a search first: what Keras compiles alone would not serve it.
-    ours, cut = measure(WIDTHS, few_programs())
+    ours, cut = measure(WIDTHS, shared_initializer_programs())
     alone, drawn = measure(WIDTHS, nullcontext())
     for units, one, other in zip(WIDTHS, alone, ours, strict=True):
         print(f"width {units:4d}: alone {one:6.3f} s, in a search {other:6.3f} s")

@@ -26,7 +26,7 @@ import machine
 import steps
 from models import MODELS, Model
 
-from paceline.builder import Builder
+from paceline.executor.model_builder import ModelBuilder
 from paceline.search_space import HyperParameters
 
 SLOTS = (1, 4, 8, 16, 32)
@@ -117,7 +117,7 @@ def fitted(model: Model, x: Any, y: Any, epochs: int) -> tuple[Row, list[dict[st
     """Keras' fit of the first trial, and every trial's logs after one epoch in the data's order."""
     logs, clock = [], Clock()
     for seed, values in enumerate(TRIALS):
-        alone = Builder(model.build)(HyperParameters(values=values), seed)
+        alone = ModelBuilder(model.build)(HyperParameters(values=values), seed)
         history = alone.fit(
             x,
             y,

@@ -22,8 +22,8 @@ import numpy as np
 import steps
 from works import WORKS
 
-from paceline.plan import base
-from paceline.rewrites import CPU_CHAINS, CPU_RULES, rewrite
+from paceline.pack.plan import base
+from paceline.program.rewrites import CPU_CHAINS, CPU_RULES, rewrite
 
 #: Times that each variant is measured; the median counts.
 ROUNDS = 3

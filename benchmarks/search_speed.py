@@ -34,7 +34,7 @@ from typing import Any
 import machine
 from works import WORKS, MissingDataError, Work
 
-from paceline.commandline.pages import with_large_pages
+from paceline.cli.large_pages import with_large_pages
 
 HERE = Path(__file__).resolve().parent
 SIDES = ("paceline", "keras_tuner", "optuna")

@@ -24,13 +24,13 @@ import numpy as np
 from models import MODELS, RNG
 from steps import TracedStep
 
-from paceline.plan import base, stacked
+from paceline.pack.plan import base, stacked
 
 N = 640
 RUNS = 9
 TRIALS = ({"dropout": 0.1, "lr": 1e-3}, {"dropout": 0.2, "lr": 1e-3})
 #: All slots at once, on one device.
-ALONE = stacked.Side(None, mapped=False)
+ALONE = stacked.SlotAxis(None, mapped=False)
 #: A loop over convolutions is another subject: benchmarks/plans.py.
 NAMES = [name for name in MODELS if name != "cnn"]
 

@@ -16,15 +16,15 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 import jax
 import numpy as np
 
-from paceline.builder import Builder
-from paceline.data import prepare
-from paceline.executor import heap
+from paceline.data.arrays import prepare
+from paceline.executor import malloc
+from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.planner import Planner
-from paceline.plan import MappedProgram, SequentialProgram, StackedProgram, Workload
-from paceline.plan import sequential as sequential_plan
-from paceline.plan import stacked as stacked_plan
+from paceline.pack.plan import MappedProgram, SequentialProgram, StackedProgram, Workload
+from paceline.pack.plan import sequential as sequential_plan
+from paceline.pack.plan import stacked as stacked_plan
 from paceline.program import trace
-from paceline.program.group import Role
+from paceline.program.step_template import StepTemplate
 from paceline.search_space import HyperParameters
 
 
@@ -70,12 +70,12 @@ class TracedStep:
         shapes = self.data.batch_shapes(batch_size)
         self.states, self.constants = [], []
         for seed, values in enumerate(trials):
-            model = Builder(build)(HyperParameters(values=values), seed)
+            model = ModelBuilder(build)(HyperParameters(values=values), seed)
             self.states.append(trace.build_state(model, shapes))
             step = trace.trace_train(model, self.states[-1], shapes)
             self.constants.append(step.canonical.constants)
             if seed == 0:
-                self.role = Role(step, None)
+                self.role = StepTemplate(step, None)
             self.role.admit(step.canonical.constants)
         if len(trials) > 1:
             self.role.settle(len(trials))
@@ -105,7 +105,7 @@ class TracedStep:
             ]
         return found[: len(self.states)]
 
-    @heap.kept()
+    @malloc.freed_memory_kept()
     def milliseconds(self, program: Any, n_lanes: int, epochs: int, patience: float) -> float:
         """One trial's step, all lanes at once: the least of three runs, after one to warm up.
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.benchmark.records import Cell, Device, FirstEpoch, Run, Spot
+from paceline.benchmark.records import Config, Device, FirstEpoch, Measurement, Run
 
 
 def cell(
     batch_size: int, rate: float, slots: int = 1, plan: str = "sequential", **more: Any
-) -> Cell:
+) -> Measurement:
     """A measured cell that does so many examples per second."""
     names = ("lanes", "trial_devices", "data_devices", "usual")
     where = {name: more.pop(name) for name in names if name in more}
-    spot = Spot(batch_size, slots, plan, **where)
+    spot = Config(batch_size, slots, plan, **where)
     step = batch_size * spot.at_once / rate
     spread = more.pop("spread", 0.0)
-    return Cell(
+    return Measurement(
         spot,
         "measured",
         compile=more.pop("compile", 1.0),
@@ -29,7 +29,7 @@ def cell(
     )
 
 
-def run(*cells: Cell, platform: str = "cpu", **more: Any) -> Run:
+def run(*cells: Measurement, platform: str = "cpu", **more: Any) -> Run:
     """A run over 10,000 examples on a device of that platform."""
     device = more.pop("device", Device(platform, f"some {platform}", cores=4, memory=2**34))
     facts: dict[str, Any] = {

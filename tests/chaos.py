@@ -36,13 +36,14 @@ import numpy as np
 
 import paceline
 import toys
-from paceline import checkpoint, pack
-from paceline.best import BestModels
-from paceline.course import Course
 from paceline.executor import local
-from paceline.program import compiling
-from paceline.study import Study
-from paceline.writer import Writer
+from paceline.pack import pack
+from paceline.program import compile as compiling
+from paceline.study.storage.write_behind import WriteBehind
+from paceline.study.study import Study
+from paceline.study.tell import TrialUpdates
+from paceline.tuner.checkpoint import files
+from paceline.tuner.checkpoint.best_models import BestModels
 
 N_TRIALS, EPOCHS = 14, 6
 X, Y = toys.data(60)
@@ -124,14 +125,14 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
 
 #: Where a process may be killed: what, and the method that does it.
 PLACES: dict[str, tuple[Any, str]] = {
-    "checkpoint": (checkpoint, "save_file"),
-    "checkpoint moved": (checkpoint.os, "replace"),
-    "storage": (Writer, "_write"),
-    "batch": (Writer, "_written"),
+    "checkpoint": (files, "save_file"),
+    "checkpoint moved": (files.os, "replace"),
+    "storage": (WriteBehind, "_write"),
+    "batch": (WriteBehind, "_written"),
     "refill": (pack.Pack, "admit"),
     "epoch": (pack.Pack, "run_epoch"),
-    "report": (Course, "report"),
-    "end": (Course, "finish"),
+    "report": (TrialUpdates, "report"),
+    "end": (TrialUpdates, "finish"),
     "ask": (Study, "accept"),
     "compile": (compiling, "compile_in_background"),
     "best model": (BestModels, "save"),

@@ -75,7 +75,7 @@ def quickly_compiled() -> Iterator[None]:
     The level is one of LLVM's: it decides about speed, and about the last bits of a sum. Users'
     is that of ``tests/numerics`` in float32, and of whatever runs in a process of its own.
     """
-    compiling = sys.modules.get("paceline.program.compiling")
+    compiling = sys.modules.get("paceline.program.compile")
     with pytest.MonkeyPatch.context() as patch:
         if compiling is not None:  # tests of the search side need not load JAX
             patch.setattr(compiling, "_QUICK", {"xla_backend_optimization_level": "0"})

@@ -23,29 +23,29 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import paceline
 import toys
-from paceline import crew
-from paceline.best import find_saved
-from paceline.search import Search
+from paceline.study.workers import heartbeat
+from paceline.tuner.checkpoint.best_models import find_saved
+from paceline.tuner.loop import SearchLoop
 
 EPOCHS, N_TRIALS = 8, 12
 #: The first search waits for company in its first trial, and is killed in its second.
 JOINED, KILLED = (1, 3), (2, 6)
-Seen = Callable[[Search, int, int], None]
+Seen = Callable[[SearchLoop, int, int], None]
 
 
 def watched(name: str, seen: Seen) -> None:
     """Has all that is trained written down, trial and epoch; ``seen`` is told as well."""
-    report = Search._report
+    report = SearchLoop._report
     file = Path(f"{name}.epochs")
 
-    def told(self: Search, one: Any) -> Any:
+    def told(self: SearchLoop, one: Any) -> Any:
         with file.open("a") as lines:
             lines.write(json.dumps([one.number, one.epoch]) + "\n")
         answer = report(self, one)
         seen(self, one.number, one.epoch)
         return answer
 
-    Search._report = told
+    SearchLoop._report = told
 
 
 def wait_for(condition: Callable[[], Any]) -> None:
@@ -55,7 +55,7 @@ def wait_for(condition: Callable[[], Any]) -> None:
         time.sleep(0.02)
 
 
-def to_be_killed(search: Search, number: int, epoch: int) -> None:
+def to_be_killed(search: SearchLoop, number: int, epoch: int) -> None:
     """Waits for company, trains on, and dies once it has saved what it was to save."""
     nth = len({number for number, _ in epochs("first")})
     if (nth, epoch) == JOINED:
@@ -117,8 +117,8 @@ def main(storage: str, how: str) -> None:
     first = os.fork()
     if first == 0:
         if how == "signs":
-            place = crew.boot()
-            crew.boot = lambda: f"not {place}"
+            place = heartbeat.boot()
+            heartbeat.boot = lambda: f"not {place}"
         child("first", storage, to_be_killed)
     wait_for(lambda: epochs("first"))
     second = os.fork()

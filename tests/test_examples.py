@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from marks import slow_where
-from paceline import user_file
+from paceline.cli import user_file
 from paceline.search_space import HyperParameters
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

@@ -17,8 +17,8 @@ import pytest
 
 import paceline
 import toys
-from paceline import checkpoint
-from paceline.cli import main
+from paceline.cli.app import main
+from paceline.tuner.checkpoint import files
 
 OLD = Path(__file__).parent / "old_studies"
 X, Y = toys.data()
@@ -88,11 +88,11 @@ def test_checkpoints_that_know_less(open_old, notes) -> None:
 def rewritten(change: Any) -> None:
     """The newest checkpoint, its facts changed."""
     path = sorted(Path("runs/s/checkpoints").iterdir())[-1]
-    snapshot, why = checkpoint.read(path, path.stem[-16:])
+    snapshot, why = files.load_checkpoint(path, path.stem[-16:])
     assert snapshot is not None, why
     change(snapshot.facts)
     path.unlink()
-    checkpoint.put(path.parent, "checkpoint-000002", snapshot)
+    files.save_checkpoint(path.parent, "checkpoint-000002", snapshot)
 
 
 def test_checkpoints_that_know_more(open_old) -> None:
@@ -120,10 +120,10 @@ def test_checkpoints_that_are_something_else(open_old) -> None:
 
 
 def test_a_newer_format_says_so(open_old, notes, monkeypatch) -> None:
-    monkeypatch.setattr(checkpoint, "FORMAT", 9)
-    monkeypatch.setattr(checkpoint, "READS", (9,))
+    monkeypatch.setattr(files, "FORMAT", 9)
+    monkeypatch.setattr(files, "READS", (9,))
     open_old("third")
-    rewritten_as = checkpoint.Checkpoints(Path("runs/s/checkpoints"), notes.append)
+    rewritten_as = files.CheckpointManager(Path("runs/s/checkpoints"), notes.append)
     assert rewritten_as.load() is None
     assert all("of format 1, this version reads up to 9 (go on with" in n for n in notes)
     text = Path("runs/s/journal.log").read_text()

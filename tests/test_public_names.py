@@ -23,7 +23,13 @@ UNFINISHED = re.compile(
 )
 
 
-LIGHT = ["paceline", "paceline.search_space", "paceline.study", "paceline.report", "paceline.cli"]
+LIGHT = [
+    "paceline",
+    "paceline.search_space",
+    "paceline.study.study",
+    "paceline.report",
+    "paceline.cli.app",
+]
 
 REPORT_LOADED = f"""
 import importlib, json, sys
@@ -82,3 +88,22 @@ def test_nothing_is_left_unfinished():
         if UNFINISHED.search(line)
     ]
     assert not left
+
+
+def test_the_suite_for_executors_has_a_public_name():
+    script = """
+import sys
+import paceline
+import paceline.testing
+assert "paceline.executor.testing" not in sys.modules
+from paceline.testing import ExecutorContract
+from paceline.testing.executors import ExecutorContract as by_its_older_name
+from paceline.executor.testing import ExecutorContract as here
+assert ExecutorContract is here is by_its_older_name
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_the_data_sets_have_a_public_name():
+    script = "from paceline import datasets; import paceline.datasets; datasets.digits"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

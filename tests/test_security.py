@@ -18,10 +18,10 @@ from safetensors.numpy import save_file
 
 import paceline
 import toys
-from paceline import checkpoint
-from paceline.cli import main
-from paceline.commandline.outcome import visible
-from paceline.study import Study
+from paceline.cli.app import main
+from paceline.cli.output import visible
+from paceline.study.study import Study
+from paceline.tuner.checkpoint import files
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {
@@ -137,7 +137,7 @@ def test_checkpoints_that_are_made_up_are_left(fresh_folder, facts) -> None:
     digest = hashlib.sha256((folder / "x").read_bytes()).hexdigest()[:16]
     os.replace(folder / "x", folder / f"checkpoint-000001-{digest}.safetensors")
     notes: list[str] = []
-    assert checkpoint.Checkpoints(folder, notes.append).load() is None
+    assert files.CheckpointManager(folder, notes.append).load() is None
     assert len(notes) == 1
 
 
@@ -148,7 +148,7 @@ def test_a_checkpoint_cannot_say_that_it_is_large(fresh_folder) -> None:
     digest = hashlib.sha256(body).hexdigest()[:16]
     path = Path(f"checkpoint-000001-{digest}.safetensors")
     path.write_bytes(body)
-    found, why = checkpoint.read(path, digest)
+    found, why = files.load_checkpoint(path, digest)
     assert found is None
     assert "SafetensorError" in why
 

@@ -23,10 +23,10 @@ def say(text: str) -> None:
 
 def study(storage: str, n_trials: int) -> None:
     """Trials of three epochs, two at a time, that train nothing."""
-    from paceline.membership import Outrun
-    from paceline.study import Study
-    from paceline.trial import INTERRUPTED
-    from paceline.worker import Worker
+    from paceline.study.study import Study
+    from paceline.study.trial import INTERRUPTED
+    from paceline.study.workers.shared_study import ClaimLost
+    from paceline.study.workers.worker import Worker
 
     worker = Worker(Path("runs/s/workers"), say)
     found = Study.open(
@@ -45,7 +45,7 @@ def study(storage: str, n_trials: int) -> None:
         if counted < n_trials and len(mine) < 2:
             proposal = found.agenda.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
             assert proposal is not None
-            with contextlib.suppress(Outrun):
+            with contextlib.suppress(ClaimLost):
                 mine[found.accept(*proposal[:2])] = 0
         elif not mine and (heard is None or heard.n_theirs == 0):
             break

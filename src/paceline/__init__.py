@@ -6,6 +6,8 @@ are quick.
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import (
@@ -24,13 +26,13 @@ from paceline.errors import (
 )
 
 if TYPE_CHECKING:
-    from paceline.asha import ASHA
     from paceline.benchmark.api import bench
     from paceline.compat.keras_tuner.projects import from_keras_tuner
     from paceline.compat.talos.logs import from_talos_csv
     from paceline.search_space import HyperParameters
-    from paceline.trial import Trial
-    from paceline.tuner import Tuner
+    from paceline.study.pruners.asha import ASHA
+    from paceline.study.trial import Trial
+    from paceline.tuner.tuner import Tuner
 
 __version__ = "0.1.0.dev0"
 
@@ -57,10 +59,10 @@ __all__ = [
 ]
 
 _LAZY = {
-    "ASHA": "paceline.asha",
+    "ASHA": "paceline.study.pruners.asha",
     "HyperParameters": "paceline.search_space",
-    "Trial": "paceline.trial",
-    "Tuner": "paceline.tuner",
+    "Trial": "paceline.study.trial",
+    "Tuner": "paceline.tuner.tuner",
     "bench": "paceline.benchmark.api",
     "from_keras_tuner": "paceline.compat.keras_tuner.projects",
     "from_talos_csv": "paceline.compat.talos.logs",
@@ -81,6 +83,33 @@ def __getattr__(name: str) -> Any:
         if told is None:
             raise
         raise told from error
+
+
+class _Alias(ModuleType):
+    """A public name of a module that lives in a room, loaded when something of it is used."""
+
+    def __init__(self, name: str, target: str) -> None:
+        super().__init__(name, f"Another name of ``{target}``.")
+        self.__dict__["_target"] = target
+        self.__path__: list[str] = []  # a package, so that its own aliases can be imported
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked by the import system, which needs nothing of the room
+            raise AttributeError(name)
+        from importlib import import_module
+
+        return getattr(import_module(self.__dict__["_target"]), name)
+
+
+# Public modules whose code is a part of a room. The suite of tests for executors is imported as
+# ``paceline.testing``; users' files read data with ``paceline.datasets``.
+testing: Any = _Alias("paceline.testing", "paceline.executor.testing")
+datasets: Any = _Alias("paceline.datasets", "paceline.cli.datasets")
+sys.modules |= {
+    "paceline.testing": testing,
+    "paceline.testing.executors": testing,
+    "paceline.datasets": datasets,
+}
 
 
 def __dir__() -> list[str]:

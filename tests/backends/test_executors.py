@@ -7,10 +7,10 @@ from typing import Any
 import keras
 import pytest
 
-from paceline.data import prepare
+from paceline.data.arrays import prepare
 from paceline.executor.base import Executor
 from paceline.executor.fit import FitExecutor
-from paceline.testing.executors import Data, ExecutorContract
+from paceline.executor.testing import Data, ExecutorContract
 
 JAX = keras.backend.backend() == "jax"
 

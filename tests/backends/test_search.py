@@ -15,7 +15,7 @@ import pytest
 
 import paceline
 import toys
-from paceline.search import Search
+from paceline.tuner.loop import SearchLoop
 from stopping import hears_signals  # noqa: F401 - a fixture
 
 BACKEND = keras.backend.backend()
@@ -60,7 +60,7 @@ def test_jax_is_asked_nothing(child_environment, fresh_folder) -> None:
     )
     environment = {**child_environment, "JAX_PLATFORMS": "there_is_no_such"}
     environment.pop("KERAS_BACKEND")
-    python = [sys.executable, "-c", "from paceline.cli import main; main()"]
+    python = [sys.executable, "-c", "from paceline.cli.app import main; main()"]
     few = ["--trials", "2", "--epochs", "1", "--sampler", "random"]
     done = subprocess.run(
         [*python, "search", "model.py", *few],
@@ -125,9 +125,9 @@ print("all as alone")
 def test_a_trial_that_was_stopped_goes_on_between_epochs(fresh_folder, monkeypatch, stop) -> None:
     """Weights, optimizer, dropout, order of examples, and what callbacks hold."""
     epochs: list[Any] = []
-    receive = Search._receive
+    receive = SearchLoop._receive
 
-    def received(self: Search, report: Any) -> Any:
+    def received(self: SearchLoop, report: Any) -> Any:
         epochs.append(report)
         if len(epochs) == left[0]:
             os.kill(os.getpid(), signal.SIGINT)
@@ -141,7 +141,7 @@ def test_a_trial_that_was_stopped_goes_on_between_epochs(fresh_folder, monkeypat
         tuner.search(X, Y, **CALL, n_trials=2, callbacks=[plateau])
         return tuner
 
-    monkeypatch.setattr(Search, "_receive", received)
+    monkeypatch.setattr(SearchLoop, "_receive", received)
     left = [0]
     whole = search("whole")
     left[0] = len(epochs) + stop

@@ -9,8 +9,8 @@ import pytest
 import toys
 from paceline.benchmark.accuracy import SCALES, CurveInterrupted, train_curve
 from paceline.benchmark.subject import Subject
-from paceline.builder import Builder
-from paceline.data import prepare
+from paceline.data.arrays import prepare
+from paceline.executor.model_builder import ModelBuilder
 
 X, Y = toys.data(40)
 XV, YV = toys.data(16, seed=1)
@@ -21,7 +21,7 @@ def build(hp):
 
 
 def curve(build=build, **more):
-    subject = Subject(Builder(build), {}, prepare(X, Y), prepare(XV, YV), seed=3)
+    subject = Subject(ModelBuilder(build), {}, prepare(X, Y), prepare(XV, YV), seed=3)
     given = {"objective": None, "scale": 1.0, "plan": "sequential", "left": lambda: 1e9}
     return train_curve(subject, 8, 3, **{**given, **more})
 

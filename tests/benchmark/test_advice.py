@@ -7,7 +7,7 @@ import pytest
 import bench_records
 from bench_records import cell, run
 from paceline.benchmark.advice import advise, clearly_faster, explain, fastest, way
-from paceline.benchmark.records import Cell, Spot
+from paceline.benchmark.records import Config, Measurement
 
 
 def said(*runs, topic):
@@ -16,7 +16,7 @@ def said(*runs, topic):
 
 
 def test_nothing_measured_nothing_said():
-    assert advise([run(Cell(Spot(32), "failed", "no"))]) == []
+    assert advise([run(Measurement(Config(32), "failed", "no"))]) == []
     assert fastest([run()]) is None
 
 
@@ -145,7 +145,7 @@ def test_scaling_over_devices():
 
 def test_what_does_not_fit_is_said():
     text = said(
-        run(cell(32, 1.0), Cell(Spot(512, 16, "stacked"), "failed", "no", fits=False)),
+        run(cell(32, 1.0), Measurement(Config(512, 16, "stacked"), "failed", "no", fits=False)),
         topic="memory",
     )
     assert text == "Batch 512, stacked, 16 trials at once, does not fit into the memory."
@@ -160,12 +160,12 @@ def test_each_device_is_named_where_there_are_several():
 @pytest.mark.parametrize(
     ("spot", "text"),
     [
-        (Spot(32), "sequential, one trial"),
-        (Spot(32, plan="fit"), "Keras' fit"),
-        (Spot(32, 1, "sequential", lanes=2), "sequential, 2 trials at once"),
-        (Spot(32, 8, "stacked", lanes=2), "stacked, 2 x 8 trials at once"),
-        (Spot(32, 8, "stacked", 1, 8), "stacked, 8 trials at once over 8 devices"),
-        (Spot(32, 1, "stacked", 1, 1, 4), "stacked, one trial, each batch split over 4 devices"),
+        (Config(32), "sequential, one trial"),
+        (Config(32, plan="fit"), "Keras' fit"),
+        (Config(32, 1, "sequential", lanes=2), "sequential, 2 trials at once"),
+        (Config(32, 8, "stacked", lanes=2), "stacked, 2 x 8 trials at once"),
+        (Config(32, 8, "stacked", 1, 8), "stacked, 8 trials at once over 8 devices"),
+        (Config(32, 1, "stacked", 1, 1, 4), "stacked, one trial, each batch split over 4 devices"),
     ],
 )
 def test_ways_have_names(spot, text):

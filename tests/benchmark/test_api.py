@@ -11,17 +11,19 @@ import pytest
 import paceline
 import toys
 from bench_records import run
-from paceline.benchmark import checks, facts, running
+from paceline.benchmark import arguments as checks
+from paceline.benchmark import environment
+from paceline.benchmark import runner as running
 from paceline.benchmark.accuracy import CurveInterrupted
-from paceline.benchmark.records import Cell, Curve, Spot
+from paceline.benchmark.records import Config, Curve, Measurement
 from paceline.benchmark.result import Bench, Plan, load
 from paceline.benchmark.subject import Subject
-from paceline.builder import Builder
-from paceline.data import prepare
+from paceline.data.arrays import prepare
 from paceline.errors import BuildError, DataError, UsageError
+from paceline.executor.model_builder import ModelBuilder
 
 X, Y = toys.data(40)
-BUSY_NOTE = facts.busy_note
+BUSY_NOTE = environment.busy_note
 
 
 def linear(hp):
@@ -38,15 +40,15 @@ def linear(hp):
 def short():
     """Timings are rough, and the device is not probed: probes have a test of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(facts, "busy_note", lambda: None)
-        patch.setattr(running.Ask.__init__, "__defaults__", _with_patience(0.01))
-        patch.setattr(facts.probes, "matmul_flops", lambda precision: 1e9)
-        patch.setattr(facts.probes, "copy_bytes", lambda: 1e9)
+        patch.setattr(environment, "busy_note", lambda: None)
+        patch.setattr(running.BenchPlan.__init__, "__defaults__", _with_patience(0.01))
+        patch.setattr(environment.probes, "matmul_flops", lambda precision: 1e9)
+        patch.setattr(environment.probes, "copy_bytes", lambda: 1e9)
         yield
 
 
 def _with_patience(seconds):
-    defaults = running.Ask.__init__.__defaults__
+    defaults = running.BenchPlan.__init__.__defaults__
     return tuple(seconds if value == running.PATIENCE else value for value in defaults)
 
 
@@ -175,7 +177,7 @@ def test_labels_are_checked():
 
 @pytest.mark.parametrize(("load", "said"), [(0.3, False), (0.99, False), (16.2, True)])
 def test_a_busy_machine_is_said_to_be_one(monkeypatch, load, said):
-    monkeypatch.setattr(facts, "cores", lambda: 2)
+    monkeypatch.setattr(environment, "cores", lambda: 2)
     found = BUSY_NOTE(lambda: (load, 0.0, 0.0))
     assert (found is not None) is said
     if said:
@@ -216,8 +218,8 @@ class Moved:
 
 
 def runner(clock, **ask):
-    subject = Subject(Builder(lambda hp: toys.softmax()), {}, prepare(X, Y), None)
-    ask = running.Ask((8, 20), slots=(2,), fit="no", **ask)
+    subject = Subject(ModelBuilder(lambda hp: toys.softmax()), {}, prepare(X, Y), None)
+    ask = running.BenchPlan((8, 20), slots=(2,), fit="no", **ask)
     return running.Runner(linear, subject, ask, {"name": "toy"}, clock=clock)
 
 
@@ -232,7 +234,7 @@ def measured(monkeypatch):
             clock.now += clock.seconds
             step = 1e-3 * spot.batch_size * spot.at_once  # all ways are equally fast
             of_step = None if flops is None else flops * spot.batch_size / 8
-            return Cell(
+            return Measurement(
                 spot, "measured", compile=1.0, step=step, low=step, high=step, flops=of_step
             )
 
@@ -257,7 +259,7 @@ def test_without_a_budget_all_is_measured(measured):
 def test_one_way_is_that_of_a_search(measured):
     cells = measured(0.0).cells
     assert len({cell.spot.way for cell in cells if cell.spot.usual}) == 1
-    assert Spot(8) in [cell.spot for cell in cells]
+    assert Config(8) in [cell.spot for cell in cells]
 
 
 def test_curves_come_before_the_cells_that_say_least(measured, monkeypatch):
@@ -317,7 +319,7 @@ def test_half_of_the_budget_is_for_curves(measured, monkeypatch):
 @pytest.mark.parametrize(("again", "share", "noted"), [(4e5, 0.5, False), (1e5, 1.0, True)])
 def test_a_peak_that_is_too_low_is_probed_again(measured, monkeypatch, again, share, noted):
     # A step of the fake does 1,000 examples a second; of each, so many operations.
-    monkeypatch.setattr(facts.probes, "matmul_flops", lambda precision: probes.pop(0))
+    monkeypatch.setattr(environment.probes, "matmul_flops", lambda precision: probes.pop(0))
     probes = [1e5, again]
     flops = 200 * 8 * (1.0 if not noted else 1.25)
     found = measured(0.0, flops=flops)
@@ -328,7 +330,7 @@ def test_a_peak_that_is_too_low_is_probed_again(measured, monkeypatch, again, sh
 
 def test_a_search_of_long_epochs_is_predicted_from_steps(measured, monkeypatch):
     monkeypatch.setattr(running, "rehearse", lambda *_: None)
-    usual = Spot(0, 4, "stacked", lanes=2)
+    usual = Config(0, 4, "stacked", lanes=2)
     monkeypatch.setattr(running.Runner, "_usual", lambda self, size: usual)
     found = measured(0.0, plan_trials=16, plan_epochs=3)
     # A step of the fake takes 1 ms for each example: 8 trials' epochs of 40 examples.
@@ -362,7 +364,7 @@ def test_a_model_that_fails_on_one_batch_size_is_measured_on_the_others(measured
 
 
 def test_what_a_search_does_may_hang_on_the_batch_size(measured, monkeypatch):
-    ways = {8: Spot(0, 4, "stacked", lanes=2), 20: Spot(0, 1, "stacked", lanes=2)}
+    ways = {8: Config(0, 4, "stacked", lanes=2), 20: Config(0, 1, "stacked", lanes=2)}
     monkeypatch.setattr(running.Runner, "_usual", lambda self, size: ways[size])
     cells = measured(0.0).cells
     usual = {c.spot.batch_size: c.spot.way for c in cells if c.spot.usual}
@@ -370,11 +372,11 @@ def test_what_a_search_does_may_hang_on_the_batch_size(measured, monkeypatch):
 
 
 def test_what_a_search_does_is_not_measured_twice(measured, monkeypatch):
-    ways = {8: Spot(0, 4, "stacked", lanes=2), 20: Spot(0)}
+    ways = {8: Config(0, 4, "stacked", lanes=2), 20: Config(0)}
     monkeypatch.setattr(running.Runner, "_usual", lambda self, size: ways[size])
     cells = measured(0.0).cells
     at_20 = [c.spot for c in cells if c.spot.batch_size == 20]
-    assert [s.way for s in at_20 if s.usual] == [Spot(20).way]
+    assert [s.way for s in at_20 if s.usual] == [Config(20).way]
     assert len({s.way for s in at_20}) == len(at_20)
 
 
@@ -385,7 +387,7 @@ def test_an_interrupt_keeps_what_is_there(monkeypatch):
         calls.append(spot)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return Cell(spot, "measured", compile=1.0, step=0.1, low=0.1, high=0.1)
+        return Measurement(spot, "measured", compile=1.0, step=0.1, low=0.1, high=0.1)
 
     monkeypatch.setattr(running, "measure", measure)
     found = runner(Moved(0.0))()
@@ -395,7 +397,7 @@ def test_an_interrupt_keeps_what_is_there(monkeypatch):
 
 def test_a_model_that_cannot_be_packed_is_measured_in_fit(monkeypatch):
     def fit(model, data, spot, **_):
-        return Cell(spot, "measured", step=0.1, low=0.1, high=0.1), None
+        return Measurement(spot, "measured", step=0.1, low=0.1, high=0.1), None
 
     monkeypatch.setattr(running, "measure_fit", fit)
     found = paceline.bench(

@@ -6,9 +6,9 @@ import pytest
 
 from bench_records import cell
 from paceline.benchmark.grid import outside_in, pointless, spots
-from paceline.benchmark.records import Cell, Spot
+from paceline.benchmark.records import Config, Measurement
 
-USUAL = Spot(0, 8, "stacked", lanes=2)
+USUAL = Config(0, 8, "stacked", lanes=2)
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_every_way_stands_once_at_every_batch_size():
 
 
 def test_the_usual_way_is_no_other_one_again():
-    found = spots([32], [1], Spot(0, 1, "sequential"))
+    found = spots([32], [1], Config(0, 1, "sequential"))
     assert [(s.plan, s.usual) for s in found if s.plan == "sequential"] == [("sequential", True)]
 
 
 def test_a_model_that_cannot_be_packed_has_fit_only():
-    found = spots([32, 64], [1, 4], Spot(0, 1, "fit"), packs=False)
+    found = spots([32, 64], [1, 4], Config(0, 1, "fit"), packs=False)
     assert [(s.batch_size, s.plan) for s in found] == [(32, "fit"), (64, "fit")]
 
 
@@ -73,27 +73,31 @@ SINGLE = cell(128, 1000.0)
     ("spot", "done", "why"),
     [
         # hopeless at one batch size: not tried at another
-        (Spot(32, 4, "mapped"), [SINGLE, cell(128, 300.0, 4, "mapped")], "3.3 times slower"),
-        (Spot(32, 4, "mapped"), [SINGLE, cell(128, 400.0, 4, "mapped")], None),
+        (Config(32, 4, "mapped"), [SINGLE, cell(128, 300.0, 4, "mapped")], "3.3 times slower"),
+        (Config(32, 4, "mapped"), [SINGLE, cell(128, 400.0, 4, "mapped")], None),
         # hopeless with 4 slots: not tried with 16
-        (Spot(128, 16, "stacked"), [SINGLE, cell(128, 100.0, 4, "stacked")], "slots is 10.0 times"),
+        (
+            Config(128, 16, "stacked"),
+            [SINGLE, cell(128, 100.0, 4, "stacked")],
+            "slots is 10.0 times",
+        ),
         # one slot says nothing of more
-        (Spot(128, 16, "stacked"), [SINGLE, cell(128, 100.0, 1, "stacked")], None),
+        (Config(128, 16, "stacked"), [SINGLE, cell(128, 100.0, 1, "stacked")], None),
         # another plan's fault
-        (Spot(128, 16, "stacked"), [SINGLE, cell(128, 100.0, 4, "mapped")], None),
+        (Config(128, 16, "stacked"), [SINGLE, cell(128, 100.0, 4, "mapped")], None),
         # what does not fit does not fit with more
         (
-            Spot(256, 4, "stacked"),
-            [Cell(Spot(128, 4, "stacked"), "failed", "no", fits=False)],
+            Config(256, 4, "stacked"),
+            [Measurement(Config(128, 4, "stacked"), "failed", "no", fits=False)],
             "does not fit",
         ),
         (
-            Spot(64, 4, "stacked"),
-            [Cell(Spot(128, 4, "stacked"), "failed", "no", fits=False)],
+            Config(64, 4, "stacked"),
+            [Measurement(Config(128, 4, "stacked"), "failed", "no", fits=False)],
             None,
         ),
         # one trial alone is what the others are compared with: always measured
-        (Spot(32), [cell(128, 1000.0, 4, "stacked"), cell(128, 10.0)], None),
+        (Config(32), [cell(128, 1000.0, 4, "stacked"), cell(128, 10.0)], None),
     ],
 )
 def test_what_cannot_matter_is_left_out(spot, done, why):

@@ -84,7 +84,7 @@ def paceline_command(capsys):
     import json
     import types
 
-    from paceline.cli import main
+    from paceline.cli.app import main
 
     def run(*words):
         with pytest.raises(SystemExit, match=r"\d") as stop:

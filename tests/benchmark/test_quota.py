@@ -6,7 +6,7 @@ import pytest
 
 from paceline.benchmark.quota import check_quota, most_trials, sentences, sessions
 from paceline.errors import UsageError
-from paceline.forecast import Costs, Pace, predict
+from paceline.report.forecast import Costs, Pace, predict
 
 HOUR = 3600.0
 #: 100 trials of 10 epochs take 10 hours and 6 minutes.

@@ -7,7 +7,16 @@ import json
 import pytest
 
 import bench_records
-from paceline.benchmark.records import FORMAT, Cell, Curve, Device, Spot, from_json, labels, to_json
+from paceline.benchmark.records import (
+    FORMAT,
+    Config,
+    Curve,
+    Device,
+    Measurement,
+    from_json,
+    labels,
+    to_json,
+)
 from paceline.errors import DataError
 from paceline.report import numbers
 
@@ -15,7 +24,7 @@ from paceline.report import numbers
 def test_a_run_comes_back_as_it_was():
     run = bench_records.run(
         bench_records.cell(32, 1000.0, 8, "stacked", lanes=2, flops=1e6, fits=True),
-        Cell(Spot(64), "failed", "ValueError: no"),
+        Measurement(Config(64), "failed", "ValueError: no"),
         first_epoch=bench_records.FIRST_EPOCH,
         curves=[Curve(32, "val_accuracy", "maximize", [0.5, 0.75], [1.0, 2.0])],
         notes=["a note"],
@@ -37,7 +46,7 @@ def test_a_round_is_of_all_trials_at_once():
 
 
 def test_a_cell_that_is_not_measured_has_no_rate():
-    cell = Cell(Spot(32), "skipped", "the budget is used up", step=0.1)
+    cell = Measurement(Config(32), "skipped", "the budget is used up", step=0.1)
     assert cell.rate == 0.0
     assert cell.epoch(100) is None
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from paceline.cli import main
-from paceline.progress import Progress
+from paceline.cli.app import main
+from paceline.report.progress import Progress
 
 MODEL = """\
 def build(hp):
@@ -112,9 +112,9 @@ def tuner(monkeypatch: pytest.MonkeyPatch, user_modules: None) -> type[FakeTuner
             "plans": [],
         }
 
-    module = types.ModuleType("paceline.tuner")
+    module = types.ModuleType("paceline.tuner.tuner")
     module.Tuner = Tuner  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "paceline.tuner", module)
+    monkeypatch.setitem(sys.modules, "paceline.tuner.tuner", module)
     return Tuner
 
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from paceline.commandline import arguments
+from paceline.cli import arguments
 from paceline.errors import UsageError
 
 NOON = datetime(2026, 3, 10, 12, 0, 0).astimezone()

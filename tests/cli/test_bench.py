@@ -115,9 +115,9 @@ def test_an_interrupted_run_is_printed(paceline, measured, model):
 
 
 def test_where_every_cell_failed_the_command_failed(paceline, measured, model):
-    from paceline.benchmark.records import Cell, Spot
+    from paceline.benchmark.records import Config, Measurement
 
-    measured["result"] = Bench([run(Cell(Spot(32), "failed", "ValueError: no"))])
+    measured["result"] = Bench([run(Measurement(Config(32), "failed", "ValueError: no"))])
     done = paceline("bench", "model.py")
     assert done.code == 1
     assert "ValueError: no" in done.out
@@ -155,7 +155,7 @@ def test_a_file_that_is_not_there(paceline, measured):
 
 
 def test_places_have_processes(paceline, measured, model, monkeypatch):
-    from paceline.benchmark import children
+    from paceline.benchmark import subprocesses
 
     asked = {}
 
@@ -163,7 +163,7 @@ def test_places_have_processes(paceline, measured, model, monkeypatch):
         asked.update(where=where, words=words, budget=budget)
         return measured["result"]
 
-    monkeypatch.setattr(children, "measure", measure)
+    monkeypatch.setattr(subprocesses, "measure", measure)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     monkeypatch.setattr(
         "sys.argv", ["paceline", "bench", "model.py", "--keras-backends", "jax,torch", "--json"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.study import Study
-from paceline.user_file import file_digest
+from paceline.cli.user_file import file_digest
+from paceline.study.study import Study
 
 
 def store(name: str, origin: dict | None, *, storage: str | None = None, **search: object) -> None:

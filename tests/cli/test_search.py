@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paceline.cli.user_file import file_digest
 from paceline.errors import ObjectiveError
-from paceline.user_file import file_digest
 
 
 def test_a_file_alone_is_enough(paceline, tuner, model):
@@ -320,7 +320,7 @@ def test_ctrl_c_while_loading_is_130_too(paceline, tuner):
 def test_help_loads_nothing_heavy_and_names_every_command():
     code = (
         "import sys\n"
-        "from paceline.cli import main\n"
+        "from paceline.cli.app import main\n"
         "try:\n"
         "    main(['--help'])\n"
         "finally:\n"

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import toys
-from paceline.builder import Builder, random_state_kept
+from paceline.data.folds import make_folds
 from paceline.executor.base import Answer, EpochReport, Job
 from paceline.executor.fit import FitExecutor
-from paceline.folds import make_folds
+from paceline.executor.model_builder import ModelBuilder, random_state_kept
 from paceline.search_space import HyperParameters
 
 X, Y = toys.data()
@@ -22,7 +22,7 @@ DATA: dict[str, Any] = {"x": X, "y": Y, "validation_data": (XV, YV)}
 
 
 def job(number: int = 0, epochs: int = 2, seed: int = 7) -> Job:
-    build = Builder(lambda hp: toys.softmax(run_eagerly=True))  # no compile
+    build = ModelBuilder(lambda hp: toys.softmax(run_eagerly=True))  # no compile
 
     def rebuild() -> keras.Model:
         return build(HyperParameters(), seed)
@@ -157,7 +157,7 @@ def test_an_error_of_the_report_is_raised_even_where_a_users_fit_swallows_it():
         raise ValueError("of the search")
 
     one = job()
-    one.rebuild = lambda: Builder(build)(HyperParameters(), 7)
+    one.rebuild = lambda: ModelBuilder(build)(HyperParameters(), 7)
     executor = FitExecutor(DATA)
     executor.submit(one)
     with pytest.raises(ValueError, match="^of the search$"):

@@ -16,8 +16,8 @@ import pytest
 import paceline
 import toys
 from paceline.executor import memory, planner
-from paceline.plan import StackedProgram
-from paceline.program.compiling import Executable
+from paceline.pack.plan import StackedProgram
+from paceline.program.compile import Executable
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 3, "verbose": 0}

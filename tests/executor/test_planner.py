@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import toys
-from paceline.builder import Builder, random_state_kept
-from paceline.data import prepare
+from paceline.data.arrays import prepare
 from paceline.executor.base import Job
-from paceline.executor.choice import Candidate
 from paceline.executor.local import LocalExecutor
+from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.executor.plan_choice import Candidate
 from paceline.search_space import HyperParameters
 
 X, Y = toys.data()
 
 
 def test_what_was_compiled_is_taken_over_from_a_program_of_the_same_plan_only() -> None:
-    build = Builder(toys.dense)
+    build = ModelBuilder(toys.dense)
 
     def rebuild() -> object:
         return build(HyperParameters(), 7)

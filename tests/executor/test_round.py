@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from paceline.executor.base import Hung
-from paceline.executor.lanes import Lanes
-from paceline.executor.round import Round
+from paceline.executor.base import PackTimeout
+from paceline.executor.lanes import LaneThreads
+from paceline.executor.round import EpochRound
 
 #: Seconds after which what should have come about is given up.
 LONG = 30.0
 
 
 @pytest.fixture
-def lanes() -> Iterator[Lanes]:
-    made = Lanes(2)
+def lanes() -> Iterator[LaneThreads]:
+    made = LaneThreads(2)
     yield made
     made.close(LONG)
 
@@ -43,7 +43,7 @@ def nothing() -> bool:
 
 def test_what_comes_of_each_pack_in_their_order(lanes):
     packs = [("a", pack(lambda: "epoch", 0)), ("b", pack(fails, 1))]
-    found = Round(packs, lanes)
+    found = EpochRound(packs, lanes)
     found.run(nothing, None, lockstep=False)
     assert found.trained == ["epoch"]
     (first, _, epoch), (second, _, error) = found.outcomes
@@ -55,7 +55,7 @@ def test_what_comes_of_each_pack_in_their_order(lanes):
 def test_a_full_device_counts_where_nothing_else_was_done(lanes):
     full, rest = pack(lambda: "epoch", 0, 1), pack(lambda: "epoch", 2, free=1)
     for packs, n_lanes, n in (([full, full], 2, 4), ([full], 2, 0), ([full, rest], 2, 0)):
-        found = Round([("a", each) for each in packs], lanes)
+        found = EpochRound([("a", each) for each in packs], lanes)
         found.run(nothing, None, lockstep=False)
         assert found.n_full(n_lanes) == n
 
@@ -68,7 +68,7 @@ def test_other_work_is_done_meanwhile_and_to_its_end_in_lockstep(lanes):
         done.set()  # the pack is back before all is done
         return bool(left and [left.pop()])
 
-    found = Round([("a", pack(lambda: done.wait(LONG), 0, 1))], lanes)
+    found = EpochRound([("a", pack(lambda: done.wait(LONG), 0, 1))], lanes)
     found.run(meanwhile, None, lockstep=True)
     assert left == []
     assert found.n_full(1) == 0
@@ -79,9 +79,9 @@ def test_packs_that_do_not_come_back_are_named(lanes):
     stop = threading.Event()
     late = pack(lambda: stop.wait(LONG), 3, 5, began=time.perf_counter() - 100)
     begun = pack(lambda: stop.wait(LONG), 7, began=time.perf_counter() + LONG)
-    found = Round([("a", late), ("b", begun)], lanes)
+    found = EpochRound([("a", late), ("b", begun)], lanes)
     try:
-        with pytest.raises(Hung, match="1 packs do not come back") as hung:
+        with pytest.raises(PackTimeout, match="1 packs do not come back") as hung:
             found.run(nothing, 10.0, lockstep=False)
     finally:
         stop.set()

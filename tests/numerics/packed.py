@@ -10,11 +10,11 @@ from unittest import mock
 import numpy as np
 
 import zoo
-from paceline.builder import Builder, random_state_kept
-from paceline.data import ArrayData, prepare, split
+from paceline.data.arrays import ArrayData, prepare, split
 from paceline.executor.base import Answer, EpochReport, Job
 from paceline.executor.local import LocalExecutor
-from paceline.program import compiling
+from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.program import compile as compiling
 from paceline.search_space import HyperParameters
 
 
@@ -59,7 +59,7 @@ def train_packed(
         with mock.patch.object(compiling, "_QUICK", LEVEL_OF_USERS):
             return train_packed(case, seeds, **executor)
     train, validation = data_of(case)
-    build = Builder(case.build)
+    build = ModelBuilder(case.build)
     local = LocalExecutor(train, validation, shuffle=False, **executor)
     packed = Packed()
 

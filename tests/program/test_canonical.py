@@ -15,7 +15,7 @@ from jax import lax
 from jax.experimental import io_callback
 
 from paceline.program.canonical import Unpackable, canonical_text, canonicalise, lift
-from paceline.program.versions import jaxpr_as_fun
+from paceline.program.jax_compat import jaxpr_as_fun
 
 X = jnp.array([0.5, 1.5, 2.5])
 

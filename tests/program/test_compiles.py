@@ -14,11 +14,11 @@ import keras
 import pytest
 from keras import layers
 
-from paceline.builder import Builder
-from paceline.data import prepare
+from paceline.data.arrays import prepare
 from paceline.executor.base import Answer, EpochReport, Job
 from paceline.executor.local import LocalExecutor
-from paceline.plan import stacked
+from paceline.executor.model_builder import ModelBuilder
+from paceline.pack.plan import stacked
 from paceline.search_space import HyperParameters
 from zoo.samples import vectors
 
@@ -52,7 +52,7 @@ class Search:
     def train(self, *trials: dict[str, float]) -> dict[str, int]:
         """Trains trials to their end; what has been compiled so far."""
         for hparams in trials:
-            model = Builder(build)(HyperParameters(values=hparams), self._n)
+            model = ModelBuilder(build)(HyperParameters(values=hparams), self._n)
             self.local.demand.expected = len(trials)
             self.local.submit(Job(self._n, self._n, 2, 16, model, rebuild=lambda: None))
             self._n += 1
@@ -160,7 +160,7 @@ import json, sys
 import numpy as np
 sys.path.insert(0, sys.argv[1])
 from program.test_compiles import RATES, Search, rated
-from paceline.program.compiling import use_persistent_cache
+from paceline.program.compile import use_persistent_cache
 use_persistent_cache()
 print(json.dumps(Search(slots=2).train(*rated(*RATES[:3], units=5), *rated(0.0, units=5))))
 """

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from paceline.plan import StackedProgram
-from paceline.program import drawer
+from paceline.pack.plan import StackedProgram
+from paceline.program import disk_cache
 from paceline.program.canonical import Canonical
-from paceline.program.drawer import Drawer, digest_of_packages, source_digest
-from paceline.rewrites.splice import splice
+from paceline.program.disk_cache import DiskCache, digest_of_packages, source_digest
+from paceline.program.rewrites.splice import splice
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def test_what_is_no_package_is_refused_by_name(name):
         digest_of_packages(["paceline.program", name])
 
 
-@pytest.mark.parametrize("made_by", [StackedProgram, Canonical, splice, Drawer])
+@pytest.mark.parametrize("made_by", [StackedProgram, Canonical, splice, DiskCache])
 def test_the_digest_of_the_source_covers_what_makes_programs(made_by):
-    packages = drawer._PACKAGES
+    packages = disk_cache._PACKAGES
     assert any(made_by.__module__.startswith(f"{package}.") for package in packages)
     assert source_digest() == digest_of_packages(packages)

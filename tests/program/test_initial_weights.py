@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.program import initial_weights
-from paceline.program.initial_weights import NAMES, few_programs
+from paceline.program.initial_weights import NAMES, shared_initializer_programs
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_numbers_are_the_same_to_the_bit(shape, lengths):
         "truncated_normal": lambda: jax.random.truncated_normal(key, -2.0, 2.0, shape, "float32"),
     }
     alone = {name: call() for name, call in calls.items()}
-    with few_programs():
+    with shared_initializer_programs():
         ours = {name: call() for name, call in calls.items()}
     assert len(lengths) == len(NAMES)
     for name in NAMES:
@@ -56,7 +56,7 @@ def test_models_of_several_widths_share_programs(lengths):
         return found
 
     alone = weights()
-    with few_programs():
+    with shared_initializer_programs():
         for ours, theirs in zip(weights(), alone, strict=True):
             np.testing.assert_array_equal(ours, theirs)
     assert lengths == [4096] * 6  # kernels, and what orthogonal kernels are made of
@@ -71,7 +71,7 @@ def test_what_is_traced_or_counted_otherwise_is_left_to_jax(lengths):
         {"shape": (0,)},
         {"key": jax.random.key(0, impl="rbg")},
     )
-    with few_programs():
+    with shared_initializer_programs():
         traced = jax.make_jaxpr(lambda: jax.random.uniform(key, (3,)))()
         for other in others:
             jax.random.uniform(**{"key": key, "shape": (3,), "dtype": "float32", **other})
@@ -81,8 +81,8 @@ def test_what_is_traced_or_counted_otherwise_is_left_to_jax(lengths):
 
 def test_the_names_are_jax_own_again_where_the_last_search_ends():
     before = [getattr(jax.random, name) for name in NAMES]
-    with few_programs():
-        with few_programs():
+    with shared_initializer_programs():
+        with shared_initializer_programs():
             pass
         assert all(getattr(jax.random, n) is not b for n, b in zip(NAMES, before, strict=True))
     assert [getattr(jax.random, name) for name in NAMES] == before

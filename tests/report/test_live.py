@@ -11,15 +11,9 @@ import types
 import pytest
 from rich.console import Console
 
-from paceline.progress import Progress
 from paceline.report import live
-from paceline.report.screens import (
-    LineScreen,
-    NotebookScreen,
-    PanelScreen,
-    QuietScreen,
-    Screen,
-)
+from paceline.report.progress import Progress
+from paceline.report.screens import LineScreen, NotebookScreen, PanelScreen, QuietScreen, Screen
 
 PROGRESS = Progress(
     "digits", "training", 4, 1, 0, 0, 3, 10, 5.0, 2.0, 15.0, "val_accuracy", 0, 0.5, {"lr": 0.1}

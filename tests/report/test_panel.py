@@ -10,8 +10,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from paceline.progress import Progress
 from paceline.report import panel
+from paceline.report.progress import Progress
 
 PROGRESS = Progress(
     study="digits",

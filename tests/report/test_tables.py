@@ -9,7 +9,7 @@ import math
 import pytest
 
 from paceline.report import tables
-from paceline.trial import Trial
+from paceline.study.trial import Trial
 
 TRIALS = [
     Trial(0, "complete", 0.91, {"lr": 0.01, "units": 64}, 10, 11, 0.3, "a1b2", "stacked"),

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.search_space import HyperParameters, Odometer
+from paceline.search_space import GridWalk, HyperParameters
 
 Build = Callable[[HyperParameters], Any]
 
 
-def walk(build: Build, odometer: Odometer | None = None, limit: int = 5000) -> list[dict[str, Any]]:
+def walk(build: Build, odometer: GridWalk | None = None, limit: int = 5000) -> list[dict[str, Any]]:
     """All configurations in the order shown; JSON between any two of them changes nothing."""
-    odometer = odometer or Odometer()
+    odometer = odometer or GridWalk()
     shown = []
     while True:
-        odometer = Odometer.from_json(json.loads(json.dumps(odometer.to_json())))
+        odometer = GridWalk.from_json(json.loads(json.dumps(odometer.to_json())))
         hp = HyperParameters(chooser=odometer.chooser())
         build(hp)
         shown.append(hp.hparams)
@@ -96,7 +96,7 @@ def test_every_walks_all_of_a_log_int() -> None:
         hp.Int("n", 1, 100, sampling="log")
 
     assert len(walk(build)) == 10
-    assert [h["n"] for h in walk(build, Odometer(every=True))] == list(range(1, 101))
+    assert [h["n"] for h in walk(build, GridWalk(every=True))] == list(range(1, 101))
 
 
 def test_a_space_of_nothing_has_one_configuration() -> None:
@@ -112,7 +112,7 @@ def test_a_name_asked_twice_turns_once() -> None:
 
 
 def test_given_values_are_not_walked() -> None:
-    odometer, shown = Odometer(), []
+    odometer, shown = GridWalk(), []
     while True:
         hp = HyperParameters(values={"a": 2}, chooser=odometer.chooser())
         shown.append((hp.Int("a", 1, 3), hp.Boolean("b")))
@@ -130,7 +130,7 @@ def test_a_build_that_raises_is_left_behind() -> None:
             raise ValueError("no such model")
         shown.append((a, hp.Boolean("b")))
 
-    odometer = Odometer()
+    odometer = GridWalk()
     more = True
     while more:
         hp = HyperParameters(chooser=odometer.chooser())
@@ -192,14 +192,14 @@ def test_any_conditional_space_is_walked_completely_and_once(
 
 
 def test_advance_before_any_build_is_the_end() -> None:
-    assert Odometer().advance() is False
+    assert GridWalk().advance() is False
 
 
 @pytest.mark.parametrize("every", [False, True])
 def test_the_position_is_json(every: bool) -> None:
-    odometer = Odometer(every=every)
+    odometer = GridWalk(every=every)
     hp = HyperParameters(chooser=odometer.chooser())
     hp.Int("a", 1, 3)
     odometer.advance()
-    again = Odometer.from_json(json.loads(json.dumps(odometer.to_json())))
+    again = GridWalk.from_json(json.loads(json.dumps(odometer.to_json())))
     assert HyperParameters(chooser=again.chooser()).Int("a", 1, 3) == 2

@@ -8,7 +8,7 @@ from typing import Any
 import optuna
 import pytest
 
-from paceline.study import Study
+from paceline.study.study import Study
 from study.builds import build, value_of
 
 

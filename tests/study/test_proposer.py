@@ -3,10 +3,10 @@ import itertools
 import optuna
 import pytest
 
-from paceline.draft import BuildFailed
 from paceline.errors import SamplerError, SpaceError
-from paceline.search_space import HyperParameters, Odometer
-from paceline.study import Study
+from paceline.search_space import GridWalk, HyperParameters
+from paceline.study.draft import BuildFailed
+from paceline.study.study import Study
 from study.builds import build, small_build
 
 SMALL = [
@@ -28,7 +28,7 @@ def key(hparams):
 
 
 def configurations(build):
-    odometer, found = Odometer(), []
+    odometer, found = GridWalk(), []
     while not odometer.done:
         hp = HyperParameters(chooser=odometer.chooser())
         build(hp)

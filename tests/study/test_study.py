@@ -11,9 +11,9 @@ from optuna.trial import TrialState
 
 from paceline.errors import StorageError, StudyError
 from paceline.search_space import HyperParameters
-from paceline.study import Study
-from paceline.trial import INTERRUPTED
-from paceline.writer import Writer
+from paceline.study.storage.write_behind import WriteBehind
+from paceline.study.study import Study
+from paceline.study.trial import INTERRUPTED
 from study.builds import build
 
 
@@ -366,7 +366,7 @@ def small_build_with_other_units(hp, draft):
 
 
 def test_training_goes_on_without_a_storage_and_the_end_says_so(run_trials, monkeypatch):
-    monkeypatch.setattr(Writer, "PATIENCE", 0.0)
+    monkeypatch.setattr(WriteBehind, "PATIENCE", 0.0)
     study = new()
     run_trials(study, 1)
     Path("runs/s/journal.log").unlink()
@@ -408,7 +408,7 @@ def test_a_study_that_nobody_closes_is_written_all_the_same():
 
 PROGRAM = """
 import os, signal
-from paceline.study import Study
+from paceline.study.study import Study
 
 study = Study.open("s", direction="maximize")
 for _ in range(20):

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from paceline.benchmark.measuring import describe
+from paceline.benchmark.measure import describe
 from paceline.benchmark.records import Curve
 from paceline.benchmark.subject import Subject
 from paceline.executor.base import Answer, EpochReport, Executor, Job
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
-from paceline.objective import Objective, resolve_objective
+from paceline.study.objective import Objective, resolve_objective
 
 #: How the learning rate follows the batch size: by its ratio to the smallest one.
 SCALES: dict[str, Callable[[float], float]] = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from paceline.benchmark.records import Cell, FirstEpoch, Run, Spot, labels
+from paceline.benchmark.records import Config, FirstEpoch, Measurement, Run, labels
 from paceline.report import numbers
 
 #: So much faster at least, beyond what the timings scatter, to be called faster.
@@ -49,18 +49,18 @@ def advise(runs: Sequence[Run]) -> list[Advice]:
     return found
 
 
-def fastest(runs: Sequence[Run]) -> tuple[Run, Cell] | None:
+def fastest(runs: Sequence[Run]) -> tuple[Run, Measurement] | None:
     """The cell with the most examples per second; None where nothing was measured."""
     cells = [(run, cell) for run in runs for cell in run.measured]
     return max(cells, key=lambda pair: pair[1].rate, default=None)
 
 
-def clearly_faster(a: Cell, b: Cell) -> bool:
+def clearly_faster(a: Measurement, b: Measurement) -> bool:
     """Whether a is faster than b by more than the timings of both scatter."""
     return a.rate > b.rate * (1 + max(CLEARLY, a.spread + b.spread))
 
 
-def way(spot: Spot) -> str:
+def way(spot: Config) -> str:
     """How trials train, for people: ``stacked, 2 x 8 trials at once``."""
     if spot.plan == "fit":
         text = "Keras' fit"
@@ -76,7 +76,7 @@ def way(spot: Spot) -> str:
     return text
 
 
-def _fastest(run: Run, cell: Cell, name: str | None) -> str:
+def _fastest(run: Run, cell: Measurement, name: str | None) -> str:
     spot = cell.spot
     where = "" if name is None else f"{name}, "
     epoch = cell.epoch(run.n_examples) or 0.0
@@ -99,7 +99,7 @@ def _fastest(run: Run, cell: Cell, name: str | None) -> str:
     return text
 
 
-def best_at(run: Run, batch_size: int) -> Cell | None:
+def best_at(run: Run, batch_size: int) -> Measurement | None:
     """The fastest cell at a batch size; None where none was measured."""
     cells = [cell for cell in run.measured if cell.spot.batch_size == batch_size]
     return max(cells, key=lambda cell: cell.rate, default=None)
@@ -107,7 +107,7 @@ def best_at(run: Run, batch_size: int) -> Cell | None:
 
 def _batch(run: Run) -> Advice | None:
     """Where a larger batch stops paying: in the way that was measured at most batch sizes."""
-    ways: dict[tuple[object, ...], list[Cell]] = {}
+    ways: dict[tuple[object, ...], list[Measurement]] = {}
     for cell in run.measured:
         ways.setdefault(cell.spot.way, []).append(cell)
     if not ways:
@@ -278,7 +278,7 @@ def _pair(one: tuple[str, Run], other: tuple[str, Run]) -> Advice | None:
     return Advice(topic, text)
 
 
-def _comparable(a: Run, b: Run) -> tuple[dict[int, Cell], dict[int, Cell]]:
+def _comparable(a: Run, b: Run) -> tuple[dict[int, Measurement], dict[int, Measurement]]:
     """Cells by batch size: between backends those of Keras' fit, which both have."""
     if a.backend != b.backend:
         found = []

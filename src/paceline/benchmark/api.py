@@ -9,19 +9,18 @@ from typing import Any
 
 import keras
 
-from paceline import collector
-from paceline.benchmark import checks
-from paceline.benchmark.measuring import nothing_cached
-from paceline.benchmark.records import Cell, Run
+from paceline.benchmark import arguments, table
+from paceline.benchmark.measure import nothing_cached
+from paceline.benchmark.records import Measurement, Run
 from paceline.benchmark.result import Bench
-from paceline.benchmark.running import Ask, Runner
+from paceline.benchmark.runner import BenchPlan, Runner
 from paceline.benchmark.subject import Subject
-from paceline.builder import Builder, random_state_kept
-from paceline.data import ArrayData, NotArrays, prepare, split
+from paceline.data.arrays import ArrayData, NotArrays, prepare, split
 from paceline.errors import BuildError, PacelineError, UsageError
-from paceline.executor import heap
-from paceline.precision import check_precision, policy_of
-from paceline.report import bench_table, numbers
+from paceline.executor import garbage, malloc
+from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.program.precision import check_precision, policy_of
+from paceline.report import numbers
 
 #: Seconds, where nothing is said.
 BUDGET = 300.0
@@ -98,36 +97,38 @@ def bench(
         UsageError, DataError, BuildError: Something cannot work.
     """
     note = notes or _to_stderr
-    builder = Builder(build)
+    builder = ModelBuilder(build)
     check_precision(precision)
     if executor not in ("auto", "fit"):
         raise UsageError(f"executor: {executor!r} is not one of auto, fit.")
-    budget = checks.check_budget(budget)
+    budget = arguments.check_budget(budget)
     data, validation = _data(x, y, validation_data, validation_split)
-    plan = checks.check_plan(plan_trials, plan_epochs, plan_batch_size, plan_pruner, quota, data.n)
-    checks.check_curves(epochs, scale_lr, target, validation is not None)
-    sizes = checks.check_batch_sizes(batch_sizes, data.n, note)
-    chosen = checks.check_slots(slots)
+    plan = arguments.check_plan(
+        plan_trials, plan_epochs, plan_batch_size, plan_pruner, quota, data.n
+    )
+    arguments.check_curves(epochs, scale_lr, target, validation is not None)
+    sizes = arguments.check_batch_sizes(batch_sizes, data.n, note)
+    chosen = arguments.check_slots(slots)
     packs = executor == "auto" and keras.backend.backend() == "jax"
     with (
         random_state_kept(),
         policy_of(precision),
-        collector.calm(),
-        heap.kept(),
+        garbage.gc_calmed(),
+        malloc.freed_memory_kept(),
         nothing_cached(),
     ):
         began = time.perf_counter()
         subject = Subject(builder, dict(hparams or {}), data, validation, seed)
         model = _first(subject)
         first_build = time.perf_counter() - began
-        checks.check_hparams(hparams or {}, subject)
-        ask = Ask(
+        arguments.check_hparams(hparams or {}, subject)
+        ask = BenchPlan(
             sizes,
             chosen,
             budget,
             packs,
             "all" if fit else "middle",
-            meshes=checks.meshes(mesh) if packs else (),
+            meshes=arguments.meshes(mesh) if packs else (),
             epochs=epochs or 0,
             objective=objective,
             scale_lr=scale_lr or "none",
@@ -156,16 +157,16 @@ class _Teller:
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note, self._said = note, ""
 
-    def __call__(self, cell: Cell, at: int, of: int) -> None:
+    def __call__(self, cell: Measurement, at: int, of: int) -> None:
         again = cell.state == "skipped" and cell.reason == self._said
         self._said = cell.reason or ""
         if not again:
             self._note(progress_line(cell, at, of))
 
 
-def progress_line(cell: Cell, at: int, of: int) -> str:
+def progress_line(cell: Measurement, at: int, of: int) -> str:
     """One cell, as it was measured."""
-    where = f"{at} of {of}: batch {cell.spot.batch_size}, {bench_table.way(cell.spot)}"
+    where = f"{at} of {of}: batch {cell.spot.batch_size}, {table.way(cell.spot)}"
     if cell.state == "measured":
         return f"{where}: {numbers.fine(cell.step)} a step, {cell.rate:,.0f} examples/s"
     return f"{where}: {cell.state}: {cell.reason}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from paceline.benchmark.records import Cell, Spot
+from paceline.benchmark.records import Config, Measurement
 
 #: As in the question that started this: from Keras' default to what fills an accelerator.
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
@@ -15,12 +15,12 @@ HOPELESS = 3.0
 def spots(
     batch_sizes: Sequence[int],
     slots: Sequence[int],
-    usual: Spot,
+    usual: Config,
     *,
     packs: bool = True,
     fit: bool = True,
     meshes: Sequence[tuple[int, int]] = (),
-) -> list[Spot]:
+) -> list[Config]:
     """All cells, the most telling first.
 
     That is: one trial alone and what a search would do, at the batch size in the middle, then at
@@ -34,26 +34,26 @@ def spots(
         fit: Whether Keras' own ``fit`` is measured.
         meshes: (trial, data) of several devices to measure too.
     """
-    ways: list[Spot] = []
+    ways: list[Config] = []
     if packs:
-        ways.append(Spot(0, 1, "sequential"))
+        ways.append(Config(0, 1, "sequential"))
         ways.append(usual)
     if fit:
-        ways.append(Spot(0, 1, "fit"))
+        ways.append(Config(0, 1, "fit"))
     if packs:
-        ways.append(Spot(0, 1, "stacked"))
+        ways.append(Config(0, 1, "stacked"))
         for trial, data in meshes:
-            ways.append(Spot(0, trial, "stacked", 1, trial, data))  # a trial for each row
+            ways.append(Config(0, trial, "stacked", 1, trial, data))  # a trial for each row
         several = sorted({n for n in slots if n > 1})
         # The middle first: whether stacking gains at all shows there.
         for n in outside_in(several):
-            ways.append(Spot(0, n, "stacked"))
-        ways += [Spot(0, n, "mapped") for n in outside_in(several)]
-    found: list[Spot] = []
+            ways.append(Config(0, n, "stacked"))
+        ways += [Config(0, n, "mapped") for n in outside_in(several)]
+    found: list[Config] = []
     first = usual.way
     for way in ways:
         for size in outside_in(sorted(set(batch_sizes))):
-            spot = Spot(
+            spot = Config(
                 size,
                 way.slots,
                 way.plan,
@@ -72,7 +72,7 @@ def spots(
     return [*telling, *(s for s in found if s not in telling)]
 
 
-def _alone(spot: Spot) -> bool:
+def _alone(spot: Config) -> bool:
     return spot.at_once == 1 and spot.plan in ("sequential", "fit") and spot.devices == 1
 
 
@@ -95,7 +95,7 @@ def outside_in(values: Sequence[int]) -> list[int]:
     return [values[i] for i in order]
 
 
-def pointless(spot: Spot, cells: Iterable[Cell]) -> str | None:
+def pointless(spot: Config, cells: Iterable[Measurement]) -> str | None:
     """Why a cell cannot matter after what was measured; None where it may.
 
     Args:
@@ -127,15 +127,15 @@ def pointless(spot: Spot, cells: Iterable[Cell]) -> str | None:
     return None
 
 
-def _same_kind(a: Spot, b: Spot) -> bool:
+def _same_kind(a: Config, b: Config) -> bool:
     return _kind(a) == _kind(b)
 
 
-def _kind(spot: Spot) -> tuple[str, int, int, int]:
+def _kind(spot: Config) -> tuple[str, int, int, int]:
     return spot.plan, spot.lanes, spot.trial_devices, spot.data_devices
 
 
-def _larger(a: Spot, b: Spot) -> bool:
+def _larger(a: Config, b: Config) -> bool:
     return (
         _same_kind(a, b)
         and (a.batch_size, a.slots) != (b.batch_size, b.slots)
@@ -144,5 +144,5 @@ def _larger(a: Spot, b: Spot) -> bool:
     )
 
 
-def _way(spot: Spot) -> str:
+def _way(spot: Config) -> str:
     return f"{spot.plan} with {spot.slots} slots" if spot.slots > 1 else spot.plan

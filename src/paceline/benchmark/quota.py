@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paceline.errors import UsageError
-from paceline.forecast import Costs, predict
 from paceline.report import numbers
+from paceline.report.forecast import Costs, predict
 
 #: Share of a session kept free for a prediction that is off, and at least so many seconds.
 MARGIN, LEAST = 0.05, 120.0

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Spot:
+class Config:
     """Where a cell stands in the grid of one run.
 
     Attributes:
@@ -59,7 +59,7 @@ class Spot:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Measurement:
     """One spot measured, or why it was not.
 
     Attributes:
@@ -81,7 +81,7 @@ class Cell:
         fits: Whether that is free; None if unknown.
     """
 
-    spot: Spot
+    spot: Config
     state: State
     reason: str | None = None
     build: float | None = None
@@ -241,7 +241,7 @@ class Run:
     model: Mapping[str, Any]
     n_examples: int
     n_validation: int = 0
-    cells: list[Cell] = field(default_factory=list)
+    cells: list[Measurement] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
     first_epoch: FirstEpoch | None = None
     costs: Mapping[str, Any] | None = None
@@ -249,7 +249,7 @@ class Run:
     interrupted: bool = False
 
     @property
-    def measured(self) -> list[Cell]:
+    def measured(self) -> list[Measurement]:
         """Cells that were measured."""
         return [cell for cell in self.cells if cell.state == "measured"]
 
@@ -320,7 +320,8 @@ def _run(value: Mapping[str, Any]) -> Run:
         run,
         device=_only(Device, value["device"]),
         cells=[
-            replace(_only(Cell, cell), spot=_only(Spot, cell["spot"])) for cell in value["cells"]
+            replace(_only(Measurement, cell), spot=_only(Config, cell["spot"]))
+            for cell in value["cells"]
         ],
         curves=[_only(Curve, curve) for curve in value.get("curves", [])],
         first_epoch=None if first is None else _only(FirstEpoch, first),

@@ -8,13 +8,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paceline.benchmark import quota
+from paceline.benchmark import html as bench_html
+from paceline.benchmark import quota, table
 from paceline.benchmark.advice import Advice, advise, fastest
 from paceline.benchmark.convergence import sentences
 from paceline.benchmark.records import FORMAT, Run, from_json, labels, to_json
 from paceline.errors import DataError, UsageError
-from paceline.forecast import Costs, Prediction, asha_share, predict
-from paceline.report import bench_html, bench_table, numbers
+from paceline.report import numbers
+from paceline.report.forecast import Costs, Prediction, asha_share, predict
 
 #: Of files that a result can be written to.
 ENDINGS = (".html", ".json")
@@ -102,7 +103,7 @@ class Bench:
 
     def text(self, width: int | None = None) -> str:
         """Tables and advice for a terminal of so many columns; None: as wide as it takes."""
-        return bench_table.result_text(self.runs, self.advice, width, self.outlook)
+        return table.result_text(self.runs, self.advice, width, self.outlook)
 
     def to_json(self) -> dict[str, Any]:
         """What ``--json`` prints and ``--merge`` reads."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import keras
 
-from paceline.builder import Builder
-from paceline.data import ArrayData
+from paceline.data.arrays import ArrayData
+from paceline.data.labels import check_labels
 from paceline.executor.group import Group
-from paceline.executor.intake import Intake
+from paceline.executor.grouping import TrialGrouper
 from paceline.executor.memory import free_bytes
-from paceline.labels import check_labels
-from paceline.mesh import Layout
+from paceline.executor.model_builder import ModelBuilder
+from paceline.pack.mesh import MeshLayout
 from paceline.program import trace
 from paceline.program.trace import State
 from paceline.search_space import HyperParameters
@@ -53,7 +53,7 @@ class Subject:
 
     def __init__(
         self,
-        build: Builder,
+        build: ModelBuilder,
         hparams: dict[str, Any],
         data: ArrayData,
         validation: ArrayData | None,
@@ -103,7 +103,7 @@ class Subject:
         state = trace.build_state(model, self.data.batch_shapes(batch_size))
         built = time.perf_counter()
         # An intake of its own: one that knows the structure would not trace again.
-        group = Intake(self.data, self.validation, None).study(model, batch_size)
+        group = TrialGrouper(self.data, self.validation, None).study(model, batch_size)
         assert group is not None
         for role in group.roles:
             role.settle(group.n_seen)
@@ -120,7 +120,7 @@ class Subject:
         step = trace.trace_train(model, trace.build_state(model, shapes), shapes)
         return step.canonical.fingerprint
 
-    def on_device(self, layout: Layout | None) -> Any:
+    def on_device(self, layout: MeshLayout | None) -> Any:
         """The training data on the default device, or on those of a layout."""
         if layout not in self._placed:
             there = self._there.setdefault(layout.devices if layout else None, {})

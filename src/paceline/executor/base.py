@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from paceline.folds import Fold
+from paceline.data.folds import Fold
 
 if TYPE_CHECKING:
+    from paceline.data.trial_inputs import TrialInputs
     from paceline.program.trace import State
-    from paceline.setting import Setting
 
 #: Trainable, non-trainable, optimizer and metric variables, in Keras' order.
 Parts = Sequence[Sequence[np.ndarray]]
@@ -54,10 +54,10 @@ class Job:
     order: Callable[[int], np.ndarray] | None = None
     callbacks: Callable[[int], list[Any]] | None = None
     made: Sequence[list[Any]] = ()
-    setting: Setting | None = None
+    setting: TrialInputs | None = None
 
 
-class Hung(Exception):
+class PackTimeout(Exception):
     """Packs whose epoch does not end; the threads that wait for it are lost.
 
     Attributes:

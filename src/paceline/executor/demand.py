@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.executor.group import Group
-from paceline.executor.intake import Intake
+from paceline.executor.grouping import TrialGrouper
 from paceline.executor.planner import Planner
 
 #: After this many trials of one program, with no other in sight, it is compiled in the background.
@@ -26,7 +26,7 @@ class Demand:
         in_order: Trials come as a grid walks: what the first have in common the next may not.
     """
 
-    def __init__(self, planner: Planner, intake: Intake) -> None:
+    def __init__(self, planner: Planner, intake: TrialGrouper) -> None:
         self._planner, self._intake = planner, intake
         self.family = self.expected = 1
         self.unasked = 0

@@ -11,12 +11,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from paceline.callbacks.keeping import Losses
-from paceline.callbacks.logs import numbers
-from paceline.executor import heap
+from paceline.executor import malloc
 from paceline.executor.base import Answer, EpochReport, Failed, Job, Report, Weights, settled
 from paceline.executor.fit_state import Arrays, FitState
-from paceline.executor.replicas import Replicas, find
+from paceline.executor.tf_replicas import Replicas, find
+from paceline.pack.callbacks.per_trial import numbers
+from paceline.pack.callbacks.state import UnsavedAttributes
 from paceline.program import keras_private
 
 _DATA = ("x", "y", "sample_weight")
@@ -49,7 +49,7 @@ class FitExecutor:
         self.seconds = 0.0
         self.used = False
         self._trained = 0  # trials
-        self._losses = Losses(note)
+        self._losses = UnsavedAttributes(note)
 
     def submit(self, job: Job) -> None:
         """Queues a trial; its model is built again in its turn, so that seeds are as alone."""
@@ -120,7 +120,7 @@ class FitExecutor:
             self.seconds += time.perf_counter() - began
             self._trained += 1
             if self._trained % _COLLECTED == 0:
-                heap.give_back()  # models are cycles, and a search has the collector wait
+                malloc.give_back()  # models are cycles, and a search has the collector wait
         if search.error is not None:  # also where a user's own ``fit`` has swallowed it
             raise search.error
 

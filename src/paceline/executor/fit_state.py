@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from paceline.callbacks.keeping import Kept, keep, resumed
+from paceline.pack.callbacks.state import CallbackState, callback_state, resumed
 
 Arrays = dict[str, np.ndarray]
 _NAME = "fit"
@@ -57,7 +57,7 @@ class FitState(keras.callbacks.Callback):
         """The user's callbacks begin next."""
         if self._before is not None:
             facts = {"callbacks": self._before.get("callbacks", [])}
-            self._beginning.enter_context(resumed(self._own, Kept(facts, self._arrays)))
+            self._beginning.enter_context(resumed(self._own, CallbackState(facts, self._arrays)))
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Puts the variables back, which exist from here on, and what callbacks held."""
@@ -109,7 +109,7 @@ class FitState(keras.callbacks.Callback):
             "job": self.number,
             "epoch": self.epoch,
             "random": _encoded(self._random, arrays),
-            "callbacks": keep(self._own, f"{_NAME}.callbacks", arrays),
+            "callbacks": callback_state(self._own, f"{_NAME}.callbacks", arrays),
         }
 
     def _parts(self) -> list[list[Any]]:

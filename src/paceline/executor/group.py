@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.executor.choice import Candidate, Choice
-from paceline.pack import Pack, Rider
-from paceline.plan import Program, Workload
+from paceline.executor.plan_choice import Candidate, PlanChoice
+from paceline.pack.pack import Pack, SlotTrial
+from paceline.pack.plan import CompiledPlan, Workload
 from paceline.program.canonical import Constant
-from paceline.program.group import Role
+from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
 
 
 @dataclass(frozen=True)
-class Again:
+class RestoredProgram:
     """How a group was trained until its search stopped.
 
     Attributes:
@@ -58,8 +58,8 @@ class Group:
 
     name: str
     work: Workload
-    train: Role
-    test: Role | None
+    train: StepTemplate
+    test: StepTemplate | None
     state: State
     metrics: list[Any]
     rng_differs: bool
@@ -67,17 +67,17 @@ class Group:
     n_seen: int = 0
     n_trials: int = 0
     example: int | None = None
-    queue: deque[Rider] = field(default_factory=deque)
-    program: Program | None = None
-    again: Again | None = None
+    queue: deque[SlotTrial] = field(default_factory=deque)
+    program: CompiledPlan | None = None
+    again: RestoredProgram | None = None
     met: int = 0
     packs: list[Pack] = field(default_factory=list)
     most_slots: int | None = None
-    choice: Choice | None = None
-    coming: Program | None = None
+    choice: PlanChoice | None = None
+    coming: CompiledPlan | None = None
 
     @property
-    def roles(self) -> list[Role]:
+    def roles(self) -> list[StepTemplate]:
         """The steps there are."""
         return [role for role in (self.train, self.test) if role is not None]
 
@@ -104,11 +104,11 @@ class Group:
         self.n_seen += counts
 
     @property
-    def riders(self) -> list[Rider]:
+    def riders(self) -> list[SlotTrial]:
         """Trials that wait for a slot, in order, and those in slots."""
         return [*self.queue, *(rider for pack in self.packs for rider in pack.live)]
 
-    def waiting(self, number: int) -> Rider | None:
+    def waiting(self, number: int) -> SlotTrial | None:
         """The trial of that number, where it waits for a slot."""
         return next((rider for rider in self.queue if rider.number == number), None)
 

@@ -16,7 +16,7 @@ from typing import Any
 _Task = tuple[Future[Any], Callable[[], Any]]
 
 
-class Lanes:
+class LaneThreads:
     """A few threads that do what they are given, in order.
 
     Args:

@@ -11,29 +11,29 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from paceline.collector import Dropped
-from paceline.data import ArrayData
+from paceline.data.arrays import ArrayData
+from paceline.data.batched import BatchedDataset
+from paceline.data.trial_inputs import TrialInputs
 from paceline.errors import UsageError
-from paceline.executor.accounts import Accounts
-from paceline.executor.base import Failed, Hung, Job, LateAnswer, Parts, Report, settled
-from paceline.executor.choice import Candidate
+from paceline.executor.base import Failed, Job, LateAnswer, PackTimeout, Parts, Report, settled
 from paceline.executor.demand import Demand
+from paceline.executor.device_data import DeviceData, size_text
+from paceline.executor.garbage import Dropped
 from paceline.executor.group import Group
-from paceline.executor.intake import Intake
-from paceline.executor.lanes import Lanes
+from paceline.executor.grouping import TrialGrouper
+from paceline.executor.lanes import LaneThreads
 from paceline.executor.memory import batches_bytes, chunk_bytes_of
-from paceline.executor.parking import Parking
-from paceline.executor.placement import Placement, size_text
+from paceline.executor.paused import PausedStates
+from paceline.executor.plan_choice import Candidate
 from paceline.executor.planner import Planner
-from paceline.executor.round import PAUSE, Round
-from paceline.executor.saving import Arrays, Example, Facts, Saver, state_like
-from paceline.executor.seats import Seats, program_of
-from paceline.executor.teller import Teller, abandon
-from paceline.pack import Pack, Rider
-from paceline.plan import Program
+from paceline.executor.reporting import EpochReporter, abandon
+from paceline.executor.round import PAUSE, EpochRound
+from paceline.executor.slots import SlotAllocator, program_of
+from paceline.executor.snapshot import Arrays, Example, Facts, PackSnapshots, state_like
+from paceline.executor.timings import ExecutorTimings
+from paceline.pack.pack import Pack, SlotTrial
+from paceline.pack.plan import CompiledPlan
 from paceline.program.trace import State
-from paceline.setting import Setting
-from paceline.source import Source
 
 #: Seconds that the end of an epoch is waited for when a search is given up.
 _PATIENCE = 5.0
@@ -64,7 +64,7 @@ class LocalExecutor:
 
     def __init__(
         self,
-        data: ArrayData | Source,
+        data: ArrayData | BatchedDataset,
         validation: ArrayData | None,
         *,
         validation_batch_size: int | None = None,
@@ -77,7 +77,7 @@ class LocalExecutor:
     ) -> None:
         self._planner = Planner(slots, plan, mesh)
         beside = validation.nbytes_beside(data) if validation else 0
-        if isinstance(data, Source):
+        if isinstance(data, BatchedDataset):
             chunk_bytes = batches_bytes()
         else:
             chunk_bytes = chunk_bytes_of(data.nbytes, beside)
@@ -88,26 +88,26 @@ class LocalExecutor:
             )
         if chunk_bytes is not None:
             self._planner.lanes = 1  # each lane would read the data on its own
-        self._intake = Intake(data, validation, validation_batch_size, fold, chunk_bytes)
-        self._placement = Placement(self._planner)
-        self._lanes = Lanes(self._planner.lanes)
+        self._intake = TrialGrouper(data, validation, validation_batch_size, fold, chunk_bytes)
+        self._placement = DeviceData(self._planner)
+        self._lanes = LaneThreads(self._planner.lanes)
         self._patience = _PATIENCE
-        self._parking = Parking()
+        self._parking = PausedStates()
         self._parked_in: dict[int, Group] = {}  # paused trial -> its group
-        self._seats = Seats(
+        self._seats = SlotAllocator(
             self._planner,
             self._placement,
             shuffle=shuffle,
             validation_freq=validation_freq,
             folded=fold is not None,
         )
-        self._teller = Teller(self._planner, self._parking, self._parked_in)
-        self._saver = Saver(
+        self._teller = EpochReporter(self._planner, self._parking, self._parked_in)
+        self._saver = PackSnapshots(
             self._intake, self._planner, self._parking, self._parked_in, self._seats.new_pack
         )
         self._dropped = Dropped()
         self.demand = Demand(self._planner, self._intake)
-        self.accounts = Accounts()
+        self.accounts = ExecutorTimings()
         self._round = 0  # calls of ``advance``
         self.compiling = False  # nothing can train until a program is compiled
         # Trials that are got ready while an epoch trains are all there before it is reported.
@@ -181,7 +181,7 @@ class LocalExecutor:
                 return state is not None
         return False
 
-    def study(self, model: Any, setting: Setting) -> Group | None:
+    def study(self, model: Any, setting: TrialInputs) -> Group | None:
         """Learns from a model that is not to be trained, to trace fewer of those that are.
 
         Raises:
@@ -313,10 +313,10 @@ class LocalExecutor:
         filled = [(group, self._seats.filled(group, all_asked=all_asked)) for group in ready]
         packs = [(group, pack) for group, found in filled for pack in found]
         packs = [(group, pack) for group, pack in packs if self._teller.begin(pack, failed)]
-        now = Round(packs, self._lanes)
+        now = EpochRound(packs, self._lanes)
         try:
             now.run(meanwhile, self.trial_timeout, lockstep=self.lockstep)
-        except Hung:
+        except PackTimeout:
             self._patience = 0.0
             raise
         self.accounts.enter(now.wall, now.packs, now.trained)
@@ -342,10 +342,10 @@ class LocalExecutor:
                 n_trials = max(len(group.queue), min(demand.family, demand.expected))
                 self._planner.compile(group, n_trials, demand.expected)
 
-    def _tell(self, now: Round, report: Report, failed: Failed) -> list[Group]:
+    def _tell(self, now: EpochRound, report: Report, failed: Failed) -> list[Group]:
         """Reports a round and does what is answered; returns groups that lack memory."""
         tight: dict[int, Group] = {}
-        told: list[tuple[Group, Pack, Rider, LateAnswer]] = []
+        told: list[tuple[Group, Pack, SlotTrial, LateAnswer]] = []
         for group, pack, epoch in now.outcomes:
             if not isinstance(epoch, BaseException):
                 told += self._teller.tell(group, pack, epoch, report, failed)
@@ -381,7 +381,7 @@ class LocalExecutor:
         """Whether any of a group's trials is paused."""
         return any(each is group for each in self._parked_in.values())
 
-    def _wait_for(self, program: Program, meanwhile: Callable[[], bool]) -> None:
+    def _wait_for(self, program: CompiledPlan, meanwhile: Callable[[], bool]) -> None:
         self.compiling = True
         while not program.ready():
             if not meanwhile():

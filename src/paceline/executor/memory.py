@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from paceline.errors import UsageError
-from paceline.program.compiling import Executable
+from paceline.program.compile import Executable
 
 #: Sets a limit, in bytes: for trying out what happens on a smaller device.
 LIMIT = "PACELINE_MEMORY_BYTES"

@@ -9,12 +9,12 @@ from typing import Any
 
 import jax
 
-from paceline.executor.choice import Candidate, Choice, key_of, remembered
-from paceline.executor.group import Again, Group
-from paceline.mesh import Layout, lay_out, local_devices
-from paceline.plan import MappedProgram, Program, SequentialProgram, StackedProgram
-from paceline.plan.cost import gains_from_stacking, is_short
-from paceline.program.compiling import Executable
+from paceline.executor.group import Group, RestoredProgram
+from paceline.executor.plan_choice import Candidate, PlanChoice, key_of, remembered
+from paceline.pack.mesh import MeshLayout, lay_out, local_devices
+from paceline.pack.plan import CompiledPlan, MappedProgram, SequentialProgram, StackedProgram
+from paceline.pack.plan.cost import gains_from_stacking, is_short
+from paceline.program.compile import Executable
 
 #: Slots of a stacked pack when the user says "auto". On two cores throughput is flat from 8 slots
 #: on, and a GRU is slower with 16 (docs/decisions/0003); accelerators take more.
@@ -54,7 +54,7 @@ class Planner:
             self._pack_slots = AUTO_SLOTS.get(self._platform, 32) * len(self.devices)
             if self._platform == "cpu" and len(self.devices) == 1:
                 self.lanes = max(1, min(_CPU_LANES, cores()))
-        self.programs: list[Program] = []
+        self.programs: list[CompiledPlan] = []
         self.plans: set[str] = set()
         self._noted: set[str] = set()
         self.note: Callable[[str], None] = lambda text: None  # told what users may want to know
@@ -118,7 +118,7 @@ class Planner:
         group.again = None
         self._begin(group, program)
 
-    def _begin(self, group: Group, program: Program) -> None:
+    def _begin(self, group: Group, program: CompiledPlan) -> None:
         group.program = program
         self.plans.add(program.plan)
 
@@ -128,10 +128,10 @@ class Planner:
         candidate: Candidate,
         n_trials: int,
         expected: int,
-        before: Program | None = None,
+        before: CompiledPlan | None = None,
         quick: bool | None = None,
-        again: Again | None = None,
-    ) -> Program:
+        again: RestoredProgram | None = None,
+    ) -> CompiledPlan:
         parts = (group.train, group.test, group.state, group.work)
         riders = [*group.queue, *(rider for pack in group.packs for rider in pack.live)]
         epochs = max((rider.epochs - rider.epoch for rider in riders), default=1)
@@ -141,7 +141,7 @@ class Planner:
             quick = is_short(group.train.full.closed, steps, candidate.slots)
         if candidate.plan == "sequential":
             old = before if isinstance(before, SequentialProgram) else None
-            program: Program = SequentialProgram(*parts, quick=quick, before=old)
+            program: CompiledPlan = SequentialProgram(*parts, quick=quick, before=old)
         else:
             kind = MappedProgram if candidate.plan == "mapped" else StackedProgram
             program = kind(
@@ -155,15 +155,17 @@ class Planner:
         self.programs.append(program)
         return program
 
-    def _layout(self, group: Group, n_trials: int, again: Again | None) -> Layout | None:
+    def _layout(
+        self, group: Group, n_trials: int, again: RestoredProgram | None
+    ) -> MeshLayout | None:
         if again is None:
             return self._lay_out(group, n_trials)
         if again.layout is None:
             return None
         trial, data = again.layout
-        return Layout(tuple(self.devices[: trial * data]), trial, data)
+        return MeshLayout(tuple(self.devices[: trial * data]), trial, data)
 
-    def _lay_out(self, group: Group, n_trials: int) -> Layout | None:
+    def _lay_out(self, group: Group, n_trials: int) -> MeshLayout | None:
         """The devices a group's slots are spread over; None for one."""
         if len(self.devices) == 1:
             return None
@@ -172,7 +174,7 @@ class Planner:
         if layout is not None and layout.data > 1 and self._rule(group) == "mapped":
             # A loop over slots on several devices: they must not share one slot's batch.
             rows = layout.trial
-            layout = Layout(layout.devices[:rows], rows, 1) if rows > 1 else None
+            layout = MeshLayout(layout.devices[:rows], rows, 1) if rows > 1 else None
             note = f"plan mapped: batches are not split, {rows} of {len(self.devices)} devices used"
         if note is not None:
             self.say(note)
@@ -193,7 +195,7 @@ class Planner:
         if self._mesh is not None:
             lay_out(self.devices, self._mesh, 1, batch_size)
 
-    def can_halve(self, program: Program) -> bool:
+    def can_halve(self, program: CompiledPlan) -> bool:
         """Whether a program of fewer slots, or fewer lanes, can be had."""
         rows = self._mesh[0] if self._mesh and self._mesh[1] is not None else 1
         return program.n_slots > rows or self.lanes > 1
@@ -227,7 +229,7 @@ class Planner:
         print_of = group.train.full.canonical.fingerprint
         key = key_of(print_of, group.work.batch_size, self.lanes, self.devices)
         known = remembered(key, [candidate.plan for candidate in candidates])
-        group.choice = Choice(candidates, key, known)
+        group.choice = PlanChoice(candidates, key, known)
         if known is None:
             return first
         # Slots beyond the trials there are would only compute for nothing.
@@ -260,7 +262,7 @@ class Planner:
         """Slots of a pack, a power of two, that are enough for so many trials."""
         return 1 << max(0, -(-n_trials // self.lanes) - 1).bit_length()
 
-    def _slots_for(self, group: Group, n_trials: int, layout: Layout | None) -> int:
+    def _slots_for(self, group: Group, n_trials: int, layout: MeshLayout | None) -> int:
         """Slots of a pack: as many on each device, a power of two, enough for a lane's trials."""
         rows = layout.trial if layout else 1
         if self.chooses_slots and self._platform == "cpu" and self._plan != "mapped":
@@ -367,7 +369,7 @@ class Planner:
         return list(unique.values())
 
 
-def _compiled(group: Group) -> Program:
+def _compiled(group: Group) -> CompiledPlan:
     assert group.program is not None
     return group.program
 
@@ -380,12 +382,12 @@ def trying(group: Group) -> bool:
     return Candidate(now.plan, now.n_slots) != choice.candidates[0]
 
 
-def layout_of(program: Program) -> Layout | None:
+def layout_of(program: CompiledPlan) -> MeshLayout | None:
     """The devices that a program's slots are spread over; None for one."""
     return program.layout if isinstance(program, StackedProgram) else None
 
 
-def _compile_seconds(program: Program) -> float:
+def _compile_seconds(program: CompiledPlan) -> float:
     return sum(executable.seconds for role in program.roles() for executable in role)
 
 

@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 
-from paceline.executor.base import Hung
+from paceline.executor.base import PackTimeout
 from paceline.executor.group import Group
-from paceline.executor.lanes import Lanes
-from paceline.executor.teller import Epoch
-from paceline.pack import Pack
+from paceline.executor.lanes import LaneThreads
+from paceline.executor.reporting import Epoch
+from paceline.pack.pack import Pack
 
 #: Seconds between looks at the device when there is nothing else to do.
 PAUSE = 0.02
 
 
-class Round:
+class EpochRound:
     """An epoch of packs that have trials in them; it begins to train at once.
 
     Args:
@@ -27,7 +27,7 @@ class Round:
         wall: Seconds on the clock that it took, once it has ended.
     """
 
-    def __init__(self, packs: Sequence[tuple[Group, Pack]], lanes: Lanes) -> None:
+    def __init__(self, packs: Sequence[tuple[Group, Pack]], lanes: LaneThreads) -> None:
         self._groups = [group for group, _ in packs]
         self.packs = [pack for _, pack in packs]
         self._disturbed = False
@@ -65,7 +65,7 @@ class Round:
             if not epoch.done() and pack.began is not None and now - pack.began > limit
         ]
         if hung:
-            raise Hung([{rider.number: rider.epoch for rider in pack.live} for pack in hung])
+            raise PackTimeout([{rider.number: rider.epoch for rider in pack.live} for pack in hung])
 
     @property
     def trained(self) -> list[Epoch]:

@@ -23,7 +23,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from paceline.program import versions as jv
+from paceline.program import jax_compat as jv
 
 
 class Unpackable(Exception):

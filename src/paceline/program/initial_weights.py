@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
-from paceline.program import versions as jv
-from paceline.shared_patch import SharedPatch
+from paceline.program import jax_compat as jv
+from paceline.program.patch import RefCountedPatch
 
 #: Functions of ``jax.random`` whose numbers follow from the key and their position alone.
 NAMES = ("uniform", "normal", "truncated_normal")
@@ -37,7 +37,7 @@ _ours: dict[str, Any] = {}
 
 
 @contextmanager
-def few_programs() -> Iterator[None]:
+def shared_initializer_programs() -> Iterator[None]:
     """Has initial weights drawn so inside, on a CPU; searches may overlap."""
     if keras.backend.backend() != "jax" or jax.default_backend() != "cpu":
         yield
@@ -60,7 +60,7 @@ def _remove() -> None:
             setattr(jax.random, name, _before[name])
 
 
-_patch = SharedPatch(_install, _remove)
+_patch = RefCountedPatch(_install, _remove)
 
 
 def _cutting(original: Callable[..., Any], outside: Any) -> Callable[..., Any]:

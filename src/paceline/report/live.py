@@ -17,15 +17,9 @@ from typing import Any
 
 from rich.console import Console
 
-from paceline.progress import Progress
 from paceline.report import panel
-from paceline.report.screens import (
-    LineScreen,
-    NotebookScreen,
-    PanelScreen,
-    QuietScreen,
-    Screen,
-)
+from paceline.report.progress import Progress
+from paceline.report.screens import LineScreen, NotebookScreen, PanelScreen, QuietScreen, Screen
 
 Clock = Callable[[], float]
 

@@ -15,8 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from paceline.progress import Progress
 from paceline.report import numbers
+from paceline.report.progress import Progress
 
 WIDEST = 100  # columns; wider panels are harder to read, not easier
 BAR = (10, 40)  # columns, least and most

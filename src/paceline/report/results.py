@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from paceline.report import tables
-from paceline.trial import Trial
+from paceline.study.trial import Trial
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,8 +10,8 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.live import Live
 
-from paceline.progress import Progress
 from paceline.report import panel
+from paceline.report.progress import Progress
 
 
 class Screen(ABC):

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline.report import numbers
-from paceline.trial import Trial
+from paceline.study.trial import Trial
 
 FIXED_COLUMNS = ("number", "state", "value", "epochs", "seconds", "seed", "program", "plan")
 #: A further column where some trial has repeats or folds.

@@ -8,7 +8,7 @@ from typing import Any
 from paceline.search_space.parameter import Parameter
 
 
-class Odometer:
+class GridWalk:
     """Walks every configuration by running build once for each.
 
     It starts with the first value everywhere. ``advance`` turns the parameter that the last build
@@ -77,7 +77,7 @@ class Odometer:
         return {"every": self._every, "shown": dict(self._shown), "done": self._done}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Odometer:
+    def from_json(cls, data: Mapping[str, Any]) -> GridWalk:
         """Return the odometer that ``to_json`` described."""
         odometer = cls(every=data["every"])
         odometer._shown = dict(data["shown"])

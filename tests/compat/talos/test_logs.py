@@ -9,7 +9,7 @@ import pytest
 import paceline
 from paceline.compat.talos import errors
 from paceline.errors import StudyError
-from paceline.study import Study
+from paceline.study.study import Study
 
 #: As Talos 1.4 wrote it, and as 2.0 does.
 OLD = """start,end,duration,round_epochs,loss,acc,val_loss,val_acc,lr,units,activation,opt

@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
-from paceline import collector
 from paceline.compat.interception.call import Call, Outcome
-from paceline.compat.interception.executors import Executors
-from paceline.compat.interception.fits import Fits, Ride
-from paceline.compat.interception.interceptor import intercepted
-from paceline.compat.interception.request import Request
-from paceline.compat.interception.worker import Worker
-from paceline.executor import heap
+from paceline.compat.interception.executor_pool import Executors
+from paceline.compat.interception.fit_arguments import FitArguments
+from paceline.compat.interception.fit_patch import intercepted
+from paceline.compat.interception.function_thread import FunctionThread
+from paceline.compat.interception.packed_fit import Fits, PackedFit
+from paceline.executor import garbage, malloc
 from paceline.executor.base import Answer, EpochReport, LateAnswer
 from paceline.executor.local import LocalExecutor
-from paceline.program.compiling import use_persistent_cache
-from paceline.program.initial_weights import few_programs
+from paceline.program.compile import use_persistent_cache
+from paceline.program.initial_weights import shared_initializer_programs
 
 #: Functions under way at once, at most: each has a thread and a model.
 _MOST = 512
@@ -35,7 +34,7 @@ class Engine:
     Args:
         slots: Fits that train at once in a pack, or "auto".
         plan: "auto", "stacked", "mapped" or "sequential".
-        mesh: From ``paceline.mesh.check_mesh``; None: all accelerators, or one CPU.
+        mesh: From ``paceline.pack.mesh.check_mesh``; None: all accelerators, or one CPU.
         notes: Told what the user may want to know, each text once.
         noun: What to call a function in notes.
 
@@ -60,9 +59,9 @@ class Engine:
         self._more = False  # the source may have calls
         self._held = False  # ... but not before another outcome is known
         self._left: int | None = None  # calls still in the source, where that is known
-        self._workers: set[Worker] = set()  # under way
-        self._ready: deque[Worker] = deque()  # of those, they can go on
-        self._rides: dict[int, Ride] = {}
+        self._workers: set[FunctionThread] = set()  # under way
+        self._ready: deque[FunctionThread] = deque()  # of those, they can go on
+        self._rides: dict[int, PackedFit] = {}
         self._ended: deque[Outcome] = deque()
 
     def __enter__(self) -> Engine:
@@ -93,7 +92,13 @@ class Engine:
         use_persistent_cache()
         n_calls = n_calls or operator.length_hint(calls) or None
         self._source, self._more, self._held, self._left = iter(calls), True, False, n_calls
-        with intercepted(), collector.calm(), heap.kept(), few_programs(), ExitStack() as stack:
+        with (
+            intercepted(),
+            garbage.gc_calmed(),
+            malloc.freed_memory_kept(),
+            shared_initializer_programs(),
+            ExitStack() as stack,
+        ):
             stack.callback(self._cancel)
             while self._round():
                 while self._ended:
@@ -133,7 +138,7 @@ class Engine:
         if call is None:
             return False
         seed = random.getrandbits(32) if call.seed is None else call.seed
-        worker = Worker(call, seed)
+        worker = FunctionThread(call, seed)
         worker.handler = Fits(worker, self, self._noun)
         self._workers.add(worker)
         self._go(worker)
@@ -163,7 +168,7 @@ class Engine:
         """While the device works."""
         return self._step(lambda: all(e.demand.room for e in self.executors if e.busy))
 
-    def _go(self, worker: Worker) -> None:
+    def _go(self, worker: FunctionThread) -> None:
         worker.waits_for_epoch = False
         worker.go()
         if worker.ended:
@@ -193,7 +198,7 @@ class Engine:
         ride.epochs = report.epoch
         return lambda: self._settle(ride, report)
 
-    def _settle(self, ride: Ride, report: EpochReport) -> Answer:
+    def _settle(self, ride: PackedFit, report: EpochReport) -> Answer:
         """Lets the function see the epoch, and its callbacks decide."""
         ride.report = report
         self._go(ride.worker)
@@ -209,7 +214,7 @@ class Engine:
 
     # -- what fits ask for (``fits.Desk``) ---------------------------------------------------------
 
-    def executor_for(self, request: Request) -> LocalExecutor:
+    def executor_for(self, request: FitArguments) -> LocalExecutor:
         """The executor that has the request's data."""
         executor = self.executors.of(request)
         executor.demand.expected = executor.waiting + 1 + (self._left or 0)
@@ -219,7 +224,7 @@ class Engine:
         """A number that no ride has had."""
         return next(self._numbers)
 
-    def board(self, ride: Ride) -> None:
+    def board(self, ride: PackedFit) -> None:
         """A ride that its executor has taken in."""
         self._rides[ride.number] = ride
 

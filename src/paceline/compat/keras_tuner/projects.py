@@ -11,8 +11,8 @@ from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.errors import ProjectError
 from paceline.compat.keras_tuner.files import read_json
 from paceline.errors import ObjectiveError, StudyError
-from paceline.objective import Direction
-from paceline.study import Study
+from paceline.study.objective import Direction
+from paceline.study.study import Study
 
 _ORACLE = "oracle.json"
 

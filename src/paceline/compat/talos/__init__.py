@@ -10,9 +10,9 @@ from paceline.compat.talos import (
     autom8,
     callbacks,
     errors,
+    import_aliases,
     metrics,
     model,
-    paths,
     templates,
     utils,
 )
@@ -48,4 +48,4 @@ __all__ = [
     "utils",
 ]
 
-paths.install()
+import_aliases.install()

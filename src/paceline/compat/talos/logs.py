@@ -14,9 +14,9 @@ from paceline.compat.talos.columns import column
 from paceline.compat.talos.errors import TalosDataError, TalosParamsError
 from paceline.compat.talos.rounds import is_loss
 from paceline.errors import StudyError
-from paceline.objective import Direction
 from paceline.search_space import HyperParameters
-from paceline.study import Study
+from paceline.study.objective import Direction
+from paceline.study.study import Study
 
 #: Columns that are neither metrics nor parameters.
 _OTHERS = ("start", "end", "duration", "execution_time", "round_epochs")

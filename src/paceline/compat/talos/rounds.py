@@ -16,7 +16,7 @@ _TIMES = ["start", "end", "duration", "round_epochs"]
 
 
 @dataclass
-class Round:
+class ScanRound:
     """A permutation that trained.
 
     Attributes:
@@ -72,11 +72,11 @@ class Rounds:
     keys: list[str]
     path: Path
     last_epoch: bool = True
-    done: list[Round] = field(default_factory=list)
+    done: list[ScanRound] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
     _header: list[str] = field(default_factory=list)
 
-    def add(self, found: Round) -> None:
+    def add(self, found: ScanRound) -> None:
         """Takes a permutation in, and writes its row to the log."""
         self.done.append(found)
         row = self._row(found)
@@ -138,7 +138,7 @@ class Rounds:
         ]
         return pd.DataFrame(found)
 
-    def _row(self, found: Round) -> dict[str, Any]:
+    def _row(self, found: ScanRound) -> dict[str, Any]:
         row: dict[str, Any] = {
             "start": _moment(found.began),
             "end": _moment(found.ended),

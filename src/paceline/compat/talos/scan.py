@@ -19,12 +19,12 @@ from paceline.compat.talos.errors import (
     TalosTypeError,
 )
 from paceline.compat.talos.evaluate import evaluate_models
-from paceline.compat.talos.function import check_function, check_target, read_outcome
+from paceline.compat.talos.kept_models import Retained
+from paceline.compat.talos.old_arguments import read_options
 from paceline.compat.talos.progress import Bar, say
-from paceline.compat.talos.retained import Retained
-from paceline.compat.talos.rounds import Failure, Round, Rounds, is_loss
+from paceline.compat.talos.rounds import Failure, Rounds, ScanRound, is_loss
+from paceline.compat.talos.scan_function import check_function, check_target, read_outcome
 from paceline.compat.talos.space import ParamSpace
-from paceline.compat.talos.spelling import read_options
 from paceline.compat.talos.splits import check_inputs, split
 from paceline.errors import BuildError
 
@@ -251,7 +251,7 @@ class Scan:
             return
         self._retained.add(outcome.number, model)
         self._rounds.add(
-            Round(
+            ScanRound(
                 outcome.number,
                 params,
                 history,

@@ -13,12 +13,7 @@ from paceline.compat.keras_tuner.engine.hypermodel import get_hypermodel
 from paceline.compat.keras_tuner.engine.hyperparameters import config_of
 from paceline.compat.keras_tuner.engine.oracle import Oracle
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
-from paceline.compat.keras_tuner.errors import (
-    FailedTrialError,
-    FatalError,
-    FatalRuntimeError,
-    is_a,
-)
+from paceline.compat.keras_tuner.errors import FailedTrialError, FatalError, FatalRuntimeError, is_a
 from paceline.compat.keras_tuner.files import read_json, say, write_json
 from paceline.search_space import HyperParameters
 

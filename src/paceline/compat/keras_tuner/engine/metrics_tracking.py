@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.objective import infer_direction
+from paceline.study.objective import infer_direction
 
 
 class MetricObservation:

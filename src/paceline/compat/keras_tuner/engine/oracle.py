@@ -15,11 +15,7 @@ from typing import Any
 from paceline.compat.keras_tuner.engine.display import Display
 from paceline.compat.keras_tuner.engine.hyperparameters import as_ours, draw
 from paceline.compat.keras_tuner.engine.metrics_tracking import MetricsTracker
-from paceline.compat.keras_tuner.engine.objective import (
-    MultiObjective,
-    Objective,
-    create_objective,
-)
+from paceline.compat.keras_tuner.engine.objective import MultiObjective, Objective, create_objective
 from paceline.compat.keras_tuner.engine.project_folder import ProjectFolder
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.files import read_json, say, write_json

@@ -12,15 +12,10 @@ from typing import Any
 
 import keras
 
-from paceline.builder import random_state_kept
-from paceline.compat.keras_tuner import packed, side_by_side
+from paceline.compat.keras_tuner import oracle_search, run_trial_search
 from paceline.compat.keras_tuner.engine import results as results_module
 from paceline.compat.keras_tuner.engine.base_tuner import BaseTuner
-from paceline.compat.keras_tuner.engine.callbacks import (
-    BatchCallback,
-    SaveBestEpoch,
-    TunerCallback,
-)
+from paceline.compat.keras_tuner.engine.callbacks import BatchCallback, SaveBestEpoch, TunerCallback
 from paceline.compat.keras_tuner.engine.hypermodel import trains_itself
 from paceline.compat.keras_tuner.engine.objective import DefaultObjective
 from paceline.compat.keras_tuner.engine.oracle import Oracle, multiple
@@ -32,6 +27,7 @@ from paceline.compat.keras_tuner.errors import (
     ProjectError,
 )
 from paceline.compat.keras_tuner.files import read_json, write_json
+from paceline.executor.model_builder import random_state_kept
 from paceline.program import keras_private
 from paceline.search_space import HyperParameters
 
@@ -49,9 +45,9 @@ _HANDS_ON = (
 class Tuner(BaseTuner):
     """Searches the hyperparameters of a Keras model.
 
-    A search over a plain ``build`` trains many trials at once (``packed.py``); so do the ``fit``
-    calls of what trains by itself (``HyperModel.fit``, ``run_trial``) or watches epochs
-    (``on_epoch_end`` and its like): ``side_by_side.py``.
+    A search over a plain ``build`` trains many trials at once (``oracle_search.py``). So do the
+    ``fit`` calls of what trains by itself (``HyperModel.fit``, ``run_trial``) or watches epochs
+    (``on_epoch_end`` and its like): ``run_trial_search.py``.
 
     Args:
         oracle: Decides what is tried.
@@ -99,7 +95,7 @@ class Tuner(BaseTuner):
                 "subclass with a `run_trial()` of its own can do without."
             )
         if distribution_strategy is not None and keras.backend.backend() != "tensorflow":
-            packed.to_stderr(
+            oracle_search.to_stderr(
                 "distribution_strategy is for the TensorFlow backend and is not used: trials are "
                 "spread over all accelerators"
             )
@@ -175,9 +171,9 @@ class Tuner(BaseTuner):
         if callbacks:
             self._deepcopy_callbacks(callbacks)
         if self._is_plain(fit_kwargs):
-            packed.search(self, *fit_args, **fit_kwargs)
+            oracle_search.search(self, *fit_args, **fit_kwargs)
         elif keras.backend.backend() == "jax":
-            side_by_side.search(self, *fit_args, **fit_kwargs)
+            run_trial_search.search(self, *fit_args, **fit_kwargs)
         else:
             super()._search(*fit_args, **fit_kwargs)
 

@@ -1,0 +1,141 @@
+"""What ``paceline.bench`` is asked for, checked before anything is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from paceline.benchmark import grid
+from paceline.benchmark.accuracy import SCALES
+from paceline.benchmark.quota import check_quota
+from paceline.benchmark.result import Plan
+from paceline.benchmark.subject import Subject
+from paceline.errors import UsageError
+from paceline.pack.mesh import local_devices
+from paceline.tuner.arguments import whole_number
+
+#: Trials at once; 0 stands for what a search would do.
+SLOTS = (1, 4, 16, 0)
+
+
+def check_budget(budget: Any) -> float | None:
+    """Seconds above 0, or None.
+
+    Raises:
+        UsageError: Anything else.
+    """
+    if budget is None:
+        return None
+    if isinstance(budget, (bool, str)) or not budget > 0:
+        raise UsageError(f"budget: {budget!r} is not a number of seconds above 0.")
+    return float(budget)
+
+
+def check_batch_sizes(
+    sizes: Sequence[int] | None, n: int, note: Callable[[str], None]
+) -> tuple[int, ...]:
+    """The batch sizes to measure.
+
+    Args:
+        sizes: Those asked for; None: the usual ones, as far as the data go.
+        n: Training examples.
+        note: Told of those that are left out.
+
+    Raises:
+        UsageError: None, one that is no number, or one above the data.
+    """
+    if sizes is None:
+        fitting = tuple(size for size in grid.BATCH_SIZES if size <= n)
+        left = [size for size in grid.BATCH_SIZES if size > n]
+        if left and fitting:
+            note(f"batch sizes above the {n:,} training examples are left out: {left}")
+        return fitting or (n,)
+    if isinstance(sizes, (int, str)):
+        raise UsageError(f"batch_sizes: {sizes!r} is no list of whole numbers; give [32, 128].")
+    found = tuple(dict.fromkeys(whole_number(size, "batch_sizes") for size in sizes))
+    if not found:
+        raise UsageError("batch_sizes: there is none; give some, such as [32, 128].")
+    for size in found:
+        if size > n:
+            raise UsageError(f"batch_sizes: {size} is above the {n:,} training examples.")
+    return found
+
+
+def check_slots(slots: Sequence[int | str] | None) -> tuple[int, ...]:
+    """Trials at once, 0 for "auto".
+
+    Raises:
+        UsageError: Something else is among them.
+    """
+    if slots is None:
+        return SLOTS
+    if isinstance(slots, (int, str)):
+        raise UsageError(f"slots: {slots!r} is no list; give [1, 4, 16, 'auto'].")
+    found = tuple(0 if each == "auto" else whole_number(each, "slots") for each in slots)
+    if not found:
+        raise UsageError("slots: there is none; give some, such as [1, 'auto'].")
+    return tuple(dict.fromkeys(found))
+
+
+def meshes(given: int | None) -> tuple[tuple[int, int], ...]:
+    """(trial, data) of the devices that one is compared with.
+
+    Raises:
+        UsageError: There are not as many.
+    """
+    if given is not None:
+        whole_number(given, "mesh")
+    n = len(local_devices(None if given is None else (given, None)))
+    return ((n, 1), (1, n)) if n > 1 else ()
+
+
+def check_plan(
+    n_trials: Any, epochs: Any, batch_size: Any, pruner: Any, quota: Any, n: int
+) -> Plan | None:
+    """The search to predict; None where none was asked for.
+
+    Raises:
+        UsageError: A value that cannot be, or a quota without a search.
+    """
+    seconds = check_quota(quota)
+    if n_trials is None:
+        for name, given in (("quota", seconds), ("plan_batch_size", batch_size)):
+            if given:
+                raise UsageError(f"{name}: it is about a planned search; give plan_trials too.")
+        return None
+    if batch_size is not None and whole_number(batch_size, "plan_batch_size") > n:
+        raise UsageError(f"plan_batch_size: {batch_size} is above the {n:,} training examples.")
+    from paceline.study.pruners.pruners import check_pruner, pruner_text  # loads Optuna
+
+    text = pruner_text(check_pruner(pruner))
+    return Plan(
+        whole_number(n_trials, "plan_trials"), whole_number(epochs, "plan_epochs"), text, seconds
+    )
+
+
+def check_curves(epochs: Any, scale_lr: Any, target: Any, validated: bool) -> None:
+    """Checks what is asked for of accuracy.
+
+    Raises:
+        UsageError: A value that is none, or one without ``epochs``.
+    """
+    if epochs is not None:
+        whole_number(epochs, "epochs")
+        if not validated:
+            raise UsageError("epochs: accuracy is compared on validation data, and there are none.")
+    if scale_lr is not None and scale_lr not in SCALES:
+        raise UsageError(f"scale_lr: {scale_lr!r} is not one of {', '.join(SCALES)}.")
+    if target is not None and (isinstance(target, (bool, str)) or target != target):
+        raise UsageError(f"target: {target!r} is not a number.")
+    for name, given in (("scale_lr", scale_lr), ("target", target)):
+        if given is not None and epochs is None:
+            raise UsageError(f"{name}: it is about trials that are trained; give epochs too.")
+
+
+def check_hparams(given: Mapping[str, Any], subject: Subject) -> None:
+    """Raises where a hyperparameter was given that the model does not have."""
+    known = subject.hp.hparams if subject.hp is not None else {}
+    for name in given:
+        if name not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise UsageError(f"hparams: {name!r} is no hyperparameter of this model; {has}.")

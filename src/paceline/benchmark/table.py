@@ -1,0 +1,223 @@
+"""A benchmark as text: who measured what, the table with the winner marked, what follows."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from paceline.benchmark.advice import Advice, explain, fastest, way
+from paceline.benchmark.records import Measurement, Run
+from paceline.report import numbers
+
+_KEY = (
+    "* the most examples per second. step: of all trials at once, the median; ± half the distance "
+    "of its quartiles. examples/s: of all trials together. peak: share of the device's measured "
+    "peak."
+)
+
+
+def result_text(
+    runs: Sequence[Run],
+    advice: Sequence[Advice],
+    width: int | None = None,
+    outlook: Sequence[str] = (),
+) -> str:
+    """Return a whole result.
+
+    Args:
+        runs: What was measured.
+        advice: What follows from it.
+        width: Columns there are; None for as many as it takes.
+        outlook: What to expect of a planned search.
+
+    Returns:
+        Lines without colours, the last one without a line end.
+    """
+    winner = fastest(runs)
+    blocks = []
+    for run in runs:
+        best = winner[1] if winner is not None and winner[0] is run else None
+        blocks.append("\n".join(_facts(run, width)))
+        if run.cells:
+            blocks.append(_table(run, best, width))
+        absent = [line for text in missing(run) for line in _wrap(text, width)]
+        if absent:
+            blocks.append("\n".join(absent))
+        if run.first_epoch is not None:
+            head, *lines = explain(run.first_epoch, run.n_examples)
+            *parts, last = lines
+            parts = [line for part in parts for line in _wrap(part, width, " " * 17)]
+            blocks.append("\n".join([*_wrap(head, width), *parts, *_wrap(last, width)]))
+    blocks.append("\n".join(line for each in advice for line in _wrap(each.text, width, "- ")))
+    blocks.append("\n".join(line for text in outlook for line in _wrap(text, width, "- ")))
+    return "\n\n".join(block for block in blocks if block)
+
+
+def facts(run: Run) -> list[str]:
+    """What was measured, on what, with what and when: a sentence each."""
+    device, model = run.device, run.model
+    what = str(model.get("name", "model"))
+    if model.get("hparams"):
+        what += f" ({numbers.hparams(model['hparams'])})"
+    where = f"{device.platform}: {device.kind}"
+    if device.count > 1:
+        where = f"{device.count} x {where}"
+    details = [f"{device.cores} cores"] if device.platform == "cpu" and device.cores else []
+    if device.memory:
+        details.append(f"{device.memory / 2**30:.1f} GiB")
+    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    lines = [
+        f"{what}: {run.n_examples:,} training examples, Keras on {run.backend}, {run.precision}",
+        f"{', '.join([where, *details])}; {versions}; {run.date[:16].replace('T', ' ')}",
+    ]
+    if device.peak_flops and device.peak_bytes:
+        lines.append(
+            f"Measured peak: {numbers.amount(device.peak_flops)}FLOP/s in a large matrix product, "
+            f"{numbers.amount(device.peak_bytes)}B/s in a large copy"
+        )
+    return lines
+
+
+def _facts(run: Run, width: int | None) -> Iterator[str]:
+    for line in facts(run):
+        yield from _wrap(line, width)
+    for note in run.notes:
+        yield from _wrap(f"Note: {note}", width)
+    if run.interrupted:
+        yield "Interrupted: what had been measured until then."
+
+
+def _table(run: Run, best: Measurement | None, width: int | None) -> str:
+    if not run.measured:
+        return ""
+    spare = [name for name in _SPARE if name != "fits" or not _some_do_not_fit(run)]
+    left_out: list[str] = []
+    text = _render(_build(run, best, COLUMNS), None)
+    while width is not None and spare and max(map(len, text.splitlines())) > width:
+        left_out.append(spare.pop(0))
+        columns = [column for column in COLUMNS if column[0] not in left_out]
+        text = _render(_build(run, best, columns), None if spare else width)
+    key = _KEY
+    if left_out:
+        key += f" No room here for: {', '.join(left_out)}; a page (-o bench.html) has all."
+    return "\n".join([text.rstrip("\n"), *_wrap(key, width)])
+
+
+def _some_do_not_fit(run: Run) -> bool:
+    return any(cell.fits is False for cell in run.measured)
+
+
+#: Title, and the text of a cell.
+COLUMNS: list[tuple[str, Callable[[Run, Measurement], str]]] = [
+    ("batch", lambda run, cell: f"{cell.spot.batch_size:,}"),
+    ("trials", lambda run, cell: _trials(cell)),
+    ("plan", lambda run, cell: _plan(cell)),
+    ("build", lambda run, cell: numbers.fine(cell.build)),
+    ("trace", lambda run, cell: numbers.fine(cell.trace)),
+    ("compile", lambda run, cell: numbers.fine(cell.compile)),
+    ("first step", lambda run, cell: numbers.fine(cell.first)),
+    ("step", lambda run, cell: numbers.fine(cell.step)),
+    ("±", lambda run, cell: f"{cell.spread:.0%}"),
+    ("examples/s", lambda run, cell: f"{cell.rate:,.0f}"),
+    ("a trial's epoch", lambda run, cell: numbers.fine(cell.epoch(run.n_examples))),
+    ("peak", lambda run, cell: "-" if cell.peak_share is None else f"{cell.peak_share:.0%}"),
+    ("memory", lambda run, cell: numbers.size(cell.memory)),
+    ("fits", lambda run, cell: {True: "yes", False: "no", None: "-"}[cell.fits]),
+]
+#: Columns that are left out where there is no room for all, the first of them first.
+_SPARE = ("fits", "build", "trace", "first step", "a trial's epoch", "memory", "peak", "±")
+
+
+def _build(
+    run: Run,
+    best: Measurement | None,
+    columns: Sequence[tuple[str, Callable[[Run, Measurement], str]]],
+) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for name, _ in columns:
+        table.add_column(_title(name), justify="left" if name == "plan" else "right", no_wrap=True)
+    cells = sorted(run.measured, key=lambda cell: (cell.spot.batch_size, -cell.rate))
+    before: int | None = None
+    for cell in cells:
+        texts = [value(run, cell) for _, value in columns]
+        if cell is best:
+            texts[0] = f"* {texts[0]}"
+        if before is not None and cell.spot.batch_size != before:
+            table.add_section()
+        before = cell.spot.batch_size
+        table.add_row(*map(Text, texts))
+    return table
+
+
+def _title(name: str) -> str:
+    """On two lines where the cells below are shorter."""
+    return "\n".join(name.rsplit(" ", 1))
+
+
+def _trials(cell: Measurement) -> str:
+    spot = cell.spot
+    return f"{spot.lanes}x{spot.slots}" if spot.lanes > 1 else f"{spot.slots}"
+
+
+def _plan(cell: Measurement) -> str:
+    spot = cell.spot
+    text = spot.plan
+    if spot.devices > 1:
+        text += f" {spot.trial_devices}x{spot.data_devices}"
+    return text
+
+
+def missing(run: Run) -> Iterator[str]:
+    """What was not measured, or not to its end, that of one reason in one sentence."""
+    for state, word in (("failed", "Failed"), ("skipped", "Not measured")):
+        reasons: dict[str, list[Measurement]] = {}
+        for cell in run.cells:
+            if cell.state == state:
+                reasons.setdefault(cell.reason or "no reason is known", []).append(cell)
+        for reason, cells in reasons.items():
+            yield f"{word}: {_named(cells)}: {reason}."
+    yield from _curves_missing(run)
+
+
+def _curves_missing(run: Run) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for curve in run.curves:
+        if curve.reason:
+            reasons.setdefault(curve.reason, []).append(str(curve.batch_size))
+    for reason, sizes in reasons.items():
+        yield f"Accuracy at batch {', '.join(sizes)}: {reason}."
+
+
+def _named(cells: Sequence[Measurement]) -> str:
+    """``stacked, 4 trials at once (batch 32, 64)``."""
+    ways: dict[str, list[int]] = {}
+    for cell in cells:
+        ways.setdefault(way(cell.spot), []).append(cell.spot.batch_size)
+    return "; ".join(
+        f"{name} (batch {', '.join(map(str, sorted(sizes)))})" for name, sizes in ways.items()
+    )
+
+
+def _wrap(text: str, width: int | None, bullet: str = "") -> list[str]:
+    """Lines of a paragraph; those after the first are indented by what stands before it."""
+    first = "" if bullet.isspace() else bullet
+    return textwrap.wrap(
+        text,
+        min(width or numbers.READABLE, numbers.READABLE),
+        initial_indent=first,
+        subsequent_indent=" " * len(bullet),
+        break_on_hyphens=False,
+    )
+
+
+def _render(table: Table, width: int | None) -> str:
+    console = Console(file=io.StringIO(), width=width or 100_000, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())

@@ -1,0 +1,452 @@
+"""The ``paceline`` command: names, options and help texts.
+
+What the commands do is in ``paceline.cli``. ``paceline --help`` and the commands that only
+read load neither JAX nor Keras: everything heavy is imported when it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from paceline.cli import large_pages, restart
+from paceline.cli import output as outcome
+from paceline.cli.output import exit_codes
+
+app = typer.Typer(
+    name="paceline",
+    help="Hyperparameter search for Keras models: many trials train in one compiled program.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="Name of the study.")]
+Data = Annotated[
+    str | None,
+    typer.Option(metavar="DATA", help="FILE.npz, digits or keras:NAME instead of data()."),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="float32 or bfloat16 (Keras' policy mixed_bfloat16).",
+        show_default="the policy that the file sets",
+    ),
+]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Optuna storage URL, or journal:PATH.",
+        show_default="a journal in runs/STUDY",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON as the last line of stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No live view.")]
+Timeout = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Stop after this long: 90s, 30m, 1h30m.")
+]
+TrialTimeout = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="A trial that takes longer to build and train fails: 90s, 10m.",
+        show_default="no limit",
+    ),
+]
+Deadline = Annotated[
+    str | None, typer.Option(metavar="CLOCK", help="Stop by this time of day: 17:30.")
+]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line.
+
+    Args:
+        arguments: Words after the program's name; None for those of this process.
+
+    Raises:
+        SystemExit: Always; 0 done, 2 wrong usage or input, 1 failed, 130 interrupted.
+    """
+    restart.own = arguments is None
+    try:
+        app(args=arguments, prog_name="paceline")
+    except SystemExit as end:
+        if restart.own:
+            outcome.leave(end.code)
+        raise
+
+
+@app.command()
+def search(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py[:build]",
+            help="File with build(hp) and, unless --data is given, data().",
+        ),
+    ],
+    data: Data = None,
+    trials: Annotated[
+        str, typer.Option(metavar="N|+N", help="Total of the study's trials, or so many more.")
+    ] = "32",
+    epochs: Annotated[int, typer.Option(metavar="N", help="Epochs of each trial.")] = 10,
+    batch_size: Annotated[int, typer.Option(metavar="N", help="Examples in a step.")] = 32,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[max:|min:]NAME",
+            help="Metric to optimise.",
+            show_default="val_ and the model's first metric, or val_loss",
+        ),
+    ] = None,
+    sampler: Annotated[
+        str, typer.Option(metavar="NAME", help="random, qmc, tpe, gp or grid.")
+    ] = "tpe",
+    pruner: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "
+            "asha[:MIN_EPOCHS[:FACTOR]] or, with repeats or folds, wilcoxon[:P].",
+        ),
+    ] = "none",
+    repeats: Annotated[
+        int, typer.Option(metavar="N", help="Train each trial from so many seeds; the mean counts.")
+    ] = 1,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            help="Cross-validate each trial on K folds of the training data; the mean counts.",
+            show_default="none",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Everything random follows from it.")] = 0,
+    timeout: Timeout = None,
+    deadline: Deadline = None,
+    trial_timeout: TrialTimeout = None,
+    study: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the study.", show_default="the file's"),
+    ] = None,
+    storage: Storage = None,
+    slots: Annotated[str, typer.Option(metavar="N|auto", help="Trials trained at once.")] = "auto",
+    plan: Annotated[
+        str, typer.Option(metavar="NAME", help="auto, stacked, mapped or sequential.")
+    ] = "auto",
+    mesh: Annotated[
+        str,
+        typer.Option(
+            metavar="N|TxD|auto",
+            help="Devices: N, or T that trials are spread over times D that batches are split "
+            "over.",
+        ),
+    ] = "auto",
+    precision: Precision = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Search for the best configuration of a model; an existing study goes on."""
+    large_pages.take()
+    from paceline.cli import search as command
+
+    with exit_codes():
+        command.search(
+            target,
+            data=data,
+            trials=trials,
+            epochs=epochs,
+            batch_size=batch_size,
+            objective=objective,
+            sampler=sampler,
+            pruner=pruner,
+            repeats=repeats,
+            folds=folds,
+            seed=seed,
+            timeout=timeout,
+            deadline=deadline,
+            trial_timeout=trial_timeout,
+            study=study,
+            storage=storage,
+            slots=slots,
+            plan=plan,
+            mesh=mesh,
+            precision=precision,
+            as_json=as_json,
+            quiet=quiet,
+        )
+
+
+@app.command()
+def resume(
+    study: StudyName,
+    trials: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|+N",
+            help="Total of the study's trials, or so many more.",
+            show_default="as before",
+        ),
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Epochs of each new trial.", show_default="as before"),
+    ] = None,
+    best: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            help="First have the best K trials go on to --epochs.",
+            show_default="none",
+        ),
+    ] = None,
+    timeout: Timeout = None,
+    deadline: Deadline = None,
+    trial_timeout: TrialTimeout = None,
+    storage: Storage = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a study where it stopped."""
+    large_pages.take()
+    from paceline.cli import search as command
+
+    with exit_codes():
+        command.resume(
+            study,
+            trials=trials,
+            epochs=epochs,
+            best=best,
+            storage=storage,
+            timeout=timeout,
+            deadline=deadline,
+            trial_timeout=trial_timeout,
+            as_json=as_json,
+            quiet=quiet,
+        )
+
+
+@app.command()
+def reproduce(
+    study: StudyName,
+    trial: Annotated[int, typer.Argument(metavar="TRIAL", min=0, help="The trial's number.")],
+    storage: Storage = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a trial again, alone, and show how it differs from its record."""
+    large_pages.take()
+    from paceline.cli import search as command
+
+    with exit_codes():
+        command.reproduce(study, trial, storage=storage, as_json=as_json, quiet=quiet)
+
+
+@app.command()
+def best(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
+    """Print a study's best configuration."""
+    from paceline.cli import studies
+
+    with exit_codes():
+        studies.show_best(study, storage=storage, as_json=as_json)
+
+
+@app.command()
+def trials(
+    study: StudyName,
+    storage: Storage = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print every trial of a study."""
+    from paceline.cli import studies
+
+    with exit_codes():
+        studies.show_trials(study, storage=storage, as_csv=as_csv, as_json=as_json)
+
+
+@app.command()
+def export(
+    study: StudyName,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE.keras", help="Where to write it.")
+    ] = "best.keras",
+    storage: Storage = None,
+) -> None:
+    """Write a study's best model, trained, as a Keras file."""
+    from paceline.cli import studies
+
+    with exit_codes():
+        studies.export(study, storage=storage, output=output)
+
+
+@app.command()
+def bench(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE.py[:build]",
+            help="File with build(hp) and, unless --data is given, data().",
+        ),
+    ],
+    data: Data = None,
+    batch_sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N,...",
+            help="Examples in a step.",
+            show_default="32,64,128,256,512,1024",
+        ),
+    ] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME,...",
+            help="cpu, gpu, tpu: each in a process of its own.",
+            show_default="the one a search would use",
+        ),
+    ] = None,
+    keras_backends: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME,...",
+            help="jax, tensorflow, torch: each in a process of its own; all but jax in Keras' fit.",
+            show_default="jax",
+        ),
+    ] = None,
+    mesh: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto",
+            help="Devices to compare with one: trials spread over them, each batch split over "
+            "them; auto: all accelerators.",
+        ),
+    ] = "auto",
+    slots: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N,...",
+            help="Trials trained at once; one, and as many as a search would, in any case.",
+            show_default="1,4,16",
+        ),
+    ] = None,
+    budget: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Stop measuring after this long: 90s, 5m, or none."),
+    ] = "5m",
+    hparams: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A hyperparameter's value; may be given several times.",
+            show_default="the defaults",
+        ),
+    ] = None,
+    precision: Precision = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Train at each batch size too, and compare accuracy."),
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(metavar="[max:|min:]NAME", help="What to compare accuracy by."),
+    ] = None,
+    scale_lr: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE", help="Learning rate by batch size, with --epochs: linear or sqrt."
+        ),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(metavar="VALUE", help="Which batch size reaches it soonest? With --epochs."),
+    ] = None,
+    plan_trials: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="How long would a search of so many trials take?"),
+    ] = None,
+    plan_epochs: Annotated[int, typer.Option(metavar="N", help="Epochs of its trials.")] = 10,
+    plan_batch_size: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Its batch size.", show_default="the one measured first"),
+    ] = None,
+    plan_pruner: Annotated[
+        str, typer.Option(metavar="NAME", help="Its pruner, as for search.")
+    ] = "none",
+    quota: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=TIME,...",
+            help="gpu=30h,tpu=20h,session=9h: hours a week and of a session; how many sessions "
+            "does that search take?",
+        ),
+    ] = None,
+    merge: Annotated[
+        bool,
+        typer.Option(
+            "--merge", help="Show several results (.json) as one; the arguments are files."
+        ),
+    ] = False,
+    executor: Annotated[
+        str, typer.Option(metavar="NAME", help="auto, or fit to measure Keras' own fit only.")
+    ] = "auto",
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Keras' own fit at every batch size, not at one only.")
+    ] = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of weights and order.")] = 0,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write a page (.html) or the records (.json)."
+        ),
+    ] = None,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No line for each cell.")] = False,
+) -> None:
+    """Measure which batch size, how many trials at once and which plan train a model fastest."""
+    large_pages.take()
+    from paceline.cli import bench as command
+
+    with exit_codes():
+        command.bench(
+            files,
+            merge=merge,
+            data=data,
+            batch_sizes=batch_sizes,
+            devices=devices,
+            keras_backends=keras_backends,
+            mesh=mesh,
+            slots=slots,
+            budget=budget,
+            hparams=hparams or [],
+            precision=precision,
+            epochs=epochs,
+            objective=objective,
+            scale_lr=scale_lr,
+            target=target,
+            plan_trials=plan_trials,
+            plan_epochs=plan_epochs,
+            plan_batch_size=plan_batch_size,
+            plan_pruner=plan_pruner,
+            quota=quota,
+            executor=executor,
+            fit=fit,
+            seed=seed,
+            output=output,
+            as_json=as_json,
+            quiet=quiet,
+        )
+
+
+@app.command()
+def devices(as_json: Json = False) -> None:
+    """Show the devices a search would use."""
+    from paceline.cli import devices as command
+
+    with exit_codes():
+        command.show(as_json)

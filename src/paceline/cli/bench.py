@@ -1,0 +1,226 @@
+"""``paceline bench``: load the file and its data, measure, print what was found."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from paceline.cli import arguments, datasets, user_file
+from paceline.cli import output as outcome
+from paceline.cli.search import load_data
+from paceline.errors import UsageError
+
+
+def bench(
+    files: list[str],
+    *,
+    merge: bool,
+    data: str | None,
+    batch_sizes: str | None,
+    devices: str | None,
+    keras_backends: str | None,
+    mesh: str,
+    slots: str | None,
+    budget: str,
+    hparams: list[str],
+    precision: str | None,
+    epochs: int | None,
+    objective: str | None,
+    scale_lr: str | None,
+    target: float | None,
+    plan_trials: int | None,
+    plan_epochs: int,
+    plan_batch_size: int | None,
+    plan_pruner: str,
+    quota: str | None,
+    executor: str,
+    fit: bool,
+    seed: int,
+    output: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Measure and print.
+
+    Raises:
+        PacelineError: Wrong input.
+        Interrupted: Ctrl-C; what had been measured is printed before.
+        Failed: Every cell failed; the reasons are printed before.
+    """
+    check_output(output)
+    if merge:
+        show(merged(files), output=output, as_json=as_json)
+        return
+    if len(files) > 1:
+        raise UsageError(
+            f"{files[1]!r}: one FILE.py is measured at a time; --merge shows several results as one"
+        )
+    path, function = user_file.split_target(files[0])
+    path = user_file.find(path)
+    asked: dict[str, Any] = {
+        "batch_sizes": None if batch_sizes is None else whole_numbers("--batch-sizes", batch_sizes),
+        "mesh": device_count(mesh),
+        "slots": None if slots is None else slot_counts(slots),
+        "budget": None if budget == "none" else arguments.timeout_seconds(budget, "--budget"),
+        "hparams": hparam_values(hparams),
+        "precision": precision,
+        "epochs": arguments.positive("--epochs", epochs),
+        "objective": objective,
+        "scale_lr": scale_lr,
+        "target": target,
+        "plan_trials": arguments.positive("--plan-trials", plan_trials),
+        "plan_epochs": arguments.positive("--plan-epochs", plan_epochs),
+        "plan_batch_size": arguments.positive("--plan-batch-size", plan_batch_size),
+        "plan_pruner": None if plan_pruner == "none" else plan_pruner,
+        "quota": quota,
+        "executor": executor,
+        "fit": fit,
+        "seed": seed,
+    }
+    if devices is not None or keras_backends is not None:
+        where = _places(devices, keras_backends)
+        show(_elsewhere(where, asked["budget"]), output=output, as_json=as_json)
+        return
+    os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
+    user = user_file.load(path, function)
+    if os.environ["KERAS_BACKEND"] == "jax":
+        from paceline.cli import device_fallback
+
+        device_fallback.choose_devices(outcome.say)
+    loaded: datasets.Dataset = load_data(data, user)
+    from paceline.benchmark.api import bench as measure
+
+    result = measure(
+        user.build,
+        loaded.x,
+        loaded.y,
+        validation_data=(loaded.x_val, loaded.y_val),
+        name=path.name,
+        notes=(lambda text: None) if quiet else outcome.say,
+        **asked,
+    )
+    show(result, output=output, as_json=as_json)
+
+
+def _places(devices: str | None, backends: str | None) -> list[Any]:
+    from paceline.benchmark.subprocesses import places
+
+    def names(text: str | None) -> list[str] | None:
+        return None if text is None else [part.strip() for part in text.split(",")]
+
+    return places(names(devices), names(backends))
+
+
+#: Options that say where, how long and what to write: each process has its own.
+_OURS = ("--devices", "--keras-backends", "--budget", "--output", "-o")
+
+
+def _elsewhere(where: list[Any], budget: float | None) -> Any:
+    from paceline.benchmark.subprocesses import measure
+
+    words = without_ours(sys.argv[1:])
+    if len({place.backend for place in where}) > 1 and "--fit" not in words:
+        words.append("--fit")  # what all backends have: they are compared by it
+    return measure(where, words, budget, outcome.say)
+
+
+def without_ours(words: list[str]) -> list[str]:
+    """The words of ``paceline bench ...`` for a process that measures in one place."""
+    found, left = [], iter(words)
+    for word in left:
+        if word in _OURS:
+            next(left, None)
+        elif word.partition("=")[0] not in _OURS and word not in ("bench", "--json"):
+            found.append(word)
+    return found
+
+
+def device_count(text: str) -> int | None:
+    """Read ``--mesh``: a number of devices, or ``auto``."""
+    return None if text == "auto" else whole_numbers("--mesh", text)[0]
+
+
+def show(result: Any, *, output: str | None, as_json: bool) -> None:
+    """Print a result and write it where that is asked for."""
+    if output is not None:
+        result.save(output)
+        outcome.say(f"written: {output}")
+    text = result.text(outcome.text_width())
+    if as_json:
+        outcome.say_plain(text)
+        outcome.print_json(result.to_json())
+    else:
+        outcome.print_result(text)
+    if any(run.interrupted for run in result.runs):
+        raise outcome.Interrupted("interrupted; what had been measured until then is above")
+    if not any(run.measured for run in result.runs):
+        raise outcome.Failed("no cell could be measured; why is said above")
+
+
+def merged(files: list[str]) -> Any:
+    """Several results as one."""
+    from paceline.benchmark.result import merge
+
+    return merge(files, outcome.say)
+
+
+def check_output(output: str | None) -> None:
+    """Check where a result goes before anything is measured.
+
+    Raises:
+        UsageError: Another ending than .html or .json.
+    """
+    if output is not None and not output.endswith((".html", ".json")):
+        raise UsageError(f"-o {output!r}: give a name that ends in .html or .json")
+
+
+def whole_numbers(option: str, text: str) -> list[int]:
+    """Read ``32,64,128``.
+
+    Raises:
+        UsageError: Something in it is no whole number of at least 1.
+    """
+    found = []
+    for part in text.split(","):
+        digits = part.strip()
+        if not (digits.isascii() and digits.isdigit()) or int(digits) == 0:
+            raise UsageError(
+                f"{option} {text!r}: {part!r} is no whole number of at least 1; give 32,128,512"
+            )
+        found.append(int(digits))
+    return found
+
+
+def slot_counts(text: str) -> list[int | str]:
+    """Read ``1,4,auto``."""
+    return [
+        part.strip() if part.strip() == "auto" else whole_numbers("--slots", part)[0]
+        for part in text.split(",")
+    ]
+
+
+def hparam_values(pairs: list[str]) -> dict[str, Any]:
+    """Read ``lr=0.01``: numbers, true and false as such, anything else as text.
+
+    Raises:
+        UsageError: There is no ``=`` or no name.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--hparams {pair!r}: give NAME=VALUE, such as lr=0.01")
+        found[name.strip()] = _value(text.strip())
+    return found
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "True", "false", "False"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,118 @@
+"""``paceline devices``: what is there, and what a search would make of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Any
+
+from paceline.cli import output
+
+_PACKAGES = ("jax", "jaxlib", "keras", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
+
+
+def show(as_json: bool) -> None:
+    """Print the devices that answer; on stderr, what was found out about those that do not.
+
+    Raises:
+        UsageError: No device answers, or another one than was meant, and that is forbidden.
+    """
+    from paceline.cli import device_fallback
+
+    devices = device_fallback.choose_devices(output.say)
+    os.environ.setdefault("KERAS_BACKEND", "jax")  # the executor, whose rules these are, imports it
+    if as_json:
+        output.print_json(device_facts(devices))
+        return
+    for line in (*_listed(devices), _versions(), _use()):
+        output.print_result(line)
+
+
+def device_facts(devices: Sequence[Any]) -> dict[str, Any]:
+    """Return what ``devices --json`` prints.
+
+    ``memory_bytes`` is one device's, or the machine's for a CPU, or None where nobody says;
+    ``would_use`` are the names of the devices a search would train on.
+
+    Args:
+        devices: Those of JAX's default platform.
+    """
+    from paceline.executor.memory import device_bytes
+    from paceline.pack import mesh
+
+    first = devices[0]
+    return {
+        "platform": first.platform,
+        "kind": first.device_kind,
+        "count": len(devices),
+        "memory_bytes": device_bytes(first),
+        "would_use": [_name(device) for device in mesh.local_devices(None)],
+    }
+
+
+def _listed(devices: Sequence[Any]) -> list[str]:
+    """All devices in one line and, where there are several accelerators, each in one of its own."""
+    from paceline.executor.planner import cores
+
+    first = devices[0]
+    several = len(devices) > 1
+    if first.platform == "cpu":
+        kind, details = "", [_plural(cores(), "core"), *_size(first)]
+    else:
+        kind = f" ({first.device_kind})"
+        details = [f"{size}{' each' if several else ''}" for size in _size(first)]
+    headline = ", ".join([f"{_plural(len(devices), f'{first.platform} device')}{kind}", *details])
+    if not several or first.platform == "cpu":
+        return [headline]
+    each = ["  ".join(("", _name(d), d.device_kind, *_size(d))) for d in devices]
+    return [headline, *each]
+
+
+def _use() -> str:
+    """What a search would do, slots, plan and mesh left to it."""
+    from paceline.executor.planner import Planner
+
+    planner = Planner("auto", "auto")
+    devices, lanes, at_once = planner.devices, planner.lanes, planner.max_slots([])
+    slots = at_once // (lanes * len(devices))
+    first = devices[0]
+    if first.platform == "cpu":
+        return (
+            f"A search would use {_name(first)} in {_plural(lanes, 'lane')}, a pack of up to "
+            f"{slots} slots in each: {at_once} trials at once. Where that gains nothing "
+            "(convolutions, recurrent layers, large matrix products), one trial a lane."
+        )
+    short = "fewer where memory is short"
+    if len(devices) == 1:
+        return f"A search would use {_name(first)}: a pack of up to {slots} slots, {short}."
+    return (
+        f"A search would use all {len(devices)}, {_name(first)} to {_name(devices[-1])}, up to "
+        f"{slots} slots on each: {at_once} trials at once, {short}. Fewer trials than devices "
+        "have their batches split."
+    )
+
+
+def _versions() -> str:
+    found = []
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:  # a plugin that is not installed
+            continue
+    return ", ".join(found)
+
+
+def _name(device: Any) -> str:
+    return f"{device.platform}:{device.id}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _size(device: Any) -> list[str]:
+    from paceline.executor.memory import device_bytes
+
+    memory = device_bytes(device)
+    return [f"{memory / 2**30:.1f} GiB"] if memory else []

@@ -1,1 +1,0 @@
-"""What the commands do; ``paceline.cli`` only declares them."""

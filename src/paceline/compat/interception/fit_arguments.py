@@ -1,0 +1,171 @@
+"""The arguments of a ``fit``, read for a pack."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+
+from paceline.data.arrays import ArrayData, NotArrays, prepare, split
+from paceline.errors import DataError
+from paceline.pack.callbacks.packable import why_not_packed
+from paceline.program.canonical import Unpackable
+
+_BATCH_SIZE = 32
+
+
+@dataclass(frozen=True)
+class FitArguments:
+    """A ``fit`` that a pack can do.
+
+    Attributes:
+        data: Training data, the end split off where the user asked for that.
+        validation: Validation data, or None.
+        batch_size: Examples per step, at most those there are.
+        validation_batch_size: None: as the batch size.
+        epochs: The last epoch to train, as ``fit`` counts them.
+        initial_epoch: Epochs that ``fit`` is to take as done.
+        shuffle: A new order each epoch.
+        callbacks: As the user gave them.
+        verbose: As the user gave it.
+    """
+
+    data: ArrayData
+    validation: ArrayData | None
+    batch_size: int
+    validation_batch_size: int | None
+    epochs: int
+    initial_epoch: int
+    shuffle: bool
+    callbacks: list[Any]
+    verbose: Any
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return -(-self.data.n // self.batch_size)
+
+    def key(self) -> tuple[Any, ...]:
+        """What fits must share to train on the same data, to the last byte of it."""
+        validation = None if self.validation is None else _digest(self.validation)
+        return _digest(self.data), validation, self.validation_batch_size, self.shuffle
+
+
+def read(
+    model: Any, original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> FitArguments:
+    """Reads the arguments of ``model.fit(*args, **kwargs)``.
+
+    Args:
+        model: The user's model.
+        original: Keras' own ``fit``, for its signature.
+        args: As the user gave them.
+        kwargs: Likewise.
+
+    Raises:
+        Unpackable: Keras' own ``fit`` must do this one (it may have to raise); the message says
+            why.
+    """
+    try:
+        bound = inspect.signature(original).bind(model, *args, **kwargs)
+    except TypeError as error:
+        raise Unpackable(str(error)) from error
+    bound.apply_defaults()
+    given = bound.arguments
+    if not getattr(model, "compiled", False):
+        raise Unpackable("its model is not compiled")
+    if getattr(model, "steps_per_execution", 1) != 1:
+        raise Unpackable("steps_per_execution is above 1")
+    _check_plain(given)
+    callbacks = _callbacks(given["callbacks"])
+    try:
+        data, validation = _data(given)
+    except (NotArrays, DataError, TypeError, ValueError) as error:
+        raise Unpackable(str(error)) from error
+    size = int(given["batch_size"] or _BATCH_SIZE)
+    return FitArguments(
+        data=data,
+        validation=validation,
+        batch_size=min(size, data.n),
+        validation_batch_size=given["validation_batch_size"] or (size if size > data.n else None),
+        epochs=int(given["epochs"]),
+        initial_epoch=int(given["initial_epoch"]),
+        shuffle=bool(given["shuffle"]),
+        callbacks=callbacks,
+        verbose=given["verbose"],
+    )
+
+
+def _check_plain(given: Mapping[str, Any]) -> None:
+    for name in ("steps_per_epoch", "validation_steps"):
+        if given[name] is not None:
+            raise Unpackable(f"{name} is given")
+    if given["validation_freq"] != 1:
+        raise Unpackable("validation_freq is given")
+    if not isinstance(given["shuffle"], (bool, np.bool_)):
+        raise Unpackable(f"shuffle is {given['shuffle']!r}")
+    for name in ("batch_size", "validation_batch_size", "epochs", "initial_epoch"):
+        value = given[name]
+        if value is not None and not isinstance(value, (int, np.integer)):
+            raise Unpackable(f"{name} is {value!r}")
+    if (given["batch_size"] or 1) < 1 or (given["validation_batch_size"] or 1) < 1:
+        raise Unpackable("a batch size is below 1")
+    if given["epochs"] <= given["initial_epoch"]:
+        raise Unpackable("there is no epoch to train")
+    for name in ("max_epochs", "max_steps_per_epoch"):
+        limit = getattr(keras.config, name, None)  # since Keras 3.11
+        if limit is not None and limit():
+            raise Unpackable(f"keras.config.set_{name} limits it")
+
+
+def _callbacks(given: Any) -> list[Any]:
+    if given is None:
+        return []
+    if isinstance(given, keras.callbacks.CallbackList):
+        raise Unpackable("its callbacks are a CallbackList")
+    callbacks = list(given) if isinstance(given, (list, tuple)) else [given]
+    for callback in callbacks:
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise Unpackable(f"a callback is a {type(callback).__name__}")
+        if isinstance(callback, keras.callbacks.BackupAndRestore):
+            raise Unpackable("its callback BackupAndRestore decides where training begins")
+    why = why_not_packed(callbacks)
+    if why is not None:
+        raise Unpackable(why)
+    return callbacks
+
+
+def _data(given: Mapping[str, Any]) -> tuple[ArrayData, ArrayData | None]:
+    if given["x"] is None:
+        raise NotArrays("there is no x")
+    weights, class_weight = given["sample_weight"], given["class_weight"]
+    data, validation = prepare(given["x"], given["y"], weights, allow_nan=True), None
+    if given["validation_data"] is not None:
+        parts = given["validation_data"]
+        if not isinstance(parts, (tuple, list)) or not 1 <= len(parts) <= 3:
+            raise NotArrays(f"validation_data is a {type(parts).__name__}")
+        validation = prepare(*parts, allow_nan=True, what="validation data")
+    elif given["validation_split"]:
+        data, validation = split(data, given["validation_split"])
+    if class_weight is not None:  # after the split: Keras does not weigh validation data
+        data = prepare(*data.inputs, class_weight=class_weight, allow_nan=True)
+    return data, validation
+
+
+def _digest(data: ArrayData) -> bytes:
+    found = hashlib.blake2b(str(jax.tree.structure(data.inputs)).encode(), digest_size=16)
+    for array in jax.tree.leaves(data.inputs):
+        found.update(f"{array.shape}{array.dtype}".encode())
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return found.digest()
+
+
+def copied(data: ArrayData) -> ArrayData:
+    """The same data in memory of its own: users may write into theirs while packs train."""
+    return ArrayData(jax.tree.map(np.array, data.inputs), data.n)

@@ -1,0 +1,62 @@
+"""What a process has only once, kept apart for functions that take turns."""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from paceline.program import keras_private
+
+
+@dataclass(frozen=True)
+class ProcessState:
+    """The state at one moment of all that functions share.
+
+    Attributes:
+        python, numpy: State of ``random`` and of ``np.random``.
+        keras: Objects that hold Keras' global state (``keras_private.global_state``).
+        numbers: Keras' floatx, epsilon and image data format.
+        filters, showwarning: Of ``warnings``: ``catch_warnings`` puts back what it found.
+        streams: Standard output and error, which ``redirect_stdout`` and its like exchange.
+    """
+
+    python: Any
+    numpy: Any
+    keras: dict[str, Any]
+    numbers: tuple[str, float, str]
+    filters: Any
+    showwarning: Any
+    streams: tuple[Any, Any]
+
+    @staticmethod
+    def now() -> ProcessState:
+        """As it is; to be put back later."""
+        config = keras.config
+        return ProcessState(
+            random.getstate(),
+            np.random.get_state(),
+            keras_private.global_state(),
+            (config.floatx(), config.epsilon(), config.image_data_format()),
+            warnings.filters,
+            warnings.showwarning,
+            (sys.stdout, sys.stderr),
+        )
+
+    def restore(self) -> None:
+        """Puts it back."""
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        keras_private.set_global_state(self.keras)
+        floatx, epsilon, image_data_format = self.numbers
+        keras.config.set_floatx(floatx)
+        keras.config.set_epsilon(epsilon)
+        keras.config.set_image_data_format(image_data_format)
+        warnings.filters = self.filters
+        warnings.showwarning = self.showwarning
+        sys.stdout, sys.stderr = self.streams

@@ -1,0 +1,292 @@
+"""A search over a plain ``build``: the oracle decides, ``paceline.Tuner`` trains many at once.
+
+Every trial of the oracle's is a trial of a study in memory; the project's folder keeps what came of
+it, in KerasTuner's files. Several trials are under way at once, so ``on_trial_begin`` of one may
+come before ``on_trial_end`` of another.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+from optuna.storages import InMemoryStorage
+
+import paceline.tuner.tuner
+from paceline.compat.keras_tuner.engine import results
+from paceline.compat.keras_tuner.engine.protocols import SearchTuner
+from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
+from paceline.compat.keras_tuner.errors import FatalError, is_a
+from paceline.compat.keras_tuner.oracles.hyperband import BEGIN, EPOCHS, PARENT
+from paceline.errors import BuildError
+from paceline.executor.model_builder import random_state_kept
+from paceline.program import keras_private
+from paceline.search_space import HyperParameters
+from paceline.study.searcher import Searcher
+from paceline.study.trial import Trial as Record
+from paceline.tuner.checkpoint.best_models import apply_weights
+
+#: Models that are kept to save others of their structure with.
+_SHELF = 4
+
+
+def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
+    """Runs all trials of a tuner's oracle.
+
+    Args:
+        tuner: The tuner.
+        *args: As for ``model.fit``.
+        **kwargs: Likewise.
+
+    Raises:
+        FatalError: A trial's build raised it.
+        RuntimeError: Too many trials failed in a row.
+        PacelineError: The arguments or the data cannot work.
+    """
+    fit = _as_fit_reads(args, kwargs)
+    director = OracleSearcher(tuner)
+    packs = paceline.tuner.tuner.Tuner(
+        director.build,
+        objective=tuner.oracle.objective,
+        study="paceline",
+        storage=InMemoryStorage(),
+        sampler=director,
+        seed=tuner.oracle.seed + len(tuner.oracle.trials),
+        directory=tuner.project_dir,
+        notes=to_stderr if tuner.oracle.verbose else lambda text: None,
+    )
+    epochs = fit.pop("epochs", 1)
+    try:
+        packs.search(
+            **fit,
+            epochs=lambda hp: tuner._epochs(hp, epochs),
+            repeats=tuner.executions_per_trial,
+        )
+    except BuildError as error:
+        if error.__cause__ is not None and is_a(error.__cause__, FatalError):
+            raise error.__cause__ from None
+        raise
+    finally:
+        tuner.oracle.take_back()
+        tuner.save()
+
+
+def _as_fit_reads(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by the names that ``model.fit`` has for them.
+
+    Raises:
+        TypeError: ``fit`` has no such argument.
+    """
+    bound = inspect.signature(keras.Model.fit).bind(None, *args, **kwargs)
+    found = dict(bound.arguments)
+    del found[next(iter(found))]  # self
+    return found
+
+
+def to_stderr(text: str) -> None:
+    """Tells the user something."""
+    sys.stderr.write(f"paceline: {text}\n")
+
+
+class OracleSearcher(Searcher):
+    """An oracle as Paceline's search asks it, and what it hears back.
+
+    Args:
+        tuner: Whose oracle it is.
+    """
+
+    def __init__(self, tuner: SearchTuner) -> None:
+        self._tuner, self._oracle = tuner, tuner.oracle
+        self._open: dict[int, Trial] = {}
+        self._built: Trial | None = None  # the last one that was asked for
+        self._logs: dict[int, list[Sequence[Mapping[str, float]]]] = {}
+        self._errors: dict[int, BaseException] = {}
+        self._held = _Held(tuner.oracle.objective, tuner.executions_per_trial)
+        self._shelf: OrderedDict[Any, Any] = OrderedDict()
+        self._batch: Any = None
+        self._stopped = False
+
+    def build(self, hp: HyperParameters) -> Any:
+        """The model for ``hp``."""
+        return self._tuner._try_build(hp)
+
+    # -- what the search asks ----------------------------------------------------------------------
+
+    def begin(self, batch: Any) -> None:
+        """Notes how a batch looks."""
+        self._batch = batch
+
+    def space(self) -> HyperParameters:
+        """The space so far."""
+        return self._oracle.get_space()
+
+    def next(self, number: int) -> HyperParameters | None:
+        """The oracle's next trial."""
+        self._learn()
+        if self._stopped and not self._oracle._retry_queue:
+            return None
+        self._tuner.pre_create_trial()
+        worker = self._tuner.tuner_id
+        worker = f"{worker}-{number}" if worker in self._oracle.ongoing_trials else worker
+        trial = self._oracle.create_trial(worker)
+        if trial.status != TrialStatus.RUNNING:
+            self._stopped = trial.status == TrialStatus.STOPPED
+            return None
+        self._tuner.on_trial_begin(trial)
+        self._open[number] = self._built = trial
+        return trial.hyperparameters
+
+    def _learn(self) -> None:
+        """Tells the oracle what the last build has declared."""
+        trial, self._built = self._built, None
+        if trial is not None and trial.status == TrialStatus.RUNNING:
+            self._oracle.built(trial)
+
+    def again(self, number: int) -> HyperParameters:
+        """A trial's hp once more."""
+        return self._open[number].hyperparameters.copy()
+
+    @property
+    def over(self) -> bool:
+        """Whether the oracle has stopped."""
+        return self._stopped and not self._oracle._retry_queue
+
+    @property
+    def remaining(self) -> int | None:
+        """Trials to come, those tried again included."""
+        left = self._oracle.remaining_trials()
+        return None if left is None else max(0, left) + len(self._oracle._retry_queue)
+
+    @property
+    def max_open(self) -> int | None:
+        """The oracle's limit."""
+        return self._oracle.max_parallel
+
+    # -- what the search tells ---------------------------------------------------------------------
+
+    def reported(self, number: int, members: Sequence[Mapping[str, float]]) -> None:
+        """Notes an epoch's logs."""
+        self._logs.setdefault(number, []).append(members)
+
+    def member(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
+        """Holds an execution's weights where they are the best."""
+        self._held.take(number, value, fetch)
+
+    def failed(self, number: int, error: BaseException) -> None:
+        """Notes why a trial failed."""
+        self._errors[number] = error
+        self._tuner._note_failure(self._open[number], error)
+
+    def ended(self, trial: Record) -> None:
+        """Tells the oracle, and writes the weights."""
+        number = trial.number
+        ours, error = self._open.pop(number), self._errors.pop(number, None)
+        epochs, weights = self._logs.pop(number, []), self._held.pop(number)
+        if error is None or (weights is not None and _went_well(error, epochs, self._oracle)):
+            self._complete(ours, epochs, weights, trial.program)
+        self._tuner.on_trial_end(ours)
+
+    def models(self) -> Any:
+        """Holds the weights of trials under way."""
+        return self._held
+
+    def _complete(
+        self,
+        trial: Trial,
+        epochs: Sequence[Sequence[Mapping[str, float]]],
+        weights: Any,
+        program: str | None,
+    ) -> None:
+        objective = self._oracle.objective
+        executions = list(zip(*epochs, strict=True))
+        best = [results.best_epoch(logs, objective) for logs in executions]
+        metrics = results.mean([logs[at] for logs, at in zip(executions, best, strict=True)])
+        if weights is not None:
+            self._save(trial, weights, program)
+        self._oracle.update_trial(trial.trial_id, metrics, step=sum(best) // len(best))
+        trial.status, trial.message = TrialStatus.COMPLETED, None
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def _save(self, trial: Trial, weights: Any, program: str | None) -> None:
+        """Writes the weights as ``model.save_weights`` does."""
+        model = self._model_like(trial, program)
+        apply_weights(model, weights)
+        # Nobody reads the optimizer's state, which is not that of this trial here.
+        optimizer, model.optimizer = model.optimizer, None
+        try:
+            model.save_weights(self._tuner._get_checkpoint_fname(trial.trial_id))
+        finally:
+            model.optimizer = optimizer
+        self._tuner._save_build_config(trial.trial_id, model)
+
+    def _model_like(self, trial: Trial, program: str | None) -> Any:
+        """A model of a trial's structure, whatever its weights."""
+        hp = trial.hyperparameters
+        numbers = {each.name for each in hp.space if each.kind == "Float"}
+        key = (program, *((k, v) for k, v in hp.values.items() if k not in numbers | _TOLD))
+        model = self._shelf.get(key) if program is not None else None
+        if model is None:
+            hp = hp.copy()
+            hp.values.pop(PARENT, None)  # it need not begin with another one's weights
+            with random_state_kept():
+                model = self._tuner._try_build(hp)
+                if not model.built and self._batch is not None:
+                    keras_private.symbolic_build(model, self._batch)
+            self._shelf[key] = model
+        self._shelf.move_to_end(key)
+        if len(self._shelf) > _SHELF:
+            self._shelf.popitem(last=False)
+        return model
+
+
+#: Values that are told to a trial and are no part of its model.
+_TOLD = {EPOCHS, BEGIN, PARENT, "tuner/bracket", "tuner/round"}
+
+
+def _went_well(error: BaseException, epochs: Sequence[Any], oracle: Any) -> bool:
+    """Whether a trial whose loss ran away had a score before: to KerasTuner it is complete then."""
+    if not isinstance(error, FloatingPointError) or not epochs:
+        return False
+    values = [oracle.objective.get_value(logs) for logs in epochs[0]]
+    return all(value == value for value in values)  # none is NaN
+
+
+class _Held:
+    """The best weights of each trial under way, over its epochs and executions."""
+
+    def __init__(self, objective: Any, executions: int) -> None:
+        self._objective, self._executions = objective, executions
+        self._held: dict[int, tuple[float, Any]] = {}
+
+    def take(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
+        """Holds weights that are better than those held."""
+        known = self._held.get(number)
+        if value is not None and (known is None or self._objective.better_than(value, known[0])):
+            self._held[number] = value, fetch()
+
+    def pop(self, number: int) -> Any:
+        """A trial's weights, held no longer; None where there are none."""
+        return self._held.pop(number, (None, None))[1]
+
+    def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Any]) -> None:
+        """As of ``BestModels``; of a trial with several executions each one counts by itself."""
+        if self._executions == 1:
+            self.take(number, value, fetch)
+
+    def complete(self, number: int) -> None:
+        """As of ``BestModels``: ``ended`` takes them."""
+
+    drop = forget = complete
+
+    def weights(self, number: int) -> None:
+        """As of ``BestModels``: none is held once a trial has ended."""
+
+    path = weights_path = weights
+
+    def save(self, rebuild: Any, note: Any = None) -> None:
+        """As of ``BestModels``: all are saved already."""

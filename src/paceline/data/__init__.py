@@ -1,0 +1,1 @@
+"""What a trial trains on: arrays, data sets in batches, chunks, folds, labels."""

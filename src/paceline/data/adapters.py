@@ -1,0 +1,211 @@
+"""Batches of every kind of data set: tf.data, PyDataset, DataLoader, Grain, generators.
+
+What ``fit`` reads through adapters of its own is read here by the public ways of each kind. Nothing
+is imported for that: a kind is known by the module of its class.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import types
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+
+from paceline.data.arrays import NotArrays, class_weights, device_dtype, refuse_text
+from paceline.errors import DataError
+
+
+def is_data_set(x: Any) -> bool:
+    """Whether x is one of the kinds of this module."""
+    return isinstance(x, (keras.utils.PyDataset, Iterator)) or family(x) is not None
+
+
+def batches_of(x: Any, kind: str, weights: Mapping[int, float] | None, what: str) -> Iterator[Any]:
+    """One pass of batches, or what is left of it, as nests of NumPy arrays.
+
+    Args:
+        x: The data set.
+        kind: Its class, for messages.
+        weights: Class -> weight; each batch then has sample weights.
+        what: The argument's name, for messages.
+
+    Raises:
+        DataError: A batch cannot be read, or is none; the message has its number.
+        NotArrays: It holds what is no array.
+    """
+    batches = _passes(x)
+    for number in itertools.count(1):
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        except Exception as error:
+            which = "the first batch" if number == 1 else f"batch {number}"
+            raise DataError(
+                f"{what}: {which} of the {kind} cannot be read: {type(error).__name__}: {error}"
+            ) from error
+        yield _standard(batch, kind, weights, what)
+
+
+def _standard(batch: Any, kind: str, weights: Mapping[int, float] | None, what: str) -> Any:
+    """A batch as ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` of NumPy arrays."""
+    if not isinstance(batch, (tuple, list)):
+        batch = (batch,)
+    parts = list(batch)
+    while parts and parts[-1] is None:
+        parts.pop()
+    if not 1 <= len(parts) <= 3 or parts[0] is None:
+        raise DataError(
+            f"{what}: a batch of the {kind} has {len(batch)} parts; it must be (x,), (x, y) or "
+            "(x, y, sample_weight)."
+        )
+    if any(part is None for part in parts):
+        raise NotArrays(f"{what} has sample weights and no targets")
+    inputs = tuple(_arrays(part, kind, what) for part in parts)
+    sizes = {leaf.shape[0] for leaf in jax.tree.leaves(inputs)}
+    if len(sizes) != 1:
+        raise DataError(
+            f"{what}: a batch of the {kind} has arrays of {sorted(sizes)} examples; all must have "
+            "the same number."
+        )
+    if sizes == {0}:
+        raise DataError(f"{what}: a batch of the {kind} holds no examples.")
+    if weights is not None and len(inputs) == 3:
+        raise DataError(
+            "class_weight and sample weights were both given; Keras takes one of them: multiply "
+            "the class weights into the sample weights."
+        )
+    if weights is not None:
+        inputs = (*inputs, class_weights(inputs[1] if len(inputs) > 1 else None, weights))
+    return inputs
+
+
+def _arrays(value: Any, kind: str, what: str) -> Any:
+    if isinstance(value, (list, tuple)) and any(map(_is_nest, value)):
+        parts = [_arrays(part, kind, what) for part in value]
+        return parts if isinstance(value, list) else tuple(parts)
+    if isinstance(value, Mapping):
+        return {key: _arrays(part, kind, what) for key, part in value.items()}
+    for name in ("detach", "cpu"):  # a tensor of PyTorch
+        value = getattr(value, name, lambda value=value: value)()
+    array = np.asarray(value)
+    if array.dtype.kind in "OSU":
+        refuse_text(f"{what}: a batch of the {kind}", array.dtype)
+    if array.dtype.kind not in "biufV" or array.dtype.names is not None:
+        raise NotArrays(f"a batch of {what} holds {array.dtype} values")
+    if not array.ndim:
+        raise DataError(
+            f"{what}: the {kind} yields single numbers; its elements must be batches, with the "
+            "examples along the first axis."
+        )
+    return array.astype(device_dtype(array), copy=False)
+
+
+def _is_nest(value: Any) -> bool:
+    return isinstance(value, (list, tuple, Mapping)) or hasattr(value, "shape")
+
+
+def family(x: Any) -> str | None:
+    """tf, torch or grain by the module of its class."""
+    for cls in type(x).__mro__:
+        package, name = cls.__module__.partition(".")[0], cls.__name__
+        if package == "tensorflow" and name == "DatasetV2":
+            return "tf"
+        if package == "torch" and name == "DataLoader":
+            return "torch"
+        if package == "grain" and name in ("MapDataset", "IterDataset", "DataLoader"):
+            return "grain"
+    return None
+
+
+def length_of(x: Any) -> float | None:
+    """Batches of a pass, infinity, or None where only reading tells."""
+    if isinstance(x, keras.utils.PyDataset):
+        length = x.num_batches
+        return math.inf if length is None else length
+    if family(x) == "tf":
+        cardinality = int(x.cardinality())
+        return math.inf if cardinality == -1 else None if cardinality < 0 else cardinality
+    return None
+
+
+def of_one_size(x: Any) -> bool:
+    """Whether all batches are known to be of one size: tf.data says so in its element_spec."""
+    if family(x) != "tf":
+        return False
+    return all(
+        spec.shape.rank and spec.shape[0] is not None for spec in jax.tree.leaves(x.element_spec)
+    )
+
+
+def _passes(x: Any) -> Iterator[Any]:
+    """One pass, or what is left of it."""
+    if isinstance(x, keras.utils.PyDataset):
+        return _py_dataset(x)
+    if family(x) == "tf":
+        return x.as_numpy_iterator()
+    return iter(x)
+
+
+def _py_dataset(x: Any) -> Iterator[Any]:
+    length = x.num_batches
+    numbers = itertools.count() if length is None else iter(range(length))
+    if x.workers < 2 or x.use_multiprocessing:
+        yield from map(x.__getitem__, numbers)
+        return
+    # As ``fit`` has it: the user says that threads may read it.
+    with ThreadPoolExecutor(x.workers) as pool:
+        coming: list[Future[Any]] = []
+        for number in itertools.chain(numbers, itertools.repeat(None)):
+            if number is not None:
+                coming.append(pool.submit(x.__getitem__, number))
+            if number is None or len(coming) >= x.max_queue_size:
+                if not coming:
+                    return
+                yield coming.pop(0).result()
+
+
+def epoch_calls(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """What ``fit`` calls at the beginning and at the end of an epoch."""
+    names = ("on_epoch_begin", "on_epoch_end")
+    if not isinstance(x, keras.utils.PyDataset):
+        return _nothing, _nothing
+    begin, end = (getattr(x, name, _nothing) for name in names)
+    return begin, end
+
+
+def _nothing() -> None:
+    """Other data sets are not told."""
+
+
+class Kept:
+    """An iterator that keeps what was taken from it, to be read again by another."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+        self.items: list[Any] = []
+        self.keeps = True
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        if self.keeps:
+            self.items.append(batch)
+        return batch
+
+
+def as_generator(batches: Iterator[Any]) -> types.GeneratorType:
+    """Batches as Keras takes them, which knows generators and not any iterator."""
+
+    def go() -> Any:
+        yield from batches
+
+    return go()

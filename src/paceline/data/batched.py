@@ -1,0 +1,361 @@
+"""A data set that comes in batches, as packs need to know it: sizes, length, epochs.
+
+It is read once before training for that (``batches.py`` has the kinds), so that a batch can go to
+all slots of a pack.
+
+Notation
+    B: examples of a batch. R: those of the smaller batch, the last of a pass, 0 where there is
+    none. Pass: one reading of the whole data set. Epoch: a pass, or ``steps_per_epoch`` batches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+
+from paceline.data.adapters import (
+    Kept,
+    as_generator,
+    batches_of,
+    epoch_calls,
+    family,
+    length_of,
+    of_one_size,
+)
+from paceline.data.arrays import ArrayData, NotArrays, device_dtype
+from paceline.errors import DataError, UsageError
+
+#: Bytes of batches of a generator that are held while its first epoch is looked at.
+_PEEKED = 2**26
+#: How often a batch may differ in size before trials go to ``fit``: full and smaller.
+_SIZES = 2
+
+
+@dataclass(frozen=True)
+class EpochBatches:
+    """How passes are cut into epochs, as ``fit`` does: none has batches of two passes.
+
+    Attributes:
+        n_batches: Batches of a pass; None: it never ends.
+        steps: ``steps_per_epoch``; None: an epoch is a pass.
+        once: The data go on with whoever reads them: there is nothing to begin again.
+    """
+
+    n_batches: int | None
+    steps: int | None = None
+    once: bool = False
+
+    @property
+    def period(self) -> int | None:
+        """Epochs of a pass; None where no epoch comes again."""
+        if self.once or self.steps is None:
+            return 1
+        return None if self.n_batches is None else math.ceil(self.n_batches / self.steps)
+
+    def of(self, epoch: int) -> tuple[int, int, int]:
+        """The pass that an epoch (from 0) belongs to, its first batch there, and their number."""
+        if self.steps is None:
+            assert self.n_batches is not None
+            return epoch, 0, self.n_batches
+        if self.period is None or self.once:
+            return 0, epoch * self.steps, self.steps
+        assert self.n_batches is not None
+        number, at = divmod(epoch, self.period)
+        first = at * self.steps
+        return number, first, min(self.steps, self.n_batches - first)
+
+    def meet(self, epoch: int, other: int) -> bool:
+        """Whether two trials that have trained so many epochs read the same batches next."""
+        return epoch == other if self.period is None else (epoch - other) % self.period == 0
+
+
+@dataclass(eq=False)
+class BatchedDataset:
+    """A data set that comes in batches, after a first look at it.
+
+    Attributes:
+        kind: Its class, for messages.
+        batch_size: B.
+        rest: R.
+        shapes: Of a full batch, as a step sees it.
+        cut: Batches and epochs.
+        shuffles: Keras' ``fit`` draws the order of the batches (a PyDataset that ends).
+        sample: The first batch.
+        labels: Smallest and largest targets, where they are known, for checks.
+    """
+
+    kind: str
+    batch_size: int
+    rest: int
+    shapes: Any
+    cut: EpochBatches
+    shuffles: bool
+    sample: ArrayData
+    labels: ArrayData | None
+    _open: Callable[[], Iterator[Any]]
+    _epoch: tuple[Callable[[], Any], Callable[[], Any]]
+    _own: Iterator[Any] | None = field(default=None)  # of data that are read once
+
+    @property
+    def n(self) -> int:
+        """Examples of an epoch, of the longest."""
+        n_batches = self.cut.of(0)[2]
+        small = self.rest > 0 and n_batches == self.cut.n_batches
+        return n_batches * self.batch_size - small * (self.batch_size - self.rest)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of an epoch on the device."""
+        each = sum(
+            math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.shapes)
+        )
+        return self.n * each
+
+    def batch_shapes(self, size: int) -> Any:
+        """Shapes and dtypes of a batch of ``size`` examples."""
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), self.shapes
+        )
+
+    def digest(self) -> str:
+        """Identity of the data, as far as shapes and sizes show it: its order may be random."""
+        text = f"{self.shapes}{self.batch_size} {self.rest} {self.cut}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def read(self) -> Iterator[Any]:
+        """A new pass of batches, as nests of NumPy arrays; what is read once goes on."""
+        if not self.cut.once:
+            return self._open()
+        if self._own is None:
+            self._own = self._open()
+        return self._own
+
+    def begin_epoch(self) -> None:
+        """Tells a PyDataset, as ``fit`` does."""
+        self._epoch[0]()
+
+    def end_epoch(self) -> None:
+        """Likewise."""
+        self._epoch[1]()
+
+
+def inspect_dataset(
+    x: Any,
+    steps: int | None,
+    class_weight: Mapping[int, float] | None = None,
+    *,
+    allow_nan: bool = False,
+    what: str = "x",
+) -> BatchedDataset:
+    """Reads a data set for the first time, and learns what batches it has.
+
+    One that ends is read to its end, one that does not for two epochs, a generator for one, whose
+    batches are held.
+
+    Args:
+        x: The data set.
+        steps: ``steps_per_epoch``.
+        class_weight: Class -> weight.
+        allow_nan: Accept NaN and infinity.
+        what: The argument's name, for messages.
+
+    Raises:
+        NotArrays: Packs cannot read it; the message says why.
+        UsageError: It never ends and ``steps`` is None.
+        DataError: It holds nothing, or cannot be read.
+    """
+    kind, once, length = type(x).__name__, isinstance(x, Iterator), length_of(x)
+    endless = once or length == math.inf
+    if endless and steps is None:
+        argument = "steps_per_epoch" if what == "x" else "validation_steps"
+        more = ": it is a generator, which Keras reads on from epoch to epoch" if once else ""
+        raise UsageError(
+            f"{argument}: say how many batches are an epoch; {what} is a {kind} that does not say "
+            f"where it ends{more}."
+        )
+    weights = None if class_weight is None else dict(class_weight)
+    if weights is not None and (once or family(x) in ("torch", "grain")):
+        raise UsageError(
+            f"class_weight: x is a {kind}, for which Keras takes none; have it yield "
+            "(x, y, sample_weight)."
+        )
+
+    def opened() -> Iterator[Any]:
+        return batches_of(x, kind, weights, what)
+
+    look = _BatchStats(kind, what, allow_nan)
+    if once:
+        given, x = x, Kept(x)
+    held: list[Any] = []
+    begin, end = epoch_calls(x)
+    begin()
+    batches = opened()
+    limit = None if not endless else (steps + 1 if once else 2 * steps + 1) if steps else None
+    if endless and not once and of_one_size(x):
+        limit = 1
+    try:
+        for batch in itertools.islice(batches, limit):
+            look.add(batch)
+            if once:
+                held.append(batch)
+                if len(held) * look.bytes > _PEEKED:
+                    break
+        full, rest = look.sizes() if look.n_batches else (0, 0)
+    except NotArrays as reason:
+        if isinstance(x, Kept):
+            reason.unread = as_generator(itertools.chain(x.items, given))
+        raise
+    end()
+    if isinstance(x, Kept):
+        x.items, x.keeps = [], False
+    if not look.n_batches:
+        raise DataError(f"{what}: the {kind} holds no batches.")
+    if once and look.n_batches < (steps or 0) and len(held) * look.bytes <= _PEEKED:
+        raise DataError(
+            f"{what}: the {kind} ended after {look.n_batches} batches, and steps_per_epoch is "
+            f"{steps}; let it go on, or give fewer steps."
+        )
+    return BatchedDataset(
+        kind=kind,
+        batch_size=full,
+        rest=rest,
+        shapes=look.shapes(full),
+        cut=EpochBatches(None if endless else look.n_batches, steps, once),
+        shuffles=isinstance(x, keras.utils.PyDataset) and not endless and look.regular,
+        sample=look.sample(),
+        labels=look.labels(),
+        _open=(lambda: itertools.chain(held, batches)) if once else opened,
+        _epoch=(begin, end),
+    )
+
+
+def read_all(x: Any, steps: int | None, *, allow_nan: bool, what: str) -> tuple[ArrayData, int]:
+    """Reads validation data once and for all.
+
+    Returns:
+        The data, and B.
+
+    Raises:
+        NotArrays: Its batches cannot be put together.
+        UsageError, DataError: As for ``inspect_dataset``.
+    """
+    kind = type(x).__name__
+    if (isinstance(x, Iterator) or length_of(x) == math.inf) and steps is None:
+        raise UsageError(
+            f"validation_steps: say how many batches to validate on; {what} is a {kind} that does "
+            "not say where it ends."
+        )
+    look = _BatchStats(kind, what, allow_nan)
+    begin, end = epoch_calls(x)
+    begin()
+    found = []
+    for batch in itertools.islice(batches_of(x, kind, None, what), steps):
+        look.add(batch)
+        found.append(batch)
+    end()
+    if not found:
+        raise DataError(f"{what}: the {kind} holds no batches.")
+    full, _ = look.sizes()
+    if not look.regular:
+        raise NotArrays(f"{what} has a smaller batch among others")
+    inputs = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+    return ArrayData(inputs, jax.tree.leaves(inputs)[0].shape[0]), full
+
+
+class _BatchStats:
+    """What batches have in common."""
+
+    def __init__(self, kind: str, what: str, allow_nan: bool) -> None:
+        self._kind, self._what, self._allow_nan = kind, what, allow_nan
+        self._first: Any = None
+        self._counts: dict[int, int] = {}
+        self._last = 0
+        self._labels: tuple[Any, Any] | None = None
+        self.n_batches = self.bytes = 0
+
+    def add(self, batch: Any) -> None:
+        self.n_batches += 1
+        if self._first is None:
+            self._first = batch
+            self.bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(batch))
+        else:
+            why = difference(self._first, batch)
+            if why is not None:
+                raise NotArrays(f"batch {self.n_batches} of {self._what} {why}")
+        self._last = size_of(batch)
+        self._counts[self._last] = self._counts.get(self._last, 0) + 1
+        if not self._allow_nan:
+            for leaf in jax.tree.leaves(batch):
+                if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
+                    raise DataError(
+                        f"{self._what}: batch {self.n_batches} of the {self._kind} holds NaN or "
+                        "infinity; clean the data, or pass allow_nan=True when the model masks "
+                        "them."
+                    )
+        if len(batch) == 2:
+            low = jax.tree.map(lambda a: a.min(axis=0), batch[1])
+            high = jax.tree.map(lambda a: a.max(axis=0), batch[1])
+            if self._labels is not None:
+                low = jax.tree.map(np.minimum, low, self._labels[0])
+                high = jax.tree.map(np.maximum, high, self._labels[1])
+            self._labels = low, high
+
+    def sizes(self) -> tuple[int, int]:
+        """B and R."""
+        if len(self._counts) > _SIZES:
+            raise NotArrays(f"{self._what} has batches of {len(self._counts)} sizes")
+        full = max(self._counts)
+        return full, min(self._counts) if len(self._counts) > 1 else 0
+
+    @property
+    def regular(self) -> bool:
+        """Whether no batch but the last is smaller."""
+        _, rest = self.sizes()
+        return not rest or (self._counts[rest] == 1 and self._last == rest)
+
+    def shapes(self, size: int) -> Any:
+        return jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct((size, *a.shape[1:]), device_dtype(a)), self._first
+        )
+
+    def sample(self) -> ArrayData:
+        return ArrayData(self._first, size_of(self._first))
+
+    def labels(self) -> ArrayData | None:
+        if self._labels is None:
+            return None
+        both = jax.tree.map(lambda *ends: np.stack(ends), *self._labels)
+        return ArrayData((jax.tree.map(lambda a: a[:1], self._first[0]), both), 2)
+
+
+def size_of(batch: Any) -> int:
+    """Examples of a batch."""
+    return jax.tree.leaves(batch)[0].shape[0]
+
+
+def difference(first: Any, batch: Any) -> str | None:
+    """How a batch differs from the first, but for its size; None where it does not."""
+    if jax.tree.structure(first) != jax.tree.structure(batch):
+        return "is another nest of arrays than the first"
+    ours, theirs = jax.tree_util.tree_leaves_with_path(first), jax.tree.leaves(batch)
+    for (path, a), b in zip(ours, theirs, strict=True):
+        if a.shape[1:] != b.shape[1:] or a.dtype != b.dtype:
+            where = ("x", "y", "sample_weight")[path[0].idx] + jax.tree_util.keystr(path[1:])
+            return (
+                f"has {where} of shape {b.shape} and type {b.dtype}, where the first batch has "
+                f"{a.shape} and {a.dtype}"
+            )
+    return None
+
+
+def as_fit_reads(x: Any, source: BatchedDataset) -> Any:
+    """The same data for ``fit``: a generator with what was read of it still in it."""
+    return as_generator(source.read()) if isinstance(x, Iterator) else x

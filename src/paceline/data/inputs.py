@@ -1,0 +1,362 @@
+"""The data of a call of ``search``, read for one trial: arrays, data sets, or functions of hp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+
+from paceline.data.adapters import is_data_set
+from paceline.data.arrays import ArrayData, NotArrays, prepare, split
+from paceline.data.batched import BatchedDataset, as_fit_reads, inspect_dataset, read_all
+from paceline.data.folds import Fold, make_folds
+from paceline.errors import DataError, UsageError
+
+#: Arguments of ``search`` that may be functions of hp and decide which data a trial has.
+OF_DATA = ("x", "y", "sample_weight", "validation_data", "steps_per_epoch", "validation_steps")
+
+
+@dataclass(frozen=True)
+class DataArguments:
+    """The arguments about data, as the user gave them; any of ``OF_DATA`` may be a function."""
+
+    x: Any
+    y: Any
+    sample_weight: Any
+    class_weight: Any
+    validation_data: Any
+    validation_split: float
+    steps_per_epoch: Any
+    validation_steps: Any
+    batch_size: Any
+    folds: int | None
+    allow_nan: bool
+    seed: int
+    packs: bool
+
+
+@dataclass
+class LoadedData:
+    """Data, as trials with one set of values for the functions of hp have them.
+
+    Attributes:
+        data: Training data; None where only ``fit`` can read it.
+        validation: Validation data, or None.
+        sample: The first batch of data that is no arrays, where it could be read.
+        fit: The data as ``model.fit`` takes them.
+        batched: Whether ``fit`` is told the batch size; a data set has its own.
+        validation_batch_size: Of validation data that come in batches.
+        steps_per_epoch, validation_steps: Numbers now.
+        why_fit: Why packs cannot read it; None where they can.
+        folds, folds_text: Parts of the data, and what to tell of them.
+        key: The values that the functions asked for.
+        parts: Parts of the validation data, by length.
+    """
+
+    data: ArrayData | BatchedDataset | None
+    validation: ArrayData | None
+    sample: ArrayData | None
+    fit: dict[str, Any]
+    batched: bool
+    validation_batch_size: int | None
+    steps_per_epoch: int | None
+    validation_steps: int | None
+    why_fit: str | None = None
+    folds: tuple[Fold, ...] = ()
+    folds_text: str | None = None
+    key: str = ""
+    parts: dict[int, ArrayData] = field(default_factory=dict)
+
+    def validation_part(self, n: int) -> ArrayData | None:
+        """The first n examples to validate on: always the same object."""
+        if self.validation is None or n >= self.validation.n:
+            return self.validation
+        if n not in self.parts:
+            self.parts[n] = self.validation.slice(0, n)
+        return self.parts[n]
+
+
+class DataReader:
+    """Reads the data of a search, once for each set of values that functions of hp ask for."""
+
+    def __init__(self, given: DataArguments) -> None:
+        self._given = given
+        self._functions = [n for n in OF_DATA if is_function(getattr(given, n))]
+        self._known: dict[str, LoadedData] = {}
+
+    def read(self, hp: Any) -> LoadedData:
+        """The data of a trial.
+
+        Raises:
+            UsageError, DataError: They cannot be trained on.
+        """
+        asked = RecordingHP(hp)
+        values = {name: getattr(self._given, name) for name in OF_DATA}
+        for name in self._functions:
+            values[name] = values[name](asked)
+        if asked.key not in self._known:
+            self._known[asked.key] = _read(self._given, values, asked.key)
+        return self._known[asked.key]
+
+
+class RecordingHP:
+    """An hp that notes which values were asked for."""
+
+    def __init__(self, hp: Any) -> None:
+        self._hp = hp
+        self._values: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._hp, name)
+        if name not in ("Int", "Float", "Choice", "Boolean", "Fixed", "get"):
+            return method
+
+        def noted(label: str, *args: Any, **kwargs: Any) -> Any:
+            self._values[label] = value = method(label, *args, **kwargs)
+            return value
+
+        return noted
+
+    @property
+    def key(self) -> str:
+        """The names and values; empty where nothing was asked for."""
+        return repr(sorted(self._values.items())) if self._values else ""
+
+
+def is_function(value: Any) -> bool:
+    """Whether an argument is a function of hp, and no data that can be called."""
+    return callable(value) and not hasattr(value, "shape") and not is_data_set(value)
+
+
+def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedData:
+    x, y, weight = values["x"], values["y"], values["sample_weight"]
+    if x is None:
+        raise UsageError("search: there is no x; pass the training data as to model.fit.")
+    steps = _steps(values, "steps_per_epoch")
+    validation_steps = _steps(values, "validation_steps")
+    if given.folds is not None and (is_data_set(x) or validation_steps):
+        what = f"x is a {type(x).__name__}" if is_data_set(x) else "validation_steps was given"
+        raise UsageError(
+            f"folds: {what}, and folds are parts of arrays; pass arrays, or validation_data "
+            "without folds."
+        )
+    validation = values["validation_data"]
+    if is_data_set(x):
+        _check_data_set(x, {**values, **_plain(given)})
+    reading = LoadedData(
+        None, None, None, {}, not is_data_set(x), None, steps, validation_steps, key=key
+    )
+    try:
+        if not is_data_set(x):
+            reading.data = prepare(x, y, weight, allow_nan=given.allow_nan)
+        _read_validation(reading, given, validation)
+        if isinstance(reading.data, ArrayData):
+            _divide(reading, given, reading.data)
+        else:
+            _read_batches(reading, given, x)
+    except NotArrays as reason:
+        if given.folds is not None:
+            raise UsageError(
+                f"folds: {reason}, and folds are parts of arrays; pass arrays, or validation_data "
+                "without folds."
+            ) from None
+        reading.sample = reading.data if isinstance(reading.data, ArrayData) else None
+        reading.data = reading.validation = None
+        reading.why_fit = f"{reason}, and packs need arrays or batches of them, all alike"
+        if is_data_set(x):
+            reading.sample, x = _first_batch(x if reason.unread is None else reason.unread)
+            reading.fit = {"x": x, "class_weight": _fixed(given.class_weight)}
+        elif not (isinstance(x, (list, tuple, Mapping)) or hasattr(x, "shape")):
+            raise UsageError(
+                f"x: {reason}; pass arrays, or lists and dicts of arrays, a tf.data.Dataset, a "
+                "keras.utils.PyDataset, a PyTorch DataLoader, a Grain data set or a generator."
+            ) from None
+        else:
+            reading.fit = {
+                "x": x,
+                "y": y,
+                "sample_weight": weight,
+                "class_weight": _fixed(given.class_weight),
+                "validation_split": given.validation_split or None,
+            }
+        reading.fit["validation_data"] = validation
+    return reading
+
+
+def _divide(reading: LoadedData, given: DataArguments, data: ArrayData) -> None:
+    """Splits arrays, and weighs those to train on."""
+    if given.validation_split and reading.validation is None:
+        data, reading.validation = split(data, given.validation_split)
+    elif given.folds is not None:
+        y_all = data.inputs[1] if len(data.inputs) > 1 else None
+        reading.folds, reading.folds_text = make_folds(y_all, data.n, given.folds, given.seed)
+        reading.validation = data
+    weights = _fixed(given.class_weight)
+    if weights is not None:  # after the split: Keras does not weigh validation data
+        if len(data.inputs) > 2:
+            raise DataError(
+                "class_weight and sample_weight were both given; Keras takes one of them: multiply "
+                "the class weights into sample_weight."
+            )
+        data = prepare(*data.inputs, class_weight=weights, allow_nan=given.allow_nan)
+    reading.data = data
+    reading.fit |= dict(zip(("x", "y", "sample_weight"), data.inputs, strict=False))
+    if reading.validation is not None:
+        reading.fit["validation_data"] = reading.validation.inputs
+
+
+def _read_batches(reading: LoadedData, given: DataArguments, x: Any) -> None:
+    if not given.packs:
+        reading.sample, x = _first_batch(x)
+        reading.fit |= {"x": x, "class_weight": _fixed(given.class_weight)}
+        return
+    weights = _fixed(given.class_weight)
+    source = inspect_dataset(x, reading.steps_per_epoch, weights, allow_nan=given.allow_nan)
+    reading.data, reading.sample = source, source.sample
+    reading.fit |= {"x": as_fit_reads(x, source), "class_weight": weights}
+
+
+def _read_validation(reading: LoadedData, given: DataArguments, validation: Any) -> None:
+    if validation is None:
+        return
+    if not is_data_set(validation):
+        reading.validation = prepare(
+            *_unpack(validation), allow_nan=given.allow_nan, what="validation data"
+        )
+    elif given.packs:
+        reading.validation, reading.validation_batch_size = read_all(
+            validation,
+            reading.validation_steps,
+            allow_nan=given.allow_nan,
+            what="validation_data",
+        )
+        reading.validation_steps = None
+    else:
+        reading.fit["validation_data"] = validation
+        if isinstance(validation, Iterator) and reading.validation_steps is None:
+            raise UsageError(
+                f"validation_data: a {type(validation).__name__} can be read once, and every epoch "
+                "needs the data; pass validation_steps if it never ends, or a "
+                "keras.utils.PyDataset."
+            )
+        return
+    reading.fit["validation_data"] = reading.validation.inputs
+
+
+def _steps(values: Mapping[str, Any], name: str) -> int | None:
+    value = values[name]
+    if value is None:
+        return None
+    if isinstance(value, (bool, str)) or value != int(value) or value < 1:
+        raise UsageError(f"{name}: {value!r} is not a positive whole number.")
+    return int(value)
+
+
+def _fixed(class_weight: Any) -> Mapping[int, float] | None:
+    """Class weights that are the same for all trials."""
+    return None if is_function(class_weight) else class_weight
+
+
+def _plain(given: DataArguments) -> dict[str, Any]:
+    return {
+        "validation_split": given.validation_split or None,
+        "batch_size": given.batch_size,
+    }
+
+
+def _check_data_set(x: Any, others: Mapping[str, Any]) -> None:
+    """Refuses arguments that a data set decides by itself."""
+    for name in ("y", "sample_weight", "validation_split", "batch_size"):
+        if others[name] is not None:
+            raise UsageError(f"{name}: x is a {type(x).__name__}, which holds this; leave it out.")
+    if isinstance(x, Iterator) and others["steps_per_epoch"] is None:
+        raise UsageError(
+            f"x: a {type(x).__name__} can be read once, and every trial needs the data; pass "
+            "steps_per_epoch if it never ends, or a keras.utils.PyDataset."
+        )
+
+
+def _unpack(validation: Any) -> tuple[Any, Any, Any]:
+    if isinstance(validation, (tuple, list)):
+        if len(validation) not in (1, 2, 3) or validation[0] is None:
+            raise UsageError("validation_data: pass (x, y) or (x, y, sample_weight).")
+        x, y, weight = (*validation, None, None, None)[:3]
+        return x, y, weight
+    raise NotArrays(f"validation_data is a {type(validation).__name__}")
+
+
+def _first_batch(x: Any) -> tuple[ArrayData | None, Any]:
+    """The first batch where it is a nest of arrays, and x with that batch still in it.
+
+    Raises:
+        DataError: There is no batch, or it cannot be read.
+    """
+    try:
+        if isinstance(x, keras.utils.PyDataset):
+            batch = x[0]
+        elif isinstance(x, Iterator):
+            batch = next(x)
+            x = _chained(batch, x)
+        else:
+            batch = next(iter(x))
+    except (StopIteration, IndexError):
+        raise DataError(f"x: the {type(x).__name__} holds no batches.") from None
+    except Exception as error:
+        raise DataError(
+            f"x: the first batch of the {type(x).__name__} cannot be read: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    try:
+        return prepare(*_unpack(batch), allow_nan=True, what="the first batch"), x
+    except NotArrays:
+        return None, x
+
+
+def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first  # Keras knows generators, not any iterator
+    yield from rest
+
+
+def weights_by_class(class_weight: Any, data: ArrayData | BatchedDataset) -> np.ndarray:
+    """A trial's class weights as one number for each class, float[classes].
+
+    Raises:
+        UsageError: They are no mapping, or the targets are no classes.
+    """
+    if not isinstance(class_weight, Mapping):
+        raise UsageError(
+            f"class_weight: the function returned {class_weight!r}; it must return a dict of "
+            "class -> weight."
+        )
+    n = n_classes(data)
+    table = np.ones(n, keras.config.floatx())
+    for index, weight in class_weight.items():
+        if 0 <= int(index) < n:
+            table[int(index)] = weight
+    return table
+
+
+def n_classes(data: ArrayData | BatchedDataset) -> int:
+    """Classes of the targets.
+
+    Raises:
+        UsageError: There is not one array of them, or there are sample weights too.
+    """
+    if isinstance(data, BatchedDataset) and data.cut.n_batches is None:
+        raise UsageError(
+            f"class_weight: a function of hp needs to know all classes, and x is a {data.kind} "
+            "without an end; have it yield (x, y, sample_weight)."
+        )
+    known = data.labels if isinstance(data, BatchedDataset) else data
+    inputs = () if known is None else known.inputs
+    if len(inputs) != 2 or not isinstance(inputs[1], np.ndarray):
+        raise UsageError(
+            "class_weight: a function of hp needs one array of targets and no sample weights."
+        )
+    y = inputs[1]
+    if y.ndim > 1 and y.shape[-1] > 1:
+        return y.shape[-1]
+    return int(np.round(y.max())) + 1

@@ -1,0 +1,115 @@
+"""Integer labels against the outputs of a model: each label must be one of the model's classes.
+
+Notation: N: examples. K: classes, the last axis of an output. Labels: int or whole float [N, ...].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+
+from paceline.data.arrays import ArrayData
+from paceline.errors import DataError
+
+
+def output_shapes(model: Any, x: Any = None) -> list[Any]:
+    """Shapes of a model's outputs, in Keras' order; none where they cannot be told.
+
+    Args:
+        model: A model.
+        x: Shapes of its inputs; a subclassed model's outputs show only with them.
+    """
+    shapes = getattr(model, "output_shape", None)
+    if shapes is None and x is not None:
+        try:
+            spec = model.compute_output_spec(
+                jax.tree.map(lambda a: keras.KerasTensor(a.shape, str(a.dtype)), x)
+            )
+            shapes = jax.tree.map(
+                lambda a: a.shape, spec, is_leaf=lambda a: isinstance(a, keras.KerasTensor)
+            )
+        except Exception:  # whatever the model's own call may raise
+            return []
+    if isinstance(shapes, dict):
+        names = getattr(model, "output_names", None) or list(shapes)
+        return [shapes.get(name) for name in names]
+    return [shapes] if _is_shape(shapes) else list(shapes or [])
+
+
+def check_labels(
+    model: Any, data: ArrayData, what: str, outputs: Sequence[Any] | None = None
+) -> None:
+    """Checks integer labels against the number of classes: JAX would train on silently.
+
+    Args:
+        model: A compiled model.
+        data: Its data.
+        what: How to call this data in errors.
+        outputs: Shapes of the outputs; None asks the model.
+
+    Raises:
+        DataError: A label is negative or not below the size of an output's last axis.
+    """
+    if len(data.inputs) < 2:
+        return
+    for name, loss, shape, y, weight in _targets(model, data, outputs):
+        ours = isinstance(y, np.ndarray) and _is_shape(shape) and shape and _is_sparse(loss)
+        if not ours or not isinstance(shape[-1], int):
+            continue
+        labels = _counted(y, weight, getattr(loss, "ignore_class", None))
+        if not labels.size:
+            continue
+        low, high, classes = int(labels.min()), int(labels.max()), shape[-1]
+        if low < 0 or high >= classes:
+            units = f"give its last layer {high + 1} units, " if high >= classes else ""
+            raise DataError(
+                f"{what}: labels{name} go from {low} to {high}, but the model has {classes} "
+                f"classes, 0 to {classes - 1}; {units}renumber the labels, or name one to leave "
+                "out as the loss's ignore_class."
+            )
+
+
+def _targets(
+    model: Any, data: ArrayData, outputs: Sequence[Any] | None
+) -> Iterator[tuple[str, Any, Any, Any, Any]]:
+    """Name, loss, shape of the output, labels and weights, for each output."""
+    shapes = output_shapes(model) if outputs is None else outputs
+    names = getattr(model, "output_names", None) or []
+    y, weights = data.inputs[1], data.inputs[2] if len(data.inputs) > 2 else None
+    for i, shape in enumerate(shapes):
+        name = names[i] if i < len(names) else None
+
+        def of(nest: Any, i: int = i, name: Any = name) -> Any:
+            if isinstance(nest, dict):
+                return nest.get(name)
+            if isinstance(nest, (list, tuple)):
+                return nest[i] if i < len(nest) else None
+            return nest
+
+        label = f" of output {name!r}" if len(shapes) > 1 else ""
+        yield label, of(model.loss), shape, of(y), of(weights)
+
+
+def _counted(y: np.ndarray, weight: Any, ignored: Any) -> np.ndarray:
+    """The labels that count: not those of the class to ignore, nor those of weight 0."""
+    if weight is not None and weight.shape == y.shape[: weight.ndim]:
+        y = y[weight != 0]
+    if y.dtype.kind == "f":
+        y = y[np.isfinite(y)]
+    return y if ignored is None else y[y != ignored]
+
+
+def _is_shape(shape: Any) -> bool:
+    return isinstance(shape, tuple) and all(n is None or isinstance(n, int) for n in shape)
+
+
+def _is_sparse(loss: Any) -> bool:
+    name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
+    return (
+        isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
+        or str(name).lower().replace("_", "") == "sparsecategoricalcrossentropy"
+    )

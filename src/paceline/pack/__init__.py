@@ -1,0 +1,1 @@
+"""Trials of one program that train together: slots, plans, callbacks, mesh."""

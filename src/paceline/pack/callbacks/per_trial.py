@@ -1,0 +1,187 @@
+"""What the user gave as ``callbacks=``: every trial gets its own, and writes files of its own.
+
+What callbacks leave in an epoch's logs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from paceline.errors import UsageError
+from paceline.pack.callbacks.packable import why_not_packed
+
+#: More inputs than any model has.
+_INPUTS = 100
+#: In a path that a callback holds, it stands for the trial.
+TRIAL = "{trial}"
+#: Attributes in which Keras' own callbacks hold where they write.
+_PATHS: tuple[tuple[type, str, bool], ...] = (
+    (keras.callbacks.ModelCheckpoint, "filepath", True),
+    (keras.callbacks.CSVLogger, "filename", True),
+    (keras.callbacks.TensorBoard, "log_dir", False),
+)
+
+
+class CallbackFactory:
+    """Makes each trial's own callbacks.
+
+    Args:
+        given: A callback, a list of them, or a function of hp that returns either.
+
+    Attributes:
+        folder: Where files go whose path names no folder of the trial's; the tuner says.
+        note: Told what users should know, a sentence each; the tuner says.
+
+    Raises:
+        UsageError: No such thing, or callbacks that cannot be copied.
+    """
+
+    def __init__(self, given: Any) -> None:
+        self._function: Callable[[Any], Any] | None = None
+        self._given: list[Any] = []
+        self.folder = Path()
+        self.note: Callable[[str], None] = lambda _: None
+        self._said: set[str] = set()
+        self._shared: dict[int, Any] = {}
+        if callable(given) and not isinstance(given, keras.callbacks.Callback):
+            self._function = given
+            return
+        self._given = _flat(given)
+        try:
+            copy.deepcopy(self._given)
+        except Exception as error:
+            raise UsageError(
+                "callbacks: every trial gets copies of its own, and these cannot be copied: "
+                f"{type(error).__name__}: {error}. Make what they hold in on_train_begin, or pass "
+                "callbacks=lambda hp: [...]."
+            ) from error
+
+    @property
+    def names(self) -> list[str] | str:
+        """What a study remembers of them."""
+        if self._function is not None:
+            return "by hp"
+        return [type(each).__name__ for each in self._given]
+
+    @property
+    def why_not_packed(self) -> str | None:
+        """Why no trial of the search can be packed; None if some can, or if hp decides."""
+        return why_not_packed(_without_backups(self._given))
+
+    def share(self, *data: Any) -> None:
+        """The search's data: their arrays are not copied where callbacks hold them.
+
+        Args:
+            *data: Arrays, and lists, tuples and dicts of arrays.
+        """
+        self._shared.update({id(array): array for nest in data for array in _arrays(nest)})
+
+    def ask(self, hp: Any) -> None:
+        """Has a function of hp declare its hyperparameters.
+
+        Raises:
+            UsageError: It returns something else than callbacks.
+        """
+        if self._function is not None:
+            _flat(self._function(hp))
+
+    def of(self, trial: str, hp: Any) -> list[Any]:
+        """New callbacks for a trial, which write to files of its own.
+
+        Args:
+            trial: Its number, or a member's name.
+            hp: Its hyperparameters.
+        """
+        if self._function is not None:
+            made = _flat(self._function(hp))
+        else:
+            made = copy.deepcopy(self._given, dict(self._shared))
+        own = _without_backups(made)
+        if len(own) < len(made):
+            self._say(
+                "callbacks: BackupAndRestore is left out: Paceline keeps checkpoints of all trials "
+                "itself, and a search that is called again goes on"
+            )
+        for callback in own:
+            self._own_files(callback, trial)
+        return own
+
+    def _own_files(self, callback: Any, trial: str) -> None:
+        named = {
+            key: type(value)(str(value).replace(TRIAL, trial))
+            for key, value in vars(callback).items()
+            if isinstance(value, (str, Path)) and TRIAL in str(value)
+        }
+        for key, value in named.items():
+            setattr(callback, key, value)
+            Path(value).parent.mkdir(parents=True, exist_ok=True)
+        if named:
+            return
+        for cls, key, is_file in _PATHS:
+            if isinstance(callback, cls):
+                before = Path(getattr(callback, key))
+                path = self._path(before, trial)
+                setattr(callback, key, str(path))
+                (path.parent if is_file else path).mkdir(parents=True, exist_ok=True)
+                self._say(
+                    f"callbacks: each trial's {type(callback).__name__} writes to a path of its "
+                    f"own: {before} is {path} for trial {trial}; a path that holds {TRIAL} is "
+                    "taken as it is",
+                    key=f"{type(callback).__name__} {before}",
+                )
+
+    def _path(self, path: Path, trial: str) -> Path:
+        if path.is_absolute():
+            return path.parent / f"{self.folder.parent.name}-{trial}" / path.name
+        return self.folder / trial / path
+
+    def _say(self, text: str, key: str | None = None) -> None:
+        if (key or text) not in self._said:
+            self._said.add(key or text)
+            self.note(text)
+
+
+def _without_backups(callbacks: Sequence[Any]) -> list[Any]:
+    return [each for each in callbacks if not isinstance(each, keras.callbacks.BackupAndRestore)]
+
+
+def _flat(given: Any) -> list[Any]:
+    """The callbacks in a nest of lists."""
+    if isinstance(given, keras.callbacks.CallbackList):
+        return list(given.callbacks)
+    if isinstance(given, (list, tuple)):
+        return [each for one in given for each in _flat(one)]
+    if given is None:
+        return []
+    if not isinstance(given, keras.callbacks.Callback):
+        raise UsageError(
+            f"callbacks: {given!r} is no keras.callbacks.Callback; pass callbacks, a list of them, "
+            "or a function of hp that returns them."
+        )
+    return [given]
+
+
+def _arrays(nest: Any) -> list[Any]:
+    """The arrays in a nest of lists, tuples and dicts."""
+    if isinstance(nest, Mapping):
+        nest = list(nest.values())
+    if isinstance(nest, (list, tuple)):
+        few = nest if len(nest) <= _INPUTS else ()  # else they are numbers
+        return [leaf for each in few for leaf in _arrays(each)]
+    return [nest] if hasattr(nest, "shape") else []
+
+
+def numbers(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Those logs that are numbers; callbacks may add what they like."""
+    found = {}
+    for name, value in logs.items():
+        try:
+            found[str(name)] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return found

@@ -1,0 +1,186 @@
+"""The state of callbacks in a checkpoint: plain values as JSON, arrays as arrays.
+
+What is neither (a lock, an open file, an object of the user's) begins anew with ``on_train_begin``,
+and is named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+
+from paceline.program import keras_private
+
+#: Functions that Keras' callbacks hold; by name, since a file must not be able to name any other.
+_FUNCTIONS = {"less": keras.ops.less, "greater": keras.ops.greater}
+#: What belongs to this run of a callback: the model, and files that are opened again.
+_NOT_KEPT = frozenset({"_model", "model", "params", "csv_file", "writer", keras_private.WRITERS})
+
+
+def callback_state(
+    callbacks: Sequence[Any], name: str, arrays: dict[str, np.ndarray]
+) -> list[dict[str, Any]]:
+    """The attributes of callbacks, as JSON values and, in ``arrays`` under ``name``, arrays.
+
+    Returns:
+        Of each its class, its attributes, the names of those that cannot be kept, and the length
+        of the file that a CSVLogger has written.
+    """
+    found = []
+    for at, callback in enumerate(callbacks):
+        attributes, lost = {}, []
+        for key, value in vars(callback).items():
+            if key in _NOT_KEPT:
+                continue
+            try:
+                attributes[key] = _encode(value, f"{name}.{at}.{key}", arrays)
+            except _CannotBeKept:
+                if _has_state(value):
+                    lost.append(key)
+        facts = {"class": type(callback).__name__, "attributes": attributes, "lost": lost}
+        if isinstance(callback, keras.callbacks.CSVLogger):
+            cast(Any, callback.csv_file).flush()
+            facts["length"] = os.path.getsize(callback.filename)
+        found.append(facts)
+    return found
+
+
+class UnsavedAttributes:
+    """Names what checkpoints do not hold of callbacks, once each.
+
+    Args:
+        note: Told.
+    """
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._said: dict[str, set[str]] = {}  # class of callbacks -> attributes
+
+    def say(self, callbacks: Iterable[Mapping[str, Any]]) -> None:
+        """Names those of callbacks of which ``callback_state`` has returned these facts."""
+        for callback in callbacks:
+            lost = set(callback["lost"]) - self._said.setdefault(callback["class"], set())
+            if lost:
+                self._said[callback["class"]] |= lost
+                self._note(
+                    f"callbacks: checkpoints do not hold {', '.join(sorted(lost))} of "
+                    f"{callback['class']}; should this search go on after it was stopped, they "
+                    "begin anew with on_train_begin"
+                )
+
+
+class CallbackState:
+    """The state of one trial's callbacks, read from a checkpoint.
+
+    Args:
+        facts: What ``callback_state`` returned, under ``callbacks``.
+        arrays: What it put into ``arrays``.
+    """
+
+    def __init__(self, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        self.facts, self.arrays = facts, arrays
+
+    def of(self, callbacks: Sequence[Any]) -> list[tuple[Any, Mapping[str, Any]]]:
+        """Each callback with its facts, where it is of the class it was."""
+        pairs = zip(callbacks, self.facts["callbacks"], strict=False)
+        return [(each, facts) for each, facts in pairs if facts["class"] == type(each).__name__]
+
+
+@contextlib.contextmanager
+def resumed(callbacks: Sequence[Any], kept: CallbackState) -> Iterator[None]:
+    """A block in which training begins for callbacks that go on: after it they are as kept."""
+    pairs = kept.of(callbacks)
+    for callback, facts in pairs:
+        if isinstance(callback, keras.callbacks.CSVLogger):
+            with contextlib.suppress(OSError):  # a file that has gone is begun anew
+                if os.path.getsize(callback.filename) > facts["length"]:
+                    os.truncate(callback.filename, facts["length"])
+            callback.append = True
+    yield
+    for callback, facts in pairs:
+        for key, value in facts["attributes"].items():
+            setattr(callback, key, _decode(value, kept.arrays))
+        if isinstance(callback, keras.callbacks.CSVLogger):
+            callback.append_header = os.path.getsize(callback.filename) == 0
+
+
+def release(callbacks: Sequence[Any]) -> None:
+    """Closes the files of Keras' own callbacks, whose trial has ended without them."""
+    for callback in callbacks:
+        if isinstance(callback, keras.callbacks.CSVLogger) and callback.csv_file is not None:
+            callback.csv_file.close()
+        if isinstance(callback, keras.callbacks.TensorBoard):
+            for writer in vars(callback).get(keras_private.WRITERS, {}).values():
+                writer.close()
+
+
+class _CannotBeKept(Exception):
+    pass
+
+
+def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    """A value as JSON; arrays go into ``arrays`` under ``name``.
+
+    Raises:
+        _CannotBeKept: It is of no kind that is known here.
+    """
+    if isinstance(value, np.generic) and value.dtype.kind in "biufc":
+        arrays[name] = np.asarray(value)
+        return {"scalar": name}
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufcV" and not value.dtype.names:
+        arrays[name] = np.array(value)
+        return {"array": name}
+    if isinstance(value, jax.Array):
+        arrays[name] = np.array(value)
+        return {"jax": name}
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        items = [_encode(item, f"{name}.{at}", arrays) for at, item in enumerate(value)]
+        return {type(value).__name__: items}
+    if isinstance(value, dict) and type(value) is dict:
+        pairs = enumerate(value.items())
+        return {
+            "dict": [
+                [_encode(key, f"{name}.{at}k", arrays), _encode(item, f"{name}.{at}v", arrays)]
+                for at, (key, item) in pairs
+            ]
+        }
+    if isinstance(value, Path):
+        return {"path": str(value)}
+    for known, function in _FUNCTIONS.items():
+        if value is function:
+            return {"function": known}
+    raise _CannotBeKept
+
+
+_KINDS: dict[str, Callable[[Any, Mapping[str, np.ndarray]], Any]] = {
+    "scalar": lambda v, arrays: arrays[v][()],
+    "array": lambda v, arrays: np.array(arrays[v]),
+    "jax": lambda v, arrays: jnp.asarray(arrays[v]),
+    "list": lambda v, arrays: [_decode(item, arrays) for item in v],
+    "tuple": lambda v, arrays: tuple(_decode(item, arrays) for item in v),
+    "dict": lambda v, arrays: {_decode(k, arrays): _decode(i, arrays) for k, i in v},
+    "path": lambda v, _: Path(v),
+    "function": lambda v, _: _FUNCTIONS[v],
+}
+
+
+def _decode(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, held),) = value.items()
+    return _KINDS[kind](held, arrays)
+
+
+def _has_state(value: Any) -> bool:
+    """Whether something that cannot be kept may hold what training has changed."""
+    return not (callable(value) or isinstance(value, type(os)))

@@ -1,0 +1,220 @@
+"""Devices as a mesh: slots spread over the axis ``trial``, each slot's batch over ``data``.
+
+Slots on different devices share nothing, so a program over ``trial`` alone is each device's own
+program and no device waits for another. Where there are fewer trials than devices, the batch of
+each is split as well; then the devices of a trial exchange gradients and batch statistics.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from paceline.errors import UsageError
+
+TRIAL, DATA = "trial", "data"
+_TEXT = re.compile(r"(\d+)(?:x(\d+))?")
+
+
+@dataclass(frozen=True)
+class MeshLayout:
+    """Devices in rows of ``data``.
+
+    Attributes:
+        devices: trial * data of them.
+        trial: Devices that slots are spread over.
+        data: Devices that one slot's batch is split over.
+    """
+
+    devices: tuple[Any, ...]
+    trial: int
+    data: int
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        """The devices with named axes."""
+        grid = np.empty(len(self.devices), object)
+        grid[:] = self.devices
+        return Mesh(grid.reshape(self.trial, self.data), (TRIAL, DATA))
+
+    @property
+    def over_slots(self) -> NamedSharding:
+        """Of arrays with a leading axis of slots."""
+        return NamedSharding(self.mesh, PartitionSpec(TRIAL))
+
+    @property
+    def everywhere(self) -> NamedSharding:
+        """Of arrays that every device holds."""
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    def shapes(self, tree: Any, *, over_slots: bool) -> Any:
+        """Shapes with the sharding that arrays of that kind have."""
+        sharding = self.over_slots if over_slots else self.everywhere
+        return jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), tree
+        )
+
+    def spread(
+        self, function: Callable[..., Any], over_slots: Sequence[bool]
+    ) -> Callable[..., Any]:
+        """A function of whole packs, run by all devices; its results are over slots.
+
+        Args:
+            function: Takes any number of slots.
+            over_slots: For each argument, whether it has a leading axis of slots.
+        """
+        if self.data == 1:
+            # Each device runs the function on its slots: there is nothing to exchange.
+            specs = tuple(PartitionSpec(TRIAL) if each else PartitionSpec() for each in over_slots)
+            return jax.shard_map(
+                function,
+                mesh=self.mesh,
+                in_specs=specs,
+                out_specs=PartitionSpec(TRIAL),
+                check_vma=False,
+            )
+
+        def run(*args: Any) -> Any:
+            return jax.lax.with_sharding_constraint(function(*args), self.over_slots)
+
+        return run
+
+    def split(self, batch: Any, size: int) -> Any:
+        """A slot's batch, inside the program, split over devices where it divides."""
+        if self.data == 1 or size % self.data:
+            return batch
+        return jax.lax.with_sharding_constraint(
+            batch, NamedSharding(self.mesh, PartitionSpec(DATA))
+        )
+
+    @property
+    def vmap_axis(self) -> str | None:
+        """The axis that ``vmap`` over slots has inside a program whose batches are split."""
+        return TRIAL if self.data > 1 else None
+
+    def __str__(self) -> str:
+        return f"{self.trial} x {self.data}"
+
+
+def check_mesh(mesh: Any) -> tuple[int, int | None] | None:
+    """The mesh that a user asks for.
+
+    Args:
+        mesh: "auto"; a number of devices; or (trial, data), also as text: "8", "4x2".
+
+    Returns:
+        None for "auto"; else devices over trials, and over the batch (None: none are).
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    if mesh is None or mesh == "auto":
+        return None
+    sizes: tuple[Any, ...] = tuple(mesh) if isinstance(mesh, (tuple, list)) else (mesh,)
+    found = _TEXT.fullmatch(mesh) if isinstance(mesh, str) else None
+    if found:
+        sizes = tuple(int(part) for part in found.groups() if part is not None)
+    whole = all(type(size) is int and size >= 1 for size in sizes)
+    if not whole or not 1 <= len(sizes) <= 2:
+        raise UsageError(
+            f"mesh: {mesh!r} is no mesh; give a number of devices, (trial, data) such as (4, 2) "
+            "(--mesh 4x2), or 'auto'."
+        )
+    return sizes[0], sizes[1] if len(sizes) == 2 else None
+
+
+def check_use(mesh: tuple[int, int | None] | None, plan: str, executor: str) -> None:
+    """Checks a mesh of several devices against what else was asked for.
+
+    Raises:
+        UsageError: It would be of no use.
+    """
+    if mesh is None or mesh[0] * (mesh[1] or 1) == 1:
+        return
+    text = f"mesh: {mesh[0]} x {mesh[1] or 1} devices"
+    if plan == "sequential":
+        raise UsageError(f"{text}, but the plan sequential trains on one; leave one of them out.")
+    if plan == "mapped" and mesh[1] not in (None, 1):
+        raise UsageError(f"{text}, but the plan mapped splits no batch; give mesh={mesh[0]}.")
+    if executor == "fit":
+        raise UsageError(f"{text}, but Keras' fit is not spread over them; leave one out.")
+
+
+def local_devices(given: tuple[int, int | None] | None) -> list[Any]:
+    """The devices a search uses: those asked for, else all accelerators, else one CPU.
+
+    A CPU's cores are used by threads (lanes); its devices are used only when they are asked for.
+
+    Raises:
+        UsageError: There are not as many devices.
+    """
+    devices = jax.local_devices()
+    if given is None:
+        return devices[:1] if devices[0].platform == "cpu" else devices
+    n = given[0] * (given[1] or 1)
+    if n > len(devices):
+        platform = devices[0].platform
+        hint = (
+            f"set JAX_NUM_CPU_DEVICES={n} before the first import of jax, or "
+            if platform == "cpu"
+            else ""
+        )
+        have = f"{len(devices)} {platform} device{'' if len(devices) == 1 else 's'}"
+        raise UsageError(
+            f"mesh: {n} devices are asked for, and JAX finds {have}; {hint}ask for fewer."
+        )
+    return devices[:n]
+
+
+def lay_out(
+    devices: Sequence[Any], given: tuple[int, int | None] | None, n_trials: int, batch_size: int
+) -> tuple[MeshLayout | None, str | None]:
+    """How the trials of a program are spread over devices.
+
+    Args:
+        devices: Those a search uses.
+        given: The user's mesh, or None.
+        n_trials: Trials there are for the program, so far as is known.
+        batch_size: Examples per trial and step; it is never changed.
+
+    Returns:
+        The layout, None for a single device; and a sentence for the user where devices stay idle.
+
+    Raises:
+        UsageError: The batch cannot be split as the user asks.
+    """
+    n = len(devices)
+    if given is not None and given[1] is not None:
+        trial, data = given[0], given[1]
+        if batch_size % data:
+            raise UsageError(
+                f"mesh: a batch of {batch_size} cannot be split over {data} devices; over "
+                f"{_largest(batch_size, data)} it can."
+            )
+    else:
+        # The most trials side by side that leave every row as many devices.
+        trial = max(t for t in range(1, n + 1) if n % t == 0 and (t <= n_trials or t == 1))
+        data = _largest(batch_size, n // trial)
+    if trial * data == 1:
+        return None, None if n == 1 else _idle(n, 1, batch_size)
+    note = _idle(n, trial * data, batch_size) if trial * data < n else None
+    return MeshLayout(tuple(devices[: trial * data]), trial, data), note
+
+
+def _largest(batch_size: int, limit: int) -> int:
+    """The largest number up to ``limit`` that divides the batch."""
+    return max(d for d in range(1, limit + 1) if batch_size % d == 0)
+
+
+def _idle(n: int, used: int, batch_size: int) -> str:
+    return (
+        f"{used} of {n} devices are used: there are fewer trials than devices, and a batch of "
+        f"{batch_size} does not divide over the others"
+    )

@@ -1,0 +1,198 @@
+"""The plan ``sequential``: one trial at a time, one compiled step, steps dispatched from the host.
+
+For steps that already fill the device, and for convolutions on CPU, which XLA runs 20 times slower
+inside a loop body (jax #12868).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from paceline.data.chunks import chunks_of
+from paceline.pack.plan.base import (
+    Arrays,
+    Batch,
+    Workload,
+    batches,
+    cut,
+    data_shapes,
+    index_shape,
+    lifted_shapes,
+    shapes,
+    take,
+)
+from paceline.program.compile import Executable, compile_in_background
+from paceline.program.lowered_cache import key_of
+from paceline.program.step_template import StepTemplate
+from paceline.program.trace import State
+
+
+class SequentialProgram:
+    """One slot; its arrays carry no slot axis, only ``order`` does.
+
+    Args:
+        train, test: The group's steps; test is None without validation data.
+        state: Shapes of one trial's variables.
+        work: What an epoch goes over.
+        quick: Compile for a short run.
+        before: An earlier compile; what has not changed since is taken from it.
+    """
+
+    plan = "sequential"
+    n_slots = 1
+
+    def __init__(
+        self,
+        train: StepTemplate,
+        test: StepTemplate | None,
+        state: State,
+        work: Workload,
+        quick: bool = False,
+        before: SequentialProgram | None = None,
+    ) -> None:
+        self.lifted, self.quick = (train.lifted, test.lifted if test else ()), quick
+        self._work = work
+        one = shapes(state)
+        self._train: list[tuple[Future[Executable], int]] = []
+        self._test: list[tuple[Future[Executable], int]] = []
+        if before is not None and before.lifted[0] == self.lifted[0]:
+            self._train = before._train
+        else:
+            arguments = (*one, lifted_shapes(train), data_shapes(work.train, work.resident))
+            for batch in batches(train, work.batch_size, work.rest):
+                with_index = (*arguments, index_shape(batch.size))
+                future = compile_in_background(
+                    _train_step(batch),
+                    with_index,
+                    donate=(0, 1, 2),
+                    quick=quick,
+                    key=key_of("sequential train", [train], batch.size, with_index),
+                )
+                self._train.append((future, batch.size))
+        if test is not None and work.validation is not None:
+            if before is not None and before.lifted[1] == self.lifted[1]:
+                self._test = before._test
+                return
+            data = data_shapes(work.validation)
+            arguments = (one[0], one[1], one[3], lifted_shapes(test), data)
+            for batch in batches(test, work.validation_batch_size, work.validation_rest):
+                which = index_shape() if work.fold is None else index_shape(batch.size)
+                with_index = (*arguments, which)
+                key = key_of("sequential test", [test], batch.size, with_index)
+                future = compile_in_background(_test_step(batch), with_index, quick=quick, key=key)
+                self._test.append((future, batch.size))
+
+    def roles(self) -> list[list[Executable]]:
+        """What was compiled for training and for validation; waits for it."""
+        return [[f.result() for f, _ in role] for role in (self._train, self._test) if role]
+
+    def ready(self) -> bool:
+        """Whether everything is compiled."""
+        return all(future.done() for future, _ in (*self._train, *self._test))
+
+    def place(self, states: Sequence[State]) -> list[Arrays]:
+        """Copies one trial's variables: the step will reuse their memory."""
+        return [[jnp.array(a) for a in part] for part in states[0].lists()]
+
+    def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
+        """One trial's constants, as they are."""
+        return list(rows[0])
+
+    def put(self, state: Sequence[Arrays], slot: int, one: State) -> list[Arrays]:
+        """The next trial takes the only slot."""
+        return self.place([one])
+
+    def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
+        """The only slot's arrays, on the host."""
+        return [np.array(a) for a in part]
+
+    def fetch(self, state: Sequence[Arrays]) -> list[list[np.ndarray]]:
+        """The only slot's arrays, on the host, behind an axis for slots."""
+        return [[np.array(a)[None] for a in part] for part in state]
+
+    def train(
+        self,
+        state: Sequence[Arrays],
+        lifted: Arrays,
+        data: Any,
+        order: np.ndarray,
+        *,
+        steps: int | None = None,
+    ) -> tuple[list[Arrays], Any]:
+        """One epoch, or so many steps of it; ``order`` is i32[1, at most N]."""
+        new, logs = list(state), None
+        (full, size), *tail = self._train
+        order = order if steps is None else order[:, : steps * size]
+        for chunk in chunks_of(data, order, size, self._work.chunk or self._work.n_epoch):
+            jax.block_until_ready(logs)  # the device holds two chunks at most
+            for start in range(0, chunk.steps * size, size):
+                index = chunk.order[0, start : start + size]
+                *new, logs = full.result().call(*new, lifted, chunk.data, index)
+            if chunk.rest:
+                index = chunk.order[0, chunk.order.shape[1] - chunk.rest :]
+                *new, logs = tail[0][0].result().call(*new, lifted, chunk.data, index)
+        return new[:3], logs
+
+    def validate(
+        self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None
+    ) -> tuple[Arrays, Any]:
+        """All validation batches; ``order`` is i32[1, V] or None."""
+        trainable, non_trainable, _, metrics = state
+        logs = None
+        for call, start, size in _pass(self._test, self._work.n_validation):
+            where = np.int32(start) if order is None else order[0, start : start + size]
+            non_trainable, metrics, logs = call(
+                trainable, non_trainable, metrics, lifted, data, where
+            )
+        return non_trainable, logs
+
+
+def _pass(
+    calls: Sequence[tuple[Future[Executable], int]], n: int
+) -> Iterator[tuple[Callable[..., Any], int, int]]:
+    """The calls of one pass over n examples, with start and size; the smaller batch last."""
+    (first, size), *rest = calls
+    for start in range(0, n - size + 1, size):
+        yield first.result().call, start, size
+    for last, last_size in rest:
+        yield last.result().call, n - last_size, last_size
+
+
+def _train_step(batch: Batch) -> Callable[..., Any]:
+    def run(
+        trainable: Arrays,
+        non_trainable: Arrays,
+        optimizer: Arrays,
+        metrics: Arrays,
+        lifted: Arrays,
+        data: Any,
+        index: Any,
+    ) -> Any:
+        parts = [trainable, non_trainable, optimizer, metrics]
+        parts, logs = batch.run(lifted, parts, take(data, index))
+        return (*parts, logs[None])
+
+    return run
+
+
+def _test_step(batch: Batch) -> Callable[..., Any]:
+    def run(
+        trainable: Arrays,
+        non_trainable: Arrays,
+        metrics: Arrays,
+        lifted: Arrays,
+        data: Any,
+        where: Any,
+    ) -> Any:
+        # The first of a row of examples, or (folds) the numbers of all.
+        examples = take(data, where) if where.ndim else cut(data, where, batch.size)
+        parts, logs = batch.run(lifted, [trainable, non_trainable, metrics], examples)
+        return parts[1], parts[2], logs[None]
+
+    return run

@@ -1,0 +1,393 @@
+"""The plans ``stacked`` and ``mapped``: a pack inside a loop over steps, one dispatch an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from paceline.data.chunks import chunks_of
+from paceline.pack.mesh import MeshLayout
+from paceline.pack.plan.base import (
+    Arrays,
+    Batch,
+    Workload,
+    batches,
+    cut,
+    data_shapes,
+    index_shape,
+    lifted_shapes,
+    shapes,
+    take,
+)
+from paceline.program.compile import Executable, compile_in_background
+from paceline.program.lowered_cache import key_of
+from paceline.program.step_template import StepTemplate
+from paceline.program.trace import State
+
+#: Steps of an epoch beside which its last, smaller one does not count.
+_MANY_STEPS = 16
+
+
+class StackedProgram:
+    """All slots in one program.
+
+    Args:
+        train, test: The group's steps; test is None without validation data.
+        state: Shapes of one trial's variables.
+        work: What an epoch goes over.
+        n_slots: S.
+        quick: Compile for a short run.
+        before: An earlier compile for as many slots; what has not changed since is taken from it.
+        layout: Devices that the slots are spread over; None: the default one.
+    """
+
+    plan = "stacked"
+
+    def __init__(
+        self,
+        train: StepTemplate,
+        test: StepTemplate | None,
+        state: State,
+        work: Workload,
+        n_slots: int,
+        quick: bool = False,
+        before: StackedProgram | None = None,
+        layout: MeshLayout | None = None,
+    ) -> None:
+        self.n_slots, self.layout, self.quick = n_slots, layout, quick
+        side = SlotAxis(layout, mapped=self.plan == "mapped")
+        self.lifted = (train.lifted, test.lifted if test else ())
+        self._size, self._width = work.batch_size, work.chunk or work.n_epoch
+        many = shapes(state, n_slots)
+        self._train: list[Future[Executable]] = []
+        self._test: list[Future[Executable]] = []
+        if before is not None and before.lifted[0] == self.lifted[0]:
+            self._train = before._train
+        else:
+            fixed = (lifted_shapes(train, n_slots), data_shapes(work.train, work.resident))
+            order = index_shape(n_slots, self._width)
+            full, *tail = batches(train, work.batch_size, work.rest)
+            n_logs = len(train.full.log_names)
+            # The smaller batch is a program of its own, so that both compile at the same time.
+            functions = [
+                _full_batches(full, 0 if work.ends_small else n_logs, side),
+                *(_last_batch(batch, side) for batch in tail),
+            ]
+            extra = [(order, index_shape()), *((order,) for _ in tail)]
+            for i, (function, others) in enumerate(zip(functions, extra, strict=True)):
+                self._train.append(
+                    self._compile(
+                        f"{self.plan} train {i} of {len(functions)}",
+                        train,
+                        function,
+                        (*many, *fixed, *others),
+                        (True, True, True, True, True, False, True, False),
+                        donate=(0, 1, 2),
+                        # The smaller batch is one step of many: fast code for it does not pay.
+                        quick=quick or (i > 0 and work.steps >= _MANY_STEPS),
+                    )
+                )
+        if test is not None and work.validation is not None:
+            if before is not None and before.lifted[1] == self.lifted[1]:
+                self._test = before._test
+            else:
+                parts = batches(test, work.validation_batch_size, work.validation_rest)
+                n_logs = len(test.full.log_names)
+                function = _validation_pass(parts, work.n_validation, n_logs, side)
+                arguments: tuple[Any, ...] = (
+                    *(many[0], many[1], many[3]),
+                    lifted_shapes(test, n_slots),
+                    data_shapes(work.validation),
+                )
+                if work.fold is not None:
+                    arguments += (index_shape(n_slots, work.n_validation),)
+                over = (True, True, True, True, False, True)
+                self._test.append(
+                    self._compile(f"{self.plan} test", test, function, arguments, over, quick=quick)
+                )
+
+    def _compile(
+        self,
+        name: str,
+        role: StepTemplate,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        over_slots: tuple[bool, ...],
+        *,
+        donate: tuple[int, ...] = (),
+        quick: bool,
+    ) -> Future[Executable]:
+        """Compiles a function of the pack, for one device or the mesh."""
+        layout = self.layout
+        if layout is None:
+            key = key_of(name, [role], arguments)
+            return compile_in_background(function, arguments, donate, quick=quick, key=key)
+        over_slots = over_slots[: len(arguments)]
+        shaped = tuple(
+            layout.shapes(argument, over_slots=over)
+            for argument, over in zip(arguments, over_slots, strict=True)
+        )
+        return compile_in_background(
+            layout.spread(function, over_slots), shaped, donate, quick=quick
+        )
+
+    def roles(self) -> list[list[Executable]]:
+        """What was compiled for training and for validation; waits for it."""
+        return [[f.result() for f in role] for role in (self._train, self._test) if role]
+
+    def ready(self) -> bool:
+        """Whether everything is compiled."""
+        return all(future.done() for future in (*self._train, *self._test))
+
+    def place(self, states: Sequence[State]) -> list[Arrays]:
+        """Stacks the variables of S trials on the device."""
+        stacked = [
+            [np.stack([np.asarray(a) for a in leaves]) for leaves in zip(*parts, strict=True)]
+            for parts in zip(*(state.lists() for state in states), strict=True)
+        ]
+        # To a device by name: arrays without one would make a second program of ``_put``.
+        to = jax.devices()[0] if self.layout is None else self.layout.over_slots
+        return jax.device_put(stacked, to)
+
+    def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
+        """Stacks each constant over the slots."""
+        return [np.stack(values) for values in zip(*rows, strict=True)]
+
+    def put(self, state: Sequence[Arrays], slot: int, one: State) -> list[Arrays]:
+        """Writes one trial's variables into a slot, in place."""
+        put = _put if self.layout is None else _put_everywhere
+        return put(list(state), list(one.lists()), np.int32(slot))
+
+    def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
+        """One slot's arrays, on the host."""
+        if self.layout is not None:
+            return [_row_of_shard(a, slot) for a in part]
+        if jax.default_backend() == "cpu":  # host memory: a view and a copy, nothing to compile
+            return [np.array(np.asarray(a)[slot]) for a in part]
+        return [np.array(a) for a in _take_row(part, np.int32(slot))]
+
+    def fetch(self, state: Sequence[Arrays]) -> list[list[np.ndarray]]:
+        """All slots' arrays on the host: copies, since programs are given the memory again."""
+        return [[np.array(a) for a in part] for part in state]
+
+    def train(
+        self,
+        state: Sequence[Arrays],
+        lifted: Arrays,
+        data: Any,
+        order: np.ndarray,
+        *,
+        steps: int | None = None,
+    ) -> tuple[list[Arrays], Any]:
+        """One epoch of every slot, or so many steps of it; donates all but the metrics."""
+        full, *tail = (future.result().call for future in self._train)
+        new, logs = list(state), None
+        order = order if steps is None else order[:, : steps * self._size]
+        for chunk in chunks_of(data, order, self._size, self._width):
+            # The device holds the chunk it trains on and the one after: it is asked for no more.
+            jax.block_until_ready(logs)
+            if chunk.steps:
+                *new, logs = full(*new, lifted, chunk.data, chunk.order, np.int32(chunk.steps))
+            if chunk.rest:
+                *new, logs = tail[0](*new, lifted, chunk.data, chunk.order)
+        return new[:3], logs
+
+    def validate(
+        self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None
+    ) -> tuple[Arrays, Any]:
+        """All validation batches of every slot."""
+        trainable, non_trainable, _, metrics = state
+        own = () if order is None else (order,)
+        return self._test[0].result().call(trainable, non_trainable, metrics, lifted, data, *own)
+
+
+class MappedProgram(StackedProgram):
+    """The same with a loop over slots within the loop over steps: each keeps its own operations.
+
+    For steps whose operations ``vmap`` makes slow, such as convolutions, and short enough that a
+    dispatch from the host for each would show.
+    """
+
+    plan = "mapped"
+
+
+@dataclass(frozen=True)
+class SlotAxis:
+    """How slots stand side by side within a program.
+
+    Attributes:
+        layout: Devices that the program runs on; None: one.
+        mapped: One after another in a loop; else at once, each operation over all of them.
+    """
+
+    layout: MeshLayout | None
+    mapped: bool
+
+    def over(self, slot: Callable[..., Any], n_slots: int) -> Callable[..., Any]:
+        """The function of a slot over a leading axis; a single one needs no such operations."""
+        if n_slots == 1:
+            return lambda *args: jax.tree.map(
+                lambda a: a[None], slot(*jax.tree.map(lambda a: a[0], args))
+            )
+        if self.mapped:
+            return lambda *args: lax.map(lambda one: slot(*one), args)
+        return jax.vmap(slot, spmd_axis_name=self.layout.vmap_axis if self.layout else None)
+
+    def split(self, batch: Any, size: int) -> Any:
+        """A slot's batch, split over devices where the layout says so."""
+        return batch if self.layout is None else self.layout.split(batch, size)
+
+
+def _full_batches(batch: Batch, n_logs: int, side: SlotAxis) -> Callable[..., Any]:
+    """All full batches of an epoch. Their number is an argument: the loop is not unrolled.
+
+    Args:
+        batch: The step.
+        n_logs: L, or 0 where a smaller batch follows, whose logs are the epoch's: XLA then drops
+            the metrics' results from the loop.
+        side: How slots stand side by side.
+    """
+
+    def epoch(
+        trainable: Arrays,
+        non_trainable: Arrays,
+        optimizer: Arrays,
+        metrics: Arrays,
+        lifted: Arrays,
+        data: Any,
+        order: Any,
+        steps: Any,
+    ) -> Any:
+        def body(i: Any, carry: Any) -> Any:
+            index = lax.dynamic_slice_in_dim(order, i * batch.size, batch.size, axis=1)
+            parts, logs = _step_of_all(batch, lifted, carry[0], data, index, side)
+            return parts, logs[:, :n_logs]
+
+        logs = jnp.zeros((order.shape[0], n_logs), jnp.result_type(float))
+        parts = [trainable, non_trainable, optimizer, metrics]
+        parts, logs = lax.fori_loop(0, steps, body, (parts, logs))
+        return (*parts, logs)
+
+    return epoch
+
+
+def _last_batch(batch: Batch, side: SlotAxis) -> Callable[..., Any]:
+    """The last, smaller batch of an epoch."""
+
+    def last(
+        trainable: Arrays,
+        non_trainable: Arrays,
+        optimizer: Arrays,
+        metrics: Arrays,
+        lifted: Arrays,
+        data: Any,
+        order: Any,
+    ) -> Any:
+        parts = [trainable, non_trainable, optimizer, metrics]
+        index = order[:, order.shape[1] - batch.size :]
+        parts, logs = _step_of_all(batch, lifted, parts, data, index, side)
+        return (*parts, logs)
+
+    return last
+
+
+def _step_of_all(
+    batch: Batch, lifted: Arrays, parts: Any, data: Any, index: Any, side: SlotAxis
+) -> Any:
+    """One training step of S trials, each on its own examples: index is i32[S, B]."""
+
+    def slot(lifted: Arrays, parts: Any, index: Any) -> Any:
+        return batch.run(lifted, parts, side.split(take(data, index), batch.size))
+
+    return side.over(slot, index.shape[0])(lifted, parts, index)
+
+
+def _validation_pass(
+    parts: Sequence[Batch], n: int, n_logs: int, side: SlotAxis
+) -> Callable[..., Any]:
+    """All validation batches of S trials.
+
+    They share the batch, so it has no slot axis; unless an order is given, i32[S, V]: then each
+    takes its own examples.
+    """
+    full, *tail = parts
+    n_full = n // full.size
+
+    def validate(
+        trainable: Arrays,
+        non_trainable: Arrays,
+        metrics: Arrays,
+        lifted: Arrays,
+        data: Any,
+        order: Any = None,
+    ) -> Any:
+        def all_slots(batch: Batch, moving: Any, start: Any) -> Any:
+            def run(lifted: Arrays, fixed: Arrays, moving: Any, examples: Any) -> Any:
+                new, logs = batch.run(lifted, [fixed, *moving], side.split(examples, batch.size))
+                return new[1:], logs
+
+            if order is None:
+                slot = partial(run, examples=cut(data, start, batch.size))
+                return side.over(slot, n_slots)(lifted, trainable, moving)
+
+            def own(lifted: Arrays, fixed: Arrays, moving: Any, index: Any) -> Any:
+                return run(lifted, fixed, moving, take(data, index))
+
+            index = lax.dynamic_slice_in_dim(order, start, batch.size, axis=1)
+            return side.over(own, n_slots)(lifted, trainable, moving, index)
+
+        n_slots = jax.tree.leaves((trainable, non_trainable, metrics))[0].shape[0]
+        logs = jnp.zeros((n_slots, n_logs), jnp.result_type(float))
+        moving = [non_trainable, metrics]
+        if n_full > 1:
+            moving, logs = lax.fori_loop(
+                0,
+                n_full,
+                lambda i, carry: all_slots(full, carry[0], i * full.size),
+                (moving, logs),
+            )
+        else:
+            moving, logs = all_slots(full, moving, 0)
+        for last in tail:
+            moving, logs = all_slots(last, moving, n - last.size)
+        return moving[0], logs
+
+    return validate
+
+
+@jax.jit
+def _take_row(part: Arrays, slot: Any) -> Arrays:
+    return [a[slot] for a in part]
+
+
+def _row_of_shard(array: Any, slot: int) -> np.ndarray:
+    """One slot of an array that is spread over devices, read from the device that has it."""
+    for shard in array.addressable_shards:
+        start, stop, _ = shard.index[0].indices(array.shape[0])
+        if start <= slot < stop:
+            return np.array(np.asarray(shard.data)[slot - start])
+    raise IndexError(slot)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _put_everywhere(state: list[Arrays], one: list[Arrays], slot: Any) -> list[Arrays]:
+    """As ``_put``; each device looks whether the slot is one of its own, so none is asked."""
+
+    def put(many: Any, new: Any) -> Any:
+        here = jnp.arange(many.shape[0]) == slot
+        return jnp.where(here.reshape(-1, *[1] * (many.ndim - 1)), new, many)
+
+    return jax.tree.map(put, state, one)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _put(state: list[Arrays], one: list[Arrays], slot: Any) -> list[Arrays]:
+    return jax.tree.map(lambda many, new: many.at[slot].set(new), state, one)

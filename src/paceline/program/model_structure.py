@@ -1,0 +1,231 @@
+"""Skipping the trace: constants read off a model's objects instead of tracing its steps again.
+
+Tracing a small model's train and test step takes three quarters of the time a trial costs before it
+trains. Keras' own code, though, can only use what it can reach: the model's attributes, their
+attributes, and so on, and a few global settings. Two models alike in all of that but for some
+floating-point numbers have the same steps but for constants that follow from those numbers.
+
+A recipe is that graph of objects, split into structure and numbers; ``learned.py`` finds out how
+constants follow from numbers. Where user code comes into reach (a class, a function, an object of
+another package) there is no recipe, and the trial is traced. Configurations (``get_config``) would
+be shorter to read, but do not tell all: rematerialisation, flash attention, variables excluded from
+weight decay, whatever is set on an object after it was made.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+import re
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+
+from paceline.program import jax_compat, keras_private
+
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
+#: Packages whose classes a stock model may hold, as a dtype: whole names, since anyone may publish
+#: a package whose name begins with one of them, as jaxopt does.
+_STOCK = frozenset({"builtins", "numpy", "jax", "jaxlib"})
+_ADDRESS = re.compile(r"\d{6,}")
+
+
+@dataclass(frozen=True)
+class ModelStructure:
+    """What a stock model's steps follow from.
+
+    Attributes:
+        structure: Digest of everything but the numbers.
+        numbers: Floating-point numbers within the model, in one fixed order. The values of
+            variables, such as a constant learning rate, are not among them: they are state.
+    """
+
+    structure: str
+    numbers: tuple[float, ...]
+
+
+def structure_of(model: Any) -> ModelStructure | None:
+    """The recipe of a compiled model; None where its steps may run code that is not Keras' own.
+
+    Args:
+        model: A compiled Keras model, built or not.
+    """
+    state = (*model.variables, *model.optimizer.variables, *model.metrics_variables)
+    reader = _Reader({id(variable) for variable in state})
+    try:
+        reader.read(model)
+    except _NotStock:
+        return None
+    text = "\n".join((_context(), *reader.words))
+    return ModelStructure(hashlib.sha256(text.encode()).hexdigest(), tuple(reader.numbers))
+
+
+class _NotStock(Exception):
+    """Something in reach of the model is not Keras' own."""
+
+
+def _context() -> str:
+    """Settings that Keras and JAX read while a step is traced."""
+    config = keras.config
+    return repr(
+        (
+            config.floatx(),
+            config.epsilon(),
+            config.image_data_format(),
+            config.dtype_policy().name,
+            config.is_flash_attention_enabled(),
+            jax_compat.settings(),
+        )
+    )
+
+
+class _Reader:
+    """One walk over a graph of objects, in an order that follows from the graph alone.
+
+    Args:
+        state: ids of the variables whose values are inputs of the step.
+    """
+
+    def __init__(self, state: set[int]) -> None:
+        self.words: list[str] = []
+        self.numbers: list[float] = []
+        self._state = state
+        self._places: dict[int, int] = {}  # id of an object -> when it was met
+        self._sets: list[Any] = []
+        self._stack: list[Any] = []
+
+    def read(self, root: Any) -> None:
+        """Writes down ``root`` and all in its reach; every word says how many parts follow."""
+        write, stack, places = self.words.append, self._stack, self._places
+        stack.append(root)
+        while stack:
+            value = stack.pop()
+            kind = type(value)
+            if kind is str or kind is bool or kind is int or value is None:
+                write(repr(value))
+            elif kind is float:
+                self._number(value, "float")
+            elif isinstance(value, (np.generic, bytes, complex)):
+                self._scalar(value)
+            elif id(value) in places:
+                write(f"@{places[id(value)]}")
+            else:
+                places[id(value)] = len(places)
+                self._object(value, kind)
+        # Sets have no order of their own, and Keras keeps addresses in some.
+        for value in self._sets:
+            write(repr(sorted(map(self._label, value))))
+
+    def _number(self, value: float, word: str) -> None:
+        self.numbers.append(value)
+        self.words.append(word if math.copysign(1.0, value) > 0 else f"-{word}")
+
+    def _scalar(self, value: Any) -> None:
+        if isinstance(value, np.floating):
+            self._number(float(value), type(value).__name__)
+        else:
+            self.words.append(f"{type(value).__name__} {value!r}")
+
+    def _object(self, value: Any, kind: type) -> None:
+        if isinstance(value, _CONTAINERS):
+            self._container(value, kind)
+        elif isinstance(value, keras.Variable):
+            self._variable(value, kind)
+        elif isinstance(value, (np.ndarray, jax.Array)):
+            self._array(value)
+        elif isinstance(value, keras.initializers.Initializer):
+            self.words.append("initializer")  # decides values of variables only
+        elif isinstance(value, types.FunctionType):
+            self._function(value)
+        elif isinstance(value, types.MethodType):
+            self._parts("method", (value.__func__, value.__self__))
+        elif isinstance(value, functools.partial):
+            self._parts("partial", (value.func, value.args, value.keywords))
+        elif isinstance(value, type):
+            self.words.append(_stock_name(value))
+        elif isinstance(value, types.ModuleType):
+            self.words.append(value.__name__)
+        elif isinstance(value, re.Pattern):
+            self.words.append(repr((value.pattern, value.flags)))
+        else:
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            if name in keras_private.NO_PART_OF_A_STEP:
+                self.words.append(name)
+            else:
+                self._instance(value, name)
+
+    def _parts(self, word: str, parts: Iterable[Any]) -> None:
+        parts = list(parts)
+        self.words.append(f"{word} {len(parts)}")
+        self._stack.extend(reversed(parts))
+
+    def _container(self, value: Any, kind: type) -> None:
+        if kind not in _CONTAINERS and not kind.__module__.startswith(keras_private.OWN):
+            raise _NotStock(kind)
+        if isinstance(value, dict):
+            keys = " ".join(map(self._label, value))
+            self._parts(f"{kind.__qualname__} {keys}", value.values())
+        elif isinstance(value, (set, frozenset)):
+            self.words.append(kind.__qualname__)
+            self._sets.append(value)
+        else:
+            self._parts(kind.__qualname__, value)
+
+    def _variable(self, value: Any, kind: type) -> None:
+        attributes = {k: v for k, v in vars(value).items() if k != keras_private.VALUE}
+        self._parts(f"{kind.__qualname__} {' '.join(attributes)}", attributes.values())
+        if id(value) in self._state or value.value is None:
+            return
+        if value.value.shape == () and jax.numpy.issubdtype(value.value.dtype, np.floating):
+            self._stack.append(float(value.value))
+        else:
+            self._array(value.value)
+
+    def _array(self, value: Any) -> None:
+        array = np.asarray(value)
+        digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+        self.words.append(f"{type(value).__name__} {array.dtype} {array.shape} {digest}")
+
+    def _function(self, value: types.FunctionType) -> None:
+        # Its module's real name: functools.wraps would give a user's function Keras' own.
+        module = value.__globals__.get("__name__", "")
+        if not module.startswith(keras_private.OWN):
+            raise _NotStock(value)
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        parts = (*cells, value.__defaults__, value.__kwdefaults__)
+        self._parts(f"{module}.{value.__qualname__}", parts)
+
+    def _instance(self, value: Any, name: str) -> None:
+        if not name.startswith(keras_private.OWN) or not hasattr(value, "__dict__"):
+            raise _NotStock(type(value))
+        attributes = vars(value)
+        if isinstance(value, keras.random.SeedGenerator):
+            # Its state is a variable; the number it was made from plays no further part.
+            attributes = {k: v for k, v in attributes.items() if k != keras_private.FIRST_SEED}
+        self._parts(f"{name} {' '.join(attributes)}", attributes.values())
+
+    def _label(self, key: Any) -> str:
+        """A set's element or a dict's key as text; an address within becomes its object's place."""
+        if isinstance(key, (str, int, float, bytes, tuple)) or key is None:
+            return _ADDRESS.sub(self._place, repr(key))
+        if id(key) in self._places:
+            return f"@{self._places[id(key)]}"
+        raise _NotStock(key)
+
+    def _place(self, address: re.Match[str]) -> str:
+        place = self._places.get(int(address[0]))
+        return address[0] if place is None else f"@{place}"
+
+
+def _stock_name(value: type) -> str:
+    package = value.__module__.partition(".")[0]
+    if not value.__module__.startswith(keras_private.OWN) and package not in _STOCK:
+        raise _NotStock(value)
+    return f"{value.__module__}.{value.__qualname__}"

@@ -1,0 +1,1 @@
+"""The search side: trials, samplers, pruners, storage. It never imports JAX or Keras."""

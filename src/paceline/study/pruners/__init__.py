@@ -1,0 +1,1 @@
+"""Which trials stop early, and which are paused and promoted."""

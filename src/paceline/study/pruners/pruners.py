@@ -1,0 +1,344 @@
+"""Pruners: which trials are worth going on with.
+
+Optuna's are asked over a study in memory that holds the objective's values as they are, since some
+(thresholds) go by them and not by their order. ASHA is ours (``asha.py``).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import optuna
+from optuna.pruners import BasePruner
+from optuna.trial import FrozenTrial, create_trial
+from optuna.trial import TrialState as OptunaState
+
+from paceline.errors import UsageError
+from paceline.study.objective import Direction
+from paceline.study.pruners.asha import ASHA, RungLadder, Verdict
+from paceline.study.pruners.wilcoxon import PairedWilcoxon
+from paceline.study.storage.storage import quiet_optuna
+from paceline.study.trial import Trial
+
+FORMS = (
+    "none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "
+    "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]], wilcoxon[:P]"
+)
+
+
+EndedTrial = tuple[Trial, list[float]]
+
+
+class Pruner(Protocol):
+    """Judges trials after each epoch.
+
+    Attributes:
+        pauses: Whether it ever says "pause".
+    """
+
+    pauses: bool
+
+    def judge(
+        self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
+    ) -> Verdict:
+        """What becomes of a trial that has ended an epoch.
+
+        Args:
+            trial: With the epoch already counted; its value is its best.
+            epoch: From 1, below ``epochs``.
+            epochs: Epochs it would train in all.
+            value: The objective of this epoch.
+            can_pause: Whether it could go on later where it is now; else "pause" is not said.
+        """
+        ...
+
+    def snapshot(self) -> Any:
+        """All it knows, as JSON values."""
+        ...
+
+    def restore(self, facts: Any) -> None:
+        """Knows what it knew when a snapshot was taken, and nothing else."""
+        ...
+
+    def ended(self, trial: Trial) -> None:
+        """A trial ended; its state says how."""
+        ...
+
+    def learn(self, trial: Trial, values: Sequence[float]) -> None:
+        """A trial has ended that was not judged here; ``values`` are its objective's, by epoch."""
+        ...
+
+    def promoted(self) -> list[int]:
+        """Paused trials that go on now, the most urgent first."""
+        ...
+
+    def given_up(self) -> list[int]:
+        """Paused trials that can never go on."""
+        ...
+
+    def last(self) -> list[int]:
+        """The paused trial to go on with when nothing else is left and none is complete."""
+        ...
+
+
+def check_pruner(given: Any) -> str | ASHA | BasePruner | None:
+    """Reads ``pruner=`` or ``--pruner``; None for none.
+
+    Raises:
+        UsageError: It is no pruner known here.
+    """
+    if given is None or given == "none":
+        return None
+    if isinstance(given, str):
+        name, _, rest = given.partition(":")
+        if name in _NAMED and re.fullmatch(_NAMED[name][0], rest):
+            return _asha(rest) if name == "asha" else given
+        if name in _NAMED:
+            raise UsageError(f"pruner: {given!r} is not understood; choose one of {FORMS}.")
+    elif isinstance(given, ASHA):
+        return given
+    elif isinstance(given, optuna.pruners.NopPruner):
+        return None
+    elif isinstance(given, BasePruner):
+        return given
+    raise UsageError(
+        f"pruner: {given!r} is not known; choose one of {FORMS}, or pass a paceline.ASHA or an "
+        "object of optuna.pruners."
+    )
+
+
+def pruner_text(checked: str | ASHA | BasePruner | None) -> str | None:
+    """A pruner as text that ``check_pruner`` reads; of an Optuna object its class."""
+    if isinstance(checked, ASHA):
+        return f"asha:{checked.min_epochs}:{checked.reduction_factor}"
+    return checked if checked is None or isinstance(checked, str) else type(checked).__name__
+
+
+def make_pruner(
+    checked: str | ASHA | BasePruner | None,
+    *,
+    direction: Direction,
+    epochs: int | None,
+    n_trials: int | None,
+    past: Iterable[EndedTrial],
+    n_members: int = 1,
+    note: Callable[[str], None] = lambda text: None,
+) -> Pruner | None:
+    """The pruner of one search.
+
+    Args:
+        checked: From ``check_pruner``.
+        direction: Of the objective.
+        epochs: Epochs of every trial; None where they depend on hp.
+        n_trials: The study's total; None when only time bounds it.
+        past: Trials that have ended, each with the objective's values by epoch.
+        n_members: Members of each trial: repeats, folds.
+        note: Told what users may want to know.
+
+    Raises:
+        UsageError: It cannot work with these epochs, or with so few members.
+    """
+    if checked is None:
+        return None
+    if isinstance(checked, ASHA):
+        if epochs is not None:
+            checked.check(epochs)
+        return AshaPruner(checked, direction, n_trials, past)
+    pruner = checked
+    if isinstance(pruner, str):
+        name, _, rest = pruner.partition(":")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            pruner = _NAMED[name][1](rest, direction, epochs)
+    if isinstance(pruner, optuna.pruners.WilcoxonPruner):
+        return PairedWilcoxon(pruner, direction, past, n_members, note)
+    return OptunaPruner(pruner, direction, past)
+
+
+class AshaPruner:
+    """ASHA over a study's trials."""
+
+    pauses = True
+
+    def __init__(
+        self, settings: ASHA, direction: Direction, n_trials: int | None, past: Iterable[EndedTrial]
+    ) -> None:
+        self._sign = -1.0 if direction == "maximize" else 1.0
+        self._ladder = RungLadder(settings, n_trials)
+        for trial, values in past:  # those of earlier sessions hold their places
+            self.learn(trial, values)
+
+    def learn(self, trial: Trial, values: Sequence[float]) -> None:
+        best = math.inf
+        for epoch, value in enumerate(values, start=1):
+            best = min(best, self._sign * value)  # NaN is not less
+            self._ladder.judge(trial.number, epoch, trial.epochs + 1, best)
+        self._ladder.leave(trial.number)
+
+    def judge(
+        self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
+    ) -> Verdict:
+        best = value if trial.value is None else trial.value
+        return self._ladder.judge(trial.number, epoch, epochs, self._sign * best, can_pause)
+
+    def snapshot(self) -> Any:
+        return self._ladder.snapshot()
+
+    def restore(self, facts: Any) -> None:
+        self._ladder.restore(facts)
+
+    def ended(self, trial: Trial) -> None:
+        self._ladder.leave(trial.number)
+
+    def promoted(self) -> list[int]:
+        return self._ladder.promoted()
+
+    def given_up(self) -> list[int]:
+        return self._ladder.given_up()
+
+    def last(self) -> list[int]:
+        return self._ladder.last()
+
+
+class OptunaPruner:
+    """One of Optuna's pruners, over trials in memory that have the objective's own values."""
+
+    pauses = False
+
+    def __init__(
+        self, pruner: BasePruner, direction: Direction, past: Iterable[EndedTrial]
+    ) -> None:
+        self._pruner = pruner
+        self._direction: Direction = direction
+        self._make()
+        for trial, values in past:
+            self.learn(trial, values)
+
+    def learn(self, trial: Trial, values: Sequence[float]) -> None:
+        self._begin(trial)
+        for epoch, value in enumerate(values, start=1):
+            self._note(trial.number, epoch, value)
+        self.ended(trial)
+
+    def _make(self) -> None:
+        """Makes an empty study."""
+        self._storage = optuna.storages.InMemoryStorage()
+        with quiet_optuna():
+            self._study = optuna.create_study(
+                storage=self._storage, study_name="pruning", direction=self._direction
+            )
+        self._id = self._storage.get_study_id_from_name("pruning")
+        self._ids: dict[int, int] = {}  # trial number -> that of the storage
+
+    def judge(
+        self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
+    ) -> Verdict:
+        if trial.number not in self._ids:
+            self._begin(trial)
+        self._note(trial.number, epoch, value)
+        frozen = self._storage.get_trial(self._ids[trial.number])
+        with quiet_optuna():
+            return "prune" if self._pruner.prune(self._study, frozen) else "go"
+
+    def snapshot(self) -> Any:
+        numbers = {self._storage.get_trial(found).number: n for n, found in self._ids.items()}
+        return [
+            {
+                "number": numbers[trial.number],
+                "state": trial.state.name,
+                "value": trial.value if trial.values else None,
+                "values": list(trial.intermediate_values.items()),
+                "attrs": trial.system_attrs,  # Hyperband's brackets and rungs
+            }
+            for trial in self._storage.get_all_trials(self._id, deepcopy=False)
+        ]
+
+    def restore(self, facts: Any) -> None:
+        self._make()
+        for was in facts:
+            template = create_trial(
+                state=OptunaState[was["state"]],
+                value=was["value"],
+                intermediate_values={int(epoch): value for epoch, value in was["values"]},
+                system_attrs=dict(was["attrs"]),
+            )
+            self._ids[was["number"]] = self._storage.create_new_trial(self._id, template)
+
+    def ended(self, trial: Trial) -> None:
+        found = self._ids.get(trial.number)
+        if found is None:
+            return
+        states = {"complete": OptunaState.COMPLETE, "pruned": OptunaState.PRUNED}
+        state = states.get(trial.state, OptunaState.FAIL)
+        value = trial.value if state == OptunaState.COMPLETE else None
+        self._storage.set_trial_state_values(found, state, None if value is None else [value])
+
+    def promoted(self) -> list[int]:
+        return []
+
+    def given_up(self) -> list[int]:
+        return []
+
+    def last(self) -> list[int]:
+        return []
+
+    def _begin(self, trial: Trial) -> None:
+        begun: FrozenTrial = create_trial(state=OptunaState.RUNNING)
+        self._ids[trial.number] = self._storage.create_new_trial(self._id, begun)
+
+    def _note(self, number: int, epoch: int, value: float) -> None:
+        if not math.isnan(value):
+            self._storage.set_trial_intermediate_value(self._ids[number], epoch, value)
+
+
+def _median(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
+    return optuna.pruners.MedianPruner()
+
+
+def _percentile(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
+    percentile = float(rest or 25)
+    if not 0 < percentile < 100:
+        raise UsageError(f"pruner: percentile:{rest} is not between 0 and 100.")
+    return optuna.pruners.PercentilePruner(percentile)
+
+
+def _hyperband(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
+    return optuna.pruners.HyperbandPruner(max_resource="auto" if epochs is None else epochs)
+
+
+def _threshold(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
+    if direction == "maximize":
+        return optuna.pruners.ThresholdPruner(lower=float(rest))
+    return optuna.pruners.ThresholdPruner(upper=float(rest))
+
+
+def _patience(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
+    return optuna.pruners.PatientPruner(None, patience=int(rest or 5))
+
+
+def _wilcoxon(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
+    p = float(rest or 0.1)
+    if not 0 < p < 1:
+        raise UsageError(f"pruner: wilcoxon:{rest} is not between 0 and 1.")
+    return optuna.pruners.WilcoxonPruner(p_threshold=p)
+
+
+def _asha(rest: str) -> ASHA:
+    return ASHA(*(int(part) for part in rest.split(":") if part))
+
+
+_NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+#: Name -> what may follow a colon, and what makes it.
+_NAMED: dict[str, tuple[str, Callable[..., Any]]] = {
+    "median": ("", _median),
+    "percentile": (rf"({_NUMBER})?", _percentile),
+    "hyperband": ("", _hyperband),
+    "threshold": (_NUMBER, _threshold),
+    "patience": (r"\d*", _patience),
+    "asha": (r"(\d+(:\d+)?)?", _asha),
+    "wilcoxon": (rf"({_NUMBER})?", _wilcoxon),
+}

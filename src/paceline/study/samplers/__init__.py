@@ -1,0 +1,1 @@
+"""How the hyperparameters of the next trial are drawn."""

@@ -1,0 +1,212 @@
+"""Families: trials that share a program, asked for one after another to fill a pack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from paceline.search_space import Space
+from paceline.study.samplers.random_draws import RandomDraws
+from paceline.study.samplers.samplers import Sampler
+from paceline.study.samplers.structural import StructuralParameters
+from paceline.study.trial import INTERRUPTED
+
+#: Trials in a row that TPE is asked for with the structure of the first (docs/decisions/0009).
+WAVE = 8
+#: Attempts at such a trial that keep to it. TPE is fond of what it has tried, and is free then.
+FIXED_ATTEMPTS = 3
+#: Ended trials from which TPE goes by values; one structure less before that is one never tried.
+TPE_BEGINS = 10
+
+
+class Families:
+    """Decides which trials have the structure of the one before.
+
+    Random search tries its draws in another order, which changes nothing in what it finds. TPE is
+    asked in waves: it is free in the first trial of each, and for the others the structural values
+    are fixed to those of the first. Other samplers keep their own order.
+
+    Attributes:
+        slots: Trials that train at once; with one there are no families.
+        open: Trials of an adaptive sampler that may be open at once.
+        sure: Trials that will be run for certain, whose order is free.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        seed: int,
+        space: Space,
+        past: Iterable[FrozenTrial],
+        resumed: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Begin, or go on.
+
+        Args:
+            sampler: The study's.
+            seed: The study's.
+            space: What is known of the search space; it grows.
+            past: Trials of earlier sessions, as the storage holds them.
+            resumed: Of ``snapshot``: the session that it was taken in goes on.
+        """
+        self.slots = self.open = self.sure = 1
+        self._space = space
+        self._structure = StructuralParameters()
+        self._waves = sampler.name == "tpe"
+        self._n_ended = 0
+        self._values: dict[int, dict[str, Any]] = {}  # trial number -> stored values
+        self._numbers: list[int] = []  # this session's trials
+        # Trials of this session by structure, how many of them are counted, and under which names.
+        self._counts: dict[tuple[tuple[str, Any], ...], int] = {}
+        self._n_counted, self._counted_by = 0, self._structure.names
+        # The wave: its first trial (None where that was not of TPE's choice), how many it has, and
+        # which of them have not ended.
+        self._leader: int | None = None
+        self._n_asked = 0
+        self._under_way: set[int] = set()
+        used: list[int] = []
+        for trial in past:
+            attrs = trial.user_attrs
+            self._values[trial.number] = trial.params
+            if trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
+                self._n_ended += 1
+            # Other programs may have stored trials of their own, with attributes of any kind.
+            if isinstance(attrs.get("program"), str):
+                self.learn_program(trial.number, attrs["program"])
+            over = trial.state.is_finished() and attrs.get("error") != INTERRUPTED
+            if isinstance(attrs.get("draw"), int) and (
+                over or (resumed and not trial.state.is_finished())
+            ):
+                used.append(attrs["draw"])
+        if resumed:
+            self._numbers = list(resumed["numbers"])
+            self._leader, self._n_asked = resumed["leader"], resumed["asked"]
+            self._under_way = set(resumed["under_way"])
+        used += (resumed or {}).get("draws", ())
+        self.draws = RandomDraws(seed, used) if sampler.name == "random" else None
+
+    def next_draw(self) -> int:
+        """Return the number of the draw that random search tries next.
+
+        A family goes on until it fills the slots. Then comes one that was begun and can be filled,
+        so that its program is compiled for as many; or else the largest one in the pool, whose size
+        is such that this one fills the slots. What is left of the others waits for more of its
+        kind, and a search that is stopped has met most structures.
+        """
+        draws, names, parameters = self.draws, self._structure.names, self._space.parameters
+        assert draws is not None
+        pool = self.slots * max(4, self._structure.n_programs) if self.slots > 1 else 1
+        draws.fill(min(self.sure, pool))
+        if not names or self.slots == 1:
+            return draws.first
+        if found := self._rest_of_family():
+            return found[0]
+        asked = self._asked()
+        for structure, n in asked.items():
+            if n % self.slots:
+                found = draws.like(dict(structure), parameters)
+                if len(found) >= self.slots - n % self.slots:
+                    return found[0]
+        return draws.of_largest(map(dict, asked), names, parameters)
+
+    @property
+    def wave(self) -> int:
+        """How many trials TPE is asked for with one structure; 1 with other samplers."""
+        return min(WAVE, self.slots, self.open) if self._waves else 1
+
+    def fixed(self, attempt: int = 0) -> dict[str, Any]:
+        """Return what TPE is not asked for: storage name -> stored value; often nothing.
+
+        A wave ends with the last of its trials, too: one that trains alone may be any.
+
+        Args:
+            attempt: How many proposals for this trial were turned down before.
+        """
+        if not self._in_wave() or attempt >= FIXED_ATTEMPTS:
+            return {}
+        assert self._leader is not None
+        return self._structure.of(self._values[self._leader])
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the next trial can have the structure of the last one."""
+        if not self._structure.names or not self._numbers:
+            return False
+        return bool(self._rest_of_family()) if self.draws is not None else self._in_wave()
+
+    def snapshot(self) -> dict[str, Any]:
+        """What cannot be told from the trials, as JSON values."""
+        return {
+            "numbers": self._numbers,
+            "leader": self._leader,
+            "asked": self._n_asked,
+            "under_way": sorted(self._under_way),
+            "draws": [] if self.draws is None else sorted(self.draws.used),
+        }
+
+    # Learning
+
+    def begin(
+        self, number: int, values: Mapping[str, Any], draw: int | None, *, given: bool
+    ) -> None:
+        """Note a trial that was accepted.
+
+        Args:
+            number: The trial's.
+            values: Storage name -> stored value.
+            draw: Its draw, in random search.
+            given: Whether some values were given: it leads no wave, and is in none.
+        """
+        in_wave = self._in_wave()
+        if not in_wave:
+            self._leader = None if given or self._n_ended < TPE_BEGINS else number
+            self._n_asked = 0
+            self._under_way.clear()
+        if not in_wave or not given:
+            self._n_asked += 1
+            self._under_way.add(number)
+        self._values[number] = dict(values)
+        self._numbers.append(number)
+        self.turn_down(draw)
+
+    def turn_down(self, draw: int | None) -> None:
+        """Note that a draw need not come again."""
+        if self.draws is not None and draw is not None:
+            self.draws.done(draw)
+
+    def learn_program(self, number: int, program: str) -> None:
+        """Note that a trial fell into a program."""
+        values, known = self._values[number], self._space.parameters
+        finite = [name for name in values if name in known and known[name].is_finite]
+        self._structure.learn(program, values, finite)
+
+    def end(self, number: int, state: OptunaState) -> None:
+        """Note that a trial has ended."""
+        self._under_way.discard(number)
+        self._n_ended += state in (OptunaState.COMPLETE, OptunaState.PRUNED)
+
+    def _in_wave(self) -> bool:
+        return self._leader is not None and bool(self._under_way) and self._n_asked < self.wave
+
+    def _rest_of_family(self) -> list[int]:
+        """Return the draws like the last trial, as long as they fill the slots."""
+        if self.draws is None or not self._numbers:
+            return []
+        last = self._structure.of(self._values[self._numbers[-1]])
+        if self._asked()[tuple(last.items())] % self.slots == 0:
+            return []
+        return self.draws.like(last, self._space.parameters)
+
+    def _asked(self) -> dict[tuple[tuple[str, Any], ...], int]:
+        """Return how many trials of each structure this session has asked for."""
+        if self._counted_by != self._structure.names:
+            self._counts, self._n_counted = {}, 0
+            self._counted_by = self._structure.names
+        for number in self._numbers[self._n_counted :]:
+            structure = tuple(self._structure.of(self._values[number]).items())
+            self._counts[structure] = self._counts.get(structure, 0) + 1
+        self._n_counted = len(self._numbers)
+        return self._counts

@@ -1,0 +1,1 @@
+"""Where a study is stored: Optuna's storages, a journal file, writing behind."""

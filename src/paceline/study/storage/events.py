@@ -1,0 +1,55 @@
+"""Records: what a study tells its storage, in the order in which it happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from optuna.trial import FrozenTrial
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCreated:
+    """A trial that began to run, in its stored form, which is the writer's from now on."""
+
+    number: int
+    template: FrozenTrial
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReported:
+    """The objective after an epoch, counted from 1."""
+
+    number: int
+    epoch: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAnnotated:
+    """Attributes of a running trial, JSON values."""
+
+    number: int
+    attrs: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFinished:
+    """The end of a trial, with the attributes known by then: complete, pruned or failed."""
+
+    number: int
+    state: str
+    value: float | None
+    attrs: dict[str, Any] = field(default_factory=dict)
+    when: datetime = field(default_factory=datetime.now)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyDescribed:
+    """What only Paceline knows of the study."""
+
+    meta: dict[str, Any]
+
+
+Record = TrialCreated | EpochReported | TrialAnnotated | TrialFinished | StudyDescribed

@@ -1,0 +1,404 @@
+"""Rows of a database, many at once: what Optuna's calls write, in a dozen statements a batch.
+
+Optuna's own calls take several statements for each value and attribute, some sixty a trial, each
+made by SQLAlchemy's object mapper: as much processor time as a small model trains for. Here a batch
+of records is one transaction over the same tables. That they are the tables meant is looked at
+first (``BulkWriter.of``); where they may be others, Optuna's own calls do it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import optuna
+import sqlalchemy as sa
+from optuna.distributions import (
+    BaseDistribution,
+    check_distribution_compatibility,
+    distribution_to_json,
+    json_to_distribution,
+)
+from optuna.storages import BaseStorage, RDBStorage
+from sqlalchemy.dialects import postgresql, sqlite
+
+from paceline.study.metadata import META
+from paceline.study.storage.events import (
+    EpochReported,
+    Record,
+    StudyDescribed,
+    TrialAnnotated,
+    TrialCreated,
+    TrialFinished,
+)
+from paceline.study.trial_codec import OPTUNA_STATES
+
+#: Optuna's name of the tables' layout, the one of all its releases since 3.2.
+SCHEMA: Final = "v3.2.0.a"
+#: Releases of Optuna that wrote what is written here when they were compared (tests/study/
+#: test_rows.py): 5.0 keeps times of day in UTC, those before it as they are.
+RELEASES: Final = re.compile(r"(4\.[0-9]|5\.0)(\.|$)")
+#: Table -> its columns, and those of which no two rows have the same.
+_TABLES: Final[dict[str, tuple[set[str], set[str]]]] = {
+    "studies": ({"study_id", "study_name"}, set()),
+    "study_user_attributes": (
+        {"study_user_attribute_id", "study_id", "key", "value_json"},
+        {"study_id", "key"},
+    ),
+    "trials": (
+        {"trial_id", "number", "study_id", "state", "datetime_start", "datetime_complete"},
+        set(),
+    ),
+    "trial_params": (
+        {"param_id", "trial_id", "param_name", "param_value", "distribution_json"},
+        {"trial_id", "param_name"},
+    ),
+    "trial_values": (
+        {"trial_value_id", "trial_id", "objective", "value", "value_type"},
+        {"trial_id", "objective"},
+    ),
+    "trial_intermediate_values": (
+        {
+            "trial_intermediate_value_id",
+            "trial_id",
+            "step",
+            "intermediate_value",
+            "intermediate_value_type",
+        },
+        {"trial_id", "step"},
+    ),
+    "trial_user_attributes": (
+        {"trial_user_attribute_id", "trial_id", "key", "value_json"},
+        {"trial_id", "key"},
+    ),
+    "trial_system_attributes": (
+        {"trial_system_attribute_id", "trial_id", "key", "value_json"},
+        {"trial_id", "key"},
+    ),
+}
+_INSERTS: Final[Mapping[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+#: Values of one IN: an old SQLite takes 999 in a statement.
+_MANY = 500
+
+Row = dict[str, Any]
+
+
+@dataclass
+class _Changes:
+    """What a batch makes of trials that are in the storage: the last word on each thing."""
+
+    values: dict[tuple[int, int], float] = field(default_factory=dict)  # by number and epoch
+    attrs: dict[tuple[int, str], Any] = field(default_factory=dict)
+    ends: dict[int, TrialFinished] = field(default_factory=dict)
+    meta: dict[str, Any] | None = None
+
+    def add(self, record: Record) -> None:
+        match record:
+            case StudyDescribed(meta):
+                self.meta = meta
+            case TrialCreated():
+                pass
+            case _ if record.number in self.ends:
+                pass  # what has ended is not written to
+            case EpochReported(number, epoch, value):
+                self.values[number, epoch] = value
+            case TrialAnnotated(number, attrs):
+                self._annotate(number, attrs)
+            case TrialFinished(number, _, _, attrs):
+                self._annotate(number, attrs)
+                self.ends[number] = record
+
+    @property
+    def numbers(self) -> set[int]:
+        return {number for number, _ in [*self.values, *self.attrs]} | self.ends.keys()
+
+    def _annotate(self, number: int, attrs: Mapping[str, Any]) -> None:
+        for key, value in attrs.items():
+            self.attrs[number, key] = value
+
+
+class BulkWriter:
+    """Writes batches of records to the tables of one database; use ``BulkWriter.of``."""
+
+    def __init__(self, engine: sa.Engine, tables: Mapping[str, sa.Table]) -> None:
+        """Write to these tables."""
+        self._engine, self._tables = engine, tables
+        self._insert = _INSERTS[engine.dialect.name]
+        # Study and name -> a distribution that is in the storage: others must go with it.
+        self._known: dict[tuple[int, str], BaseDistribution] = {}
+
+    @classmethod
+    def of(cls, storage: BaseStorage) -> BulkWriter | None:
+        """Return what writes to a storage's tables; None where Optuna's own calls must do.
+
+        They must where the storage is no ``RDBStorage`` itself, the database neither SQLite nor
+        PostgreSQL, Optuna's release or the tables others than those known here, and where the
+        user has chosen an isolation of transactions.
+        """
+        if type(storage) is not RDBStorage or not RELEASES.match(optuna.__version__):
+            return None
+        engine = storage.engine
+        chosen = {*storage.engine_kwargs, *engine.url.query}
+        if engine.dialect.name not in _INSERTS or chosen & {"isolation_level", "execution_options"}:
+            return None
+        if storage.get_current_version() != SCHEMA:
+            return None
+        found = sa.MetaData()
+        found.reflect(engine, only=lambda name, _: name in _TABLES)
+        if not all(_is_known(found.tables.get(name), *known) for name, known in _TABLES.items()):
+            return None
+        return cls(engine, found.tables)
+
+    def write(
+        self, study: int, records: Sequence[Record], ids: Mapping[int, int]
+    ) -> dict[int, int]:
+        """Write records, all of them or none.
+
+        Records of a trial that another process has ended are left out: its word stands.
+
+        Args:
+            study: The storage's id of the study.
+            records: In their order; those of trials that begin here within their first ones.
+            ids: Trials' numbers -> the storage's ids, as far as they are known.
+
+        Returns:
+            The ids of all trials met that have not ended, by number.
+
+        Raises:
+            KeyError: There is no such study or trial any more.
+            ValueError: A parameter is in the storage with a distribution that does not go with it.
+            SQLAlchemyError: The database does not take them.
+        """
+        created = [record for record in records if isinstance(record, TrialCreated)]
+        changes = _Changes()
+        for record in records:
+            changes.add(record)
+        try:
+            with self._engine.begin() as connection:
+                self._lock(connection, study)
+                running = self._running(connection, study, changes.numbers, ids)
+                begun = self._begin(connection, study, created)
+                self._change(connection, changes, running)
+                if changes.meta is not None:
+                    row = {"study_id": study, **_attribute(META, changes.meta)}
+                    self._put(connection, "study_user_attributes", [row])
+        except BaseException:
+            self._known.clear()  # some may be of this batch, which is not in the storage
+            raise
+        begun |= {number: trial for number, trial in running.items() if number not in changes.ends}
+        return begun
+
+    def _lock(self, connection: sa.Connection, study: int) -> None:
+        """Have other writers of a study wait: trials are numbered by counting.
+
+        Optuna asks for a study FOR UPDATE, and on SQLite counts what it has already written to. A
+        change that changes nothing excludes both.
+        """
+        studies = self._tables["studies"]
+        same = sa.update(studies).where(studies.c.study_id == study)
+        if connection.execute(same.values(study_name=studies.c.study_name)).rowcount != 1:
+            raise KeyError(f"study {study} is not in the storage any more")
+
+    def _running(
+        self, connection: sa.Connection, study: int, numbers: set[int], ids: Mapping[int, int]
+    ) -> dict[int, int]:
+        """Ids of trials by number, without those that have ended; what runs stays so meanwhile."""
+        trials = self._tables["trials"]
+        known = {ids[number]: number for number in numbers if number in ids}
+        query = sa.select(trials.c.trial_id, trials.c.number).where(trials.c.study_id == study)
+        for some in _parts(sorted(numbers - ids.keys())):
+            for trial, number in connection.execute(query.where(trials.c.number.in_(some))):
+                known[trial] = number
+        running: dict[int, int] = {}
+        n_found = 0
+        query = sa.select(trials.c.trial_id, trials.c.state).with_for_update()
+        for some in _parts(sorted(known)):
+            only = query.where(trials.c.trial_id.in_(some)).order_by(trials.c.trial_id)
+            for trial, state in connection.execute(only):
+                n_found += 1
+                if not optuna.trial.TrialState[state].is_finished():
+                    running[known[trial]] = trial
+        if n_found != len(numbers):
+            raise KeyError("a trial is not in the storage any more")
+        return running
+
+    def _begin(
+        self, connection: sa.Connection, study: int, created: Sequence[TrialCreated]
+    ) -> dict[int, int]:
+        """Make trials, in their order; return the ids of those that have not ended, by number."""
+        if not created:
+            return {}
+        trials = self._tables["trials"]
+        mine = trials.c.study_id == study
+        count = sa.select(sa.func.count()).select_from(trials).where(mine)
+        first = connection.execute(count).scalar_one()
+        connection.execute(
+            sa.insert(trials),
+            [
+                {
+                    "number": first + index,
+                    "study_id": study,
+                    "state": record.template.state.name,
+                    "datetime_start": _stored_time(record.template.datetime_start),
+                    "datetime_complete": _stored_time(record.template.datetime_complete),
+                }
+                for index, record in enumerate(created)
+            ],
+        )
+        made = sa.select(trials.c.trial_id).where(mine, trials.c.number >= first)
+        ids = connection.execute(made.order_by(trials.c.number)).scalars().all()
+        if len(ids) != len(created) or list(ids) != sorted(ids):
+            raise RuntimeError("the database numbered new trials in another order")
+        begun = list(zip(ids, (record.template for record in created), strict=True))
+        self._add(connection, "trial_params", self._params(connection, study, begun))
+        for table, rows in (
+            ("trial_values", ((t, _value(0, f.value)) for t, f in begun if f.value is not None)),
+            ("trial_user_attributes", _attributes(begun, "user_attrs")),
+            ("trial_system_attributes", _attributes(begun, "system_attrs")),
+            (
+                "trial_intermediate_values",
+                ((t, _step(*item)) for t, f in begun for item in f.intermediate_values.items()),
+            ),
+        ):
+            self._add(connection, table, ({"trial_id": trial, **row} for trial, row in rows))
+        both = zip(created, ids, strict=True)
+        return {made.number: t for made, t in both if not made.template.state.is_finished()}
+
+    def _params(
+        self, connection: sa.Connection, study: int, begun: Sequence[tuple[int, Any]]
+    ) -> Iterator[Row]:
+        for trial, template in begun:
+            for name, value in template.params.items():
+                distribution = template.distributions[name]
+                self._check(connection, study, name, distribution)
+                yield {
+                    "trial_id": trial,
+                    "param_name": name,
+                    "param_value": distribution.to_internal_repr(value),
+                    "distribution_json": distribution_to_json(distribution),
+                }
+
+    def _check(
+        self, connection: sa.Connection, study: int, name: str, distribution: BaseDistribution
+    ) -> None:
+        """Refuse a distribution that does not go with the stored one of this name, as Optuna."""
+        known = self._known.get((study, name))
+        if known is None:
+            params, trials = self._tables["trial_params"], self._tables["trials"]
+            query = (
+                sa.select(params.c.distribution_json)
+                .join_from(params, trials, params.c.trial_id == trials.c.trial_id)
+                .where(trials.c.study_id == study, params.c.param_name == name)
+                .limit(1)
+            )
+            text = connection.execute(query).scalar()
+            known = distribution if text is None else json_to_distribution(text)
+            self._known[study, name] = known
+        if known != distribution:
+            check_distribution_compatibility(known, distribution)
+
+    def _change(
+        self, connection: sa.Connection, changes: _Changes, running: Mapping[int, int]
+    ) -> None:
+        """Write what has become of trials that are in the storage."""
+        for table, rows in (
+            (
+                "trial_intermediate_values",
+                ((n, _step(e, v)) for (n, e), v in changes.values.items()),
+            ),
+            (
+                "trial_user_attributes",
+                ((n, _attribute(key, value)) for (n, key), value in changes.attrs.items()),
+            ),
+            (
+                "trial_values",
+                ((n, _value(0, e.value)) for n, e in changes.ends.items() if e.value is not None),
+            ),
+        ):
+            known = [{"trial_id": running[n], **row} for n, row in rows if n in running]
+            self._put(connection, table, known)
+        trials = self._tables["trials"]
+        ends = [
+            {
+                "ended": running[number],
+                "state": OPTUNA_STATES[end.state].name,
+                "datetime_complete": _stored_time(end.when),
+            }
+            for number, end in changes.ends.items()
+            if number in running
+        ]
+        if ends:
+            ended = trials.c.trial_id == sa.bindparam("ended")
+            connection.execute(sa.update(trials).where(ended), ends)
+
+    def _add(self, connection: sa.Connection, table: str, rows: Iterable[Row]) -> None:
+        """Insert rows that are new."""
+        if found := list(rows):
+            connection.execute(sa.insert(self._tables[table]), found)
+
+    def _put(self, connection: sa.Connection, table: str, rows: Sequence[Row]) -> None:
+        """Insert rows, or change those that are there."""
+        if not rows:
+            return
+        unique = _TABLES[table][1]
+        statement = self._insert(self._tables[table])
+        new = {name: statement.excluded[name] for name in rows[0] if name not in unique}
+        statement = statement.on_conflict_do_update(index_elements=sorted(unique), set_=new)
+        connection.execute(statement, rows)
+
+
+def _is_known(table: sa.Table | None, columns: set[str], unique: set[str]) -> bool:
+    """Whether a table has the columns and the uniqueness that are counted on here."""
+    if table is None or set(table.columns.keys()) != columns:
+        return False
+    return not unique or any(
+        isinstance(constraint, sa.UniqueConstraint) and set(constraint.columns.keys()) == unique
+        for constraint in table.constraints
+    )
+
+
+def _parts(items: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(items), _MANY):
+        yield items[start : start + _MANY]
+
+
+def _stored_time(time: datetime | None) -> datetime | None:
+    if time is None or optuna.__version__.startswith("4."):
+        return time
+    return time.astimezone(UTC).replace(tzinfo=None)
+
+
+def _attributes(begun: Iterable[tuple[int, Any]], name: str) -> Iterator[tuple[int, Row]]:
+    for trial, template in begun:
+        for key, value in getattr(template, name).items():
+            yield trial, _attribute(key, value)
+
+
+def _attribute(key: str, value: Any) -> Row:
+    return {"key": key, "value_json": json.dumps(value)}
+
+
+def _value(objective: int, value: float) -> Row:
+    kind = _kind(value) if math.isinf(value) else "FINITE"
+    stored = value if kind == "FINITE" else None
+    return {"objective": objective, "value": stored, "value_type": kind}
+
+
+def _step(epoch: int, value: float) -> Row:
+    kind = _kind(value)
+    stored = value if kind == "FINITE" else None
+    return {"step": epoch, "intermediate_value": stored, "intermediate_value_type": kind}
+
+
+def _kind(value: float) -> str:
+    """Optuna's name of a kind of number: not every database keeps infinities and NaN."""
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value):
+        return "INF_POS" if value > 0 else "INF_NEG"
+    return "FINITE"

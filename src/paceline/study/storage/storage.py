@@ -1,0 +1,376 @@
+"""Where a study is kept: a journal file by default, or any storage of Optuna."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.exceptions import DuplicatedStudyError, StorageInternalError
+from optuna.storages import BaseStorage
+from optuna.storages.journal import JournalStorage
+from optuna.study import StudyDirection
+
+from paceline.errors import PacelineError, StorageError, StudyError
+from paceline.study.metadata import META, StoredStudy
+from paceline.study.objective import Direction
+from paceline.study.storage.journal import JournalFile
+from paceline.study.storage.rdb import Hider, check_url, close, hide_password, opener, sqlite_path
+
+if TYPE_CHECKING:
+    from paceline.study.storage.rdb_bulk import BulkWriter
+
+
+class StudyStorage:
+    """One storage, opened when something is to be read, made when something is to be written."""
+
+    def __init__(
+        self,
+        label: str,
+        opener: Callable[[], BaseStorage],
+        *,
+        is_there: Callable[[], bool] = lambda: True,
+        check: Callable[[], None] = lambda: None,
+        prepare: Callable[[], None] = lambda: None,
+        batch: Callable[[], AbstractContextManager[None]] | None = None,
+        turn: AbstractContextManager[Any] | None = None,
+        closer: Callable[[Any], None] = lambda _: None,
+        hide: Callable[[str], str] = hide_password,
+        linger: float = 5.0,
+    ) -> None:
+        """Describe a storage; use ``StudyStorage.of``.
+
+        Args:
+            label: Its name in messages; holds no password.
+            opener: Opens it; may make it.
+            is_there: Whether it exists, so that it can be opened without making anything.
+            check: Raises StorageError where it does not exist and could not be made.
+            prepare: Makes the folders that it needs.
+            batch: A block inside which writes go out together, when it ends, or not at all; None
+                where each goes out by itself.
+            turn: A lock that a thread holds while it reads, where threads must take turns.
+            closer: Closes the connections of an opened one.
+            hide: Shows passwords in a text as stars.
+            linger: Seconds that a record may wait for others. A call of a database takes
+                milliseconds of processor, and a trial that begins and ends meanwhile is one call.
+        """
+        self.label = label
+        self.linger = linger
+        self.turn = turn or contextlib.nullcontext()
+        self._batch, self._closer, self._hide = batch, closer, hide
+        self._opener = opener
+        self._is_there = is_there
+        self._check = check
+        self._prepare = prepare
+        self._storage: BaseStorage | None = None
+        self._rows: BulkWriter | None = None
+        self._has_rows: bool | None = None  # None until somebody asks
+
+    @classmethod
+    def of(cls, storage: str | BaseStorage | None, study: str, directory: Path) -> StudyStorage:
+        """Return the storage meant.
+
+        Args:
+            storage: ``journal:PATH``, an Optuna URL, a storage object, or None for
+                ``<directory>/<study>/journal.log``.
+            study: Name of the study.
+            directory: Folder of the studies.
+
+        Raises:
+            StorageError: It names no storage.
+        """
+        if storage is None:
+            return _journal(directory / study / "journal.log")
+        if isinstance(storage, BaseStorage):
+            return cls(type(storage).__name__, lambda: storage)
+        if not isinstance(storage, str):
+            raise StorageError(
+                f"storage is {storage!r}; pass journal:PATH, an Optuna URL such as "
+                "sqlite:///study.db, or an optuna.storages object."
+            )
+        if storage.startswith("journal:"):
+            path = storage.removeprefix("journal:").strip()
+            if not path:
+                raise StorageError("storage is 'journal:'; name the file, as in journal:study.log.")
+            return _journal(Path(path).expanduser())
+        return _database(storage)
+
+    @property
+    def storage(self) -> BaseStorage:
+        """The storage, opened.
+
+        Raises:
+            StorageError: It cannot be opened.
+        """
+        if self._storage is None:
+            with self.errors("opened"), quiet_optuna():
+                self._storage = self._opener()
+        return self._storage
+
+    @property
+    def whole(self) -> bool:
+        """Whether a batch that fails has left nothing behind."""
+        return self._batch is not None
+
+    @property
+    def rows(self) -> BulkWriter | None:
+        """What writes a batch to a database at once; None where the storage's calls must do.
+
+        Raises:
+            SQLAlchemyError: The database does not answer.
+        """
+        if self._has_rows is None:
+            storage = self.storage
+            if isinstance(storage, optuna.storages.RDBStorage):
+                from paceline.study.storage.rdb_bulk import BulkWriter  # SQLAlchemy loads here
+
+                self._rows = BulkWriter.of(storage)
+            self._has_rows = self._rows is not None
+        return self._rows
+
+    def batch(self) -> AbstractContextManager[None]:
+        """A block inside which one thread reads and writes; its writes go out when it ends."""
+        return contextlib.nullcontext() if self._batch is None else self._batch()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """A batch of one thread, in which what is read is what is there.
+
+        Raises:
+            StorageError: The storage does not answer.
+        """
+        with self.errors("written"), self.turn:
+            try:
+                with self.batch():
+                    yield
+            except BaseException:
+                self.reopen()
+                raise
+
+    def reopen(self) -> None:
+        """After a failure: forget what the storage is thought to hold.
+
+        Databases are asked each time, and their connections mend themselves.
+        """
+        if self.whole:
+            self._storage = None
+
+    def close(self) -> None:
+        """Close connections of a database; the next call opens others."""
+        if self._storage is not None:
+            self._closer(self._storage)
+
+    def find(self, name: str) -> int | None:
+        """Return the storage's id of a study; None when there is no such study. Writes nothing.
+
+        Raises:
+            StorageError: The storage cannot be read; or it does not exist and could not be made.
+        """
+        if not self._exists():
+            return None
+        storage = self.storage
+        with contextlib.closing(self), self.errors("read"), self.turn:
+            try:
+                return storage.get_study_id_from_name(name)
+            except KeyError:
+                return None
+
+    def load(self, name: str) -> StoredStudy | None:
+        """Return what is stored of a study; None when there is no such study. Writes nothing.
+
+        Raises:
+            StorageError: The storage cannot be read; or it does not exist and could not be made.
+            StudyError: The study has several objectives.
+        """
+        if not self._exists():
+            return None
+        storage = self.storage
+        with contextlib.closing(self), self.errors("read"), self.turn:
+            try:
+                study = storage.get_study_id_from_name(name)
+            except KeyError:
+                return None
+            directions = storage.get_study_directions(study)
+            meta = storage.get_study_user_attrs(study).get(META, {})
+            trials = storage.get_all_trials(study, deepcopy=False)
+        if len(directions) != 1:
+            raise StudyError(
+                f'study "{name}" in {self.label} has {len(directions)} objectives, Paceline '
+                "searches one; choose another study name."
+            )
+        maximize = directions[0] == StudyDirection.MAXIMIZE
+        return StoredStudy("maximize" if maximize else "minimize", dict(meta), trials)
+
+    def names(self) -> list[str]:
+        """Names of all studies in it. Writes nothing.
+
+        Raises:
+            StorageError: It cannot be read.
+        """
+        if not self._exists():
+            return []
+        storage = self.storage
+        with contextlib.closing(self), self.errors("read"), self.turn:
+            return sorted(study.study_name for study in storage.get_all_studies())
+
+    def _exists(self) -> bool:
+        """Whether the storage is there; where it is not, it could be made."""
+        with self.errors("opened"):
+            if self._is_there():
+                return True
+            self._check()
+        return False
+
+    def create(self, name: str, direction: Direction, meta: dict[str, Any]) -> None:
+        """Make a study, with the folder and the storage that it needs.
+
+        Raises:
+            StorageError: They cannot be made.
+            StudyError: Somebody else has just made a study of this name.
+        """
+        with self.errors("written"), quiet_optuna():
+            self._prepare()
+            storage = self.storage
+            wanted = StudyDirection.MAXIMIZE if direction == "maximize" else StudyDirection.MINIMIZE
+            try:
+                study = storage.create_new_study([wanted], name)
+            except DuplicatedStudyError:
+                raise StudyError(
+                    f'study "{name}" in {self.label} was made by another process a moment ago; '
+                    "start again to continue it."
+                ) from None
+            storage.set_study_user_attr(study, META, meta)
+
+    def study_id(self, name: str) -> int:
+        """Return the storage's id of a study.
+
+        Raises:
+            StorageError: There is no such study any more, or it cannot be read.
+        """
+        with self.errors("read"), self.turn:
+            return self.storage.get_study_id_from_name(name)
+
+    @contextlib.contextmanager
+    def errors(self, done: str) -> Iterator[None]:
+        """Turn what goes wrong inside into a StorageError that shows no password.
+
+        Args:
+            done: opened, read or written.
+        """
+        try:
+            yield
+        except PacelineError:
+            raise
+        except Exception as error:  # what a database driver raises has no common base
+            if isinstance(error, StorageInternalError) and error.__cause__ is not None:
+                error = error.__cause__  # Optuna's own text does not say what is wrong
+            text = self._hide(str(error).strip().split("\n")[0]) or type(error).__name__
+            if isinstance(error, LookupError | TypeError | AttributeError | AssertionError):
+                text = f"it holds what Optuna does not write ({type(error).__name__}: {text})"
+            # The chain is cut: a driver's message may hold the URL with its password.
+            raise StorageError(
+                f"storage {self.label} cannot be {done}: {text.rstrip('.')}. Check the path or the "
+                "URL, and that it may be written."
+            ) from None
+
+
+class _QuietOptuna:
+    """Optuna's verbosity while any thread is in a quiet block: the setting is the process's.
+
+    The search, the writer of records and the heartbeats enter such blocks, each in a thread of its
+    own. The first to enter notes the user's level, and the last to leave restores it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entered = 0  # blocks that have not ended
+        self._users = self._ours = 0  # levels: before the first block, and inside
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._entered == 0:
+                self._users = optuna.logging.get_verbosity()
+                self._ours = max(self._users, optuna.logging.ERROR)
+                optuna.logging.set_verbosity(self._ours)
+            self._entered += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._entered -= 1
+            # A level that the user has set meanwhile stays.
+            if self._entered == 0 and optuna.logging.get_verbosity() == self._ours:
+                optuna.logging.set_verbosity(self._users)
+
+
+_quiet_optuna = _QuietOptuna()
+
+
+@contextlib.contextmanager
+def quiet_optuna() -> Iterator[None]:
+    """Keep Optuna's log lines off the screen inside; afterwards the user's verbosity is back.
+
+    Blocks may be nested, and blocks of several threads may overlap: the level is restored when the
+    last of them ends.
+    """
+    _quiet_optuna.enter()
+    try:
+        yield
+    finally:
+        _quiet_optuna.leave()
+
+
+def _journal(path: Path) -> StudyStorage:
+    file = JournalFile(path)
+
+    def check() -> None:
+        if path.is_dir():
+            raise StorageError(f"storage journal:{path} is a folder; name a file in it.")
+        _check_folder(path.parent, f"journal:{path}")
+
+    return StudyStorage(
+        f"journal:{path}",
+        lambda: JournalStorage(file),
+        is_there=path.is_file,
+        check=check,
+        prepare=lambda: path.parent.mkdir(parents=True, exist_ok=True),
+        batch=file.batch,
+        turn=file.turn,
+        linger=0.1,
+    )
+
+
+def _database(url: str) -> StudyStorage:
+    label, path = check_url(url), sqlite_path(url)
+    hide, open_it = Hider(url), opener(url)
+    if path is None:
+        return StudyStorage(label, open_it, closer=close, hide=hide)
+    folder = path.parent
+    # SQLite makes the file when it is opened, which would be too soon.
+    return StudyStorage(
+        label,
+        open_it,
+        closer=close,
+        hide=hide,
+        is_there=path.is_file,
+        check=lambda: _check_folder(folder, label),
+        prepare=lambda: folder.mkdir(parents=True, exist_ok=True),
+    )
+
+
+def _check_folder(folder: Path, label: str) -> None:
+    """Refuse a folder that is no folder, or that could not be made or written."""
+    there = folder.absolute()
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise StorageError(f"storage {label} cannot be opened: {there} is no folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise StorageError(
+            f"storage {label} cannot be opened: the folder {there} may not be written; choose "
+            "another."
+        )

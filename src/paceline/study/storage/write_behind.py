@@ -1,0 +1,470 @@
+"""The writer: a thread that puts a study's records into its storage, so that nobody waits.
+
+Where a study's records go: to a thread that writes the storage behind its back.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from optuna.trial import FrozenTrial
+
+from paceline.errors import PacelineError, StorageError
+from paceline.study.metadata import META
+from paceline.study.objective import Direction
+from paceline.study.stopwatch import Stopwatch
+from paceline.study.storage.events import (
+    EpochReported,
+    Record,
+    StudyDescribed,
+    TrialAnnotated,
+    TrialCreated,
+    TrialFinished,
+)
+from paceline.study.storage.storage import StudyStorage
+from paceline.study.trial_codec import OPTUNA_STATES
+
+if TYPE_CHECKING:
+    from paceline.study.storage.rdb_bulk import BulkWriter
+
+
+class WriteBehind:
+    """Writes records in the order given, a batch at a time, in a thread of its own.
+
+    What cannot be written waits: the thread tries again, sooner first and then every
+    ``WAITS[-1]`` seconds, for as long as records are handed over.
+
+    Attributes:
+        cpu_seconds: Processor time of the thread so far.
+    """
+
+    # Records of a batch: a journal's lock is then held for a tenth of a second at most.
+    BATCH = 5000
+    # Seconds before the next attempt, while a storage does not answer.
+    WAITS = (0.5, 1.0, 2.0, 5.0, 10.0)
+    # Seconds that a study which ends waits for a storage that does not answer.
+    PATIENCE = 60.0
+
+    def __init__(self, store: StudyStorage) -> None:
+        """Collect records for a storage; nothing is written before ``start``."""
+        self.cpu_seconds = 0.0
+        self._store = store
+        self._study = 0
+        # Paceline's trial number -> the storage's trial id.
+        self._ids: dict[int, int] = {}
+        self._records: collections.deque[Record] = collections.deque()
+        self._change = threading.Condition()
+        self._unwritten = 0
+        self._hurry = False
+        self._closing = False
+        self._until = 0.0  # when to give up, once it closes
+        self._attempts = 0  # in all
+        self._failed = 0  # number of the last attempt that failed
+        self._doubtful = False  # whether the records to write may be in the storage already
+        self._trouble: PacelineError | None = None
+        self._error: PacelineError | None = None
+        self._thread: threading.Thread | None = None
+        # Whether what was begun without the storage still is this worker's; asked before it is
+        # written.
+        self.fence: Callable[[], bool] = lambda: True
+        self._fenced_off = False
+        self._lost: set[int] = set()
+
+    @property
+    def started(self) -> bool:
+        """Whether records go to the storage, rather than being kept for later."""
+        return self._thread is not None
+
+    @property
+    def trouble(self) -> PacelineError | None:
+        """Why records wait; None while the storage takes them."""
+        return self._trouble
+
+    @property
+    def waiting(self) -> int:
+        """Records that are not in the storage yet."""
+        return self._unwritten
+
+    def start(self, study: str) -> None:
+        """Begin to write.
+
+        Args:
+            study: Name of the study, which exists in the storage.
+
+        Raises:
+            StorageError: The storage cannot be read.
+        """
+        self._study = self._store.study_id(study)
+        # A daemon: an interrupted program ends; whoever opened the study closes it at exit.
+        self._thread = threading.Thread(target=self._run, name="paceline-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, records: Iterable[Record]) -> None:
+        """Hand records over; returns at once."""
+        with self._change:
+            if self._closing:
+                raise RuntimeError("the study is closed; open it again to go on")
+            before = len(self._records)
+            self._records.extend(records)
+            self._unwritten += len(self._records) - before
+            if not before:  # the thread sleeps only while there is nothing to do
+                self._change.notify_all()
+
+    def know(self, number: int, trial: int) -> None:
+        """Write to a trial that is in the storage.
+
+        Args:
+            number: Its number.
+            trial: The storage's id of it.
+        """
+        self._ids[number] = trial
+
+    def fence_off(self) -> None:
+        """Drop trials that are not in the storage yet: this worker was thought dead."""
+        self._fenced_off = True
+
+    @property
+    def lost(self) -> frozenset[int]:
+        """Numbers of trials that were dropped."""
+        return frozenset(self._lost)
+
+    def flush(self) -> None:
+        """Wait until everything handed over is in the storage.
+
+        Raises:
+            StorageError: It could not be written; the thread goes on trying.
+        """
+        with self._change:
+            if not self.started:
+                return
+            # One that is under way may have met what is over now: only a later one tells.
+            before, self._hurry = self._attempts, True
+            self._change.notify_all()
+            self._change.wait_for(lambda: not self._unwritten or self._failed > before)
+            self._hurry = False
+            if self._unwritten and self._trouble is not None:
+                raise _again(self._trouble)
+
+    def close(self) -> None:
+        """Write what is left and end the thread; safe to call again.
+
+        Raises:
+            StorageError: Something could not be written.
+        """
+        with self._change:
+            if not self._closing:
+                self._until = time.monotonic() + self.PATIENCE
+            self._closing = True
+            self._change.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise _again(self._error)
+
+    def _run(self) -> None:
+        with contextlib.closing(self._store):
+            self._work()
+
+    def _work(self) -> None:
+        began = time.thread_time()
+        while batch := self._next_batch():
+            count, left = len(batch), collections.deque(_folded(batch))
+            tries = 0
+            while not self._written(left):
+                wait = self.WAITS[min(tries, len(self.WAITS) - 1)]
+                tries += 1
+                if not self._waited(wait):
+                    return
+            self._doubtful = False
+            with self._change:
+                self._unwritten -= count
+                self._trouble = None
+                self.cpu_seconds = time.thread_time() - began
+                self._change.notify_all()
+
+    def _written(self, left: collections.deque[Record]) -> bool:
+        """Write records; what is left of them after a failure is to be tried again."""
+        done = 0
+        with self._change:
+            self._attempts += 1
+        try:
+            with self._store.errors("written"):
+                if (rows := self._store.rows) is not None:
+                    self._write_rows(rows, left)
+                    return True
+                with self._store.batch():
+                    for record in left:
+                        try:
+                            if not self._is_lost(record):
+                                self._write(record)
+                        except RuntimeError:  # Optuna 4 has no class of its own for this
+                            if not self._has_ended(record):
+                                raise
+                        done += 1
+            return True
+        except PacelineError as error:
+            if not self._store.whole:
+                for _ in range(done):
+                    left.popleft()
+            self._ids.clear()
+            self._store.reopen()
+            self._doubtful = True
+            with self._change:
+                self._trouble = self._trouble or error
+                self._failed = self._attempts
+                self._change.notify_all()
+            return False
+
+    def _waited(self, seconds: float) -> bool:
+        """Wait for the next attempt; False when it is given up."""
+        with self._change:
+            self._change.wait_for(lambda: self._hurry or self._closing, timeout=seconds)
+            if self._closing and time.monotonic() + seconds > self._until:
+                assert self._trouble is not None
+                self._error = StorageError(
+                    f"{self._trouble} {self._unwritten} records of the last trials are not in it; "
+                    "once it answers, search again: it goes on from the last checkpoint."
+                )
+                return False
+        if self._closing:
+            time.sleep(min(seconds, max(0.0, self._until - time.monotonic())))
+        return True
+
+    def _next_batch(self) -> list[Record]:
+        """Wait for records and return some; an empty list says that there will be no more."""
+        with self._change:
+            self._change.wait_for(lambda: self._records or self._closing)
+            self._change.wait_for(
+                lambda: self._hurry or self._closing or len(self._records) >= self.BATCH,
+                timeout=self._store.linger,
+            )
+            count = min(len(self._records), self.BATCH)
+            return [self._records.popleft() for _ in range(count)]
+
+    def _write_rows(self, rows: BulkWriter, records: Iterable[Record]) -> None:
+        """Write records at once, but those that are in the storage already."""
+        new: list[Record] = []
+        for record in records:
+            if self._is_lost(record):
+                continue
+            if isinstance(record, TrialCreated) and self._doubtful:
+                if self._begun(record.number, record.template) is not None:
+                    continue
+            new.append(record)
+        self._ids |= rows.write(self._study, new, self._ids)
+        for record in new:
+            if isinstance(record, TrialFinished):  # an ended trial is not written again
+                self._ids.pop(record.number, None)
+
+    def _write(self, record: Record) -> None:
+        storage = self._store.storage
+        match record:
+            case TrialCreated(number, template):
+                trial = self._begun(number, template) if self._doubtful else None
+                if trial is None:
+                    trial = storage.create_new_trial(self._study, template)
+                if not template.state.is_finished():
+                    self._ids[number] = trial
+            case EpochReported(number, epoch, value):
+                storage.set_trial_intermediate_value(self._id(number), epoch, value)
+            case TrialAnnotated(number, attrs):
+                self._annotate(number, attrs)
+            case TrialFinished(number, state, value, attrs):
+                self._annotate(number, attrs)
+                values = None if value is None else [value]
+                storage.set_trial_state_values(self._id(number), OPTUNA_STATES[state], values)
+                self._ids.pop(number, None)  # an ended trial is not written again
+            case StudyDescribed(meta):
+                storage.set_study_user_attr(self._study, META, meta)
+
+    def _is_lost(self, record: Record) -> bool:
+        if isinstance(record, StudyDescribed):
+            return False
+        if isinstance(record, TrialCreated) and (self._fenced_off or not self.fence()):
+            self._fenced_off = True
+            self._lost.add(record.number)
+        return record.number in self._lost
+
+    def _begun(self, number: int, template: FrozenTrial) -> int | None:
+        """The id of a trial that was written before a failure was told of; None for a new one."""
+        try:
+            trial = self._store.storage.get_trial(self._id(number))
+        except KeyError:
+            return None
+        same = all(
+            trial.user_attrs.get(key) == template.user_attrs.get(key) for key in ("hparams", "seed")
+        )
+        return self._id(number) if same else None
+
+    def _has_ended(self, record: Record) -> bool:
+        """Return whether another process has ended the trial of a record: its word stands."""
+        if isinstance(record, TrialCreated | StudyDescribed):
+            return False
+        return self._store.storage.get_trial(self._id(record.number)).state.is_finished()
+
+    def _annotate(self, number: int, attrs: dict[str, Any]) -> None:
+        for key, value in attrs.items():
+            self._store.storage.set_trial_user_attr(self._id(number), key, value)
+
+    def _id(self, number: int) -> int:
+        if number not in self._ids:  # a trial of an earlier session
+            self._ids[number] = self._store.storage.get_trial_id_from_study_id_trial_number(
+                self._study, number
+            )
+        return self._ids[number]
+
+
+def _again(error: PacelineError) -> PacelineError:
+    """An error to raise once more."""
+    return type(error)(*error.args)
+
+
+def _folded(batch: list[Record]) -> list[Record]:
+    """Return the records with all that became of a trial that is new in this batch put into its
+    first one.
+
+    A storage that is slow (SQLite syncs the disk for every call) gets large batches, in which many
+    trials begin and end: one call for each of them instead of some twenty.
+    """
+    new: dict[int, FrozenTrial] = {}
+    others: list[Record] = []
+    for record in batch:
+        if isinstance(record, TrialCreated):
+            new[record.number] = record.template
+        if isinstance(record, TrialCreated | StudyDescribed) or record.number not in new:
+            others.append(record)
+            continue
+        template = new[record.number]
+        match record:
+            case EpochReported(_, epoch, value):
+                template.intermediate_values[epoch] = value
+            case TrialAnnotated(_, attrs):
+                template.user_attrs = {**template.user_attrs, **attrs}
+            case TrialFinished(_, state, value, attrs, when):
+                template.user_attrs = {**template.user_attrs, **attrs}
+                template.state, template.value = OPTUNA_STATES[state], value
+                template.datetime_complete = when
+    return others
+
+
+class Ledger:
+    """Records of one study, in order. ``put`` does not wait for the storage; the others do.
+
+    Args:
+        store: Where they end up.
+
+    Attributes:
+        stopwatch: Of the calling thread.
+    """
+
+    def __init__(self, store: StudyStorage) -> None:
+        self._store, self._writer = store, WriteBehind(store)
+        self.stopwatch = Stopwatch()
+        self._in_trouble = False
+        weakref.finalize(self, _close_quietly, self._writer)
+
+    @property
+    def seconds(self) -> float:
+        """Time of the calling thread."""
+        return self.stopwatch.seconds
+
+    @property
+    def started(self) -> bool:
+        """Whether anything is being written yet."""
+        return self._writer.started
+
+    @property
+    def trouble(self) -> PacelineError | None:
+        """Why records wait; None while the storage takes them."""
+        return self._writer.trouble
+
+    @property
+    def waiting(self) -> int:
+        """Records that are not in the storage yet."""
+        return self._writer.waiting
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time that the writer's thread has taken."""
+        return self._writer.cpu_seconds
+
+    def look_after(self, note: Callable[[str], None]) -> bool:
+        """Say when the storage stops taking records and when it takes them again.
+
+        Args:
+            note: Told so.
+
+        Returns:
+            Whether it takes them.
+        """
+        trouble = self.trouble
+        if trouble is not None and not self._in_trouble:
+            note(
+                f"{trouble} Training goes on; {self.waiting} records wait, and are written when it "
+                "answers"
+            )
+        elif trouble is None and self._in_trouble:
+            note("the storage answers again; what waited is written")
+        self._in_trouble = trouble is not None
+        return trouble is None
+
+    def know(self, number: int, trial: int) -> None:
+        """Write to a trial that is in the storage, by the storage's id of it."""
+        self._writer.know(number, trial)
+
+    def guard(self, fence: Callable[[], bool]) -> None:
+        """Have ``fence`` asked whether a trial may still be begun in the storage."""
+        self._writer.fence = fence
+
+    def fence_off(self) -> None:
+        """Drop the trials that are not in the storage yet."""
+        self._writer.fence_off()
+
+    @property
+    def lost(self) -> frozenset[int]:
+        """Numbers of trials that were dropped."""
+        return self._writer.lost
+
+    def put(self, *records: Record) -> None:
+        """Have records written."""
+        with self.stopwatch.running():
+            self._writer.put(records)
+
+    def create(self, name: str, direction: Direction, meta: Mapping[str, Any]) -> None:
+        """Make the study in the storage."""
+        with self.stopwatch.running():
+            self._store.create(name, direction, dict(meta))
+
+    def start(self, name: str) -> None:
+        """Begin to write, what was put before as well."""
+        with self.stopwatch.running():
+            self._writer.start(name)
+
+    def flush(self) -> None:
+        """Wait until everything is in the storage.
+
+        Raises:
+            StorageError: It cannot be written now.
+        """
+        with self.stopwatch.running():
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Write what is left and end the writer; safe to call again.
+
+        Raises:
+            StorageError: The storage has not answered for a minute.
+        """
+        with self.stopwatch.running():
+            self._writer.close()
+
+
+def _close_quietly(writer: WriteBehind) -> None:
+    with contextlib.suppress(PacelineError):
+        writer.close()

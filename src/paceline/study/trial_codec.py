@@ -1,0 +1,174 @@
+"""A trial as a storage keeps it: an ordinary Optuna trial with a few attributes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from optuna.distributions import BaseDistribution
+from optuna.trial import FrozenTrial, create_trial
+from optuna.trial import TrialState as OptunaState
+
+from paceline.study.trial import Trial, TrialState
+
+OPTUNA_STATES: dict[str, OptunaState] = {
+    "complete": OptunaState.COMPLETE,
+    "pruned": OptunaState.PRUNED,
+    "failed": OptunaState.FAIL,
+    "running": OptunaState.RUNNING,
+}
+_STATES: dict[OptunaState, TrialState] = {
+    OptunaState.COMPLETE: "complete",
+    OptunaState.PRUNED: "pruned",
+    OptunaState.FAIL: "failed",
+    OptunaState.RUNNING: "running",
+}
+#: Attributes of a stored trial beside the user's: the token of the worker that trains it, and that
+#: it is none, since another stands for it.
+OWNER, WITHDRAWN = "paceline:owner", "paceline:withdrawn"
+# Fields of a Trial that are attributes of the stored one, beside hparams, history and value.
+_ATTRIBUTES = (
+    "seed",
+    "epochs",
+    "seconds",
+    "program",
+    "plan",
+    "not_packed",
+    "error",
+    "best_epoch",
+    "continues",
+)
+
+
+def to_frozen(
+    trial: Trial,
+    values: Mapping[str, Any],
+    distributions: Mapping[str, BaseDistribution],
+    *,
+    draw: int | None = None,
+    owner: str | None = None,
+) -> FrozenTrial:
+    """Return the stored form of a trial that begins to run.
+
+    Args:
+        trial: Its hparams and seed are stored as attributes.
+        values: Storage name -> stored value.
+        distributions: Storage name -> distribution.
+        draw: Which draw of random search it tries; None with other samplers.
+        owner: The token of the worker that trains it.
+    """
+    attrs: dict[str, Any] = {"hparams": plain(trial.hparams), "seed": trial.seed}
+    if draw is not None:
+        attrs["draw"] = draw
+    if trial.continues is not None:
+        attrs["continues"] = trial.continues
+    return create_trial(
+        state=OptunaState.RUNNING,
+        params=dict(values),
+        distributions=dict(distributions),
+        user_attrs=attrs,
+        system_attrs={} if owner is None else {OWNER: owner},
+    )
+
+
+def owner_of(stored: FrozenTrial) -> str | None:
+    """The token of the worker that trains a stored trial; None where nobody said."""
+    owner = stored.system_attrs.get(OWNER)
+    return owner if isinstance(owner, str) else None
+
+
+def set_fields(trial: Trial, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Set fields of a trial by name, and return those attributes that are no fields."""
+    other: dict[str, Any] = {}
+    for name, value in attrs.items():
+        if name in _ATTRIBUTES or name == "history":
+            setattr(trial, name, value)
+        else:
+            other[name] = value
+    return other
+
+
+def ended(trial: Trial, other: Mapping[str, Any]) -> tuple[float | None, dict[str, Any]]:
+    """Return the value and the attributes to store at the end of a trial.
+
+    Args:
+        trial: The trial, ended.
+        other: Attributes that are no fields of it.
+    """
+    attrs: dict[str, Any] = {
+        name: getattr(trial, name) for name in _ATTRIBUTES if name not in ("seed", *other)
+    }
+    attrs |= {"history": trial.history, **other}
+    if trial.members:
+        attrs |= {"members": trial.members, "spread": trial.spread}
+    value = trial.value
+    if trial.state == "failed":  # to Optuna, a failed trial has no value
+        attrs["value"], value = value, None
+    return value, {name: plain(attr) for name, attr in attrs.items() if attr is not None}
+
+
+def from_frozen(stored: FrozenTrial) -> Trial | None:
+    """Return a stored trial as users see it; None for one that waits to be run or is none.
+
+    One that another program stored has its parameters for hparams and no history.
+    """
+    state = _STATES.get(stored.state)
+    if state is None or WITHDRAWN in stored.system_attrs:
+        return None
+    attrs = stored.user_attrs
+    value = stored.value if stored.values else attrs.get("value")
+    trial = Trial(
+        stored.number,
+        state,
+        value=None if value is None else float(value),
+        hparams=dict(attrs.get("hparams", stored.params)),
+        epochs=len(stored.intermediate_values),
+        history={
+            name: [float(value) for value in column]
+            for name, column in attrs.get("history", {}).items()
+        },
+        members=[[float(value) for value in epoch] for epoch in attrs.get("members", [])],
+    )
+    for name in _ATTRIBUTES:
+        if name in attrs:
+            setattr(trial, name, attrs[name])
+    return trial
+
+
+def to_json(trial: Trial, *, afresh: bool) -> dict[str, Any]:
+    """A trial under way, as JSON values; ``update_from_json`` takes them.
+
+    Args:
+        trial: The trial.
+        afresh: Whether it begins again, from its first epoch.
+    """
+    if afresh:
+        trial = Trial(trial.number, hparams=trial.hparams, seed=trial.seed)
+    fields = {name: getattr(trial, name) for name in _ATTRIBUTES if name != "error"}
+    fields |= {"state": trial.state, "value": trial.value, "history": trial.history}
+    return plain({**fields, "members": trial.members, "hparams": trial.hparams})
+
+
+def update_from_json(trial: Trial, was: Mapping[str, Any]) -> None:
+    """Gives a trial that is under way again what it had."""
+    set_fields(trial, {name: was[name] for name in _ATTRIBUTES if name in was})
+    trial.state = was["state"]
+    trial.value = None if was["value"] is None else float(was["value"])
+    trial.history = {name: [float(v) for v in column] for name, column in was["history"].items()}
+    trial.members = [[float(value) for value in epoch] for epoch in was["members"]]
+
+
+def plain(value: Any) -> Any:
+    """Return ``value`` as JSON values; NaN and infinities as text, which ``float`` reads again."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # NumPy's scalars and arrays
+        return plain(value.tolist())
+    return str(value)

@@ -1,0 +1,1 @@
+"""Several processes that search one study: who trains which trial, and who is alive."""

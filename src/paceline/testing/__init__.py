@@ -1,1 +1,0 @@
-"""Suites of tests for what others may write: one for each interface, public."""

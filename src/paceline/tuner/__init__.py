@@ -1,0 +1,1 @@
+"""``Tuner`` and one search: its loop, the trials that run, checkpoints."""

@@ -1,0 +1,461 @@
+"""What ``search`` was called with, checked before anything is built, trained or written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import keras
+import numpy as np
+
+from paceline.data.arrays import ArrayData
+from paceline.data.batched import BatchedDataset
+from paceline.data.folds import Fold
+from paceline.data.inputs import (
+    DataArguments,
+    DataReader,
+    LoadedData,
+    is_function,
+    weights_by_class,
+)
+from paceline.data.trial_inputs import TrialInputs
+from paceline.errors import UsageError
+from paceline.pack.callbacks.per_trial import CallbackFactory
+from paceline.search_space import HyperParameters
+
+#: Arguments of ``model.fit`` that packs do not know, and what they are where they change nothing.
+_ONLY_FIT: dict[str, Any] = {"callbacks": None}
+#: Keras' batch size where none is given.
+_BATCH_SIZE = 32
+
+
+@dataclass
+class SearchArguments:
+    """A call of ``search``.
+
+    Attributes:
+        reader: Reads a trial's data.
+        reading: The data of the default hyperparameters.
+        validated: Whether there is any validation data.
+        epochs, batch_size, initial_epoch, validation_batch_size: A number, or a function of hp;
+            batch_size None: Keras' default.
+        validation_freq: As ``fit`` takes it.
+        class_weight: A function of hp, or None: those that are fixed are part of the data.
+        shuffle: As ``fit`` takes it.
+        wanted: Trials the study shall have, ``"+N"`` for N more, None when time bounds the search.
+        n_trials: The study's total, once it is known; None when only a timeout bounds the search.
+        timeout: Seconds, or None.
+        trial_timeout: Seconds that one trial may take, or None.
+        continue_best: How many of the best trials train longer; 0: none.
+        repeats: Seeds that each trial's hparams are trained from.
+        fit: What ``model.fit`` gets in every trial, beside batch size, epochs and callbacks of
+            ours; ``TrialInputs.fit`` has the rest.
+        why_fit: Why no trial of this search can be packed; None when they can.
+        callbacks: Makes each trial's callbacks; None without.
+    """
+
+    reader: DataReader
+    reading: LoadedData
+    validated: bool
+    epochs: int | Callable[[Any], int]
+    batch_size: int | Callable[[Any], int] | None
+    initial_epoch: int | Callable[[Any], int]
+    validation_batch_size: int | Callable[[Any], int] | None
+    validation_freq: int | list[int]
+    class_weight: Callable[[Any], Any] | None
+    shuffle: Any
+    wanted: int | str | None
+    n_trials: int | None
+    timeout: float | None
+    fit: dict[str, Any]
+    why_fit: str | None
+    repeats: int = 1
+    trial_timeout: float | None = None
+    continue_best: int = 0
+    callbacks: CallbackFactory | None = None
+
+    @property
+    def data(self) -> ArrayData | BatchedDataset | None:
+        """Training data of the default hyperparameters; None when only ``fit`` can read it."""
+        return self.reading.data
+
+    @property
+    def validation(self) -> ArrayData | None:
+        """Likewise, to validate on."""
+        return self.reading.validation
+
+    @property
+    def sample(self) -> ArrayData | None:
+        """Arrays like the training data: all of it, or its first batch."""
+        data = self.reading.data
+        return data if isinstance(data, ArrayData) else self.reading.sample
+
+    @property
+    def batched(self) -> bool:
+        """Whether ``fit`` is told the batch size; a data set has its own."""
+        return self.reading.batched
+
+    @property
+    def folds(self) -> tuple[Fold, ...]:
+        """Parts of the data that each trial trains and validates on; none without folds."""
+        return self.reading.folds
+
+    @property
+    def folds_text(self) -> str | None:
+        """What to tell the user of them."""
+        return self.reading.folds_text
+
+    @property
+    def n_members(self) -> int:
+        """How many times a trial's hparams are trained."""
+        return self.repeats * max(1, len(self.folds))
+
+    @property
+    def fold(self) -> tuple[int, int] | None:
+        """Examples that each fold trains and validates on; None without folds."""
+        if not self.folds:
+            return None
+        return len(self.folds[0].train), len(self.folds[0].validation)
+
+    def epochs_for(self, hp: HyperParameters) -> int:
+        """Epochs of one trial, those before ``initial_epoch`` left out.
+
+        Raises:
+            UsageError: No positive whole number, or none is left.
+        """
+        epochs = whole_number(self._value("epochs", hp), "epochs")
+        first = whole_number(self._value("initial_epoch", hp), "initial_epoch", least=0)
+        if first >= epochs:
+            raise UsageError(
+                f"initial_epoch: {first} leaves nothing of {epochs} epochs; epochs counts them all."
+            )
+        return epochs - first
+
+    def setting_for(self, hp: HyperParameters) -> TrialInputs:
+        """The data, batch sizes and so on of one trial.
+
+        Raises:
+            UsageError: No positive whole number, or more than there are examples.
+            DataError: The data that a function of hp returned cannot be trained on.
+        """
+        reading = self.reader.read(hp)
+        size = self._batch_size_of(reading, hp)
+        validation, validation_size = self._validation_of(reading, size, hp)
+        first = whole_number(self._value("initial_epoch", hp), "initial_epoch", least=0)
+        table, more = None, {}
+        if self.class_weight is not None:
+            class_weight = self.class_weight(hp)
+            more = {"class_weight": class_weight}
+            if reading.data is not None:
+                table = weights_by_class(class_weight, reading.data)
+        steps = reading.steps_per_epoch
+        return TrialInputs(
+            data=reading.data,
+            validation=validation,
+            batch_size=size,
+            validation_batch_size=validation_size,
+            steps_per_epoch=steps,
+            first_epoch=first,
+            class_weight=table,
+            key=reading.key,
+            fit={
+                name: value
+                for name, value in {
+                    **reading.fit,
+                    "steps_per_epoch": steps,
+                    "validation_steps": reading.validation_steps,
+                    "validation_batch_size": None if validation is None else validation_size,
+                    **more,
+                }.items()
+                if value is not None
+            },
+            why_fit=reading.why_fit,
+        )
+
+    def _batch_size_of(self, reading: LoadedData, hp: HyperParameters) -> int:
+        data = reading.data
+        if isinstance(data, BatchedDataset):
+            return data.batch_size
+        n = None if data is None else self.fold[0] if self.fold else data.n
+        if self.batch_size is None:
+            if n is None:
+                return _BATCH_SIZE
+            steps = reading.steps_per_epoch
+            return min(_BATCH_SIZE, n) if steps is None else -(-n // steps)
+        size = whole_number(self._value("batch_size", hp), "batch_size")
+        if n is not None:
+            _check_batch_size(size, n, bool(self.folds))
+        return size
+
+    def _validation_of(
+        self, reading: LoadedData, batch_size: int, hp: HyperParameters
+    ) -> tuple[ArrayData | None, int]:
+        """What a trial validates on, and by how many examples at a time, as ``fit`` would."""
+        value = self._value("validation_batch_size", hp)
+        if value is not None:
+            value = whole_number(value, "validation_batch_size")
+        size = value or reading.validation_batch_size
+        validation, steps = reading.validation, reading.validation_steps
+        if validation is None:
+            return None, size or batch_size
+        n = validation.n if self.fold is None else self.fold[1]
+        if size is None and steps and (self.batch_size is None or not reading.batched):
+            size = -(-n // steps)
+        if size is None:
+            size = batch_size if reading.batched else _BATCH_SIZE
+        size = min(size, n)
+        return reading.validation_part(size * steps) if steps else validation, size
+
+    def settle(self, n_done: int) -> int | None:
+        """The study's total, from how many trials it has already; sets ``n_trials``."""
+        wanted = self.wanted
+        if wanted is None and self.continue_best:
+            wanted = n_done  # those that go on, and no new ones
+        self.n_trials = n_done + int(wanted) if isinstance(wanted, str) else wanted
+        return self.n_trials
+
+    def to_meta(self) -> dict[str, Any]:
+        """What a study remembers of the call: JSON values."""
+
+        def fixed(value: Any) -> Any:
+            return None if callable(value) else value
+
+        steps = self.reading.steps_per_epoch
+        return {
+            "epochs": fixed(self.epochs),
+            "batch_size": fixed(self.batch_size),
+            "n_trials": self.n_trials,
+            "shuffle": self.shuffle,
+            **({"repeats": self.repeats} if self.repeats > 1 else {}),
+            **({"folds": len(self.folds)} if self.folds else {}),
+            **({"trial_timeout": self.trial_timeout} if self.trial_timeout else {}),
+            **({"callbacks": self.callbacks.names} if self.callbacks else {}),
+            **({"steps_per_epoch": steps} if steps is not None else {}),
+            **({"initial_epoch": fixed(self.initial_epoch)} if self.initial_epoch else {}),
+            **({"validation_freq": self.validation_freq} if self.validation_freq != 1 else {}),
+        }
+
+    def _value(self, name: str, hp: HyperParameters) -> Any:
+        value = getattr(self, name)
+        return value(hp) if callable(value) else value
+
+
+def read_arguments(
+    x: Any,
+    y: Any,
+    *,
+    validation_data: Any,
+    validation_split: float,
+    epochs: Any,
+    batch_size: Any,
+    n_trials: Any,
+    timeout: Any,
+    shuffle: Any,
+    class_weight: Any,
+    sample_weight: Any,
+    validation_batch_size: Any,
+    allow_nan: bool,
+    others: Mapping[str, Any],
+    executor: str,
+    needs_end: bool,
+    repeats: Any = 1,
+    folds: Any = None,
+    trial_timeout: Any = None,
+    continue_best: Any = None,
+    seed: int = 0,
+    initial_epoch: Any = 0,
+    steps_per_epoch: Any = None,
+    validation_steps: Any = None,
+    validation_freq: Any = 1,
+) -> SearchArguments:
+    """Checks a call of ``search``, whose parameters these are.
+
+    Beside them, ``others`` are further arguments of ``model.fit``, ``executor`` and ``seed`` are
+    the tuner's, and ``needs_end`` says that the sampler never ends by itself.
+
+    Raises:
+        UsageError: An argument that cannot work.
+        DataError: Data that cannot be trained on.
+    """
+    if continue_best is not None:
+        continue_best, needs_end = whole_number(continue_best, "continue_best"), False
+    wanted = _check_numbers(n_trials, timeout, epochs, batch_size, validation_batch_size, needs_end)
+    _check_seconds(trial_timeout, "trial_timeout")
+    validation_freq = _check_freq(validation_freq, epochs)
+    if not callable(initial_epoch):
+        initial_epoch = whole_number(initial_epoch or 0, "initial_epoch", least=0)
+    others = _check_others(others)
+    callbacks = others.pop("callbacks", None)
+    if callbacks is not None:
+        callbacks = CallbackFactory(callbacks)
+    why_fit = _why_fit(others, shuffle, executor, callbacks)
+    repeats = whole_number(repeats, "repeats")
+    if folds is not None:
+        folds = _check_folds(folds, validation_data, validation_split)
+    reader = DataReader(
+        DataArguments(
+            x=x,
+            y=y,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
+            validation_data=validation_data,
+            validation_split=validation_split,
+            steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps,
+            batch_size=batch_size,
+            folds=folds,
+            allow_nan=allow_nan,
+            seed=seed,
+            packs=why_fit is None,
+        )
+    )
+    reading = reader.read(HyperParameters())
+    data = reading.data
+    if isinstance(batch_size, int) and isinstance(data, ArrayData):
+        parts = reading.folds
+        _check_batch_size(batch_size, len(parts[0].train) if parts else data.n, bool(parts))
+    if reading.why_fit is not None and executor == "local":
+        raise UsageError(f"executor: 'local' cannot run this: {reading.why_fit}; use 'auto'.")
+    fit = {**others, "shuffle": shuffle, "validation_freq": validation_freq}
+    if not reading.batched and not isinstance(reading.fit["x"], keras.utils.PyDataset):
+        fit["shuffle"] = False  # it has an order of its own; Keras warns of True
+    if validation_freq == 1:
+        del fit["validation_freq"]
+    return SearchArguments(
+        reader=reader,
+        reading=reading,
+        validated=validation_data is not None or bool(validation_split) or bool(reading.folds),
+        epochs=epochs,
+        batch_size=batch_size,
+        initial_epoch=cast(Any, initial_epoch),
+        validation_batch_size=validation_batch_size,
+        validation_freq=validation_freq,
+        class_weight=class_weight if is_function(class_weight) else None,
+        shuffle=shuffle,
+        wanted=wanted,
+        n_trials=None,
+        timeout=timeout,
+        fit=fit,
+        why_fit=why_fit or reading.why_fit,
+        repeats=repeats,
+        trial_timeout=None if trial_timeout is None else float(trial_timeout),
+        continue_best=continue_best or 0,
+        callbacks=callbacks,
+    )
+
+
+def whole_number(value: Any, name: str, least: int = 1) -> int:
+    """A number that must be whole.
+
+    Raises:
+        UsageError: It is no whole number, or below ``least``.
+    """
+    try:
+        number = -1 if isinstance(value, (bool, str)) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = -1
+    if number != value or number < least:
+        what = "a positive whole number" if least == 1 else f"a whole number of at least {least}"
+        raise UsageError(f"{name}: {value!r} is not {what}.")
+    return number
+
+
+def _check_numbers(
+    n_trials: Any,
+    timeout: Any,
+    epochs: Any,
+    batch_size: Any,
+    validation_batch_size: Any,
+    needs_end: bool,
+) -> int | str | None:
+    """Checks the plain numbers; returns how many trials are wanted."""
+    if not callable(epochs):
+        whole_number(epochs, "epochs")
+    if batch_size is not None and not callable(batch_size):
+        whole_number(batch_size, "batch_size")
+    if validation_batch_size is not None and not callable(validation_batch_size):
+        whole_number(validation_batch_size, "validation_batch_size")
+    _check_seconds(timeout, "timeout")
+    if isinstance(n_trials, str):
+        if not re.fullmatch(r"\+[1-9][0-9]*", n_trials):
+            raise UsageError(f"n_trials: {n_trials!r} is neither a number nor '+N'.")
+        return n_trials
+    if n_trials is not None:
+        return whole_number(n_trials, "n_trials")
+    if timeout is None and needs_end:
+        raise UsageError("n_trials: say how many trials the study shall have, or give a timeout.")
+    return None
+
+
+def _check_seconds(value: Any, name: str) -> None:
+    if value is not None and (isinstance(value, (bool, str)) or not value > 0):
+        raise UsageError(f"{name}: {value!r} is not a number of seconds above 0.")
+
+
+def _check_freq(freq: Any, epochs: Any) -> int | list[int]:
+    """``validation_freq``: a number, or epochs counted from 1."""
+    if freq is None:
+        return 1
+    if isinstance(freq, (list, tuple, set)):
+        found = sorted(whole_number(epoch, "validation_freq") for epoch in freq)
+        least = min(found, default=None)
+    else:
+        found = least = whole_number(freq, "validation_freq")
+    if least is None or (not callable(epochs) and least > epochs):
+        raise UsageError(f"validation_freq: {freq!r} validates in none of {epochs} epochs.")
+    return found
+
+
+def _check_others(others: Mapping[str, Any]) -> dict[str, Any]:
+    """Those further arguments of ``fit`` that change something."""
+    for name in others:
+        if name not in _ONLY_FIT:
+            raise UsageError(
+                f"search: unknown argument {name!r}; it takes what model.fit takes, and n_trials "
+                "(KerasTuner's max_trials), timeout, trial_timeout, allow_nan."
+            )
+    changed = {n: value for n, value in others.items() if value not in (None, _ONLY_FIT[n])}
+    if changed.get("callbacks") in ([], ()):
+        del changed["callbacks"]
+    return changed
+
+
+def _why_fit(
+    others: Mapping[str, Any], shuffle: Any, executor: str, callbacks: CallbackFactory | None
+) -> str | None:
+    """Why trials must run in Keras' ``fit``, or None."""
+    why = None
+    if executor == "fit":
+        return "executor='fit'"
+    if keras.backend.backend() != "jax":
+        why = f"Keras runs on {keras.backend.backend()}; packs need KERAS_BACKEND=jax"
+    elif others:
+        why = f"{', '.join(others)}: not supported in packs"
+    elif not isinstance(shuffle, (bool, np.bool_)):
+        why = f"shuffle={shuffle!r} is not supported in packs"
+    elif callbacks is not None:
+        why = callbacks.why_not_packed
+    if why is not None and executor == "local":
+        raise UsageError(f"executor: 'local' cannot run this: {why}; use 'auto'.")
+    return why
+
+
+def _check_batch_size(size: int, n: int, folded: bool = False) -> None:
+    if size > n:
+        of = " of a fold" if folded else ""
+        raise UsageError(f"batch_size: {size} is above the {n} training examples{of}.")
+
+
+def _check_folds(folds: Any, validation_data: Any, validation_split: Any) -> int:
+    for name, given in (
+        ("validation_data", validation_data is not None),
+        ("validation_split", bool(validation_split)),
+    ):
+        if given:
+            raise UsageError(
+                f"folds: {name} was given too, and each fold is validated on its own part of x and "
+                "y; give one of them."
+            )
+    return whole_number(folds, "folds", least=2)

@@ -1,0 +1,121 @@
+"""What a study remembers of how it was searched, and whether a search is the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module, metadata
+from typing import Any
+
+import keras
+
+from paceline.data import arrays as data_module
+from paceline.study.objective import Objective
+from paceline.tuner.arguments import SearchArguments
+
+
+def versions() -> dict[str, str]:
+    """What a history depends on beside the trial: versions of packages, and the device."""
+    backend = keras.backend.backend()
+    found = {name: metadata.version(name) for name in ("paceline", "keras")}
+    # Only Keras' own backend is asked for its devices: another one would claim them.
+    if backend == "jax":
+        import jax
+
+        found |= {name: metadata.version(name) for name in ("jax", "jaxlib")}
+        return {**found, "device": jax.devices()[0].device_kind}
+    found[backend] = str(import_module(backend).__version__)
+    return {**found, "device": _device(backend)}
+
+
+def _device(backend: str) -> str:
+    module = import_module(backend)
+    if backend == "torch":
+        return module.cuda.get_device_name() if module.cuda.is_available() else "cpu"
+    kinds = {device.device_type for device in module.config.list_logical_devices()}
+    return next((kind for kind in ("TPU", "GPU") if kind in kinds), "cpu").lower()
+
+
+def key(
+    settings: Mapping[str, Any], arguments: SearchArguments, objective: Objective, executor: str
+) -> dict[str, Any]:
+    """What two searches must share for one to go on with the other's trials: JSON values.
+
+    Args:
+        settings: The tuner's: sampler, seed, slots, plan, pruner, precision.
+        arguments: Of the search.
+        objective: What is searched for.
+        executor: Where trials train.
+    """
+    free = ("n_trials", "trial_timeout")
+    search = {name: value for name, value in arguments.to_meta().items() if name not in free}
+    data = (arguments.data, arguments.validation)
+    backend = keras.backend.backend()
+    return {
+        **search,
+        "validation_batch_size": None
+        if callable(arguments.validation_batch_size)
+        else arguments.validation_batch_size,
+        "data": [None if each is None else each.digest() for each in data],
+        "objective": objective.name,
+        "executor": executor,
+        **({} if backend == "jax" else {"backend": backend}),
+        **settings,
+    }
+
+
+def meta(
+    settings: Mapping[str, Any], arguments: SearchArguments, objective: Objective, batch: Any
+) -> dict[str, Any]:
+    """What a study remembers beside its trials: JSON values.
+
+    Args:
+        settings: As for ``key``.
+        arguments: Likewise.
+        objective: Likewise.
+        batch: Shapes of a batch, or None.
+    """
+    return {
+        "objective": objective.name,
+        "direction": objective.direction,
+        **settings,
+        "search": arguments.to_meta(),
+        "data": None if arguments.data is None else arguments.data.digest(),
+        "batch": None if batch is None else data_module.shapes_to_json(batch),
+        "versions": versions(),
+    }
+
+
+def compare(
+    study: str, before: Mapping[str, Any], arguments: SearchArguments, note: Callable[[str], None]
+) -> None:
+    """Says when values of a search cannot be compared with earlier ones of its study."""
+    data = arguments.data
+    if data is not None and before.get("data") not in (None, data.digest()):
+        note(
+            f"the data are not those that study {study!r} was begun with: its earlier "
+            "values do not compare with the new ones; another study name begins afresh"
+        )
+    others = [
+        f"{name} is {version} and was {was}"
+        for name, version in versions().items()
+        if (was := before.get("versions", {}).get(name, version)) != version
+    ]
+    if others:
+        note(
+            f"since study {study!r} was searched last, {', '.join(others)}: trials go on, and "
+            "their numbers may differ from what they would have been in the last digits"
+        )
+    now, then = arguments.to_meta(), before.get("search", {})
+    epochs = now["epochs"]
+    if then.get("epochs") != epochs and epochs is not None:
+        note(
+            f"trials have {epochs} epochs from now on; those of study {study!r} so far had "
+            f"{then.get('epochs') or 'epochs by hp'}"
+        )
+    for name in ("repeats", "folds"):
+        if then.get(name) != now.get(name):
+            note(
+                f"trials have {now.get(name, 'no')} {name} from now on; those of study "
+                f"{study!r} so far had {then.get(name, 'no')} {name}: their values do not "
+                "quite compare"
+            )

@@ -1,0 +1,200 @@
+"""One trial of a study trained again, alone, and compared with what is recorded of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.errors import BuildError
+from paceline.executor.base import Answer, EpochReport
+from paceline.executor.fit import FitExecutor
+from paceline.executor.local import LocalExecutor
+from paceline.executor.model_builder import ModelBuilder
+from paceline.program.canonical import Unpackable
+from paceline.search_space import HyperParameters
+from paceline.study.trial import Trial
+from paceline.tuner.arguments import SearchArguments
+from paceline.tuner.members import MemberReports, jobs_of
+
+#: Arguments of a search that count here, as they are where nobody gives them.
+_NONE_GIVEN: dict[str, Any] = {
+    "validation_data": None,
+    "validation_split": 0.0,
+    "batch_size": None,
+    "n_trials": 1,
+    "timeout": None,
+    "shuffle": True,
+    "class_weight": None,
+    "sample_weight": None,
+    "validation_batch_size": None,
+    "initial_epoch": 0,
+    "steps_per_epoch": None,
+    "validation_steps": None,
+    "validation_freq": 1,
+    "allow_nan": False,
+    "repeats": 1,
+    "folds": None,
+    "needs_end": False,
+}
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What came of training a trial again.
+
+    Attributes:
+        trial: As it is recorded.
+        plan: How it was trained now: sequential or fit.
+        history: Metric name -> one value per epoch.
+        notes: What is not as it was: versions, device, data.
+    """
+
+    trial: Trial
+    plan: str
+    history: dict[str, list[float]]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def differences(self) -> dict[str, float]:
+        """Metric name -> the largest difference of an epoch; NaN where one lacks it."""
+        found = {}
+        for name in dict.fromkeys([*self.trial.history, *self.history]):
+            ours, theirs = self.history.get(name, []), self.trial.history.get(name, [])
+            if len(ours) != len(theirs):
+                found[name] = float("nan")
+            else:
+                found[name] = max(
+                    (abs(a - b) for a, b in zip(ours, theirs, strict=True)), default=0
+                )
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``paceline reproduce --json`` prints."""
+        return {
+            "number": self.trial.number,
+            "plan": {"recorded": self.trial.plan, "now": self.plan},
+            "differences": self.differences,
+            "history": self.history,
+            "notes": list(self.notes),
+        }
+
+
+def arguments_again(
+    stored: Mapping[str, Any], given: Mapping[str, Any], n_epochs: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments to train one trial with, as it was trained.
+
+    Args:
+        stored: What the study remembers of its search's.
+        given: Those of now, which come first.
+        n_epochs: Epochs that are recorded of the trial.
+
+    Returns:
+        What a search knows by name, and other arguments of ``fit``.
+    """
+    others = {**{name: value for name, value in stored.items() if value is not None}, **given}
+    if "callbacks" not in given:
+        others.pop("callbacks", None)  # of the study: their names
+    for name in ("epochs", "n_trials", "timeout", "trial_timeout", "verbose"):
+        others.pop(name, None)
+    known = {name: others.pop(name, value) for name, value in _NONE_GIVEN.items()}
+    before = known["initial_epoch"]
+    known["epochs"] = n_epochs + (0 if callable(before) else int(before))
+    return known, others
+
+
+def train_again(
+    builder: ModelBuilder, arguments: SearchArguments, trial: Trial
+) -> tuple[str, dict[str, list[float]]]:
+    """Trains a trial alone, for as many epochs as are recorded.
+
+    Args:
+        builder: Builds its model.
+        arguments: Those of the search that it is from.
+        trial: Its hparams, seed and epochs count.
+
+    Returns:
+        The plan and the history.
+
+    Raises:
+        BuildError: It failed this time.
+    """
+    history: dict[str, list[float]] = {}
+    plans: list[str] = []
+
+    def handle(report: EpochReport) -> Answer:
+        plans.append(report.plan)
+        for name, value in report.logs.items():
+            history.setdefault(name, []).append(float(value))
+        return "stop" if report.epoch >= trial.epochs else "go"
+
+    def failed(job: int, error: BaseException) -> None:
+        raise BuildError(f"trial {trial.number} failed this time: {error}") from error
+
+    hp = HyperParameters(values=trial.hparams)
+    setting = arguments.setting_for(hp)
+    packs = _packs(arguments) if trial.plan != "fit" else None
+    fit = FitExecutor(arguments.fit, batched=arguments.batched)
+    teams = MemberReports(arguments.n_members, False, packs, fit, handle)
+    teams.begin(trial.number, trial.epochs)
+
+    def build(seed: int) -> Any:
+        return builder(HyperParameters(values=trial.hparams), seed)
+
+    made = (build(trial.seed), trial.epochs, setting)
+    files = "{trial}-again"  # those of the trial stay as they are
+    jobs = jobs_of(trial.number, trial.seed, made, arguments, build, trial.hparams, files)
+    try:
+        if packs is None:
+            raise Unpackable("it trained in fit")
+        for job in jobs:
+            packs.submit(job)
+    except Unpackable:
+        teams.withdraw(trial.number)
+        for job in jobs:
+            fit.submit(job)
+    try:
+        while packs is not None and packs.busy:
+            packs.advance(teams.receive, lambda: False, failed)
+        while fit.busy:
+            fit.advance(teams.receive, lambda: False, failed)
+    finally:
+        if packs is not None:
+            packs.close()
+    return plans[-1] if plans else "none", history
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is not as it was when a study was searched last, a sentence each.
+
+    Args:
+        before: The study's meta.
+        now: ``data``, ``versions`` and names of ``callbacks`` of today.
+    """
+    found = []
+    callbacks = (before.get("search") or {}).get("callbacks")
+    if callbacks != now["callbacks"]:
+        names = callbacks if isinstance(callbacks, str) else ", ".join(callbacks or ["none"])
+        found.append(f"the search had other callbacks ({names}); pass callbacks= as it had them")
+    if before.get("data") not in (None, now["data"]):
+        found.append("the data are not those that the study was searched with")
+    then = before.get("versions") or {}
+    for name, version in now["versions"].items():
+        if then.get(name, version) != version:
+            found.append(f"{name} is {version}, it was {then[name]}")
+    return tuple(found)
+
+
+def _packs(arguments: SearchArguments) -> LocalExecutor | None:
+    if arguments.why_fit is not None or arguments.data is None:
+        return None
+    return LocalExecutor(
+        arguments.data,
+        arguments.validation,
+        validation_freq=arguments.validation_freq,
+        shuffle=bool(arguments.shuffle),
+        slots=1,
+        plan="sequential",
+        fold=arguments.fold,
+    )

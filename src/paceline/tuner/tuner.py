@@ -1,0 +1,496 @@
+"""``Tuner``: what users hold. It checks arguments, has searches run and shows what came of them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from paceline.data.folds import Fold
+from paceline.errors import ObjectiveError, StudyError, UsageError
+from paceline.executor import garbage, malloc
+from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.pack.mesh import check_mesh, check_use
+from paceline.program.compile import use_persistent_cache
+from paceline.program.initial_weights import shared_initializer_programs
+from paceline.program.precision import check_precision, policy_of
+from paceline.report.live import live_view
+from paceline.report.progress import Progress
+from paceline.report.results import results_frame
+from paceline.study.metadata import check_name
+from paceline.study.objective import Objective, resolve_objective
+from paceline.study.pruners.pruners import check_pruner
+from paceline.study.searcher import Searcher
+from paceline.study.storage.lock import study_lock
+from paceline.study.study import Study
+from paceline.study.trial import Trial
+from paceline.study.workers.worker import WORKERS, Worker
+from paceline.tuner import provenance, trial_end
+from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
+from paceline.tuner.checkpoint.files import CheckpointManager
+from paceline.tuner.checkpoint.policy import SavePolicy
+from paceline.tuner.first_build import probe
+from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
+from paceline.tuner.search_run import SearchRun, TunerConfig
+from paceline.tuner.timeouts import run_with_timeout
+from paceline.tuner.trained_models import TrainedModels
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+EXECUTORS = ("auto", "local", "fit")
+PLANS = ("auto", "stacked", "mapped", "sequential")
+
+
+class Tuner:
+    """Searches the hyperparameters of a Keras model; many trials train in one compiled program.
+
+    Args:
+        build: ``build(hp) -> compiled keras.Model``, or a ``keras_tuner.HyperModel``.
+        objective: A name in ``fit``'s logs such as ``"val_accuracy"``, ``"max:NAME"`` or
+            ``"min:NAME"``; None: ``val_`` and the first metric the model was compiled with, else
+            ``val_loss``.
+        study: The study's name; also the name of its folder below ``directory``.
+        storage: None for a journal file in the study's folder, ``"journal:PATH"``, any Optuna URL,
+            or an Optuna storage object.
+        sampler: "tpe", "random", "qmc", "grid", "gp", or an Optuna sampler; or a ``Searcher``,
+            which decides instead of any and keeps the models.
+        pruner: None; "median", "percentile[:P]", "hyperband", "threshold:VALUE",
+            "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]", with repeats or folds
+            "wilcoxon[:P]", a ``paceline.ASHA``, or an object of ``optuna.pruners``.
+        seed: Decides every trial's hyperparameters, weights and order of examples.
+        executor: "auto": packs, and Keras' ``fit`` for what cannot be packed; "local": an error
+            where no trial could be packed; "fit": Keras' ``fit`` for all.
+        slots: Trials that train at once, or "auto".
+        direction: "maximize" or "minimize" where it cannot be inferred from the objective.
+        plan: "auto", "stacked" (one program, all slots at once), "mapped" (one program, a loop over
+            slots) or "sequential" (one program for trial after trial).
+        mesh: Devices to train on: "auto" (all accelerators, or the CPU), their number, or
+            ``(trial, data)``: devices that trials are spread over, and devices that each trial's
+            batch is split over.
+        precision: "float32" or "bfloat16" (Keras' policy mixed_bfloat16); None: Keras' policy as
+            it is.
+        directory: Where study folders go.
+        keep_best: How many of the best models are saved.
+        progress: Called with a ``Progress`` a few times a second.
+        notes: Called with sentences worth telling the user. Without ``progress`` and ``notes``, a
+            search shows itself: a panel on stderr in a terminal, a line in a notebook, a line a
+            minute elsewhere.
+        origin: Where the study comes from, for ``paceline resume``.
+        when_stuck: Called in a thread of its own when a ``build`` or ``fit`` neither comes back
+            within ``trial_timeout`` nor can be interrupted: what happened, and whether another
+            process can go on without that trial. It may end the process; None says so.
+
+    Raises:
+        UsageError: An argument has a value that cannot work.
+    """
+
+    def __init__(
+        self,
+        build: Any,
+        objective: Any = None,
+        study: str = "study",
+        storage: Any = None,
+        sampler: Any = "tpe",
+        pruner: Any = None,
+        seed: int = 0,
+        executor: str = "auto",
+        slots: int | str = "auto",
+        direction: str | None = None,
+        *,
+        plan: str = "auto",
+        mesh: Any = "auto",
+        precision: str | None = None,
+        directory: str | Path = "runs",
+        keep_best: int = 1,
+        progress: Callable[[Progress], None] | None = None,
+        notes: Callable[[str], None] | None = None,
+        origin: Mapping[str, Any] | None = None,
+        when_stuck: Callable[[str, bool], None] | None = None,
+    ) -> None:
+        self._builder = ModelBuilder(build)
+        if executor not in EXECUTORS:
+            raise UsageError(f"executor: {executor!r} is not one of {', '.join(EXECUTORS)}.")
+        if plan not in PLANS:
+            raise UsageError(f"plan: {plan!r} is not one of {', '.join(PLANS)}.")
+        self.name = study
+        self._director = sampler if isinstance(sampler, Searcher) else None
+        self._settings = TunerConfig(
+            study=study,
+            storage=storage,
+            sampler=sampler,
+            pruner=check_pruner(pruner),
+            seed=whole_number(seed, "seed", least=0),
+            executor=executor,
+            slots=slots if slots == "auto" else whole_number(slots, "slots"),
+            plan=plan,
+            mesh=check_mesh(mesh),
+            precision=check_precision(precision),
+            directory=Path(directory),
+            keep_best=whole_number(keep_best, "keep_best"),
+            origin=dict(origin) if origin else None,
+        )
+        check_use(self._settings.mesh, plan, executor)
+        self._objective_given, self._direction = objective, direction
+        self._progress = progress
+        self._notes_given = notes
+        self._when_stuck = when_stuck
+        self._notes: Callable[[str], None] = notes or _to_stderr
+        self._study: Study | None = None
+        self._models: TrainedModels | None = None
+        self._enqueued: list[dict[str, Any]] = []
+        self._summary: dict[str, Any] = {}
+        self._folds: tuple[Fold, ...] = ()
+
+    # -- searching ---------------------------------------------------------------------------------
+
+    def search(
+        self,
+        x: Any = None,
+        y: Any = None,
+        *,
+        validation_data: Any = None,
+        validation_split: float = 0.0,
+        epochs: int | Callable[[Any], int] = 10,
+        batch_size: int | Callable[[Any], int] | None = None,
+        n_trials: int | str | None = None,
+        timeout: float | None = None,
+        trial_timeout: float | None = None,
+        continue_best: int | None = None,
+        repeats: int = 1,
+        folds: int | None = None,
+        shuffle: bool = True,
+        class_weight: Mapping[int, float] | Callable[[Any], Mapping[int, float]] | None = None,
+        sample_weight: Any = None,
+        validation_batch_size: int | Callable[[Any], int] | None = None,
+        initial_epoch: int | Callable[[Any], int] = 0,
+        steps_per_epoch: int | Callable[[Any], int] | None = None,
+        validation_steps: int | Callable[[Any], int] | None = None,
+        validation_freq: int | Sequence[int] = 1,
+        allow_nan: bool = False,
+        verbose: int | str = "auto",
+        **fit_arguments: Any,
+    ) -> None:
+        """Searches until the study has ``n_trials`` trials; an existing study goes on.
+
+        Takes what ``model.fit`` takes. Any number may be a function of hp, and so may x, y,
+        sample_weight, validation_data and class_weight.
+
+        Args:
+            x: Training data: arrays, or lists, tuples and dicts of arrays, first axis examples; or
+                batches: a ``keras.utils.PyDataset``, ``tf.data.Dataset``, PyTorch ``DataLoader``,
+                Grain data set or generator, read once for all trials of a pack.
+            y: Targets, likewise; part of x where that comes in batches.
+            validation_data: ``(x, y)`` or ``(x, y, sample_weight)``, or batches, which are read
+                once for the whole search.
+            validation_split: Fraction of the end of x and y to validate on instead.
+            epochs: Epochs per trial.
+            batch_size: Examples per step; 32 by default, as in Keras.
+            n_trials: The study's total, failed trials included, or ``"+N"`` for N more.
+            timeout: Stop after this many seconds; trials under way are tried again next time.
+            trial_timeout: Seconds that one trial may take to build and to train, on the clock; one
+                that takes longer fails. A compiled step cannot be stopped: where one does not come
+                back, the search ends with an error, and goes on without that trial in another
+                process.
+            continue_best: First has so many of the best trials go on to ``epochs``, each as a
+                trial of its own that continues it: the same hparams, seed and history, then more
+                epochs. They do not count for ``n_trials``, which may be left out then. Of
+                ``keep_best`` trials the last variables are kept; others train from their first
+                epoch again.
+            repeats: Train each trial's hparams from this many seeds. Its value and history are then
+                means over them, its ``spread`` the standard deviation of the value.
+            folds: Train each trial's hparams on this many folds of x and y, each validated on what
+                the others leave (k-fold cross-validation), instead of validation data; value,
+                history and spread as for ``repeats``. Classes have their share in every fold.
+            shuffle: A new order each epoch, decided by the trial's seed.
+            class_weight: As in Keras.
+            sample_weight: As in Keras.
+            validation_batch_size: Examples per validation step; the batch size by default.
+            initial_epoch: As in Keras: epochs before it are not trained.
+            steps_per_epoch: Batches of an epoch; all of the data by default.
+            validation_steps: Batches to validate on; all of the validation data by default.
+            validation_freq: Validate every so many epochs, or after these epochs, from 1.
+            allow_nan: Accept NaN and infinity in the data, for models that mask them.
+            verbose: 0 shows notes only.
+            **fit_arguments: Other arguments of ``model.fit``. ``callbacks``, or a function of hp
+                that returns them: each trial has copies of its own, and trials stay in packs unless
+                callbacks act within an epoch. With other arguments trials run in Keras' own
+                ``fit``.
+
+        Raises:
+            UsageError, DataError, BuildError, ObjectiveError, SpaceError, StudyError, StorageError,
+            SamplerError: Something cannot work; nothing has been trained or written then.
+            StuckError: A compiled step did not come back; search again in another process.
+        """
+        began = time.perf_counter()
+        arguments = self._read(
+            x,
+            y,
+            validation_data=validation_data,
+            validation_split=validation_split,
+            epochs=epochs,
+            batch_size=batch_size,
+            n_trials=n_trials,
+            timeout=timeout,
+            trial_timeout=trial_timeout,
+            continue_best=continue_best,
+            shuffle=shuffle,
+            class_weight=class_weight,
+            sample_weight=sample_weight,
+            validation_batch_size=validation_batch_size,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps,
+            validation_freq=validation_freq,
+            allow_nan=allow_nan,
+            repeats=repeats,
+            folds=folds,
+            others=fit_arguments,
+            needs_end=self._settings.sampler != "grid" and self._director is None,
+        )
+        self._folds = arguments.folds
+        _use_cache()
+        with (
+            self._view(verbose),
+            random_state_kept(),
+            policy_of(self._settings.precision),
+            garbage.gc_calmed(),
+            malloc.freed_memory_kept(),
+            shared_initializer_programs(),
+        ):
+            first = None if self._director is None else self._director.space()
+            found = run_with_timeout(
+                arguments.trial_timeout,
+                lambda: probe(
+                    self._builder, arguments, self._settings.seed, trial_end.IN_A_ROW, first
+                ),
+                "trial_timeout: the first model, of default values, was not ready in time",
+            )
+            check_name(self.name)
+            with ExitStack() as stack:
+                worker, folder = self._work(stack)
+                checkpoints = CheckpointManager(folder / "checkpoints", self._notes)
+                stack.callback(checkpoints.close)
+                objective = self._resolve(found.names, bool(arguments.callbacks))
+                settings = self._settings
+                key = provenance.key(settings.decisive(), arguments, objective, settings.executor)
+                session = SearchRun(
+                    settings,
+                    self._builder,
+                    arguments,
+                    found,
+                    objective,
+                    SavePolicy(checkpoints, key),
+                    self._progress,
+                    self._notes,
+                    self._when_stuck,
+                    worker,
+                    folder,
+                )
+                session.open(self._enqueued)
+                self._enqueued.clear()
+                if self._study is not None:
+                    self._study.close()
+                self._study, self._models = session.study, session.models
+                try:
+                    session.run(began)
+                finally:
+                    self._summary = session.summary or self._summary
+
+    def reproduce(
+        self, number: int, x: Any = None, y: Any = None, **search_arguments: Any
+    ) -> Reproduction:
+        """Trains one trial again, alone, from its recorded seed and hparams; writes nothing.
+
+        Args:
+            number: The trial's.
+            x: As for ``search``.
+            y: Likewise.
+            **search_arguments: As the search had them; batch size, shuffle, repeats and folds are
+                taken from the study where they are not given.
+
+        Returns:
+            The history, and how it differs from the recorded one: not at all where the trial
+            trained in the plan ``sequential`` on this device, by the order of sums elsewhere.
+
+        Raises:
+            StudyError: There is no such study or trial, or it has no epochs.
+            UsageError, DataError, BuildError: As from ``search``.
+        """
+        trial = self.trial(number)
+        if trial.epochs == 0:
+            raise StudyError(f"study: trial {number} of {self.name!r} has no epochs to reproduce.")
+        meta = self._require_study().meta
+        known, others = arguments_again(meta.get("search", {}), search_arguments, trial.epochs)
+        arguments = self._read(x, y, **known, others=others)
+        _use_cache()
+        with (
+            random_state_kept(),
+            policy_of(self._settings.precision),
+            shared_initializer_programs(),
+        ):
+            plan, history = train_again(self._builder, arguments, trial)
+        now = {
+            "data": None if arguments.data is None else arguments.data.digest(),
+            "versions": provenance.versions(),
+            "callbacks": arguments.to_meta().get("callbacks"),
+        }
+        return Reproduction(trial, plan, history, changes(meta, now))
+
+    def _read(self, x: Any, y: Any, **given: Any) -> SearchArguments:
+        settings = self._settings
+        arguments = read_arguments(x, y, **given, executor=settings.executor, seed=settings.seed)
+        if arguments.callbacks is not None:
+            arguments.callbacks.folder = settings.folder / "trials"
+            arguments.callbacks.note = self._say
+            arguments.callbacks.share(x, y, given["validation_data"])
+        return arguments
+
+    def _say(self, text: str) -> None:
+        """Tells whoever is told at the moment."""
+        self._notes(text)
+
+    def _resolve(self, names: Sequence[str] | None, callbacks: bool) -> Objective:
+        """The objective; callbacks may add it to the logs."""
+        given, direction = self._objective_given, self._direction
+        try:
+            return resolve_objective(given, direction, names)
+        except ObjectiveError:
+            if given is None or not callbacks:
+                raise
+            try:
+                return resolve_objective(given, direction, None)
+            except ObjectiveError:
+                raise ObjectiveError(
+                    f"objective {given!r} is no metric of the model; if a callback adds it to the "
+                    'logs, say which way is better: "max:NAME" or "min:NAME".'
+                ) from None
+
+    @contextmanager
+    def _view(self, verbose: int | str) -> Iterator[None]:
+        """Shows the search, unless the caller gave functions of his own to tell."""
+        if self._progress is not None or self._notes_given is not None:
+            yield
+            return
+        with live_view(self.name, quiet=verbose == 0, last_line=True) as view:
+            self._progress, self._notes = view.update, view.note
+            try:
+                yield
+            finally:
+                self._progress, self._notes = None, _to_stderr
+
+    def _work(self, stack: ExitStack) -> tuple[Worker | None, Path]:
+        """A worker of the study, which leaves with the stack, and the folder that is its own."""
+        whole = self._settings.folder
+        first = stack.enter_context(study_lock(whole))
+        if self._director is not None:
+            if not first:
+                raise StudyError(
+                    f"study: {self.name!r} is being searched by another process, and what decides "
+                    "its trials is known there alone; wait for it, or give another study name."
+                )
+            return None, whole
+        worker = Worker(whole / WORKERS, self._notes)
+        stack.callback(worker.leave)
+        return worker, whole if first else whole / WORKERS / worker.token
+
+    # -- what came of it ---------------------------------------------------------------------------
+
+    @property
+    def best_trial(self) -> Trial:
+        """The best trial.
+
+        Raises:
+            StudyError: No trial has a value yet.
+        """
+        best = self._require_study().best
+        if best is None:
+            raise StudyError(
+                f"study: {self.name!r} has no finished trial with a value yet; run search first."
+            )
+        return best
+
+    @property
+    def best_hparams(self) -> dict[str, Any]:
+        """The hyperparameters of the best trial."""
+        return dict(self.best_trial.hparams)
+
+    def best_model(self) -> Any:
+        """The best trial's model, compiled, with the weights of its best epoch.
+
+        With repeats or folds that is the model of the trial's first member: trained from the
+        trial's own seed, with folds on all but the first of ``folds``. ``evaluate`` gives that
+        member's value, the first of ``best_trial.members[best_trial.best_epoch - 1]``, and not the
+        mean.
+
+        Raises:
+            StudyError: There is no such trial, or its saved weights are gone.
+        """
+        trial = self.best_trial
+        assert self._models is not None
+        return self._models.model(trial)
+
+    def results(self) -> pd.DataFrame:
+        """All trials, a row each.
+
+        Returns:
+            Columns number, state, value, epochs, seconds, seed, program, plan, where there are
+            repeats or folds also spread, where a trial has failed error (why), then one for each
+            hyperparameter: ``hp.NAME`` where it is called like one of those.
+        """
+        return results_frame(self._require_study().trials)
+
+    def trial(self, number: int) -> Trial:
+        """One trial.
+
+        Raises:
+            StudyError: There is no trial of that number.
+        """
+        return self._require_study().trial(number)
+
+    @property
+    def folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The folds of the last search: numbers of examples to train on, and to validate on."""
+        return [(fold.train.copy(), fold.validation.copy()) for fold in self._folds]
+
+    def history(self, number: int) -> dict[str, list[float]]:
+        """Metric name -> one value per epoch, names as Keras has them; with members the mean."""
+        return dict(self.trial(number).history)
+
+    def enqueue(self, hparams: Mapping[str, Any]) -> None:
+        """Tries these values next; the sampler chooses those not named."""
+        self._enqueued.append(dict(hparams))
+
+    def summary(self) -> dict[str, Any]:
+        """What ``paceline search --json`` prints, for the last search."""
+        return dict(self._summary)
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _require_study(self) -> Study:
+        if self._study is None:
+            settings = self._settings
+            study = Study.open(self.name, storage=settings.storage, directory=settings.directory)
+            if not study.exists:
+                raise StudyError(f"study: there is no study {self.name!r} yet; run search first.")
+            self._study = study
+            self._models = TrainedModels(
+                study, self._builder, settings.folder, settings.keep_best, settings.precision
+            )
+        return self._study
+
+
+def _use_cache() -> None:
+    """Has JAX keep what it compiles, where Keras runs on it."""
+    if keras.backend.backend() == "jax":
+        use_persistent_cache()
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(f"paceline: {text}\n")

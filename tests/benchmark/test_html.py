@@ -1,0 +1,130 @@
+"""A benchmark as a page."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+import bench_records
+from bench_records import cell, run
+from paceline.benchmark.advice import advise
+from paceline.benchmark.html import page
+from paceline.benchmark.records import Config, Curve, Measurement
+
+RUN = run(
+    cell(32, 1000.0),
+    cell(32, 4000.0, 8, "stacked"),
+    cell(128, 2000.0),
+    cell(128, 500.0, plan="fit"),
+    Measurement(Config(64), "failed", "ValueError: <no>"),
+    model={"name": "<net>.py", "hparams": {"lr": 0.01}},
+    first_epoch=bench_records.FIRST_EPOCH,
+    curves=[
+        Curve(32, "val_accuracy", "maximize", [0.5, 0.75], [1.0, 2.0]),
+        Curve(128, "val_accuracy", "maximize", [0.4], [0.5], reason="stopped"),
+    ],
+)
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+class Checked(HTMLParser):
+    """Every element that is opened is closed, in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def text():
+    return page([RUN], advise([RUN]), target=0.7, more=["It takes 5 minutes."])
+
+
+def test_the_page_is_whole_and_needs_no_other_file(text):
+    tags = Checked(text).tags
+    assert {"svg", "table", "style"} <= set(tags)
+    assert not {"script", "link", "img", "iframe"} & set(tags)
+    assert not re.search(r"https?://|url\(|@import", text)
+    assert len(text) < 60_000
+
+
+def test_what_users_wrote_is_text(text):
+    assert "<net>" not in text and "&lt;net&gt;.py" in text
+    assert "ValueError: &lt;no&gt;" in text
+
+
+def test_bars_have_their_lengths_and_patterns(text):
+    bars = re.findall(r'class="bar (k\d)" style="width:([\d.]+)%"', text)
+    # batch 32: one trial 10 s, several 2.5 s; batch 128: fit 20 s, one trial 5 s
+    assert [(kind, float(width)) for kind, width in bars] == [
+        ("k0", 35.0),
+        ("k1", 8.75),
+        ("k2", 70.0),
+        ("k0", 17.5),
+    ]
+    assert re.findall(r'class="value">([^<]+)', text) == [
+        "10.0 s",
+        "2.50 s",
+        "20.0 s",
+        "5.00 s",
+    ]
+
+
+def test_curves_are_drawn_twice(text):
+    assert text.count("<svg") == 2
+    assert text.count("<polyline") == 4
+    assert text.count('class="target"') == 2
+    assert "Accuracy at batch 128: stopped." in text
+
+
+def test_everything_that_is_known_is_said(text):
+    assert "Fastest: batch 32, stacked, 8 trials at once" in text
+    assert "3.00 s (75%) compiling" in text
+    assert "It takes 5 minutes." in text
+    assert "jax 0.10.2, keras 3.15.1; 2026-11-21 20:00" in text
+    assert text.count("class=best") == 1
+
+
+def test_light_and_dark_have_the_same_colours_defined(text):
+    light, dark = text.split("prefers-color-scheme: dark")
+    defined = [set(re.findall(r"(--\w+):", part)) for part in (light, dark)]
+    assert (
+        defined[0]
+        == defined[1]
+        == {f"--c{i}" for i in range(6)}
+        | {
+            "--ink",
+            "--dim",
+            "--page",
+            "--rule",
+            "--soft",
+        }
+    )
+
+
+def test_devices_stand_side_by_side():
+    gpu = run(cell(32, 9000.0), platform="gpu")
+    text = page([RUN, gpu], advise([RUN, gpu]))
+    names = re.findall(r'class="name"[^>]*>([^<]+)', text)
+    assert names[:3] == ["cpu, one trial", "cpu, several trials at once", "gpu, one trial"]
+    Checked(text)
+
+
+def test_nothing_measured_is_still_a_page():
+    Checked(page([run()], []))

@@ -1,0 +1,179 @@
+"""The forms of --data."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paceline.cli import datasets
+from paceline.errors import DataError
+
+X = np.arange(12, dtype=np.float32).reshape(6, 2)
+Y = np.array([0, 1, 0, 1, 0, 1])
+
+
+def save(path: Path, **arrays: np.ndarray) -> str:
+    np.savez(path, **arrays)
+    return str(path)
+
+
+@pytest.fixture
+def keras_data(monkeypatch):
+    """Stand-ins for keras.datasets: one that loads, and one that has no network."""
+
+    def load():
+        sys.stdout.write("Downloading data")
+        return (X, Y), (X[:2], Y[:2])
+
+    def fail():
+        raise Exception("URL fetch failure on https://example.invalid: None")
+
+    package = types.ModuleType("keras.datasets")
+    package.__path__ = []
+    package.there = types.SimpleNamespace(load_data=load)  # type: ignore[attr-defined]
+    package.offline = types.SimpleNamespace(load_data=fail)  # type: ignore[attr-defined]
+    names = [types.SimpleNamespace(name=name) for name in ("there", "offline")]
+    monkeypatch.setitem(sys.modules, "keras.datasets", package)
+    monkeypatch.setattr("keras.datasets", package, raising=False)
+    monkeypatch.setattr(datasets.pkgutil, "iter_modules", lambda path: names)
+
+
+def test_digits_are_split_in_the_same_way_every_time():
+    first, again = datasets.load("digits"), datasets.load("digits")
+    assert first.x.shape == (1437, 64)
+    assert first.x_val.shape == (360, 64)
+    assert first.x.dtype == np.float32
+    assert first.x.min() == 0
+    assert first.x.max() == 1
+    assert np.array_equal(first.x_val, again.x_val)
+    assert np.array_equal(first.y_val, again.y_val)
+    assert first.note is None
+
+
+def test_digits_are_all_there_and_stratified():
+    (_, y), (_, y_val) = datasets.digits()
+    whole = np.bincount(np.concatenate([y, y_val]))
+    assert whole.sum() == 1797
+    assert np.abs(np.bincount(y_val) - whole * 360 / 1797).max() < 1
+
+
+def test_digits_move_no_random_state(random_state_kept):
+    datasets.digits()
+
+
+def test_a_validation_part_is_used_before_a_test_part(tmp_path):
+    path = save(
+        tmp_path / "a.npz", x_train=X, y_train=Y, x_val=X[:2], y_val=Y[:2], x_test=X, y_test=Y
+    )
+    data = datasets.load(path)
+    assert np.array_equal(data.x, X)
+    assert np.array_equal(data.y, Y)
+    assert len(data.x_val) == len(data.y_val) == 2
+    assert data.note is None
+
+
+def test_a_test_part_that_steers_the_search_is_said(tmp_path):
+    path = save(tmp_path / "a.npz", x_train=X, y_train=Y, x_test=X[:3], y_test=Y[:3], x_val=X)
+    data = datasets.load(path)
+    assert len(data.x_val) == 3
+    assert data.note is not None
+    assert "a.npz" in data.note
+    assert "test part steers the search" in data.note
+
+
+def test_images_stay_as_small_as_they_are(tmp_path):
+    images = X.astype(np.uint8)
+    path = save(tmp_path / "a.npz", x_train=images, y_train=Y, x_val=images, y_val=Y)
+    assert datasets.load(path).x.dtype == np.uint8
+
+
+def test_missing_arrays_are_named_with_those_there_are(tmp_path):
+    path = save(tmp_path / "a.npz", x_train=X, labels=Y)
+    with pytest.raises(DataError, match=r"holds labels, x_train; it needs x_train, y_train and"):
+        datasets.load(path)
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(DataError, match=r"nowhere\.npz: no such file"):
+        datasets.load("nowhere.npz")
+
+
+def test_a_file_that_is_no_archive_is_refused(tmp_path):
+    (tmp_path / "a.npz").write_bytes(b"PK\x03\x04 not really")
+    with pytest.raises(DataError, match=r"a\.npz cannot be read"):
+        datasets.load(str(tmp_path / "a.npz"))
+    with (tmp_path / "b.npz").open("wb") as file:
+        np.save(file, X)
+    with pytest.raises(DataError, match=r"b\.npz holds one bare array"):
+        datasets.load(str(tmp_path / "b.npz"))
+    (tmp_path / "c.npz").write_bytes(b"")
+    with pytest.raises(DataError, match=r"c\.npz cannot be read"):
+        datasets.load(str(tmp_path / "c.npz"))
+
+
+def test_a_pickle_in_an_archive_is_never_opened(tmp_path):
+    objects = np.array([{"a": 1}], dtype=object)
+    path = save(tmp_path / "a.npz", x_train=objects, y_train=Y, x_val=X, y_val=Y)
+    with pytest.raises(DataError, match="cannot be read .* plain numeric arrays"):
+        datasets.load(path)
+
+
+@pytest.mark.parametrize("spec", ["mnist", "a.csv", "", "Digits"])
+def test_an_unknown_form_lists_the_known(spec):
+    with pytest.raises(DataError, match=r"give FILE\.npz, digits or keras:NAME"):
+        datasets.load(spec)
+
+
+def test_a_keras_data_set_keeps_stdout_free(keras_data, capsys):
+    data = datasets.load("keras:there")
+    assert np.array_equal(data.x, X)
+    assert data.note is not None
+    assert data.note.startswith("keras:there has no validation part")
+    assert capsys.readouterr().out == ""
+
+
+def test_a_download_that_fails_says_what_to_do(keras_data):
+    with pytest.raises(DataError, match=r"keras:offline could not be loaded .*FILE\.npz"):
+        datasets.load("keras:offline")
+
+
+def test_an_unknown_keras_data_set_lists_those_there_are(keras_data):
+    with pytest.raises(DataError, match=r"keras:other is not known; Keras has offline, there"):
+        datasets.load("keras:other")
+
+
+def test_the_real_keras_has_the_names_the_examples_use():
+    with pytest.raises(DataError, match=r"fashion_mnist, .*mnist"):
+        datasets.load("keras:no_such_data")
+
+
+def test_a_path_becomes_absolute_and_a_name_stays():
+    assert datasets.portable_spec("a.npz") == str(Path.cwd() / "a.npz")
+    assert datasets.portable_spec("digits") == "digits"
+    assert datasets.portable_spec("keras:mnist") == "keras:mnist"
+
+
+def test_a_function_returns_two_pairs():
+    data = datasets.from_function(lambda: ((X, Y), (X[:1], Y[:1])), "m.py")
+    assert len(data.x_val) == 1
+    data = datasets.from_function(lambda: [[X, Y], [X, Y]], "m.py")
+    assert data.y is Y
+
+
+@pytest.mark.parametrize(
+    ("returned", "found"),
+    [
+        (None, "None"),
+        (X[0], "one ndarray"),
+        ((X, Y, X, Y), "a tuple of 4"),
+        (((X, Y, Y), (X, Y)), "a tuple of 2"),
+        ((X, Y), r"a tuple of 2 \(ndarray, ndarray\)"),
+    ],
+)
+def test_a_function_that_returns_something_else_is_told(returned, found):
+    with pytest.raises(DataError, match=rf"m\.py: data\(\) returned {found}.*\(x, y\), \(x_val"):
+        datasets.from_function(lambda: returned, "m.py")

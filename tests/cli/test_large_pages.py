@@ -1,0 +1,107 @@
+"""The command has large pages, unless somebody has chosen otherwise."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.cli import large_pages, restart
+
+SEARCH = """
+import json, os, pathlib
+said = {name: os.environ.get(name) for name in ("GLIBC_TUNABLES", "MALLOC_ARENA_MAX")}
+pathlib.Path("said.json").write_text(json.dumps({**said, "pid": os.getpid()}))
+raise RuntimeError("enough")
+"""
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A system that leaves large pages to processes."""
+    path = tmp_path / "enabled"
+    path.write_text("always [madvise] never\n")
+    monkeypatch.setattr(large_pages, "_SYSTEM", path)
+    monkeypatch.setattr(large_pages, "_glibc", lambda: (2, 36))
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(restart, "own", True)
+    return path
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    found: list[Any] = []
+    monkeypatch.setattr(os, "execve", lambda *given: found.append(given))
+    for name in [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_TUNABLES"))]:
+        monkeypatch.delenv(name)
+    return found
+
+
+def test_the_same_words_are_run_again(system: Path, started: list[Any]) -> None:
+    large_pages.take()
+    ((program, words, environment),) = started
+    assert [program, words] == [sys.executable, [sys.executable, *sys.orig_argv[1:]]]
+    assert environment == {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+
+@pytest.mark.parametrize("text", ["[always] madvise never", "always madvise [never]"])
+def test_not_where_the_system_has_decided(system: Path, started: list[Any], text: str) -> None:
+    system.write_text(text)
+    large_pages.take()
+    assert started == []
+
+
+@pytest.mark.parametrize("name", ["GLIBC_TUNABLES", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_"])
+def test_not_where_the_user_has_decided(
+    system: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "")
+    large_pages.take()
+    assert started == []
+
+
+def test_not_on_other_systems(
+    system: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_pages, "_glibc", lambda: (2, 34))
+    large_pages.take()
+    monkeypatch.setattr(large_pages, "_glibc", lambda: (2, 36))
+    system.unlink()
+    large_pages.take()
+    system.write_text("[madvise]")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    large_pages.take()
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(restart, "own", False)  # called by a program
+    large_pages.take()
+    assert started == []
+
+
+@pytest.mark.parametrize("library", ["glibc 2.36", "", None, "musl 1.2"])
+def test_the_version_of_the_c_library(monkeypatch: pytest.MonkeyPatch, library: Any) -> None:
+    monkeypatch.setattr(os, "confstr", lambda name: library)
+    assert large_pages._glibc() == ((2, 36) if library == "glibc 2.36" else (0,))
+
+
+@pytest.mark.parametrize("chosen", [{}, {"MALLOC_ARENA_MAX": "2"}])
+def test_a_search(child_environment: dict[str, str], fresh_folder: Path, chosen: Any) -> None:
+    Path("it.py").write_text(SEARCH)
+    own = {k: v for k, v in child_environment.items() if k != "GLIBC_TUNABLES"}
+    child = subprocess.Popen(
+        [sys.executable, "-m", "paceline", "search", "it.py"],
+        env=own | chosen,
+        stderr=subprocess.PIPE,
+    )
+    _, err = child.communicate(timeout=120)
+    assert child.returncode == 2 and b"enough" in err
+    said = json.loads(Path("said.json").read_text())
+    assert said["pid"] == child.pid  # signals reach it
+    environment = own | chosen
+    wanted = large_pages.with_large_pages(environment) or environment
+    assert said["GLIBC_TUNABLES"] == wanted.get("GLIBC_TUNABLES")
+    assert said["MALLOC_ARENA_MAX"] == chosen.get("MALLOC_ARENA_MAX")

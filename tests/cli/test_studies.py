@@ -1,0 +1,215 @@
+"""``paceline best``, ``trials`` and ``export``: reading what a study holds."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline.study.study import Study
+
+META = {"objective": "val_accuracy", "direction": "maximize", "sampler": "random", "seed": 0}
+
+
+@pytest.fixture
+def study() -> str:
+    """A study of two complete trials and a failed one, the second of them the best."""
+    study = Study.open("digits", direction="maximize", seed=3)
+    study.persist(META)
+    for value in (0.5, 0.75, None):
+        proposal = study.agenda.propose(
+            lambda hp, draft: hp.Float("lr", 1e-4, 1e-1, sampling="log")
+        )
+        assert proposal is not None
+        draft, hp, _ = proposal
+        number = study.accept(draft, hp)
+        if value is None:
+            study.course.finish(number, "failed", attrs={"error": "loss is nan at epoch 1"})
+            continue
+        study.course.report(number, 1, {"val_accuracy": value, "loss": 0.1}, value)
+        attrs = {"epochs": 1, "seconds": 0.25, "program": "a1b2", "plan": "stacked"}
+        study.course.finish(number, "complete", value=value, attrs=attrs)
+    study.close()
+    return "digits"
+
+
+@pytest.fixture
+def saved_model(study: str) -> bytes:
+    """The best trial's model as the tuner leaves it; its content does not matter here."""
+    folder = Path("runs/digits/best")
+    folder.mkdir()
+    content = b"not really a model"
+    (folder / "trial-1-epoch-1.keras").write_bytes(content)
+    entry = {
+        "file": "trial-1-epoch-1.keras",
+        "epoch": 1,
+        "value": 0.75,
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    (folder / "manifest.json").write_text(json.dumps({"1": entry}), encoding="utf-8")
+    return content
+
+
+def test_best_says_the_configuration(paceline, study):
+    done = paceline("best", study)
+    assert done.code == 0
+    assert done.out.startswith("Best: val_accuracy 0.7500, trial 1, 1 epoch\n  lr  ")
+    assert done.err == ""
+
+
+def test_best_as_json_is_one_object(paceline, study):
+    best = paceline("best", study, "--json").json
+    assert list(best) == ["number", "value", "hparams", "epochs"]
+    assert (best["number"], best["value"], best["epochs"]) == (1, 0.75, 1)
+    assert 1e-4 <= best["hparams"]["lr"] <= 1e-1
+
+
+def test_trials_are_a_table(paceline, study):
+    done = paceline("trials", study)
+    lines = done.out.splitlines()
+    assert lines[0].split() == ["trial", "state", "value", "epochs", "time", "lr"]
+    assert lines[3].split()[:4] == ["*", "1", "complete", "0.7500"]
+    assert lines[-2:] == ["trial 2 failed: loss is nan at epoch 1", "* best val_accuracy"]
+
+
+def test_trials_as_json_are_a_list(paceline, study):
+    first, second, third = paceline("trials", study, "--json").json
+    assert list(first) == [
+        "number",
+        "state",
+        "value",
+        "hparams",
+        "epochs",
+        "seconds",
+        "seed",
+        "program",
+        "plan",
+    ]
+    assert (first["state"], first["value"], first["plan"]) == ("complete", 0.5, "stacked")
+    assert first["seed"] != second["seed"]
+    assert (third["state"], third["value"], third["program"]) == ("failed", None, None)
+
+
+def test_trials_as_csv_hold_the_same_numbers(paceline, study):
+    rows = list(csv.DictReader(io.StringIO(paceline("trials", study, "--csv").out)))
+    records = paceline("trials", study, "--json").json
+    assert [float(row["lr"]) for row in rows] == [record["hparams"]["lr"] for record in records]
+    assert rows[2]["value"] == ""
+
+
+def test_csv_and_json_exclude_each_other(paceline, study):
+    done = paceline("trials", study, "--csv", "--json")
+    assert done.code == 2
+    assert "--csv and --json exclude each other" in done.err
+
+
+def test_reading_writes_nothing(paceline, study):
+    def state() -> dict[str, bytes]:
+        return {str(p): p.read_bytes() for p in Path().rglob("*") if p.is_file()}
+
+    before = state()
+    for command in ("best", "trials"):
+        assert paceline(command, study).code == 0
+    assert state() == before
+
+
+def test_another_storage_can_be_read(paceline, study):
+    done = paceline("best", study, "--storage", f"journal:runs/{study}/journal.log", "--json")
+    assert done.json["number"] == 1
+
+
+def test_a_study_without_a_complete_trial_says_how_to_go_on(paceline):
+    study = Study.open("empty", direction="maximize")
+    study.persist(META)
+    study.close()
+    done = paceline("best", "empty")
+    assert done.code == 2
+    assert "no complete trial yet, of 0 in all; go on with: paceline resume empty" in done.err
+    assert paceline("trials", "empty").code == 0
+    assert paceline("trials", "empty", "--json").json == []
+
+
+def test_export_copies_the_model(paceline, study, saved_model):
+    Path("best.keras").write_bytes(b"an older one")
+    done = paceline("export", study, "-o", "best.keras")
+    assert done.code == 0
+    assert Path("best.keras").read_bytes() == saved_model
+    assert "best.keras: the model of trial 1, val_accuracy 0.7500" in done.out
+    assert sorted(path.name for path in Path().iterdir()) == ["best.keras", "runs"]
+
+
+def test_an_export_that_is_killed_leaves_the_older_file(
+    paceline, study, saved_model, child_environment
+):
+    """At the last moment: all is copied."""
+    Path("best.keras").write_bytes(b"an older one")
+    dies = "os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import os, signal; {dies}; from paceline.cli.app import main; main()",
+            *("export", study, "-o", "best.keras"),
+        ],
+        env=child_environment,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert Path("best.keras").read_bytes() == b"an older one"
+    assert paceline("export", study, "-o", "best.keras").code == 0
+    assert Path("best.keras").read_bytes() == saved_model
+
+
+@pytest.mark.parametrize("damage", ["changed", "gone", "no manifest"])
+def test_a_damaged_model_is_not_exported(paceline, study, saved_model, damage):
+    model = Path("runs/digits/best/trial-1-epoch-1.keras")
+    if damage == "changed":
+        model.write_bytes(b"x" + saved_model[1:])
+    elif damage == "gone":
+        model.unlink()
+    else:
+        Path("runs/digits/best/manifest.json").unlink()
+    done = paceline("export", study, "-o", "best.keras")
+    assert done.code == 2
+    assert "the model of trial 1 is not in runs/digits/best, or it was changed there" in done.err
+    assert not Path("best.keras").exists()
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("best.h5", "-o best.h5: a model's file ends in .keras"),
+        ("no/best.keras", "-o no/best.keras: the folder no does not exist"),
+        ("folder.keras", "-o folder.keras: is a folder"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused(paceline, study, saved_model, output, message):
+    Path("folder.keras").mkdir()
+    done = paceline("export", study, "-o", output)
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_reading_loads_neither_jax_nor_keras(study, saved_model):
+    code = (
+        "import sys\n"
+        "from paceline.cli.app import main\n"
+        f"for words in (['best', {study!r}], ['trials', {study!r}], ['export', {study!r}]):\n"
+        "    try:\n"
+        "        main(words)\n"
+        "    except SystemExit as stop:\n"
+        "        assert not stop.code, stop.code\n"
+        "heavy = {'jax', 'jaxlib', 'keras', 'tensorflow'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

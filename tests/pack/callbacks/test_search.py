@@ -1,0 +1,511 @@
+"""Callbacks in a whole search: whose they are, where they write, what becomes of the trial."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import paceline
+import toys
+from paceline.executor.local import LocalExecutor
+from paceline.pack.callbacks.packable import why_not_packed
+
+callbacks = keras.callbacks
+X, Y = toys.data()
+CALL: dict[str, Any] = {**toys.CALL, "n_trials": 4}
+XV, YV = CALL["validation_data"]
+
+
+def columns(tuner: paceline.Tuner, *names: str) -> list[Any]:
+    frame = tuner.results()
+    return [frame[name].tolist() for name in names]
+
+
+class StopsAt(callbacks.Callback):
+    """Stops the first trials after so many epochs."""
+
+    def __init__(self, *epochs: int) -> None:
+        super().__init__()
+        self.epochs = epochs
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        logs["rate"] = float(np.asarray(self.model.optimizer.learning_rate))
+        if epoch + 1 in self.epochs:
+            self.model.stop_training = True
+
+
+# -- what becomes of the trial ---------------------------------------------------------------------
+
+
+def test_a_trial_that_is_stopped_early_is_complete_and_its_slot_goes_on(make) -> None:
+    tuner = make()
+    tuner.search(X, Y, **CALL, callbacks=StopsAt(2))
+    assert columns(tuner, "state", "epochs", "plan") == [["complete"] * 4, [2] * 4, ["stacked"] * 4]
+    assert tuner.history(3)["rate"] == [pytest.approx(tuner.trial(3).hparams["lr"])] * 2
+    assert tuner.summary()["slots_busy"] == 1.0
+    value = tuner.best_model().evaluate(XV, YV, verbose=0, return_dict=True)["accuracy"]
+    assert value == pytest.approx(tuner.best_trial.value, abs=1e-5)
+
+
+HOOKS = ["train_begin", "epoch_begin", "epoch_end", "train_end"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "executor"),
+    [
+        *((hook, "local") for hook in HOOKS),
+        ("epoch_end", "fit"),
+        *(
+            pytest.param(hook, "fit", marks=pytest.mark.slow)
+            for hook in HOOKS
+            if hook != "epoch_end"
+        ),
+    ],
+)
+def test_a_callback_that_raises_fails_its_trial_only(make, notes, hook, executor) -> None:
+    class Raises(callbacks.Callback):
+        count = [0]  # noqa: RUF012 - of all copies
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.number = self.count[0]
+            self.count[0] += 1
+            self.maybe("train_begin")
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.maybe("epoch_begin", epoch)
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.maybe("epoch_end", epoch)
+
+        def on_train_end(self, logs: Any = None) -> None:
+            self.maybe("train_end")
+
+        def maybe(self, where: str, epoch: int = 1) -> None:
+            if self.number == 1 and where == hook and epoch == 1:
+                raise ValueError("no more")
+
+    tuner = make(executor=executor)
+    tuner.search(X, Y, **(CALL | {"epochs": 2, "n_trials": 3}), callbacks=Raises())
+    assert columns(tuner, "state") == [["complete", "failed", "complete"]]
+    assert tuner.trial(1).error == "ValueError: no more"
+    assert len([note for note in notes if "trial 1 failed: ValueError: no more" in note]) == 1
+
+
+def test_what_raises_in_all_trials_ends_the_search(make) -> None:
+    def fail(epoch: int, logs: Any) -> None:
+        raise ValueError("always")
+
+    with pytest.raises(paceline.BuildError, match="failed in a row; the last one: .*always"):
+        make().search(
+            X, Y, **(CALL | {"n_trials": 9}), callbacks=callbacks.LambdaCallback(on_epoch_end=fail)
+        )
+
+
+def test_a_pruned_trial_ends_its_callbacks_and_a_paused_one_keeps_them(make) -> None:
+    class Counts(callbacks.Callback):
+        ended: list[int] = []  # noqa: RUF012 - of all copies
+        epochs = 0
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.epochs += 1
+            assert self.epochs == epoch + 1, "a trial that was paused has lost its callbacks"
+            rate = self.model.optimizer.learning_rate
+            rate.assign(rate * 0.5)
+            logs["rate"] = float(np.asarray(rate))
+
+        def on_train_end(self, logs: Any = None) -> None:
+            self.ended.append(self.epochs)
+
+    tuner = make(pruner=paceline.ASHA(min_epochs=1, reduction_factor=2))
+    tuner.search(X, Y, **(CALL | {"n_trials": 6}), callbacks=Counts())
+    states, epochs = columns(tuner, "state", "epochs")
+    assert {"complete", "pruned"} == set(states)
+    assert any(1 < n < 6 for n in epochs), "no trial was promoted and then pruned"
+    # One that is given up while it waits has no slot to end in.
+    assert set(Counts.ended) <= set(epochs) and 6 in Counts.ended
+    for number, n in enumerate(epochs):
+        rates = tuner.trial(number).hparams["lr"] * 0.5 ** np.arange(1, n + 1)
+        np.testing.assert_allclose(tuner.history(number)["rate"], rates, rtol=1e-5)
+
+
+@pytest.mark.parametrize("executor", ["local", pytest.param("fit", marks=pytest.mark.slow)])
+def test_members_have_their_own_and_one_that_stops_counts_with_its_last_epoch(
+    make, executor
+) -> None:
+    class Stops(callbacks.Callback):
+        """The first member stops after 2 epochs, the second after 4, the third never."""
+
+        made = [0]  # noqa: RUF012 - of all copies
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.member = 2 - self.made[0] % 3  # the last member is the first to begin
+            self.made[0] += 1
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            logs["mine"] = 10.0 * self.member + epoch
+            if epoch + 1 == 2 + 2 * self.member:
+                self.model.stop_training = True
+
+    tuner = make(objective="max:mine", slots=3, executor=executor)
+    tuner.search(X, Y, **(CALL | {"n_trials": 2}), repeats=3, callbacks=Stops())
+    assert columns(tuner, "state", "epochs") == [["complete"] * 2, [6] * 2]
+    first, second, third = [0, 1, 1, 1, 1, 1], [10, 11, 12, 13, 13, 13], [20, 21, 22, 23, 24, 25]
+    expected = np.mean([first, second, third], axis=0)
+    np.testing.assert_allclose(tuner.history(0)["mine"], expected)
+    assert tuner.trial(0).value == pytest.approx((1 + 13 + 25) / 3)
+    # The model is the first member's, which stopped before the best epoch came.
+    assert tuner.best_model().optimizer is not None
+
+
+def test_an_objective_that_a_callback_adds(make) -> None:
+    class Adds(callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            logs["agreement"] = 1.0 - abs(logs["accuracy"] - logs["val_accuracy"])
+
+    tuner = make(objective="max:agreement")
+    tuner.search(X, Y, **(CALL | {"n_trials": 2, "epochs": 2}), callbacks=[Adds()])
+    assert tuner.best_trial.value == max(max(tuner.history(n)["agreement"]) for n in range(2))
+    with pytest.raises(paceline.ObjectiveError, match='say which way is better: "max:NAME"'):
+        make(study="t", objective="agreement").search(X, Y, **CALL, callbacks=[Adds()])
+
+
+# -- whose callbacks -------------------------------------------------------------------------------
+
+
+def test_a_function_of_hp_makes_them_and_its_hyperparameters_count(make) -> None:
+    def made(hp: Any) -> Any:
+        return [StopsAt(hp.Int("stop", 1, 3))]
+
+    tuner = make(sampler="grid", build=lambda hp: toys.softmax())
+    tuner.search(X, Y, **(CALL | {"n_trials": None}), callbacks=made)
+    assert columns(tuner, "stop", "epochs") == [[1, 2, 3], [1, 2, 3]]
+
+
+def test_the_searchs_data_are_not_copied_for_every_trial(make) -> None:
+    class Holds(callbacks.Callback):
+        seen: set[int] = set()  # noqa: RUF012 - of all copies
+
+        def __init__(self, *arrays: np.ndarray) -> None:
+            super().__init__()
+            self.arrays = arrays
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.seen.update(map(id, self.arrays))
+
+    other = np.arange(3)
+    tuner = make()
+    tuner.search(X, Y, **(CALL | {"n_trials": 2, "epochs": 1}), callbacks=[Holds(XV, other)])
+    assert id(XV) in Holds.seen
+    assert id(other) not in Holds.seen
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (3, "callbacks: 3 is no keras.callbacks.Callback"),
+        ([[StopsAt(1)], "x"], "callbacks: 'x' is no keras"),
+        (lambda hp: object(), "callbacks: <object .* is no keras"),
+    ],
+)
+def test_what_is_no_callback(make, given, message) -> None:
+    with pytest.raises(paceline.UsageError, match=message):
+        make().search(X, Y, **CALL, callbacks=given)
+    assert not Path("runs").exists()
+
+
+def test_a_model_that_has_left_its_slot_says_so(make) -> None:
+    kept: list[Any] = []
+
+    def keep(epoch: int, logs: Any = None) -> None:
+        kept.append(mine.model)
+
+    class Keeps(callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            kept.append(self.model)
+            with pytest.raises(RuntimeError, match="take their results from logs"):
+                self.model.get_metrics_result()
+
+    mine = Keeps()
+    make().search(X, Y, **(CALL | {"n_trials": 1, "epochs": 1}), callbacks=[mine])
+    with pytest.raises(RuntimeError, match="its trial has left its slot"):
+        kept[0].get_weights()
+
+
+def test_variables_that_are_replaced_fail_the_trial(make) -> None:
+    class Freezes(callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if self.model.optimizer.learning_rate > 0.01:
+                self.model.layers[0].trainable = False
+
+    tuner = make(sampler="grid", build=lambda hp: toys.softmax_at(hp.Choice("lr", [0.01, 0.1])))
+    tuner.search(X, Y, **CALL, callbacks=[Freezes()])
+    assert columns(tuner, "state") == [["complete", "failed"]]
+    assert "changed which variables the model" in str(tuner.trial(1).error)
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+class OnBatches(callbacks.Callback):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        pass
+
+
+class OnTests(callbacks.Callback):
+    def on_test_begin(self, logs: Any = None) -> None:
+        pass
+
+
+def tensorboard(**arguments: Any) -> Any:
+    return callbacks.TensorBoard("logs", write_graph=False, **arguments)
+
+
+@pytest.mark.filterwarnings("ignore:Profiling with the jax")
+@pytest.mark.parametrize(
+    ("callback", "why"),
+    [
+        (OnBatches, "OnBatches has its own on_train_batch_end()"),
+        (OnTests, "OnTests has its own on_test_begin()"),
+        (lambda: callbacks.ModelCheckpoint("a.keras", save_freq=10), "save_freq=10"),
+        (lambda: tensorboard(update_freq="batch"), "TensorBoard writes after batches"),
+        (lambda: tensorboard(update_freq=50), "update_freq=50"),
+        (
+            lambda: callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: None),
+            "LambdaCallback has its own on_train_batch_begin()",
+        ),
+        (callbacks.SwapEMAWeights, "SwapEMAWeights has its own on_test_begin()"),
+    ],
+)
+def test_what_acts_within_an_epoch_is_not_packed(callback, why) -> None:
+    found = why_not_packed([StopsAt(1), callback()])
+    assert found is not None and why in found
+    assert "between epochs only" in found
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        callbacks.Callback,
+        callbacks.TerminateOnNaN,
+        callbacks.History,
+        tensorboard,
+        lambda: callbacks.ModelCheckpoint("a.keras"),
+        callbacks.RemoteMonitor,
+    ],
+)
+def test_what_acts_between_epochs_is_packed(callback) -> None:
+    assert why_not_packed([callback()]) is None
+
+
+def test_trials_whose_callbacks_act_on_batches_go_to_fit_and_it_is_said(make, notes) -> None:
+    def made(hp: Any) -> Any:
+        return [OnBatches() if hp.Boolean("batches") else StopsAt(1)]
+
+    tuner = make(sampler="grid", build=lambda hp: toys.softmax())
+    tuner.search(X, Y, **(CALL | {"n_trials": None, "epochs": 2}), callbacks=made)
+    assert columns(tuner, "batches", "plan") == [[False, True], ["stacked", "fit"]]
+    assert any("in Keras' own fit, one at a time: callbacks: OnBatches" in note for note in notes)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def test_every_trial_writes_files_of_its_own(make, notes, tmp_path) -> None:
+    given = [
+        callbacks.CSVLogger("log.csv"),
+        callbacks.CSVLogger(tmp_path / "log.csv"),
+        callbacks.ModelCheckpoint("kept/{epoch}.weights.h5", save_weights_only=True),
+        callbacks.CSVLogger("csv/{trial}.csv"),
+        callbacks.BackupAndRestore("backup"),
+    ]
+    for executor in ("local", "fit"):
+        tuner = make(study=executor, executor=executor)
+        tuner.search(X, Y, **(CALL | {"n_trials": 2, "epochs": 2}), callbacks=given)
+        for number in range(2):
+            folder = Path("runs") / executor / "trials" / str(number)
+            assert len((folder / "log.csv").read_text().splitlines()) == 3
+            assert (tmp_path / f"{executor}-{number}" / "log.csv").is_file()
+            assert (folder / "kept" / "2.weights.h5").is_file()
+            assert Path("csv", f"{number}.csv").is_file()
+    assert not Path("backup").exists()
+    assert sum("BackupAndRestore is left out: Paceline keeps" in note for note in notes) == 2
+    said = [note for note in notes if "log.csv is runs/local/trials/0/log.csv for trial 0" in note]
+    assert len(said) == 1
+
+
+def test_members_of_a_trial_write_files_of_their_own(make) -> None:
+    make().search(
+        X,
+        Y,
+        **(CALL | {"n_trials": 1, "epochs": 1, "validation_data": None}),
+        folds=2,
+        callbacks=[callbacks.CSVLogger("log.csv")],
+    )
+    assert sorted(path.parent.name for path in Path().rglob("log.csv")) == ["0-0", "0-1"]
+
+
+def test_reproducing_a_trial_leaves_its_files_alone(make) -> None:
+    given = {"callbacks": [callbacks.CSVLogger("log.csv"), StopsAt(3)]}
+    tuner = make()
+    tuner.search(X, Y, **(CALL | {"n_trials": 1}), **given)
+    before = Path("runs/s/trials/0/log.csv").read_text()
+    data = {"x": X, "y": Y, "validation_data": (XV, YV)}
+    again = tuner.reproduce(0, **data, **given)
+    assert max(again.differences.values()) < 1e-5
+    assert again.notes == ()
+    assert Path("runs/s/trials/0/log.csv").read_text() == before
+    assert Path("runs/s/trials/0-again/log.csv").is_file()
+    (note,) = tuner.reproduce(0, **data).notes
+    assert "the search had other callbacks (CSVLogger, StopsAt); pass callbacks=" in note
+
+
+class Summary(types.ModuleType):
+    """Stands in for ``tensorflow.summary``, which is not there: keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__("tensorflow.summary")
+        self.written: dict[str, list[Any]] = {}
+        self.open: list[str] = []
+
+    def create_file_writer(self, folder: str) -> Any:
+        return Writer(self, Path(folder))
+
+    def scalar(self, name: str, value: Any, step: Any) -> None:
+        if self.open:  # as TensorFlow's, which without a writer writes nothing
+            found = self.written.setdefault(f"{self.open[-1]} {name}", [])
+            found.append((int(np.asarray(step)), float(value)))
+
+
+class Writer:
+    def __init__(self, summary: Summary, folder: Path) -> None:
+        self.summary = summary
+        self.folder = f"{folder.parent.parent.name} {folder.name}"  # trial, train or validation
+
+    def as_default(self) -> Writer:
+        return self
+
+    def __enter__(self) -> None:
+        self.summary.open.append(self.folder)
+
+    def __exit__(self, *_: Any) -> None:
+        self.summary.open.pop()
+
+    def close(self) -> None:
+        self.summary.written[f"{self.folder} closed"] = []
+
+
+def test_tensorboard_writes_what_it_writes_in_fit(make, monkeypatch) -> None:
+    """A stand-in for ``tensorflow.summary``: no test here has the real one."""
+    found = []
+    for executor in ("local", "fit"):
+        summary = Summary()
+        package = types.ModuleType("tensorflow")
+        package.__spec__ = None
+        monkeypatch.setattr(package, "summary", summary, raising=False)
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "tensorflow", package)
+            patch.setitem(sys.modules, "tensorflow.summary", summary)
+            tuner = make(study=executor, executor=executor)
+            tuner.search(
+                X,
+                Y,
+                **(CALL | {"n_trials": 2, "epochs": 3}),
+                shuffle=False,
+                callbacks=[tensorboard()],
+            )
+        found.append(summary.written)
+    ours, theirs = found
+    assert set(ours) == set(theirs)
+    assert len(ours["0 train epoch_learning_rate"]) == 3
+    for name, values in theirs.items():
+        np.testing.assert_allclose(ours[name], values, atol=1e-5, err_msg=name)
+
+
+# -- stopped and gone on with ----------------------------------------------------------------------
+
+
+class Remembers(callbacks.Callback):
+    """State of many kinds, all of which decides what it does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = np.zeros(3, "float32")
+        self.seen: dict[Any, Any] = {"epochs": [], 3: (None, True, np.float32(0.1))}
+        self.lock = object()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        bias = self.model.trainable_variables[-1]
+        self.mean = np.float32(0.5) * self.mean + np.asarray(bias)
+        self.seen["epochs"].append(epoch)
+        self.seen[3] = (logs["loss"], not self.seen[3][1], self.seen[3][2] * np.float32(1.5))
+        bias.assign(bias + 1e-3 * self.mean * self.seen[3][2])
+        logs["kept"] = float(self.mean.sum()) + len(self.seen["epochs"])
+
+
+def given() -> list[Any]:
+    return [
+        Remembers(),
+        callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=1, min_delta=0.05),
+        callbacks.CSVLogger("log.csv"),
+        callbacks.EarlyStopping("val_loss", patience=2, min_delta=0.02, restore_best_weights=True),
+        callbacks.ModelCheckpoint("best.weights.h5", save_best_only=True, save_weights_only=True),
+    ]
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """Runs a search that is stopped, as by Ctrl-C, while its packs train for the n-th time."""
+
+    def run(tuner: paceline.Tuner, rounds: int, **call: Any) -> None:
+        advance, left = LocalExecutor.advance, [rounds]
+
+        def signalled(self: LocalExecutor, *arguments: Any) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGINT)
+            advance(self, *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalExecutor, "advance", signalled)
+            with pytest.raises(KeyboardInterrupt, match="^$"):
+                tuner.search(X, Y, **call)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield run
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("pruner", [pytest.param(None, marks=pytest.mark.slow), "asha"])
+def test_callbacks_go_on_where_a_search_was_stopped(make, notes, pruner, stopped) -> None:
+    call = CALL | {"epochs": 8, "n_trials": 5}
+    pruner = pruner and paceline.ASHA(min_epochs=2, reduction_factor=2)
+    whole = make(study="whole", pruner=pruner)
+    whole.search(X, Y, **call, callbacks=given())
+    assert len(set(columns(whole, "epochs")[0])) > 1, "nothing was stopped early"
+    for rounds in (3, 4):
+        stopped(make(pruner=pruner), rounds, **call, callbacks=given())
+    tuner = make(pruner=pruner)
+    tuner.search(X, Y, **call, callbacks=given())
+    for number in range(5):
+        one, other = tuner.trial(number), whole.trial(number)
+        assert (one.state, one.history) == (other.state, other.history)
+        logs = [Path("runs", s, "trials", str(number), "log.csv") for s in ("s", "whole")]
+        assert logs[0].read_text() == logs[1].read_text()
+    said = [note for note in notes if "checkpoints do not hold lock of Remembers" in note]
+    assert said and len(said) <= 4  # once in each search that took a checkpoint
+
+
+def test_a_search_with_other_callbacks_does_not_go_on_with_the_checkpoint(
+    make, notes, stopped
+) -> None:
+    stopped(make(), 2, **CALL, callbacks=[StopsAt(5)])
+    make().search(X, Y, **CALL, callbacks=[callbacks.TerminateOnNaN()])
+    assert any("not the one that was stopped (callbacks)" in note for note in notes)

@@ -1,0 +1,121 @@
+"""ASHA's ladder: who goes on, who waits, who has lost."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import paceline
+from paceline.errors import UsageError
+from paceline.study.pruners.asha import ASHA, RungLadder
+
+
+def test_rungs_are_absolute_epochs_below_the_last() -> None:
+    assert ASHA().rungs(27) == [1, 3, 9]
+    assert ASHA(min_epochs=2, reduction_factor=4).rungs(33) == [2, 8, 32]
+    assert paceline.ASHA is ASHA
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"min_epochs": 0}, "min_epochs is 0"),
+        ({"min_epochs": 1.5}, "min_epochs is 1.5"),
+        ({"reduction_factor": 1}, "reduction_factor is 1; give a whole number of at least 2"),
+        ({"reduction_factor": True}, "reduction_factor is True"),
+    ],
+)
+def test_settings_that_cannot_work(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ASHA(**arguments)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_first_rung_beyond_the_epochs() -> None:
+    with pytest.raises(UsageError, match="first rung is at 5 epochs .* trials have 5"):
+        ASHA(min_epochs=5).check(5)
+    assert ASHA(min_epochs=5).rungs(5) == []
+
+
+def test_one_in_three_goes_on_and_a_paused_one_comes_back() -> None:
+    ladder = RungLadder(ASHA(), n_trials=9)
+    assert ladder.judge(0, 1, 27, 0.5) == "pause"
+    assert ladder.judge(1, 1, 27, 0.9) == "pause"
+    assert ladder.promoted() == []
+    assert ladder.judge(2, 1, 27, 0.7) == "pause"  # the third: now the best of three may go on
+    assert ladder.promoted() == [0]
+    assert ladder.promoted() == []
+    assert ladder.judge(0, 2, 27, 0.4) == "go"  # no rung
+    assert ladder.judge(0, 3, 27, 0.4) == "pause"
+    for number, loss in ((3, 0.1), (4, 0.2)):
+        verdict = ladder.judge(number, 1, 27, loss)
+    assert verdict == "pause"  # five of them: one place, and 3 is in it
+    assert ladder.judge(5, 1, 27, 0.8) == "pause"  # six: two places: 3 has gone on, 4 may
+    assert ladder.promoted() == [4]
+
+
+def test_the_best_goes_on_at_once() -> None:
+    ladder = RungLadder(ASHA(), n_trials=9)
+    for number in range(2):
+        ladder.judge(number, 1, 27, 0.5)
+    assert ladder.judge(2, 1, 27, 0.1) == "go"
+
+
+def test_the_highest_rung_comes_first() -> None:
+    ladder = RungLadder(ASHA(), n_trials=None)
+    for number in range(3):
+        ladder.judge(number, 3, 27, float(number))
+    for number in range(3, 6):
+        ladder.judge(number, 1, 27, float(number))
+    assert ladder.promoted() == [0, 3]
+
+
+def test_who_cannot_go_on_any_more_is_given_up() -> None:
+    ladder = RungLadder(ASHA(), n_trials=6)  # two places at the most
+    for number, loss in enumerate([0.1, 0.2, 0.3, 0.4]):
+        ladder.judge(number, 1, 27, loss)
+    assert ladder.given_up() == [2, 3]
+    assert ladder.given_up() == []
+    endless = RungLadder(ASHA(), n_trials=None)
+    for number in range(9):
+        endless.judge(number, 1, 27, 0.1 * number)
+    assert endless.given_up() == []
+
+
+def test_who_left_waits_no_more_but_holds_its_place() -> None:
+    ladder = RungLadder(ASHA(), n_trials=9)
+    for number in range(3):
+        ladder.judge(number, 1, 27, float(number) + (number == 0) * 5)
+    ladder.leave(1)
+    assert ladder.promoted() == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_comes_nobody_is_lost(seed: int) -> None:
+    """Every trial completes, waits, or is given up; as many go on as there are places."""
+    rng = random.Random(seed)
+    n, epochs = rng.choice([5, 16, 27, 64]), rng.choice([4, 9, 27])
+    ladder = RungLadder(ASHA(), n)
+    losses = [rng.random() for _ in range(n)]
+    at, running, waiting = dict.fromkeys(range(n), 0), list(range(n)), set()
+    done, gone, spent = [], [], 0
+    while running:
+        number = running.pop(rng.randrange(min(4, len(running))))
+        at[number] += 1
+        spent += 1
+        if at[number] == epochs:
+            done.append(number)
+        elif ladder.judge(number, at[number], epochs, losses[number]) == "go":
+            running.insert(0, number)
+        else:
+            waiting.add(number)
+        for other in ladder.promoted():
+            waiting.remove(other)
+            running.insert(0, other)
+        for other in ladder.given_up():
+            waiting.remove(other)
+            gone.append(other)
+    assert sorted([*done, *gone, *waiting]) == list(range(n))
+    assert spent < n * epochs
+    first = sorted(range(n), key=lambda i: losses[i])[: n // 3]
+    assert all(at[i] > 1 for i in first)  # all that belong above the first rung are there

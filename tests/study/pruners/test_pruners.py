@@ -1,0 +1,138 @@
+"""Pruners by name and as objects, over trials as a study has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import optuna
+import pytest
+
+from paceline.errors import UsageError
+from paceline.study.pruners.asha import ASHA
+from paceline.study.pruners.pruners import check_pruner, make_pruner, pruner_text
+from paceline.study.trial import Trial
+
+
+def pruner(given: Any, *, direction: Any = "maximize", past: Any = (), **more: Any) -> Any:
+    settings = {"epochs": 9, "n_trials": 9, **more}
+    return make_pruner(check_pruner(given), direction=direction, past=past, **settings)
+
+
+def complete(number: int, values: list[float]) -> tuple[Trial, list[float]]:
+    return Trial(number, "complete", max(values), epochs=len(values)), values
+
+
+def verdicts(made: Any, number: int, values: list[float]) -> list[str]:
+    found, best = [], -float("inf")
+    for epoch, value in enumerate(values, start=1):
+        best = max(best, value)
+        found.append(made.judge(Trial(number, value=best), epoch, 9, value))
+    return found
+
+
+@pytest.mark.parametrize("given", [None, "none", optuna.pruners.NopPruner()])
+def test_no_pruner(given: Any) -> None:
+    assert pruner(given) is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "medain",
+        "median:3",
+        "percentile:x",
+        "threshold",
+        "threshold:",
+        "patience:1.5",
+        "asha:1:2:3",
+        3,
+        ASHA,
+    ],
+)
+def test_what_is_no_pruner(given: Any) -> None:
+    with pytest.raises(UsageError, match="pruner: .* choose one of none, median"):
+        check_pruner(given)
+
+
+def test_percentiles_between_0_and_100() -> None:
+    with pytest.raises(UsageError, match="percentile:120 is not between"):
+        pruner("percentile:120")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("asha", "asha:1:3"),
+        ("asha:2", "asha:2:3"),
+        (ASHA(4, 2), "asha:4:2"),
+        ("percentile:30", "percentile:30"),
+        (None, None),
+        (optuna.pruners.MedianPruner(), "MedianPruner"),
+    ],
+)
+def test_as_text(given: Any, text: str | None) -> None:
+    assert pruner_text(check_pruner(given)) == text
+    if text is not None and text[0].islower():
+        assert pruner_text(check_pruner(text)) == text
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_median_of_complete_trials(direction: str) -> None:
+    sign = 1 if direction == "maximize" else -1
+    past = [complete(n, [sign * 0.5, sign * 0.6]) for n in range(5)]
+    made = pruner("median", direction=direction, past=past)
+    assert made.judge(Trial(5, value=sign * 0.7), 1, 9, sign * 0.7) == "go"
+    assert made.judge(Trial(6, value=sign * 0.3), 1, 9, sign * 0.3) == "prune"
+
+
+def test_trials_that_end_count() -> None:
+    made = pruner("median")
+    for number in range(5):
+        made.judge(Trial(number, value=0.5), 1, 9, 0.5)
+        made.ended(Trial(number, "complete", 0.5))
+    assert made.judge(Trial(5, value=0.3), 1, 9, 0.3) == "prune"
+
+
+def test_percentile() -> None:
+    past = [complete(n, [0.1 * n]) for n in range(1, 6)]
+    assert verdicts(pruner("percentile:50", past=past), 6, [0.35]) == ["go"]
+    assert verdicts(pruner("percentile:20", past=past), 6, [0.35]) == ["prune"]
+
+
+def test_thresholds_go_by_the_values_themselves() -> None:
+    assert verdicts(pruner("threshold:0.5"), 0, [0.6, 0.4]) == ["go", "prune"]
+    assert verdicts(pruner("threshold:0.5", direction="minimize"), 0, [0.4, 0.6]) == ["go", "prune"]
+    given = optuna.pruners.ThresholdPruner(lower=0.5)
+    assert verdicts(pruner(given), 0, [0.6, 0.4]) == ["go", "prune"]
+
+
+def test_patience() -> None:
+    values = [0.5, 0.6, 0.6, 0.5, 0.5, 0.5]
+    assert verdicts(pruner("patience:2"), 0, values)[-1] == "prune"
+    assert set(verdicts(pruner("patience:9"), 0, values)) == {"go"}
+
+
+def test_hyperband_stops_the_worst() -> None:
+    made = pruner("hyperband", epochs=27)
+    lasted = []
+    for number in range(50, 0, -1):
+        found = [*verdicts(made, number, [number / 50] * 26), "prune"]
+        lasted.append(found.index("prune") + 1)
+    assert lasted[0] == 27
+    assert min(lasted) <= 3
+
+
+def test_asha_takes_the_best_value_so_far_and_counts_past_trials() -> None:
+    past = [complete(0, [0.5, 0.4]), complete(1, [0.6, 0.7])]
+    made = pruner("asha", past=past)
+    assert made.pauses
+    assert verdicts(made, 2, [0.55]) == ["pause"]
+    made = pruner("asha", past=past)
+    assert verdicts(made, 2, [0.65]) == ["go"]
+    assert made.promoted() == []  # those of the past have ended
+
+
+def test_a_first_rung_beyond_the_epochs() -> None:
+    with pytest.raises(UsageError, match="first rung"):
+        pruner("asha:9", epochs=9)
+    assert pruner("asha:9", epochs=None) is not None

@@ -1,0 +1,269 @@
+"""Families at the study: which trial follows which, and that nothing else changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+from paceline.search_space import Parameter
+from paceline.study.samplers.families import TPE_BEGINS, WAVE
+from paceline.study.samplers.values import random_chooser
+from paceline.study.study import Study
+
+N = 48
+
+
+def deep(hp: Any, draft: Any = None) -> dict[str, Any]:
+    """Fifteen structures; momentum and learning rate are no part of them."""
+    hp.Choice("momentum", [0.8, 0.9])
+    hp.Float("lr", 1e-4, 1e-1, sampling="log")
+    hp.Choice("units", [16, 32, 64])
+    if hp.Int("layers", 1, 2) == 2:  # not always asked for, and no condition says so
+        hp.Int("second", 8, 32, step=8)
+    return dict(hp.hparams)
+
+
+def small(hp: Any, draft: Any = None) -> dict[str, Any]:
+    """Thirty-six configurations of six structures."""
+    hp.Choice("units", [16, 32, 64])
+    hp.Choice("momentum", [0.7, 0.8, 0.9])
+    hp.Boolean("bias")
+    hp.Choice("rate", [0.1, 0.2])
+    return dict(hp.hparams)
+
+
+def program(hparams: dict[str, Any]) -> str:
+    return f"{hparams['units']}-{hparams.get('bias')}-{hparams.get('second')}"
+
+
+def new(name: str = "s", slots: int = 8, n_trials: int | None = N, **arguments: Any) -> Study:
+    study = Study.open(name, **({"direction": "maximize", "n_trials": n_trials} | arguments))
+    study.agenda.fill(slots)
+    return study
+
+
+def go_on(study: Study, n: int, build: Any = deep, at_once: int = 4) -> list[dict[str, Any]]:
+    """Asks for ``n`` trials; those before the last ``at_once`` have ended."""
+    begun: list[int] = []
+    for _ in range(n):
+        proposal = study.agenda.propose(build)
+        if proposal is None:
+            break
+        draft, hp, hparams = proposal
+        study.persist({})
+        begun.append(study.accept(draft, hp))
+        study.course.learn_program(begun[-1], program(hparams))
+        if len(begun) > at_once:
+            end(study, begun[-1 - at_once])
+    return [study.trial(number).hparams for number in begun]
+
+
+def end(study: Study, number: int) -> None:
+    hparams = study.trial(number).hparams
+    value = -abs(np.log10(hparams.get("lr", 1e-3)) + 2) + hparams["units"] / 100
+    study.course.report(number, 1, {"val_accuracy": value}, value)
+    study.course.finish(number, "complete", attrs={"program": program(hparams)})
+
+
+def keys(found: list[dict[str, Any]]) -> list[str]:
+    return sorted(str(sorted(hparams.items())) for hparams in found)
+
+
+def changes(found: list[dict[str, Any]]) -> int:
+    """How often a trial is of another program than the one before."""
+    return sum(program(a) != program(b) for a, b in zip(found, found[1:], strict=False))
+
+
+def test_attributes_of_other_programs_do_no_harm(optuna_study):
+    go_on(new(), 2, at_once=0)
+    other = optuna_study("s")
+    trial = optuna.trial.create_trial(value=1.0, user_attrs={"program": [1], "draw": "first"})
+    other.add_trial(trial)
+    assert len(go_on(new(), 10, at_once=0)) == 10
+
+
+# Random
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_tries_the_same_configurations_in_another_order(seed):
+    plain = go_on(new("plain", slots=1, seed=seed), N)
+    study = new("family", seed=seed)
+    family = go_on(study, N)
+    assert keys(family) == keys(plain)
+    assert changes(family) < 0.6 * changes(plain)
+    seeds = [trial.seed for trial in new("plain", seed=seed).trials]
+    assert [trial.seed for trial in study.trials] == seeds  # they follow from the numbers
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("n", [12, 24])
+def test_the_same_configurations_where_draws_repeat(seed, n):
+    plain = go_on(new("plain", slots=1, seed=seed, n_trials=n), n, small)
+    family = go_on(new("family", seed=seed, n_trials=n), n, small)
+    assert keys(family) == keys(plain)
+    assert len(set(keys(family))) == n
+
+
+def test_a_small_space_is_still_tried_to_its_end():
+    study = new(n_trials=100)
+    found = go_on(study, 100, small)
+    assert len(set(keys(found))) == len(found) == 36
+    assert study.agenda.exhausted
+
+
+@pytest.mark.parametrize("dies_after", [1, 17, 30])
+def test_a_search_that_goes_on_after_a_crash_tries_what_was_left(dies_after):
+    plain = go_on(new("plain", slots=1, seed=2), N)
+    dead = new(seed=2)
+    go_on(dead, dies_after)
+    dead.flush()  # its last four trials are never ended
+    twice = new(seed=2)
+    go_on(twice, 6)
+    twice.flush()
+    study = new(seed=2)
+    left = N - sum(trial.state == "complete" for trial in study.trials)
+    go_on(study, left, at_once=0)
+    assert keys([t.hparams for t in study.trials if t.state == "complete"]) == keys(plain)
+
+
+def test_more_trials_later_are_those_of_one_longer_search():
+    whole = go_on(new("whole", seed=3), N)
+    first = new("parts", seed=3, n_trials=20)
+    found = go_on(first, 20, at_once=0)
+    first.close()
+    found += go_on(new("parts", seed=3), N - 20, at_once=0)
+    assert keys(found) == keys(whole)
+
+
+def test_the_order_is_plain_where_nobody_knows_how_many_trials_will_run():
+    plain = go_on(new("plain", slots=1), N)
+    assert go_on(new("timed", n_trials=None), N) == plain
+
+
+def test_a_draw_says_which_it_was(optuna_study):
+    study = new()
+    study.agenda.enqueue({"units": 16})
+    go_on(study, N, at_once=0)
+    study.flush()
+    stored = optuna_study("s").trials
+    assert "draw" not in stored[0].user_attrs  # it was given
+    assert sorted(trial.user_attrs["draw"] for trial in stored[1:]) == list(range(N - 1))
+
+
+def test_an_interrupted_draw_comes_again():
+    def interrupted(hp, draft):
+        hp.Choice("momentum", [0.8, 0.9])
+        raise KeyboardInterrupt("stop")
+
+    plain = go_on(new("plain", slots=1), N)
+    study = new()
+    with pytest.raises(KeyboardInterrupt, match="stop"):
+        study.agenda.propose(interrupted)
+    assert keys(go_on(study, N)) == keys(plain)
+
+
+def test_a_family_goes_on_while_there_are_draws_of_it():
+    study = new()
+    assert not study.agenda.in_family
+    before = go_on(study, 12)
+    for _ in range(N - 12):
+        promised = study.agenda.in_family
+        before += go_on(study, 1)
+        if promised:
+            assert program(before[-1]) == program(before[-2])
+
+
+def test_random_values_are_even_and_hang_on_nothing_else():
+    lr = Parameter("lr", "lr", FloatDistribution(0.0, 1.0), 0.0)
+    kind = Parameter("kind", "kind", CategoricalDistribution(("a", "b", "c", "d")), "a")
+    n, rows = 4000, []
+    for number in range(n):
+        choose = random_chooser(7, number)
+        rows.append((choose(lr), choose(kind)))
+        assert (rows[-1][1], rows[-1][0]) == (choose(kind), choose(lr))
+    rates = np.array([row[0] for row in rows])
+    kinds = np.array(["abcd".index(row[1]) for row in rows])
+    # Four standard deviations; the seed is fixed: no odds of a false failure.
+    assert abs(rates.mean() - 0.5) < 4 * np.sqrt(1 / 12 / n)
+    assert np.all(np.abs(np.bincount(kinds) - n / 4) < 4 * np.sqrt(n * 3 / 16))
+    assert abs(np.corrcoef(rates, kinds)[0, 1]) < 4 / np.sqrt(n)
+    assert abs(np.corrcoef(rates[1:], rates[:-1])[0, 1]) < 4 / np.sqrt(n)
+
+
+# TPE
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("n", "wave"), [(64, WAVE), (36, 4)])
+def test_tpe_is_asked_in_waves_of_one_structure(seed, n, wave):
+    study = new(sampler="tpe", seed=seed, n_trials=n)
+    assert min(WAVE, study.agenda.max_open) == wave
+    found = go_on(study, n)
+    begun = TPE_BEGINS + 4  # four are open when the next one is asked for
+    assert len(set(map(program, found[:begun]))) > 2  # TPE knows nothing yet
+    waves = [found[at : at + wave] for at in range(begun, n, wave)]
+    # The first trial of a wave may show that one more parameter is structural.
+    assert [len(set(map(program, wave))) for wave in waves].count(1) >= len(waves) - 1
+    assert len({program(wave[0]) for wave in waves}) > 1
+
+
+def test_tpe_is_free_where_trials_end_one_by_one():
+    plain = go_on(new("plain", slots=1, sampler="tpe"), 30, at_once=0)
+    assert go_on(new("family", sampler="tpe"), 30, at_once=0) == plain
+
+
+def test_tpe_begins_as_it_does_plainly():
+    plain = go_on(new("plain", slots=1, sampler="tpe"), TPE_BEGINS)
+    assert go_on(new("family", sampler="tpe"), TPE_BEGINS) == plain
+
+
+def test_tpe_is_free_where_a_structure_has_been_tried_out():
+    study = new(sampler="tpe", n_trials=100)
+    found = go_on(study, 100, small)
+    assert len(set(keys(found))) == len(found) == 36
+    assert study.agenda.exhausted
+
+
+def test_a_trial_that_was_given_leads_no_wave():
+    study = new(sampler="tpe", n_trials=64)
+    go_on(study, 22)
+    study.agenda.enqueue({"units": 16, "layers": 1})
+    assert not study.agenda.in_family  # what was given comes first
+    go_on(study, 1)
+    for number in range(18, 23):
+        end(study, number)
+    study.agenda.enqueue({"units": 16, "layers": 1})
+    go_on(study, 1)
+    assert not study.agenda.in_family
+
+
+def test_a_trial_that_was_given_takes_no_place_in_a_wave():
+    study = new(sampler="tpe", n_trials=64)
+    begun = TPE_BEGINS + 4
+    found = go_on(study, begun + 3)
+    assert study.agenda.in_family
+    study.agenda.enqueue({"units": 16, "layers": 1})
+    found += go_on(study, 1 + WAVE - 3)
+    assert {program(hparams) for hparams in found[begun + 4 :]} == {program(found[begun])}
+    assert not study.agenda.in_family
+
+
+# Others
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    ["qmc", "grid", lambda: optuna.samplers.TPESampler(seed=0)],
+    ids=["qmc", "grid", "users"],
+)
+def test_other_samplers_keep_their_own_order(sampler):
+    def found(name, slots):
+        made = sampler if isinstance(sampler, str) else sampler()
+        return go_on(new(name, slots=slots, sampler=made), 30)
+
+    assert found("family", 8) == found("plain", 1)

@@ -1,0 +1,468 @@
+"""Several workers on one study: in one process, with a clock that the tests move."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState as OptunaState
+
+import servers
+from paceline.study.storage.storage import StudyStorage
+from paceline.study.study import Study
+from paceline.study.trial import INTERRUPTED
+from paceline.study.trials import trials_to_continue
+from paceline.study.workers.claims import TrialClaims, stands
+from paceline.study.workers.heartbeat import MISSED
+from paceline.study.workers.shared_study import ClaimLost
+from paceline.study.workers.worker import Worker
+from study.builds import small_build
+
+EVERY = 5.0
+
+
+class Clock:
+    """A clock that stands still until it is moved; who waits by it lets the others beat."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.beating: list[Worker] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pause(self, seconds: float) -> None:
+        """Time passes, and those who live give their signs."""
+        self.now += seconds
+        for worker in self.beating:
+            if worker.joined:
+                worker.beat()
+
+
+class Party:
+    """Workers of one study."""
+
+    def __init__(self, storage: Any, clock: Clock) -> None:
+        self.storage, self.clock = storage, clock
+        self.notes: list[str] = []
+        self.workers: dict[Study, Worker] = {}
+
+    def join(self, *, beats: bool = True, folder: Path | None = None, **arguments: Any) -> Study:
+        """One more; those that beat do so whenever time passes."""
+        worker = Worker(
+            folder,
+            self.notes.append,
+            every=EVERY,
+            clock=self.clock,
+            pause=self.clock.pause,
+            beats=False,
+        )
+        settings: dict[str, Any] = {"direction": "maximize", "n_trials": 1000, **arguments}
+        study = Study.open("s", storage=self.storage, worker=worker, **settings)
+        study.agenda.on_note(self.notes.append)
+        study.persist({})
+        self.workers[study] = worker
+        if beats:
+            self.clock.beating.append(worker)
+        return study
+
+    def die(self, study: Study) -> None:
+        """No sign comes from it any more."""
+        self.clock.beating.remove(self.workers[study])
+
+    def pass_time(self, seconds: float) -> None:
+        for _ in range(int(seconds / EVERY)):
+            self.clock.pause(EVERY)
+
+    def stored(self) -> list[optuna.trial.FrozenTrial]:
+        found = StudyStorage.of(self.storage, "s", Path("runs")).load("s")
+        assert found is not None
+        return found.trials
+
+
+@pytest.fixture(params=["memory", "journal", "sqlite", "postgresql"])
+def storage(request: pytest.FixtureRequest) -> Any:
+    match request.param:
+        case "memory":
+            return optuna.storages.InMemoryStorage()
+        case "journal":
+            return None
+        case "sqlite":
+            return "sqlite:///s.db"
+    return request.getfixturevalue("postgresql").database()
+
+
+@pytest.fixture
+def party(storage: Any) -> Iterator[Party]:
+    found = Party(storage, Clock())
+    yield found
+    for study, worker in found.workers.items():
+        study.close()
+        worker.leave()
+
+
+def floating(hp: Any, draft: Any) -> None:
+    hp.Float("x", 0.0, 1.0)
+
+
+def begin(study: Study, build: Callable[..., Any] = floating) -> int | None:
+    found = study.agenda.propose(build)
+    try:
+        return None if found is None else study.accept(*found[:2])
+    except ClaimLost:
+        return None
+
+
+def must_begin(study: Study, build: Callable[..., Any] = floating) -> int:
+    number = begin(study, build)
+    assert number is not None
+    return number
+
+
+def end(study: Study, number: int, value: float = 0.5) -> None:
+    study.course.report(number, 1, {"val": value}, value)
+    study.course.finish(number, "complete")
+
+
+def test_numbers_and_configurations_are_each_one_workers(party: Party) -> None:
+    studies = [party.join(), party.join(), party.join()]
+    assert [study.membership.shared for study in studies] == [True, True, True]
+    numbers = [must_begin(study) for _ in range(4) for study in studies]
+    assert sorted(numbers) == numbers and len(set(numbers)) == 12
+    for number, study in zip(numbers, studies * 4, strict=True):
+        end(study, number)
+    for study in studies:
+        study.flush()
+    for study in studies:
+        study.hear()
+    stored = party.stored()
+    assert [trial.state for trial in stored] == [OptunaState.COMPLETE] * 12
+    assert len({trial.params["x"] for trial in stored}) == 12
+    assert all(study.trials == studies[0].trials for study in studies)
+
+
+def test_who_is_alone_numbers_its_trials_and_makes_room_for_a_second(party: Party) -> None:
+    first = party.join()
+    assert not first.membership.shared
+    before = [must_begin(first) for _ in range(3)]  # the storage may not have them yet
+    assert before == [0, 1, 2]
+    second = party.join()
+    assert first.membership.shared and second.membership.shared
+    assert party.notes == ["another search works on this study: trials are shared with them"]
+    assert must_begin(second) == 3
+    assert must_begin(first) == 4
+    end(first, 1)
+    first.flush()
+    second.hear()
+    assert second.trial(1).value == 0.5
+    assert {n: second.trial(n).state for n in (0, 2)} == {0: "running", 2: "running"}
+
+
+def test_a_study_has_no_more_trials_than_wanted(party: Party) -> None:
+    """Neither asks what the other did: the order in which the storage made them decides."""
+    one, two = party.join(n_trials=5), party.join(n_trials=5)
+    numbers = [begin(study) for _ in range(4) for study in (one, two)]
+    assert [number is None for number in numbers] == [False] * 5 + [True] * 3
+    one.hear()
+    assert [trial.number for trial in one.trials] == [0, 1, 2, 3, 4]
+    assert len(party.stored()) == 8  # those withdrawn are there, as failed
+    assert len(Study.open("s", storage=party.storage).trials) == 5
+
+
+def test_of_two_equal_configurations_one_is_trained(party: Party) -> None:
+    one, two = party.join(sampler="grid"), party.join(sampler="grid")
+    mine = [begin(one, small_build) for _ in range(3)]
+    theirs = [begin(two, small_build) for _ in range(3)]  # the same three: it has not asked
+    assert mine == [0, 1, 2]
+    assert theirs == [None, None, None]
+    two.hear()
+    found = [begin(two, small_build) for _ in range(3)]
+    assert None not in found
+    one.hear()
+    assert begin(one, small_build) is None and one.agenda.exhausted
+    assert len({str(sorted(trial.hparams.items())) for trial in one.trials}) == 6
+
+
+def go_on(study: Study, number: int) -> int | None:
+    try:
+        return study.accept(*study.agenda.propose_on(number, floating)[:2])
+    except ClaimLost:
+        return None
+
+
+def test_of_the_best_that_train_longer_each_is_one_workers(party: Party) -> None:
+    """All want the same three; two ask at once, the third comes later."""
+    one, two = party.join(), party.join()
+    for value in (0.1, 0.9, 0.5, 0.7):
+        end(one, must_begin(one), value)
+    one.flush()
+    two.hear()
+    wanted = [trials_to_continue(study.trials, 3, 2, "maximize") for study in (one, two)]
+    assert wanted == [[1, 3, 2]] * 2
+    assert go_on(one, 1) == 4
+    assert go_on(two, 1) is None  # it has not asked what the other did
+    found = go_on(two, 3)
+    assert found is not None
+    assert go_on(one, 3) is None
+    three = party.join()
+    assert trials_to_continue(three.trials, 3, 2, "maximize") == [2]
+    two.course.report(found, 1, {"val": 0.8}, 0.8)
+    two.course.finish(found, "complete")
+    two.flush()
+    one.hear()
+    assert go_on(one, 3) is None
+    assert [trial.continues for trial in one.trials] == [None] * 4 + [1, 3]
+
+
+def test_each_learns_from_the_others(party: Party, monkeypatch) -> None:
+    """TPE of the second goes by what the first found."""
+    tokens = iter("0123456789")  # what they draw is the same in every run
+    monkeypatch.setattr(secrets, "token_hex", lambda n: next(tokens) * 2 * n)
+    one, two = party.join(sampler="tpe"), party.join(sampler="tpe")
+    for _ in range(15):
+        number = must_begin(one)
+        end(one, number, -abs(one.trial(number).hparams["x"] - 0.9))
+    one.flush()
+    two.hear()
+    found = []
+    for _ in range(12):
+        number = must_begin(two)
+        found.append(two.trial(number).hparams["x"])
+        end(two, number, -abs(found[-1] - 0.9))
+    # At random, 7 of 12 within a fifth of the range come about once in 250 times.
+    assert sum(x > 0.8 for x in found) >= 7
+
+
+def test_who_dies_has_its_trials_taken_over(party: Party) -> None:
+    one, two = party.join(), party.join()
+    numbers = [must_begin(one), must_begin(one)]
+    end(one, must_begin(one))
+    one.course.report(numbers[0], 1, {"val": 0.9}, 0.9)
+    one.flush()
+    party.die(one)
+    party.pass_time((MISSED - 1) * EVERY)
+    heard = two.hear()
+    assert heard is not None and (heard.adopted, heard.n_theirs) == ([], 2)
+    party.pass_time(3 * EVERY)
+    heard = two.hear()
+    assert heard is not None and heard.n_theirs == 0
+    assert len(heard.adopted) == 2
+    for was, number in zip(numbers, heard.adopted, strict=True):
+        assert two.trial(was).error == INTERRUPTED
+        assert two.trial(number).hparams == one.trial(was).hparams
+        assert two.trial(number).seed == one.trial(was).seed
+        end(two, number)
+    two.flush()
+    states = [trial.state.name for trial in party.stored()]
+    assert states == ["FAIL", "FAIL", "COMPLETE", "COMPLETE", "COMPLETE"]
+
+
+def test_only_one_takes_over(party: Party) -> None:
+    one, two, three = party.join(), party.join(), party.join()
+    must_begin(one)
+    party.die(one)
+    party.pass_time((MISSED + 2) * EVERY)
+    adopted = [heard.adopted for study in (two, three) if (heard := study.hear()) is not None]
+    assert sorted(map(len, adopted)) == [0, 1]
+    two.hear()
+    three.hear()
+    assert sum(trial.state == "running" for trial in two.trials) == 1
+    assert two.trials == three.trials
+
+
+def test_two_that_take_over_at_once_leave_one(party: Party, monkeypatch) -> None:
+    """The second claims, is too late, and ends the old trial before the first gets to it."""
+    one, two, three = party.join(), party.join(), party.join()
+    number = must_begin(one)
+    party.die(one)
+    party.pass_time((MISSED + 2) * EVERY)
+    claim, others = TrialClaims.claim, []
+
+    def interleaved(self: TrialClaims, *arguments: Any, **named: Any) -> tuple[int, int] | None:
+        found = claim(self, *arguments, **named)
+        if not others:
+            others.append(None)
+            others[0] = three.hear()
+        return found
+
+    monkeypatch.setattr(TrialClaims, "claim", interleaved)
+    heard = two.hear()
+    assert heard is not None and len(heard.adopted) == 1
+    assert others[0].adopted == []
+    end(two, heard.adopted[0])
+    two.flush()
+    standing = [trial for trial in party.stored() if stands(trial)]
+    assert [trial.state.name for trial in standing] == ["COMPLETE"]
+    assert two.trial(heard.adopted[0]).hparams == one.trial(number).hparams
+
+
+def test_who_comes_back_finds_its_trials_gone_and_harms_nothing(party: Party) -> None:
+    one, two = party.join(), party.join()
+    numbers = [must_begin(one), must_begin(one)]
+    one.flush()
+    party.die(one)
+    party.pass_time((MISSED + 2) * EVERY)
+    heard = two.hear()
+    assert heard is not None and len(heard.adopted) == 2
+    for number in heard.adopted:
+        end(two, number, 0.25)
+    two.flush()
+    # It wakes up, and goes on as if nothing had been.
+    one.course.report(numbers[0], 1, {"val": 1.0}, 1.0)
+    one.course.finish(numbers[0], "complete")
+    one.course.report(numbers[1], 1, {"val": 1.0}, 1.0)
+    one.flush()
+    party.workers[one].beat()
+    heard = one.hear()
+    assert heard is not None and set(heard.lost) >= {numbers[1]}
+    assert [trial.value for trial in one.trials] == [None, None, 0.25, 0.25]
+    assert one.trials == two.trials
+    number = must_begin(one)  # a worker like any other, again
+    end(one, number)
+    one.flush()
+    two.hear()
+    assert two.trial(number).value == 0.5
+    states = [trial.state.name for trial in party.stored()]
+    assert states == ["FAIL", "FAIL", "COMPLETE", "COMPLETE", "COMPLETE"]
+
+
+def test_who_was_alone_and_thought_dead_writes_over_nobodys_numbers(party: Party) -> None:
+    """Its last trials were never in the storage: their numbers are others' by now."""
+    one = party.join()
+    must_begin(one)
+    one.flush()
+    party.die(one)
+    party.clock.now += 100.0  # it sleeps
+    two = party.join()  # which has watched it in vain
+    assert not two.membership.shared
+    numbers = [must_begin(two) for _ in range(3)]
+    for number in numbers:
+        end(two, number)
+    two.flush()
+    unwritten = [must_begin(one), must_begin(one)]
+    end(one, unwritten[0], 0.9)
+    one.flush()
+    party.workers[one].beat()
+    one.hear()
+    assert one.membership.shared
+    stored = party.stored()
+    assert len(stored) == 4  # the first one of `one`, as interrupted, and the three
+    assert [trial.value for trial in stored[1:]] == [0.5, 0.5, 0.5]
+    assert [trial.value for trial in one.trials] == [None, 0.5, 0.5, 0.5]
+
+
+def test_a_reader_that_sleeps_itself_buries_nobody(party: Party) -> None:
+    one, two = party.join(), party.join()
+    must_begin(one)
+    party.die(one)
+    party.clock.now += 1000.0  # nobody beats, nobody looks
+    party.workers[two].beat()
+    heard = two.hear()
+    assert heard is not None and heard.adopted == []
+    party.clock.beating.append(party.workers[one])
+    party.pass_time(MISSED * 2 * EVERY)
+    heard = two.hear()
+    assert heard is not None and (heard.adopted, heard.n_theirs) == ([], 1)
+
+
+def test_what_is_left_on_leaving_is_taken_after_a_beat(party: Party) -> None:
+    one, two = party.join(), party.join()
+    must_begin(one)
+    one.close()
+    party.die(one)
+    party.workers[one].leave()
+    party.workers[two].beat()
+    heard = two.hear()
+    assert heard is not None and len(heard.adopted) == 1
+
+
+def test_a_beat_of_a_moment_ago_does_not_say_that_one_lives(party: Party) -> None:
+    """Who has nothing left to do waits for a sign that was given since."""
+    one, two = party.join(), party.join()
+    must_begin(one)
+    two.hear()
+    party.workers[one].beat()  # its last, and nobody has seen it
+    party.die(one)
+    two.membership.watch()
+    assert not two.membership.all_alive()
+    party.pass_time((MISSED + 2) * EVERY)
+    assert two.membership.all_alive()  # those that are gone are not waited for
+    heard = two.hear()
+    assert heard is not None and len(heard.adopted) == 1
+
+
+def test_a_worker_of_this_machine_that_dies_after_its_beat_is_known_at_once(
+    party: Party, tmp_path: Path
+) -> None:
+    one, two = (party.join(folder=tmp_path / "workers") for _ in range(2))
+    must_begin(one)
+    party.workers[one].beat()
+    lock = party.workers[one]._lock
+    assert lock is not None
+    lock.release()  # as the system does when a process dies
+    party.die(one)
+    heard = two.hear()
+    assert heard is not None and heard.adopted == []
+    party.workers[two].crew.look()
+    heard = two.hear()
+    assert heard is not None and len(heard.adopted) == 1
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_a_dead_worker_of_this_machine_is_known_at_once(
+    party: Party, tmp_path: Path, swept: bool
+) -> None:
+    one = party.join(folder=tmp_path / "workers")
+    must_begin(one)
+    one.flush()
+    worker = party.workers[one]
+    assert worker._lock is not None
+    worker._lock.release()  # as the system does when a process dies
+    if swept:  # its file has gone, too; or it has left, and the journal lost its last lines
+        (tmp_path / "workers" / f"{worker.token}.lock").unlink()
+    party.die(one)
+    party.clock.pause = lambda seconds: pytest.fail("it waits")
+    two = party.join(folder=tmp_path / "workers")
+    assert not two.membership.shared
+    assert two.trial(0).error == INTERRUPTED
+    assert party.notes == []
+
+
+def test_who_has_left_holds_no_connection(postgresql: servers.PostgreSQL) -> None:
+    """A server has a hundred of them, and a notebook makes search after search."""
+    url = postgresql.database()
+    party = Party(url, Clock())
+    one, two = party.join(), party.join()
+    end(one, must_begin(one))
+    two.hear()
+    for study in (one, two):
+        study.close()
+        party.workers[study].leave()
+    for _ in range(100):  # the server takes a moment to notice
+        if not postgresql.connections(url):
+            break
+        time.sleep(0.05)
+    assert postgresql.connections(url) == 0
+
+
+def test_a_file_that_a_storage_names_is_never_touched(party: Party, tmp_path: Path) -> None:
+    one = party.join(folder=tmp_path / "workers")
+    precious = tmp_path / "precious.lock"
+    precious.write_text("keep me")
+    crew = party.workers[one].crew
+    sign = {"beat": 1, "mode": "alone", **crew._place}
+    store = StudyStorage.of(party.storage, "s", Path("runs"))
+    study = store.study_id("s")
+    for token in ("../precious", "a" * 16):
+        store.storage.set_study_system_attr(
+            study, f"paceline:worker:{token}", {**sign, "folder": str(tmp_path)}
+        )
+    store.storage.set_study_system_attr(study, "paceline:worker:../precious", sign)
+    store.close()
+    party.workers[one].beat()
+    assert precious.read_text() == "keep me"

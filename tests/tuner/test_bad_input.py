@@ -1,0 +1,513 @@
+"""Bad input: a clear error before anything is trained, and nothing is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import optuna
+import pytest
+
+import paceline
+import toys
+
+X, Y = toys.data()
+CALL: dict[str, Any] = {"epochs": 1, "n_trials": 2, "validation_split": 0.2}
+
+
+@pytest.fixture(autouse=True)
+def nothing_written(request, fresh_folder):
+    """No file below the working folder, but for what a test says it makes."""
+    before = set(fresh_folder.rglob("*"))
+    yield
+    if "study" not in request.fixturenames:
+        assert set(fresh_folder.rglob("*")) == before
+
+
+@pytest.fixture(autouse=True)
+def nothing_trained(request, monkeypatch):
+    def never(*_: Any) -> None:
+        pytest.fail("a trial was asked for")
+
+    if "study" not in request.fixturenames:
+        monkeypatch.setattr("paceline.tuner.loop.SearchLoop.run", never)
+
+
+def tuner(build: Any = None, **arguments: Any) -> paceline.Tuner:
+    settings: dict[str, Any] = {"sampler": "random", "notes": lambda text: None}
+    return paceline.Tuner(build or (lambda hp: toys.softmax()), **(settings | arguments))
+
+
+TEXT = np.array(["a cat sat", "the dog ran"] * 25)
+
+
+def nan_at(index: int) -> np.ndarray:
+    x = X.copy()
+    x[index, 2] = np.nan
+    return x
+
+
+# -- arguments of the tuner ------------------------------------------------------------------------
+
+
+class Trains:
+    """A HyperModel that trains by itself."""
+
+    def build(self, hp):
+        return toys.softmax()
+
+    def fit(self, hp, model, **arguments):
+        return model.fit(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"build": None}, "build: None is not a function"),
+        ({"build": 3}, "build: 3 is not a function; pass build"),
+        ({"build": keras.Sequential()}, "build: a keras.Model was given; pass a function"),
+        ({"build": Trains}, "build: Trains is a class; pass an object"),
+        ({"build": Trains()}, r"build: Trains has its own fit\(\)"),
+        ({"pruner": "medain"}, "pruner: 'medain' is not known; choose one of none, median"),
+        ({"executor": "ray"}, "executor: 'ray' is not one of auto, local, fit"),
+        ({"plan": "piled"}, "plan: 'piled' is not one of"),
+        ({"mesh": "4x"}, "mesh: '4x' is no mesh"),
+        ({"slots": 0}, "slots: 0 is not a positive whole number"),
+        ({"slots": 2.5}, r"slots: 2\.5 is not a positive whole number"),
+        ({"slots": "many"}, "slots: 'many' is not a positive whole number"),
+        ({"seed": -1}, "seed: -1 is not a whole number of at least 0"),
+        ({"seed": "x"}, "seed: 'x' is not a whole number"),
+        ({"keep_best": 0}, "keep_best: 0 is not a positive whole number"),
+    ],
+)
+def test_a_tuner_checks_its_arguments(arguments, message):
+    with pytest.raises(paceline.UsageError, match=message):
+        paceline.Tuner(**({"build": toys.dense} | arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"sampler": "bayes"}, paceline.SamplerError, "sampler is 'bayes'; choose one of random"),
+        ({"study": "a/b"}, paceline.StudyError, "a/b"),
+        ({"study": "../up"}, paceline.StudyError, "up"),
+        ({"study": ""}, paceline.StudyError, "name"),
+        ({"study": ".hidden"}, paceline.StudyError, "hidden"),
+        ({"storage": "nosuch://x"}, paceline.StorageError, "nosuch"),
+        ({"storage": "sqlite:////proc/no/study.db"}, paceline.StorageError, "/proc/no"),
+        ({"storage": "journal:/proc/no/study.log"}, paceline.StorageError, "/proc/no"),
+        ({"storage": 7}, paceline.StorageError, "storage is 7"),
+        ({"objective": "val_auc"}, paceline.ObjectiveError, "val_auc.*loss, accuracy, val_loss"),
+        ({"objective": 5}, paceline.ObjectiveError, "objective is 5"),
+        ({"direction": "up"}, paceline.ObjectiveError, "direction is 'up'"),
+    ],
+)
+def test_what_shows_at_the_search(arguments, error, message):
+    with pytest.raises(error, match=message):
+        tuner(**arguments).search(X, Y, **CALL)
+
+
+# -- build -----------------------------------------------------------------------------------------
+
+
+def uncompiled(hp):
+    return keras.Sequential([keras.Input((toys.FEATURES,)), keras.layers.Dense(3)])
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda hp: None, r"build\(hp\) returned NoneType, not a keras.Model; .*'return model'"),
+        (uncompiled, r"returned a model that is not compiled; call model\.compile"),
+        (lambda: None, r"build\(hp\) failed: TypeError: .* 0 positional arguments but 1 was given"),
+        (lambda hp: hp.no_such, "AttributeError: .*no_such"),
+    ],
+)
+def test_a_build_that_makes_no_compiled_model(build, message):
+    with pytest.raises(paceline.BuildError, match=message):
+        tuner(build).search(X, Y, **CALL)
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda hp: hp.Int("units", 8, 4), "units.*8.*4"),
+        (lambda hp: hp.Float("lr", 0.0, 1.0, sampling="log"), "lr.*log"),
+        (lambda hp: hp.Float("lr", 0.1, 1.0, step=-1.0), "lr.*step"),
+        (lambda hp: hp.Choice("c", []), "c"),
+        (lambda hp: [hp.Int("units", 1, 4), hp.Int("units", 1, 8)], "units"),
+    ],
+)
+def test_a_space_that_cannot_be(declare, message):
+    def build(hp):
+        declare(hp)
+        return toys.softmax()
+
+    with pytest.raises(paceline.SpaceError, match=message):
+        tuner(build).search(X, Y, **CALL)
+
+
+def test_a_model_that_does_not_take_the_data():
+    with pytest.raises(
+        paceline.BuildError, match="does not take the data: .*incompatible|expected"
+    ):
+        tuner().search(X[:, :4], Y, **CALL)
+
+
+def test_no_validation_data_for_the_default_objective():
+    with pytest.raises(
+        paceline.ObjectiveError, match='there is no validation data; .*objective="accuracy"'
+    ):
+        tuner().search(X, Y, epochs=1, n_trials=1)
+
+
+def test_a_metric_of_the_users_needs_a_direction():
+    def wobble(y, p):
+        return keras.ops.mean(p)
+
+    def build(hp):
+        model = toys.softmax()
+        model.compile("sgd", "sparse_categorical_crossentropy", metrics=[wobble])
+        return model
+
+    with pytest.raises(paceline.ObjectiveError, match='write "max:val_wobble" or "min:val_wobble"'):
+        tuner(build).search(X, Y, **CALL)
+
+
+# -- data ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"y": Y[:-1]}, "x has 50, y has 49"),
+        ({"sample_weight": np.ones(3)}, "sample_weight has 3"),
+        ({"x": X[:0], "y": Y[:0]}, "holds no examples"),
+        ({"x": [], "y": []}, "holds no examples"),
+        ({"x": nan_at(7)}, "x holds 1 values that are NaN .* example 7; .*allow_nan=True"),
+        ({"x": np.full_like(X, np.inf)}, "x holds .* infinite"),
+        ({"y": np.full(50, np.nan)}, "y holds 50 values"),
+        ({"y": Y + 1}, "training data: labels go from 1 to 3, but the model has 3 classes, 0 to 2"),
+        ({"y": Y - 1}, "labels go from -1 to 1"),
+        ({"y": (Y + 1).astype("float32")}, "labels go from 1 to 3"),
+        ({"validation_data": (X, Y + 1)}, "validation data: labels go from 1 to 3"),
+        ({"validation_data": (X, Y[:-1])}, "validation data: all arrays .* same number"),
+        ({"validation_data": (nan_at(0), Y)}, "validation data: x holds 1"),
+        ({"validation_split": 1.0}, r"validation_split: 1\.0 is not between 0 and 1"),
+        ({"validation_split": 0.99}, "leaves one part empty"),
+        ({"class_weight": {0: 1.0}, "sample_weight": np.ones(50)}, "were both given"),
+        ({"x": 3.0}, "x is a float|single number"),
+        ({"x": TEXT}, "training data: x holds text .*JAX has numbers only; .*TextVectorization"),
+        ({"x": TEXT.tolist()}, "training data: x holds text .*set KERAS_BACKEND=tensorflow"),
+        ({"validation_data": (TEXT, Y)}, "validation data: x holds text .*JAX has numbers only"),
+        ({"validation_data": (X, Y, np.ones(3))}, "validation data: .*sample_weight has 3"),
+    ],
+)
+@pytest.mark.parametrize("executor", ["auto", "fit"])
+def test_data_that_cannot_be_trained_on(data, message, executor):
+    with pytest.raises(paceline.PacelineError, match=message):
+        tuner(executor=executor).search(**({"x": X, "y": Y} | CALL | data))
+
+
+def test_labels_of_one_output_of_several():
+    def build(hp):
+        inputs = keras.Input((toys.FEATURES,))
+        outputs = {
+            "kind": keras.layers.Dense(3, activation="softmax", name="kind")(inputs),
+            "size": keras.layers.Dense(1, name="size")(inputs),
+        }
+        model = keras.Model(inputs, outputs)
+        losses = {"kind": "sparse_categorical_crossentropy", "size": "mse"}
+        model.compile("adam", losses, metrics={"kind": ["accuracy"]})
+        return model
+
+    with pytest.raises(paceline.DataError, match="labels of output 'kind' go from 2 to 4"):
+        tuner(build).search(X, {"kind": Y + 2, "size": X[:, 0]}, **CALL)
+
+
+def test_labels_of_a_subclassed_model():
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.out = keras.layers.Dense(3)
+
+        def call(self, x):
+            return self.out(x)
+
+    def build(hp):
+        model = Model()
+        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model
+
+    with pytest.raises(paceline.DataError, match="labels go from 0 to 5"):
+        tuner(build).search(X, np.arange(50) % 6, **CALL)
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_trials": 0}, "n_trials: 0 is not a positive whole number"),
+        ({"n_trials": -3}, "n_trials: -3"),
+        ({"n_trials": "all"}, r"n_trials: 'all' is neither a number nor '\+N'"),
+        ({"n_trials": None}, "n_trials: say how many"),
+        ({"epochs": 0}, "epochs: 0 is not a positive whole number"),
+        ({"epochs": None}, "epochs: None is not a positive whole number"),
+        ({"epochs": lambda hp: 0}, "epochs: 0 is not a positive whole number"),
+        ({"batch_size": 0}, "batch_size: 0"),
+        ({"batch_size": "32"}, "batch_size: '32'"),
+        ({"batch_size": 41}, "batch_size: 41 is above the 40 training examples"),
+        ({"batch_size": lambda hp: 41}, "batch_size: 41 is above the 40 training examples"),
+        ({"batch_size": lambda hp: None}, "batch_size: None"),
+        ({"validation_batch_size": 0}, "validation_batch_size: 0"),
+        ({"validation_batch_size": lambda hp: 0}, "validation_batch_size: 0 is not a positive"),
+        ({"steps_per_epoch": 0}, "steps_per_epoch: 0 is not a positive whole number"),
+        ({"steps_per_epoch": lambda hp: 1.5}, r"steps_per_epoch: 1\.5 is not a positive"),
+        ({"validation_steps": -1}, "validation_steps: -1 is not a positive whole number"),
+        ({"initial_epoch": -1}, "initial_epoch: -1 is not a whole number of at least 0"),
+        ({"initial_epoch": 1}, "initial_epoch: 1 leaves nothing of 1 epochs"),
+        ({"validation_freq": 2}, "validation_freq: 2 validates in none of 1 epochs"),
+        ({"validation_freq": []}, r"validation_freq: \[\] validates in none"),
+        ({"validation_freq": [0]}, "validation_freq: 0 is not a positive whole number"),
+        ({"x": object()}, "x: x is a object; pass arrays, .* a tf.data.Dataset"),
+        ({"timeout": 0}, "timeout: 0 is not a number of seconds"),
+        ({"timeout": "30m"}, "timeout: '30m' is not"),
+        ({"bach_size": 3}, "unknown argument 'bach_size'"),
+        ({"workers": 3}, "unknown argument 'workers'"),
+        ({"x": None}, "there is no x"),
+        ({"validation_data": (None, None)}, "validation_data: pass"),
+    ],
+)
+def test_arguments_of_search(arguments, message):
+    with pytest.raises(paceline.UsageError, match=message):
+        tuner().search(**({"x": X, "y": Y} | CALL | arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"repeats": 0}, "repeats: 0 is not a positive whole number"),
+        ({"repeats": 2.5}, r"repeats: 2\.5 is not a positive whole number"),
+        ({"folds": 1}, "folds: 1 is not a whole number of at least 2"),
+        ({"folds": "five"}, "folds: 'five' is not a whole number"),
+        ({"folds": 51, "y": Y.astype("float32")}, "51 folds of 50 examples; give at most 50"),
+        ({"folds": 30}, "folds: 30 folds, but class . has [12]. examples; give fewer folds"),
+        ({"folds": 5, "validation_split": 0.2}, "folds: validation_split was given too"),
+        ({"folds": 5, "validation_data": (X, Y)}, "folds: validation_data was given too"),
+        ({"folds": 5, "batch_size": 41}, "41 is above the 40 training examples of a fold"),
+        ({"folds": 5, "batch_size": lambda hp: 41}, "above the 40 training examples of a fold"),
+    ],
+)
+def test_members_of_trials(arguments, message):
+    call = {"x": X, "y": Y, "epochs": 1, "n_trials": 2}
+    if "repeats" in arguments:
+        call |= CALL
+    with pytest.raises(paceline.UsageError, match=message):
+        tuner().search(**(call | arguments))
+
+
+def test_wilcoxon_needs_members():
+    with pytest.raises(paceline.UsageError, match="wilcoxon compares the folds or repeats"):
+        tuner(pruner="wilcoxon").search(X, Y, **CALL)
+
+
+def test_few_examples_need_no_smaller_batch_size(study):
+    other = tuner(study="few")
+    other.search(X[:20], Y[:20], **CALL)
+    assert other.results()["state"].tolist() == ["complete"] * 1  # a space of one configuration
+
+
+# -- data sets -------------------------------------------------------------------------------------
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, n: int = 2) -> None:
+        super().__init__()
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> Any:
+        if index >= self.n:
+            raise IndexError(index)
+        if self.n == 5 and index == 3:
+            raise OSError("disk full")
+        size = 16 - index * (self.n == 3)
+        x = np.full((size, 6), np.nan if self.n == 4 else 0.0, "float32")
+        weights = (np.ones(size),) if self.n == 6 else ()
+        return x, Y[:size] + (3 if self.n == 7 and index == 4 else 0), *weights
+
+
+class Endless(Batches):
+    """Does not say where it ends."""
+
+    num_batches = None
+
+
+def yields(*batches: Any) -> Iterator[Any]:
+    yield from batches
+
+
+BATCH = X[:16], Y[:16]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"y": Y}, "y: x is a Batches, which holds this; leave it out"),
+        ({"batch_size": 8}, "batch_size: x is a Batches"),
+        ({"validation_split": 0.5}, "validation_split: x is a Batches"),
+        ({"x": Batches(0)}, "x: the Batches holds no batches"),
+        ({"x": Batches(7)}, "labels go from 0 to 5"),
+        ({"x": Batches(4)}, "x: batch 1 of the Batches holds NaN or infinity; .*allow_nan"),
+        ({"x": Batches(5)}, "x: batch 4 of the Batches cannot be read: OSError: disk full"),
+        ({"x": Batches(6), "class_weight": {0: 2.0}}, "class_weight and sample weights were both"),
+        ({"x": Endless()}, "steps_per_epoch: say how many batches .*a Endless that does not say"),
+        ({"x": yields(BATCH), "steps_per_epoch": 2}, "ended after 1 batches, .*is 2; let it go on"),
+        ({"x": yields(), "steps_per_epoch": 2}, "x: the generator holds no batches"),
+        ({"x": yields(X, X), "steps_per_epoch": 1, "class_weight": {0: 1.0}}, "Keras takes none"),
+        ({"x": yields((1, 2)), "steps_per_epoch": 1}, "yields single numbers; its elements must"),
+        ({"x": yields((X, Y, None, Y)), "steps_per_epoch": 1}, "has 4 parts; it must be"),
+        ({"x": yields((X[:0], Y[:0])), "steps_per_epoch": 1}, "holds no examples"),
+        ({"x": yields((X, Y[:9])), "steps_per_epoch": 1}, r"arrays of \[9, 50\] examples"),
+        ({"validation_data": Endless()}, "validation_steps: say how many batches to validate on"),
+        ({"validation_data": yields(BATCH)}, "validation_steps: say how many batches"),
+        ({"validation_data": Batches(0)}, "validation_data: the Batches holds no batches"),
+        ({"x": iter([(X, Y)])}, "can be read once, .*steps_per_epoch"),
+        (
+            {"x": yields((TEXT, Y)), "steps_per_epoch": 1},
+            "x: a batch of the generator holds text .*JAX has numbers only; make numbers",
+        ),
+        ({"objective": "val_auc"}, "val_auc.*it has: loss, accuracy, val_loss"),
+    ],
+)
+def test_a_data_set_that_is_no_arrays(arguments, message):
+    call: dict[str, Any] = {"x": Batches(), "epochs": 1, "n_trials": 1, "validation_data": (X, Y)}
+    call |= arguments
+    with pytest.raises(paceline.PacelineError, match=message):
+        tuner(objective=call.pop("objective", None)).search(**call)
+
+
+def test_folds_are_parts_of_arrays():
+    for x in (Batches(), iter([(X, Y)])):
+        with pytest.raises(paceline.UsageError, match="folds: x is a .*, and folds are parts"):
+            tuner().search(x, folds=3, epochs=1, n_trials=1)
+
+
+def test_local_packs_or_says_why_not():
+    with pytest.raises(paceline.UsageError, match="'local' cannot run this: x has .* of 3 sizes"):
+        tuner(executor="local").search(Batches(3), epochs=1, n_trials=1)
+    with pytest.raises(paceline.UsageError, match="'local' cannot run this: callbacks: ProgbarLog"):
+        tuner(executor="local").search(X, Y, callbacks=[keras.callbacks.ProgbarLogger()], **CALL)
+
+
+def test_callbacks_that_cannot_be_copied():
+    class Holds(keras.callbacks.Callback):
+        def __deepcopy__(self, memo):
+            raise TypeError("cannot copy a lock")
+
+    with pytest.raises(paceline.UsageError, match="callbacks: .* TypeError: cannot copy a lock"):
+        tuner().search(X, Y, callbacks=[Holds()], **CALL)
+
+
+# -- a study that is there -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def study():
+    """A study of one trial; returns the file that holds it."""
+
+    def build(hp):
+        hp.Int("units", 1, 4)
+        return toys.softmax()
+
+    tuner(build, study="there", objective="val_accuracy").search(X, Y, **(CALL | {"n_trials": 1}))
+    from pathlib import Path
+
+    return Path("runs/there/journal.log")
+
+
+def wider(hp):
+    hp.Int("units", 1, 9)
+    return toys.softmax()
+
+
+def same(hp):
+    hp.Int("units", 1, 4)
+    return toys.softmax()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"build": wider}, paceline.SpaceError, "units"),
+        ({"objective": "val_loss"}, paceline.StudyError, "direction maximize, not minimize"),
+        ({"objective": "accuracy"}, paceline.StudyError, "made with the objective 'val_accuracy'"),
+        ({"objective": "min:val_accuracy"}, paceline.StudyError, "direction"),
+    ],
+)
+def test_a_study_that_conflicts_is_left_as_it_is(study, arguments, error, message):
+    def files():
+        found = [path for path in study.parent.rglob("*") if path.is_file() and path != study]
+        return {path: path.stat().st_mtime_ns for path in found}
+
+    before, others = study.read_bytes(), files()
+    with pytest.raises(error, match=message):
+        tuner(**({"build": same, "study": "there"} | arguments)).search(
+            X, Y, **(CALL | {"n_trials": 3})
+        )
+    after = study.read_bytes()
+    assert after.startswith(before)
+    # A worker that opens a study tells others of itself, and that it has left; nothing else.
+    signs = after[len(before) :].splitlines()
+    assert all(b'"system_attr":{"paceline:worker:' in line for line in signs)
+    assert files() == others
+
+
+def test_a_search_that_ends_in_an_error_loses_nothing(study):
+    with pytest.raises(paceline.DataError, match="NaN"):
+        tuner(same, study="there").search(nan_at(0), Y, **CALL)
+    assert tuner(same, study="there").results()["state"].tolist() == ["complete"]
+    assert tuner(same, study="there").best_model() is not None
+
+
+def test_allow_nan_and_ignored_classes_are_believed(study):
+    labels = np.where(np.arange(50) % 5 == 0, -1, Y)
+
+    def build(hp):
+        model = toys.softmax()
+        loss = keras.losses.SparseCategoricalCrossentropy(ignore_class=-1)
+        model.compile("adam", loss)
+        return model
+
+    def masked(hp):
+        fill = keras.layers.Lambda(keras.ops.nan_to_num, output_shape=(6,))
+        head = keras.layers.Dense(3, activation="softmax")
+        return toys.compiled(keras.Sequential([keras.Input((6,)), fill, head]))
+
+    one = tuner(build, study="ignored")
+    if np.isfinite(build(None).fit(X, labels, verbose=0).history["loss"]).all():
+        one.search(X, labels, **CALL)
+    else:  # Keras 3.10's own ignore_class gives NaN: what counts is that the labels are let through
+        with pytest.raises(paceline.BuildError, match="loss is nan"):
+            one.search(X, labels, **CALL)
+    weighted = tuner(study="weighted")
+    weighted.search(X, labels, sample_weight=(labels >= 0).astype("float32"), **CALL)
+    other = tuner(masked, study="masked")
+    other.search(nan_at(3), Y, allow_nan=True, **CALL)
+    for found in (weighted, other):
+        assert found.results()["state"].tolist() == ["complete"]
+
+
+def test_the_journal_of_another_program_is_not_touched(fresh_folder):
+    """A storage that holds a study of Optuna's own is gone on with where it fits, never broken."""
+    storage = optuna.storages.InMemoryStorage()
+    optuna.create_study(study_name="s", storage=storage, direction="minimize")
+    with pytest.raises(paceline.StudyError, match=re.escape("direction minimize, not maximize")):
+        tuner(study="s", storage=storage).search(X, Y, **CALL)

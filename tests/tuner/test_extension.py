@@ -1,0 +1,201 @@
+"""A study that has ended goes on: more trials, more epochs, and more epochs for the best."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+import paceline
+import toys
+from paceline.executor.local import LocalExecutor
+from paceline.executor.reporting import EpochReporter
+from paceline.study.trial import Trial
+from paceline.study.trials import trials_to_continue
+
+X, Y = toys.data()
+CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "batch_size": 16}
+
+
+@pytest.fixture
+def make(fresh_folder: Path):
+    def tuner(build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
+        settings: dict[str, Any] = {
+            "sampler": "random",
+            "slots": 2,
+            "plan": "sequential",
+            "keep_best": 2,
+            "notes": lambda text: None,
+        }
+        return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
+
+    return tuner
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory) -> paceline.Tuner:
+    """The same trials, trained for twice the epochs from the start."""
+    tuner = paceline.Tuner(
+        toys.dense,
+        study="s",
+        sampler="random",
+        slots=2,
+        plan="sequential",
+        directory=tmp_path_factory.mktemp("long"),
+        notes=lambda text: None,
+    )
+    tuner.search(X, Y, epochs=8, n_trials=5, **CALL)
+    return tuner
+
+
+def ranked(tuner: paceline.Tuner) -> list[int]:
+    results = tuner.results().sort_values(["value", "number"], ascending=[False, True])
+    return results["number"].tolist()
+
+
+def test_the_best_go_on_as_if_they_had_never_stopped(make, long, monkeypatch) -> None:
+    """To the bit, and only the further epochs are trained: of two by what is kept of them."""
+    make().search(X, Y, epochs=4, n_trials=5, **CALL)
+    before = make().results()
+    first = ranked(make())[:3]
+    epochs: list[int] = []
+    tell = EpochReporter.tell
+    monkeypatch.setattr(
+        EpochReporter,
+        "tell",
+        lambda self, *a: (epochs.append(len(a[2][0])), tell(self, *a))[1],
+    )
+    tuner = make()
+    tuner.search(X, Y, epochs=8, continue_best=3, **CALL)
+    results = tuner.results()
+    assert results["continues"][5:].tolist() == first
+    assert results["continues"][:5].isna().all()
+    assert results["epochs"].tolist() == [4] * 5 + [8] * 3
+    for source, trial in zip(first, map(tuner.trial, [5, 6, 7]), strict=True):
+        assert trial.history == long.history(source)
+        assert trial.value == long.trial(source).value
+        assert trial.best_epoch == long.trial(source).best_epoch
+        assert trial.seed == long.trial(source).seed
+        assert trial.hparams == long.trial(source).hparams
+    assert sum(epochs) == 4 + 4 + 8  # two went on, the third was trained again
+    # What was there is as it was, and a storage shows whole curves.
+    assert tuner.results()[:5][list(before)].equals(before)
+    stored = optuna.load_study(
+        study_name="s",
+        storage=optuna.storages.JournalStorage(
+            optuna.storages.journal.JournalFileBackend("runs/s/journal.log")
+        ),
+    ).trials[5]
+    assert list(stored.intermediate_values.values()) == tuner.history(5)["val_accuracy"]
+    assert stored.user_attrs["continues"] == first[0]
+    # The best model is that of the trial with the best value, and is on disk.
+    score = make().best_model().evaluate(*CALL["validation_data"], verbose=0, return_dict=True)
+    assert score["accuracy"] == pytest.approx(make().best_trial.value, abs=1e-6)
+
+
+def test_once_more_and_new_ones_beside_them(make, long) -> None:
+    make().search(X, Y, epochs=2, n_trials=4, **CALL)
+    make().search(X, Y, epochs=4, continue_best=1, **CALL)
+    tuner = make()
+    tuner.search(X, Y, epochs=8, continue_best=1, n_trials=5, **CALL)
+    results = tuner.results()
+    assert results["epochs"].tolist() == [2, 2, 2, 2, 4, 8, 8]
+    first = int(results["continues"][4])
+    assert results["continues"][5] == 4
+    assert tuner.history(5) == long.history(first)
+    # The fifth configuration of the study, and a number of its own: those that go on do not count.
+    assert results["continues"].isna()[6]
+    assert results["seed"].nunique() == 5
+    # Nothing is left to do: the same call again trains nothing, and says so.
+    notes: list[str] = []
+    again = make(notes=notes.append)
+    again.search(X, Y, epochs=8, continue_best=1, n_trials=5, **CALL)
+    assert len(again.results()) == 7
+    assert any("can go on: none is complete, or they have 8 epochs already" in n for n in notes)
+
+
+def test_interrupted_while_they_go_on(make, long) -> None:
+    """Stopped by Ctrl-C, and gone on with by the same call, or by one that does not say so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    make().search(X, Y, epochs=4, n_trials=5, **CALL)
+    first = ranked(make())[:3]
+    advance, left = LocalExecutor.advance, [2]
+
+    def signalled(self: LocalExecutor, *arguments: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        advance(self, *arguments)
+
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LocalExecutor, "advance", signalled)
+            for best in (3, None):  # once more, while the second goes on
+                left[0] = 3
+                with pytest.raises(KeyboardInterrupt, match="^$"):
+                    make().search(X, Y, epochs=8, continue_best=best, n_trials=5, **CALL)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    tuner = make()
+    tuner.search(X, Y, epochs=8, continue_best=3, n_trials=5, **CALL)
+    assert tuner.results()["continues"].dropna().tolist() == first
+    for source, number in zip(first, [5, 6, 7], strict=True):
+        assert tuner.history(number) == long.history(source)
+
+
+def test_hyperband_gets_more_brackets(make) -> None:
+    """KerasTuner cannot add iterations: a study of nine epochs goes on with twenty-seven."""
+    make(pruner="hyperband", plan="stacked").search(X, Y, epochs=3, n_trials=6, **CALL)
+    tuner = make(pruner="hyperband", plan="stacked")
+    tuner.search(X, Y, epochs=9, n_trials="+12", **CALL)
+    results = tuner.results()
+    assert len(results) == 18
+    assert results["epochs"][:6].max() <= 3
+    assert results["epochs"][6:].max() == 9
+    assert set(results["state"][6:]) == {"complete", "pruned"}
+
+
+def test_what_is_kept_on_disk_is_bounded(make) -> None:
+    tuner = make(plan="stacked", slots=4)
+    sizes = []
+    for n_trials in (3, 12, 24):
+        tuner.search(X, Y, epochs=2, n_trials=n_trials, **CALL)
+        files = [path for path in Path("runs/s").rglob("*") if path.is_file()]
+        assert len(list(Path("runs/s/best").glob("*.keras"))) == 2
+        assert len(list(Path("runs/s/ends").iterdir())) == 2
+        assert not Path("runs/s/checkpoints").exists()
+        sizes.append(sum(p.stat().st_size for p in files if p.suffix != ".log"))
+    assert max(sizes) <= 1.01 * min(sizes)
+
+
+def test_who_goes_on() -> None:
+    def trial(number: int, value: float, epochs: int = 4, **fields: Any) -> Trial:
+        return Trial(number, "complete", value=value, epochs=epochs, **fields)
+
+    trials = [
+        trial(0, 0.5),
+        trial(1, 0.9),
+        trial(2, 0.9),
+        trial(3, 0.95),
+        trial(4, 0.96, 8, continues=3),
+        Trial(5, "failed", continues=2),
+        Trial(6, "pruned", value=0.99, epochs=1),
+        Trial(7, "failed", error="x"),
+    ]
+    assert trials_to_continue(trials, 3, 8, "maximize") == [1, 2]
+    assert trials_to_continue(trials, 2, 16, "maximize") == [4, 1]
+    assert trials_to_continue(trials, 9, None, "minimize") == [0, 1, 2, 4]
+    # Another worker has begun with two of the best three: they are not replaced by lesser ones.
+    busy = [*trials, Trial(8, "running", continues=1), Trial(9, "paused", continues=4)]
+    assert trials_to_continue(busy, 3, 16, "maximize") == [2]
+    assert trials_to_continue(busy, 2, 16, "maximize") == []
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "2"])
+def test_what_is_no_number_of_trials(make, value) -> None:
+    with pytest.raises(paceline.UsageError, match="continue_best: .* is not a positive whole"):
+        make().search(X, Y, epochs=2, continue_best=value, **CALL)

@@ -1,0 +1,129 @@
+"""A first look at a model: the names of its logs, in the order of ``compile``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import pytest
+
+import toys
+from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.study.objective import resolve_objective
+from paceline.tuner.arguments import read_arguments
+from paceline.tuner.first_build import probe
+
+X, Y = toys.data()
+
+
+def look(build: Any, y: Any = Y, **arguments: Any) -> list[str] | None:
+    defaults: dict[str, Any] = {
+        "validation_data": None,
+        "validation_split": 0.2,
+        "epochs": 1,
+        "batch_size": None,
+        "n_trials": 1,
+        "timeout": None,
+        "shuffle": True,
+        "class_weight": None,
+        "sample_weight": None,
+        "validation_batch_size": None,
+        "allow_nan": False,
+        "others": {},
+        "executor": "auto",
+        "needs_end": True,
+    }
+    with random_state_kept():
+        read = read_arguments(X, y, **(defaults | arguments))
+        return probe(ModelBuilder(build), read, 0, 5).names
+
+
+def single(metrics: list[Any], weighted: Any = None) -> Any:
+    def build(hp):
+        model = toys.softmax()
+        loss = "sparse_categorical_crossentropy"
+        model.compile("adam", loss, metrics=metrics, weighted_metrics=weighted)
+        return model
+
+    return build
+
+
+def several(order: str) -> Any:
+    """Outputs ``b`` and ``a``, given to Keras as a list or a dict."""
+
+    def build(hp):
+        inputs = keras.Input((toys.FEATURES,))
+        b = keras.layers.Dense(3, activation="softmax", name="b")(inputs)
+        a = keras.layers.Dense(1, name="a")(inputs)
+        model = keras.Model(inputs, [b, a] if order == "list" else {"b": b, "a": a})
+        losses = {"b": "sparse_categorical_crossentropy", "a": "mse"}
+        model.compile("adam", losses, metrics={"a": ["mae"], "b": ["accuracy"]})
+        return model
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("metrics", "default"),
+    [
+        (["accuracy"], "val_accuracy"),
+        ([keras.metrics.SparseTopKCategoricalAccuracy(2, name="auc_of_mine"), "accuracy"], None),
+        (["sparse_categorical_crossentropy", "accuracy"], "val_sparse_categorical_crossentropy"),
+        ([], "val_loss"),
+    ],
+)
+def test_the_default_is_the_first_metric_of_compile(metrics, default):
+    names = look(single(metrics))
+    assert names is not None
+    assert names[0] == "loss"
+    assert names[len(names) // 2] == "val_loss"
+    if default is None:
+        default, objective = "val_auc_of_mine", "max:val_auc_of_mine"
+    else:
+        objective = None
+    assert resolve_objective(objective, None, names).name == default
+
+
+@pytest.mark.parametrize(("order", "first"), [("list", "val_b_accuracy"), ("dict", "val_a_mae")])
+def test_of_several_outputs_the_first_output_counts(order, first):
+    # Keras sorts the outputs of a dict by name.
+    y = {"b": Y, "a": X[:, 0]}
+    names = look(several(order), [Y, X[:, 0]] if order == "list" else y)
+    assert names is not None
+    assert {"b_accuracy", "a_mae", "a_loss", "b_loss"} <= set(names)
+    assert resolve_objective(None, None, names).name == first
+    assert resolve_objective("val_b_accuracy", None, names).direction == "maximize"
+    assert resolve_objective("val_a_mae", None, names).direction == "minimize"
+
+
+def test_no_validation_no_names_of_it():
+    assert look(single(["accuracy"]), validation_split=0.0) == ["loss", "accuracy"]
+
+
+class Steps(keras.Model):
+    """Reports names that no metric has."""
+
+    def train_step(self, state, data):
+        logs, state = super().train_step(state, data)
+        return {**logs, "twice": 2 * logs["loss"]}, state
+
+    def test_step(self, state, data):
+        logs, state = super().test_step(state, data)
+        return {**logs, "half": logs["loss"] / 2}, state
+
+
+def test_a_step_of_the_users_may_report_anything():
+    def build(hp):
+        inputs = keras.Input((toys.FEATURES,))
+        head = keras.layers.Dense(3, activation="softmax")(inputs)
+        return toys.compiled(Steps(inputs, head))
+
+    # In no order of ours: Keras before 3.12 sorts what a step returns.
+    names = {"loss", "accuracy", "twice", "val_loss", "val_accuracy", "val_half"}
+    assert set(look(build)) == names
+
+
+def test_an_eager_model_is_looked_at_too():
+    assert look(lambda hp: toys.softmax(run_eagerly=True)) == [
+        *("loss", "accuracy", "val_loss", "val_accuracy"),
+    ]

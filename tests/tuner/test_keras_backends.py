@@ -1,0 +1,54 @@
+"""Keras' backend: one that is not installed is told before anything else, with the cure."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+#: What is installed here beside JAX is hidden, so that the test is one thing everywhere.
+HIDDEN = "import sys\nsys.modules.update(dict.fromkeys(('tensorflow', 'torch')))\n"
+CURE = (
+    'KERAS_BACKEND: Keras is to run on {0}, which is not installed; pip install "paceline[{0}]", '
+    "or set KERAS_BACKEND=jax."
+)
+
+
+def run(code: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", HIDDEN + code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_backend_that_is_not_installed_from_the_command_line(child_environment, fresh_folder):
+    Path("model.py").write_text(
+        "import os\nos.environ['KERAS_BACKEND'] = 'tensorflow'\nimport keras\n"
+    )
+    done = run(
+        "from paceline.cli.app import main; main(['search', 'model.py', '--trials', '1'])",
+        child_environment,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.strip() == f"paceline: error: {CURE.format('tensorflow')}"
+    assert [path.name for path in Path.cwd().iterdir()] == ["model.py"]  # no study was begun
+
+
+def test_a_backend_that_is_not_installed_from_python(child_environment):
+    done = run("import paceline; paceline.Tuner", {**child_environment, "KERAS_BACKEND": "torch"})
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last == f"paceline.errors.MissingExtraError: {CURE.format('torch')}"
+
+
+def test_python_m_is_the_command(child_environment):
+    """Where the command is not on the path: notebooks, several environments."""
+    command = [sys.executable, "-m", "paceline", "search", "--help"]
+    done = subprocess.run(
+        command, env=child_environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Usage: paceline search" in done.stdout

@@ -1,0 +1,59 @@
+"""When a search waits for the other workers of its study."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from paceline.study.workers.shared_study import PeerChanges
+from paceline.tuner.peers import PeerWatcher
+
+
+class Shared:
+    """A study with another worker, who trains one trial and is found dead by whoever looks next."""
+
+    shared, waits, trials = True, False, ()
+
+    def __init__(self, looks: int) -> None:
+        self.looks, self.left = looks, [7]
+        self.membership = self
+
+    def watch(self) -> None:
+        pass
+
+    def all_alive(self) -> bool:
+        """Those that are gone count for nothing."""
+        self.looks -= 1
+        return self.looks <= 0
+
+    def hear(self) -> PeerChanges:
+        if self.looks > 0:
+            return PeerChanges(n_theirs=1)
+        adopted, self.left = self.left, []
+        return PeerChanges(adopted=adopted)
+
+
+def test_who_is_found_dead_while_one_waits_leaves_nothing_behind() -> None:
+    begun: list[int] = []
+    roster: Any = SimpleNamespace(n_theirs=1)
+    roster.share = lambda trials, n_theirs: setattr(roster, "n_theirs", n_theirs)
+
+    def adopt(number: int) -> int:
+        begun.append(number)
+        return 3
+
+    notes: list[str] = []
+    pauses: list[float] = []
+    study: Any = Shared(looks=3)
+    nobody: Any = None
+    others = PeerWatcher(
+        study, roster, nobody, nobody, None, "val_loss", adopt, notes.append, pause=pauses.append
+    )
+    assert others.wait()  # it is not known yet
+    assert others.wait()
+    assert begun == []
+    assert others.wait()  # there is something to do again
+    assert begun == [7]
+    assert notes == ["trial 7 goes on in place of one whose worker is gone, after epoch 3"]
+    assert not others.wait()
+    assert len(pauses) == 2

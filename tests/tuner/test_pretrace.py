@@ -1,0 +1,93 @@
+"""Studying the ends of a space: fewer traces, the same trials."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import paceline
+from paceline.program import disk_cache, trace
+from paceline.tuner import pretrace
+
+X = np.random.default_rng(0).random((48, 6)).astype("float32")
+Y = np.arange(48) % 3
+
+
+def build(hp):
+    return with_dropout(hp, hp.Float("dropout", 0.1, 0.5))
+
+
+def with_dropout(hp, rate):
+    model = keras.Sequential(
+        [
+            keras.layers.Input((6,)),
+            keras.layers.Dense(8, activation="relu"),
+            keras.layers.Dropout(rate),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    model.compile(
+        keras.optimizers.Adam(hp.Float("lr", 1e-4, 1e-2, sampling="log")),
+        "sparse_categorical_crossentropy",
+    )
+    return model
+
+
+def search(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[int, list[float]]:
+    """Traces of train steps, and the values of the trials."""
+    traces = []
+    original = trace.trace_train
+
+    def counted(*args):
+        traces.append(1)
+        return original(*args)
+
+    monkeypatch.setattr(trace, "trace_train", counted)
+    tuner = paceline.Tuner(build, objective="loss", study=name, sampler="random")
+    tuner.search(X, Y, epochs=1, batch_size=16, n_trials=16, verbose=0)
+    monkeypatch.setattr(trace, "trace_train", original)
+    return len(traces), [trial.value for trial in tuner._require_study().trials]
+
+
+def test_most_trials_are_not_traced_and_come_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_traces, values = search(monkeypatch, "studied")
+    assert n_traces <= 5, "two ends and the first two trials, and seldom one beyond the ends"
+    monkeypatch.setattr(pretrace, "_ENOUGH", 1000)
+    monkeypatch.setattr("paceline.executor.grouping.structure_of", lambda model: None)
+    n_all, traced = search(monkeypatch, "traced")
+    assert n_all == 16
+    np.testing.assert_allclose(values, traced, rtol=1e-6)
+
+
+def test_a_second_search_traces_one_trial(
+    monkeypatch: pytest.MonkeyPatch, cache_folder: Path
+) -> None:
+    monkeypatch.setattr(disk_cache, "cache_folder", lambda: str(cache_folder))
+    first, values = search(monkeypatch, "first")
+    second, again = search(monkeypatch, "second")
+    assert first >= 4
+    assert second == 1
+    np.testing.assert_array_equal(values, again)
+
+
+def test_a_choice_that_changes_the_program_is_not_foreseen_from_the_disk(
+    monkeypatch: pytest.MonkeyPatch, cache_folder: Path
+) -> None:
+    monkeypatch.setattr(disk_cache, "cache_folder", lambda: str(cache_folder))
+
+    def some(hp):
+        return with_dropout(hp, hp.Choice("dropout", [0.3, 0.0, 0.2, 0.4]))
+
+    def values(name: str) -> list[float]:
+        tuner = paceline.Tuner(some, objective="loss", study=name, sampler="random", seed=1)
+        tuner.search(X, Y, epochs=1, batch_size=16, n_trials=12, verbose=0)
+        assert tuner.summary()["programs"]["distinct"] == 2
+        return [trial.value for trial in tuner._require_study().trials]
+
+    first = values("first")
+    assert values("second") == first
+    monkeypatch.setattr("paceline.executor.grouping.structure_of", lambda model: None)
+    np.testing.assert_allclose(values("traced"), first, rtol=1e-6)

@@ -1,0 +1,52 @@
+"""The time that is left, as the running search says it."""
+
+from __future__ import annotations
+
+import pytest
+
+import paceline
+import toys
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What a search of two waves told, every time it could."""
+    from paceline.tuner import progress as outlook
+
+    found, folder = [], tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outlook, "BETWEEN_LOOKS", 0.0)
+        tuner = paceline.Tuner(
+            toys.dense,
+            sampler="random",
+            slots=4,
+            progress=found.append,
+            notes=lambda text: None,
+            directory=folder,
+        )
+        x, y = toys.data(40)
+        tuner.search(x, y, validation_data=(x, y), epochs=3, batch_size=8, n_trials=8)
+    return found
+
+
+def test_before_the_first_round_nothing_is_said(said):
+    before = [p for p in said if p.trial_epochs == 0]
+    assert before
+    assert {(p.seconds_left, p.pace) for p in before} == {(None, None)}
+
+
+def test_what_is_left_are_rounds_at_the_pace_of_the_last(said):
+    after = [p for p in said if p.pace is not None and p.phase == "training"]
+    assert after[-1].rounds == 6  # two waves of three epochs
+    for progress in after:
+        at_once, seconds = progress.pace
+        assert at_once == 4
+        rounds = progress.seconds_left / seconds
+        assert rounds == pytest.approx(round(rounds))
+        # Within a round some of its trials have reported, and the others not yet.
+        assert 6 - progress.rounds <= round(rounds) <= 7 - progress.rounds
+
+
+def test_at_the_end_nothing_is_left(said):
+    assert said[-1].phase == "done"
+    assert said[-1].seconds_left == 0

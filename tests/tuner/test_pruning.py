@@ -1,0 +1,244 @@
+"""Pruning in packs: freed slots are refilled, paused trials come back, histories are unbroken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+import paceline
+import toys
+from paceline.executor import local, planner
+from paceline.executor.paused import PausedStates
+from paceline.study.tell import TrialUpdates
+
+X, Y = toys.data()
+CALL: dict[str, Any] = {
+    "validation_data": toys.data(23, seed=1),
+    "epochs": 9,
+    "batch_size": 16,
+    "verbose": 0,
+}
+N = 12
+
+
+@pytest.fixture
+def make(fresh_folder: Path):
+    def tuner(study: str = "s", build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
+        settings: dict[str, Any] = {"sampler": "random", "slots": 4, "notes": lambda text: None}
+        return paceline.Tuner(build, study=study, **(settings | arguments))
+
+    return tuner
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory) -> paceline.Tuner:
+    """The same trials, all of them to their end."""
+    folder = tmp_path_factory.mktemp("full")
+    tuner = paceline.Tuner(
+        toys.dense, study="s", sampler="random", slots=4, directory=folder, notes=lambda text: None
+    )
+    tuner.search(X, Y, n_trials=N, **CALL)
+    return tuner
+
+
+def same_so_far(one: paceline.Tuner, full: paceline.Tuner) -> None:
+    """Every trial's history is the beginning of its whole one."""
+    for row in one.results().itertuples():
+        whole = full.history(row.number)
+        for name, values in one.history(row.number).items():
+            assert len(values) == row.epochs
+            # The same program, in other slots: 0 measured; what is beside a trial may change how
+            # XLA sums on other machines.
+            np.testing.assert_allclose(values, whole[name][: row.epochs], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("plan", ["stacked", "sequential"])
+def test_asha(make, full, plan: str) -> None:
+    tuner = make(pruner="asha", plan=plan)
+    tuner.search(X, Y, n_trials=N, **CALL)
+    results = tuner.results()
+    assert set(results["state"]) == {"complete", "pruned"}
+    assert set(results["epochs"]) <= {1, 3, 9}
+    assert set(results.query("state == 'complete'")["epochs"]) == {9}
+    assert results["epochs"].sum() <= N * 9 / 2
+    # All that belong above the first rung went beyond it.
+    first = sorted(range(N), key=lambda n: -full.history(n)["val_accuracy"][0])
+    assert all(tuner.trial(n).epochs > 1 for n in first[: N // 3])
+    same_so_far(tuner, full)
+    assert tuner.summary()["n_trials"]["pruned"] == (results["state"] == "pruned").sum()
+    assert 0.3 < tuner.summary()["slots_busy"] <= 1.0
+
+
+def test_paused_trials_come_back_from_the_disk(make, full, monkeypatch) -> None:
+    made = []
+
+    def parking() -> PausedStates:
+        made.append(PausedStates(limit=0))
+        return made[-1]
+
+    monkeypatch.setattr(local, "PausedStates", parking)
+    written, write = [], PausedStates._write
+
+    def counted(self: PausedStates, parked: Any) -> None:
+        written.append(parked.rider.number)
+        write(self, parked)
+
+    monkeypatch.setattr(PausedStates, "_write", counted)
+    tuner = make(pruner=paceline.ASHA(min_epochs=1, reduction_factor=2))
+    tuner.search(X, Y, n_trials=N, **CALL)
+    assert len(written) > N / 2
+    assert len(made[0]) == 0
+    assert (tuner.results()["epochs"] > 1).sum() > N / 3
+    same_so_far(tuner, full)
+
+
+def test_what_optuna_sees_of_paused_trials(make, monkeypatch) -> None:
+    states, in_storage, pause = set(), set(), TrialUpdates.pause
+    storage = optuna.storages.InMemoryStorage()
+
+    def look(self: TrialUpdates, number: int) -> None:
+        pause(self, number)
+        self._ledger.flush()
+        states.add(self._book.trial(number).state)
+        stored = optuna.load_study(study_name="s", storage=storage).trials[number]
+        in_storage.add((stored.state.name, stored.user_attrs.get("paused")))
+
+    monkeypatch.setattr(TrialUpdates, "pause", look)
+    tuner = make(pruner="asha", storage=storage)
+    tuner.search(X, Y, n_trials=N, **CALL)
+    assert states == {"paused"}
+    assert in_storage == {("RUNNING", True)}
+    study = optuna.load_study(study_name="s", storage=storage)
+    assert {t.state.name for t in study.trials} == {"COMPLETE", "PRUNED"}
+    for trial in study.trials:
+        assert len(trial.intermediate_values) == tuner.trial(trial.number).epochs
+
+
+@pytest.mark.parametrize(
+    "pruner",
+    [pytest.param("percentile:60", marks=pytest.mark.slow), "median", "hyperband", "threshold:0.5"],
+)
+def test_pruned_trials_cost_nothing_more(make, full, pruner: str) -> None:
+    tuner = make(pruner=pruner)
+    tuner.search(X, Y, n_trials=N, **CALL)
+    results = tuner.results()
+    assert set(results["state"]) == {"complete", "pruned"}
+    pruned = results.query("state == 'pruned'")
+    assert (pruned["epochs"] < 9).all() and pruned["value"].notna().all()
+    same_so_far(tuner, full)
+    assert tuner.best_trial.state == "complete"
+    tuner.best_model()
+
+
+def test_an_object_of_optunas(make) -> None:
+    tuner = make(pruner=optuna.pruners.ThresholdPruner(lower=2.0))
+    tuner.search(X, Y, n_trials=3, **CALL)
+    assert tuner.results()["state"].tolist() == ["pruned"] * 3
+    assert tuner.results()["epochs"].tolist() == [1] * 3
+
+
+@pytest.mark.parametrize("pruner", ["asha", pytest.param("threshold:2", marks=pytest.mark.slow)])
+def test_in_fit_what_would_pause_is_pruned(make, pruner: str) -> None:
+    tuner = make(pruner=pruner, executor="fit")
+    tuner.search(X, Y, n_trials=4, **CALL)
+    results = tuner.results()
+    assert "pruned" in set(results["state"])
+    assert (results.query("state == 'pruned'")["epochs"] <= 3).all()
+
+
+def test_a_study_that_goes_on_knows_its_rungs(make) -> None:
+    make(pruner="asha").search(X, Y, n_trials=6, **CALL)
+    tuner = make(pruner="asha")
+    tuner.search(X, Y, n_trials="+6", **CALL)
+    results = tuner.results()
+    assert len(results) == 12
+    assert results["epochs"][6:].sum() < 6 * 9 / 2
+
+
+def test_asha_with_an_adaptive_sampler_asks_to_the_end(make) -> None:
+    tuner = make(pruner="asha", sampler="tpe")
+    tuner.search(X, Y, n_trials=N, **CALL)
+    assert len(tuner.results()) == N
+    assert not {"running", "paused"} & set(tuner.results()["state"])
+
+
+def test_nothing_is_written_when_rungs_lie_beyond_the_epochs(make, fresh_folder: Path) -> None:
+    with pytest.raises(paceline.UsageError, match="first rung is at 9 epochs"):
+        make(pruner="asha:9").search(X, Y, n_trials=3, **CALL)
+    assert not (fresh_folder / "runs").exists()
+
+
+def test_after_a_timeout_paused_trials_wait_for_the_next_search(make, monkeypatch) -> None:
+    from paceline.tuner.loop import SearchLoop
+
+    epochs = []
+    report = SearchLoop._report
+    with monkeypatch.context() as patch:
+        patch.setattr(SearchLoop, "_timed_out", lambda self: len(epochs) > 20)
+        patch.setattr(
+            SearchLoop, "_report", lambda self, one: (epochs.append(1), report(self, one))[1]
+        )
+        tuner = make(pruner="asha")
+        tuner.search(X, Y, n_trials=40, timeout=1000.0, **CALL)
+    assert "paused" in set(tuner.results()["state"])
+    tuner.search(X, Y, n_trials=40, **CALL)
+    assert set(tuner.results()["state"]) == {"complete", "pruned"}
+    assert len(tuner.results()) == 40
+
+
+@pytest.mark.parametrize("n_trials", [1, pytest.param(2, marks=pytest.mark.slow), 7])
+def test_few_trials_end_with_a_complete_one(make, n_trials: int) -> None:
+    tuner = make(pruner="asha")
+    tuner.search(X, Y, n_trials=n_trials, **{**CALL, "epochs": 28})
+    results = tuner.results()
+    assert "complete" in set(results["state"]) and len(results) == n_trials
+    tuner.best_model()
+
+
+def test_few_trials_in_fit_end_with_a_complete_one(make) -> None:
+    tuner = make(pruner="asha", executor="fit")
+    tuner.search(X, Y, n_trials=2, **CALL)
+    assert "complete" in set(tuner.results()["state"])
+
+
+def test_trials_too_short_for_a_rung_complete(make) -> None:
+    tuner = make(pruner="asha:3")
+    call = {**CALL, "epochs": lambda hp: hp.Choice("epochs", [2, 9])}
+    tuner.search(X, Y, n_trials=8, **call)
+    short = tuner.results().query("epochs == 2")
+    assert len(short) and set(short["state"]) == {"complete"}
+
+
+def test_a_study_with_shorter_trials_goes_on(make) -> None:
+    make().search(X, Y, n_trials=3, **{**CALL, "epochs": 2})
+    tuner = make(pruner="asha:3")
+    tuner.search(X, Y, n_trials="+6", **CALL)
+    assert len(tuner.results()) == 9
+
+
+def test_one_failed_trial_among_pruned_ones_is_not_all_of_them(make) -> None:
+    def build(hp: Any) -> Any:
+        rate = hp.Choice("lr", [1e-3, 1e-2, 1e30])
+        if rate > 1:
+            raise ValueError("too fast")
+        return toys.compiled(toys.softmax(), rate)
+
+    tuner = make(build=build, pruner=optuna.pruners.ThresholdPruner(lower=2.0))
+    tuner.enqueue({"lr": 1e30})
+    tuner.search(X, Y, n_trials=9, **CALL)  # the space has three configurations
+    states = sorted(tuner.results()["state"])
+    assert states == ["failed", "pruned", "pruned"]
+
+
+def test_the_last_of_a_ladder_share_a_pack(make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "cores", lambda: 2)
+    monkeypatch.setitem(planner.AUTO_SLOTS, "cpu", 8)
+    tuner = make(pruner="asha", slots="auto")
+    tuner.search(X, Y, n_trials=64, **(CALL | {"epochs": 27}))
+    # Two packs of 8, and few trials above the second rung while others still wait paused: 0.60 of
+    # the slots are busy; 0.41 where each pack keeps its own to the end.
+    assert tuner.summary()["slots_busy"] > 0.5

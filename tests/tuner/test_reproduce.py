@@ -1,0 +1,124 @@
+"""A trial trained again, alone: the same numbers as recorded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paceline
+import toys
+
+X, Y = toys.data()
+CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "batch_size": 16}
+
+
+@pytest.fixture
+def make(fresh_folder: Path):
+    def tuner(build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
+        settings: dict[str, Any] = {"sampler": "random", "slots": 4, "notes": lambda text: None}
+        return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
+
+    return tuner
+
+
+@pytest.mark.parametrize("arguments", [{}, {"repeats": 2}], ids=["one", "repeats"])
+def test_a_sequential_trial_is_the_same_to_the_bit(make, arguments) -> None:
+    make(plan="sequential").search(X, Y, epochs=4, n_trials=3, **CALL, **arguments)
+    again = make().reproduce(1, X, Y, **CALL)
+    assert again.plan == "sequential"
+    assert again.history == again.trial.history
+    assert set(again.differences.values()) == {0.0}
+    assert again.notes == ()
+
+
+def test_a_packed_trial_differs_by_the_order_of_sums(make) -> None:
+    make(plan="stacked").search(X, Y, epochs=4, n_trials=6, **CALL)
+    again = make().reproduce(5, X, Y, **CALL)
+    assert again.trial.plan == "stacked"
+    assert 0 <= max(again.differences.values()) < 1e-4  # 4 slots against 1, Adam: 1e-6 seen
+    np.testing.assert_allclose(again.history["loss"], again.trial.history["loss"], rtol=1e-4)
+
+
+def test_a_trial_of_fit_trains_in_fit(make) -> None:
+    make(executor="fit").search(X, Y, epochs=2, n_trials=2, **CALL)
+    again = make(executor="fit").reproduce(0, X, Y, **CALL)
+    assert again.plan == "fit"
+    assert set(again.differences.values()) == {0.0}
+
+
+def test_a_pruned_trial_trains_as_many_epochs(make) -> None:
+    make(pruner="asha", plan="sequential").search(X, Y, epochs=9, n_trials=9, **CALL)
+    tuner = make()
+    pruned = [n for n in range(9) if tuner.trial(n).state == "pruned"]
+    again = tuner.reproduce(pruned[0], X, Y, **CALL)
+    assert len(again.history["loss"]) == again.trial.epochs < 9
+    assert set(again.differences.values()) == {0.0}
+
+
+def test_other_data_and_versions_are_named(make, monkeypatch) -> None:
+    from paceline.tuner import provenance
+
+    make(plan="sequential").search(X, Y, epochs=1, n_trials=1, **CALL)
+    now = {**provenance.versions(), "jax": "0.0.1", "device": "abacus"}
+    monkeypatch.setattr(provenance, "versions", lambda: now)
+    again = make().reproduce(0, X + 1, Y, **CALL)
+    assert any("the data are not those" in note for note in again.notes)
+    assert any(note.startswith("jax is 0.0.1, it was ") for note in again.notes)
+    assert any(note.startswith("device is abacus, it was ") for note in again.notes)
+    assert max(again.differences.values()) > 0
+
+
+def test_bad_requests(make) -> None:
+    tuner = make()
+    with pytest.raises(paceline.StudyError, match="there is no study"):
+        tuner.reproduce(0, X, Y)
+    tuner.search(X, Y, epochs=1, n_trials=1, **CALL)
+    with pytest.raises(paceline.StudyError, match="no trial 7"):
+        tuner.reproduce(7, X, Y, **CALL)
+    with pytest.raises(paceline.UsageError, match="colour"):
+        tuner.reproduce(0, X, Y, colour="red", **CALL)
+
+
+COMMANDS = """\
+import sys
+from paceline.cli.app import main
+
+for words in sys.argv[1:]:
+    try:
+        main(words.split())
+    except SystemExit as stop:
+        assert not stop.code, stop.code
+"""
+
+
+def test_from_the_command_line(child_environment, fresh_folder) -> None:
+    Path("model.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[1])!r})\nimport toys\n"
+        "build = toys.dense\ndef data():\n    return toys.data(), toys.data(23, seed=1)\n"
+    )
+
+    def run(*commands: str) -> str:
+        """Commands in one process of their own."""
+        done = subprocess.run(
+            [sys.executable, "-c", COMMANDS, *commands],
+            env=child_environment,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    search = "search model.py --trials 3 --epochs 3 --plan sequential --quiet"
+    assert "the same to the bit" in run(search, "reproduce model 2 --quiet")
+    found = json.loads(run("reproduce model 1 --json --quiet").splitlines()[-1])
+    assert found["number"] == 1
+    assert set(found["differences"]) == {"loss", "accuracy", "val_loss", "val_accuracy"}
+    assert set(found["differences"].values()) == {0.0}

@@ -1,0 +1,739 @@
+"""Searches that stop, or are stopped, and go on as if they had not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import paceline
+import toys
+from paceline.cli.app import main
+from paceline.errors import StorageError, StudyError
+from paceline.executor.local import LocalExecutor
+from paceline.pack.pack import Pack
+from paceline.tuner.checkpoint.best_models import BestModels
+from paceline.tuner.loop import SearchLoop
+from paceline.tuner.progress import ProgressReporter
+from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - a fixture
+
+TESTS = Path(__file__).resolve().parents[1]
+X, Y = toys.data()
+CALL: dict[str, Any] = {**toys.CALL, "n_trials": 8}
+
+
+def checkpoints() -> list[Path]:
+    return sorted(Path("runs/s/checkpoints").glob("*.safetensors"))
+
+
+# -- killed ----------------------------------------------------------------------------------------
+
+
+def test_a_search_that_is_killed_ends_as_it_would_have(child_environment) -> None:
+    """The short form of ``make test-chaos``."""
+    done = subprocess.run(
+        [sys.executable, TESTS / "chaos.py", "asha-families", "--kills", "4"],
+        env=child_environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "4 kills, 0 of 1 cases differ"
+
+
+def test_from_the_command_line(child_environment, fresh_folder, capsys) -> None:
+    """SIGTERM, then ``paceline resume``: the same trials as without."""
+    Path("model.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(TESTS)!r})\nimport toys\nbuild = toys.dense\n"
+        "def data():\n    return toys.data(), toys.data(23, seed=1)\n"
+    )
+    python = [sys.executable, "-c", "from paceline.cli.app import main; main()"]
+    environment = {**child_environment, "PACELINE_CHECKPOINT_SECONDS": "0"}
+    search = ["search", "model.py", "--trials", "6", "--epochs", "30", "--quiet", "--slots", "2"]
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [*python, *arguments],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return done.stdout
+
+    run(*search, "--study", "whole")
+    with subprocess.Popen(
+        [*python, *search, "--study", "s"], env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        for _ in range(1200):
+            if checkpoints() and int(checkpoints()[-1].name[11:17]) >= 20:
+                break
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert process.wait(60) == 130, said
+    assert "paceline resume s" in said
+    assert checkpoints()
+    run("resume", "s", "--quiet")
+    columns = []
+    for name in ("whole", "s"):
+        with pytest.raises(SystemExit, match="^0$"):
+            main(["trials", name, "--csv"])
+        columns.append(capsys.readouterr().out.splitlines())
+    kept = ("number", "state", "value", "epochs", "seed", "dropout", "lr")
+    whole, resumed = (
+        [dict(zip(rows[0].split(","), row.split(","), strict=True)) for row in rows[1:]]
+        for rows in columns
+    )
+    assert [[row[name] for name in kept] for row in resumed] == [
+        [row[name] for name in kept] for row in whole
+    ]
+    assert not checkpoints()
+
+
+@pytest.mark.parametrize("signals", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_ctrl_c_while_xla_compiles(signals: int, child_environment, fresh_folder) -> None:
+    """Nothing interrupts a compile, and this one never ends: the process does all the same."""
+    Path("model.py").write_text(
+        f"import sys, threading\nsys.path.insert(0, {str(TESTS)!r})\nimport jax, toys\n"
+        "build = toys.dense\n"
+        "def data():\n    return toys.data(), toys.data(23, seed=1)\n"
+        "def compile(self, *arguments, **named):\n"
+        "    open('compiling', 'w').close()\n"
+        "    threading.Event().wait()\n"
+        "jax.stages.Lowered.compile = compile\n"
+    )
+    python = [sys.executable, "-c", "from paceline.cli.app import main; main()"]
+    search = ["search", "model.py", "--trials", "4", "--epochs", "2", "--study", "s"]
+    with subprocess.Popen(
+        [*python, *search], env=child_environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        for _ in range(1200):
+            if Path("compiling").exists() and checkpoints():
+                break
+            time.sleep(0.05)
+        for _ in range(signals):
+            process.send_signal(signal.SIGINT)
+        try:
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130, said
+    assert "stopping after this epoch; once more stops at once" in said
+    assert "paceline resume s" in said
+    assert "Traceback" not in said
+    assert checkpoints()
+
+
+# -- stops that are meant --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+)
+@pytest.mark.parametrize("plan", ["stacked", pytest.param("sequential", marks=pytest.mark.slow)])
+def test_a_signal_saves_and_the_next_search_goes_on(make, notes, number, plan, monkeypatch) -> None:
+    whole = make(study="whole", plan=plan)
+    whole.search(X, Y, **CALL)
+    before = signal.getsignal(number)
+    tuner = make(plan=plan)
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 9, number)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            tuner.search(X, Y, **CALL)
+    assert signal.getsignal(number) == before
+    assert any("under way; the next search of this study goes on" in note for note in notes)
+    under_way = [t for t in tuner._require_study().trials if t.state == "running"]
+    assert {trial.epochs for trial in under_way} == {0, 9 % 6}
+    again = make(plan=plan)
+    epochs = 0
+    report = SearchLoop._report
+
+    def counted(self: SearchLoop, one: Any) -> Any:
+        nonlocal epochs
+        epochs += 1
+        return report(self, one)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SearchLoop, "_report", counted)
+        again.search(X, Y, **CALL)
+    same(again, whole)
+    trained = sum(trial.epochs for trial in whole._require_study().trials)
+    slots = 2 if plan == "stacked" else 1
+    assert epochs == trained - 9 * slots  # no epoch was trained twice
+    assert not checkpoints()
+
+
+def test_the_second_signal_stops_at_once(make, monkeypatch) -> None:
+    advance = LocalExecutor.advance
+
+    def twice(self: LocalExecutor, *arguments: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        advance(self, *arguments)
+
+    whole = make(study="whole")
+    whole.search(X, Y, **CALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalExecutor, "advance", twice)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make().search(X, Y, **CALL)
+    again = make()
+    again.search(X, Y, **CALL)
+    same(again, whole)
+
+
+def test_handlers_of_the_program_itself_stay(make) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        stop = SearchLoop._go_on
+
+        def go_on(self: SearchLoop) -> bool:
+            if not heard:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return stop(self)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SearchLoop, "_go_on", go_on)
+            make().search(X, Y, **CALL)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize(
+    "members", [pytest.param({"repeats": 2}, marks=pytest.mark.slow), {"folds": 3}]
+)
+@pytest.mark.parametrize("rounds", [pytest.param(3, marks=pytest.mark.slow), 5])
+def test_members_of_trials_go_on_where_they_were(make, monkeypatch, members, rounds) -> None:
+    """In four slots some are ahead, some wait for others, some have ended; none begins again."""
+    call = {**CALL, "epochs": 3, "n_trials": 4, **members}
+    if "folds" in members:
+        del call["validation_data"]
+    epochs = []
+    receive = SearchLoop._receive
+    monkeypatch.setattr(
+        SearchLoop, "_receive", lambda self, one: (epochs.append(one), receive(self, one))[1]
+    )
+    whole = make(study="whole", slots=4)
+    whole.search(X, Y, **call)
+    trained = len(epochs)
+    with monkeypatch.context() as patch:
+        stopped_after(patch, rounds)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make(slots=4).search(X, Y, **call)
+    again = make(slots=4)
+    again.search(X, Y, **call)
+    same(again, whole)
+    assert [again.trial(n).members for n in range(4)] == [whole.trial(n).members for n in range(4)]
+    assert len(epochs) == 2 * trained
+
+
+class Counts(keras.callbacks.Callback):
+    """Acts on batches, and moves the weights by what it has counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches, self.sums = 0, np.zeros(2)
+        self.lock = object()
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.model.trainable_variables[-1].assign_add(np.ones(toys.CLASSES))  # once, and not again
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.batches += 1
+        self.sums = self.sums + np.array([logs["loss"], 1.0])
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        bias = self.model.trainable_variables[-1]
+        bias.assign(bias + 1e-3 * self.batches + 1e-3 * self.sums[0])
+        logs["counted"] = float(self.sums.sum())
+
+
+def averaged(hp: Any) -> Any:
+    """As ``toys.dense``, with weights that ``fit`` makes averages of at its end."""
+    model = toys.dense(hp)
+    optimizer = keras.optimizers.SGD(hp.get("lr"), momentum=0.5, use_ema=True, ema_momentum=0.7)
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def given() -> list[Any]:
+    return [
+        Counts(),
+        keras.callbacks.CSVLogger("log.csv"),
+        keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=0, min_delta=0.1),
+        keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stop", "callbacks", "build"),
+    [
+        pytest.param(2, None, toys.dense, marks=pytest.mark.slow),
+        pytest.param(5, None, averaged, marks=pytest.mark.slow),
+        pytest.param(2, given, toys.dense, marks=pytest.mark.slow),
+        (5, given, averaged),
+    ],
+)
+def test_trials_in_fit_go_on_where_they_were(
+    make, notes, monkeypatch, stop, callbacks, build
+) -> None:
+    """Weights, optimizer, dropout, order of examples and callbacks: to the bit, no epoch twice."""
+    call = {**CALL, "epochs": 4, "n_trials": 2}
+    epochs: list[Any] = []
+    receive = SearchLoop._receive
+
+    def received(self: SearchLoop, report: Any) -> Any:
+        epochs.append(report)
+        if len(epochs) == left[0]:
+            os.kill(os.getpid(), signal.SIGINT)
+        return receive(self, report)
+
+    def search(tuner: paceline.Tuner) -> None:
+        tuner.search(X, Y, **call, **({"callbacks": callbacks()} if callbacks else {}))
+
+    monkeypatch.setattr(SearchLoop, "_receive", received)
+    left = [0]
+    whole = make(build, study="whole", executor="fit")
+    search(whole)
+    trained = len(epochs)
+    left[0] = trained + stop
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        search(make(build, executor="fit"))
+    assert len(epochs) == left[0]
+    again = make(build, executor="fit")
+    search(again)
+    same(again, whole)
+    assert len(epochs) == 2 * trained
+    if callbacks:
+        for number in "01":
+            logs = [Path("runs", s, "trials", number, "log.csv") for s in ("s", "whole")]
+            assert logs[0].read_text() == logs[1].read_text()
+        said = [note for note in notes if "checkpoints do not hold lock of Counts" in note]
+        assert len(said) == 2  # once in each search that took a checkpoint
+
+
+def test_a_model_in_fit_that_has_changed_fails_and_says_why(make, monkeypatch) -> None:
+    def changed(hp: Any) -> Any:
+        hp.Float("dropout", 0.1, 0.5)
+        return toys.compiled(toys.softmax(), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+
+    receive = SearchLoop._receive
+
+    def received(self: SearchLoop, report: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return receive(self, report)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SearchLoop, "_receive", received)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make(executor="fit").search(X, Y, **(CALL | {"n_trials": 2}))
+    again = make(changed, executor="fit")
+    again.search(X, Y, **(CALL | {"n_trials": 2}))
+    assert again.results()["state"].tolist() == ["failed", "complete"]
+    assert "its model is not what it was when the search stopped" in again.trial(0).error
+
+
+@pytest.mark.parametrize("compile_number", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_a_signal_while_a_program_is_compiled(make, monkeypatch, compile_number) -> None:
+    """The round is broken off while trials are asked for; the next search ends as it would have."""
+
+    def build(hp: Any) -> Any:
+        return toys.dense_with(hp, hp.Choice("act", ["relu", "elu", "tanh"]))
+
+    settings: dict[str, Any] = {"build": build, "sampler": "tpe"}
+    call = {**CALL, "n_trials": 20, "epochs": 2}
+    whole = make(study="whole", **settings)
+    whole.search(X, Y, **call)
+    wait = LocalExecutor._wait_for
+
+    seen: set[int] = set()
+
+    def signalled(self: LocalExecutor, program: Any, meanwhile: Any) -> None:
+        seen.add(id(program))
+        if len(seen) == compile_number:
+            self.compiling = True
+            meanwhile()
+            os.kill(os.getpid(), signal.SIGINT)
+            meanwhile()
+        wait(self, program, meanwhile)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalExecutor, "_wait_for", signalled)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make(**settings).search(X, Y, **call)
+    again = make(**settings)
+    again.search(X, Y, **call)
+    same(again, whole)
+
+
+def test_a_timeout_saves(make, monkeypatch) -> None:
+    whole = make(study="whole")
+    whole.search(X, Y, **CALL)
+    rounds = [0]
+    advance = LocalExecutor.advance
+
+    def counted(self: LocalExecutor, *arguments: Any) -> None:
+        rounds[0] += 1
+        advance(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalExecutor, "advance", counted)
+        patch.setattr(SearchLoop, "_timed_out", lambda self: rounds[0] >= 9)
+        tuner = make()
+        tuner.search(X, Y, timeout=1000.0, **CALL)
+    assert "running" in tuner.results()["state"].tolist()
+    assert checkpoints()
+    again = make()
+    again.search(X, Y, **CALL)
+    same(again, whole)
+
+
+def test_time_is_left_for_the_last_round(make, monkeypatch) -> None:
+    """A round takes 0.3 s, and a search with 1 s to go does not begin one that would be late."""
+    run_epoch = Pack.run_epoch
+    ends: list[float] = []
+
+    def slow(self: Pack) -> Any:
+        time.sleep(0.3)
+        found = run_epoch(self)
+        ends.append(time.perf_counter())
+        return found
+
+    monkeypatch.setattr(Pack, "run_epoch", slow)
+    began = SearchLoop.run
+
+    def timed(self: SearchLoop) -> None:
+        self._began = ends_at[0] = time.perf_counter()
+        began(self)
+
+    ends_at = [0.0]
+    monkeypatch.setattr(SearchLoop, "run", timed)
+    make().search(X, Y, timeout=1.0, **(CALL | {"n_trials": 400}))
+    assert len(ends) >= 1
+    assert len(ends) == 1 or ends[-1] - ends_at[0] < 1.0
+
+
+# -- what a checkpoint is good for -----------------------------------------------------------------
+
+
+def interrupted(make: Any, monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> paceline.Tuner:
+    tuner = make(**arguments)
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 9)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            tuner.search(X, Y, **CALL)
+    return tuner
+
+
+def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(make, notes, monkeypatch) -> None:
+    monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
+    whole = make(study="whole")
+    whole.search(X, Y, **CALL)
+    interrupted(make, monkeypatch)
+    older, newest = checkpoints()
+    newest.write_bytes(newest.read_bytes()[:-100])
+    again = make()
+    again.search(X, Y, **CALL)
+    assert any("is damaged: the one before is taken" in note for note in notes)
+    assert not any("there is no checkpoint" in note for note in notes)
+    same(again, whole)
+    assert not older.exists()
+
+
+@pytest.mark.slow
+def test_two_damaged_checkpoints_are_each_said_once(make, notes, monkeypatch) -> None:
+    monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
+    interrupted(make, monkeypatch)
+    for path in checkpoints():
+        path.write_bytes(path.read_bytes()[:-100])
+    again = make()
+    again.search(X, Y, **CALL)
+    assert again.results()["state"].tolist().count("complete") == 8
+    assert len([note for note in notes if "is damaged: " in note]) == 2
+
+
+def test_a_folder_of_another_name_is_left_as_it_is(make, monkeypatch) -> None:
+    """A study began beside the one that is in it, and took its checkpoint and its models away."""
+    interrupted(make, monkeypatch)
+    Path("runs/s").rename("runs/t")
+    before = {path: path.read_bytes() for path in Path("runs/t").rglob("*") if path.is_file()}
+    for ask in (lambda: make(study="t").search(X, Y, **CALL), make(study="t").results):
+        with pytest.raises(StudyError, match="holds no study of that name, but 's': was the fold"):
+            ask()
+    after = {path: path.read_bytes() for path in Path("runs/t").rglob("*") if path.is_file()}
+    assert after == before
+    Path("elsewhere").mkdir()
+    Path("runs/t").rename("elsewhere/s")
+    again = make(directory="elsewhere")
+    again.search(X, Y, **CALL)
+    assert again.results()["state"].tolist() == ["complete"] * 8
+
+
+def test_a_journal_that_was_cut_in_half_leaves_a_study_that_is_whole(make) -> None:
+    make().search(X, Y, **CALL)
+    journal = Path("runs/s/journal.log")
+    journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2])
+    again = make()
+    again.search(X, Y, **CALL)
+    assert again.results()["state"].tolist().count("complete") == 8
+    score = again.best_model().evaluate(*CALL["validation_data"], verbose=0, return_dict=True)
+    assert score["accuracy"] == pytest.approx(again.best_trial.value, abs=1e-6)
+    assert len(list(Path("runs/s").glob("journal.log.cut-*"))) == 1
+
+
+def test_without_a_checkpoint_trials_are_tried_again(make, notes, monkeypatch) -> None:
+    interrupted(make, monkeypatch)
+    assert not any("there is no checkpoint" in note for note in notes)
+    for path in checkpoints():
+        path.unlink()
+    again = make()
+    again.search(X, Y, **CALL)
+    (said,) = (note for note in notes if "there is no checkpoint in runs/s/checkpoints" in note)
+    assert "6 trials that were under way begin again as new ones; what has ended stays" in said
+    states = again.results()["state"].tolist()
+    assert states.count("complete") == 8
+    assert states.count("failed") == 6  # two in slots, and those that waited
+    assert {again.trial(n).error for n, state in enumerate(states) if state == "failed"} == {
+        "interrupted"
+    }
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"epochs": 7}, marks=pytest.mark.slow),
+        pytest.param({"batch_size": 8}, marks=pytest.mark.slow),
+        {"shuffle": False},
+    ],
+)
+def test_another_call_does_not_go_on_with_it(make, notes, other, monkeypatch) -> None:
+    interrupted(make, monkeypatch)
+    again = make()
+    again.search(X, Y, **(CALL | other))
+    assert again.results()["state"].tolist().count("failed") == 6
+    (name,) = other
+    assert any(f"({name}): " in note and "begin again as new ones" in note for note in notes)
+
+
+def test_more_trials_may_be_asked_for(make, monkeypatch) -> None:
+    whole = make(study="whole")
+    whole.search(X, Y, **(CALL | {"n_trials": 12}))
+    interrupted(make, monkeypatch)
+    again = make()
+    again.search(X, Y, **(CALL | {"n_trials": 12}))
+    assert again.results()["state"].tolist() == ["complete"] * 12
+    same(again, whole)
+
+
+def test_a_model_that_has_changed_begins_again(make, notes, monkeypatch) -> None:
+    def narrow(hp: Any) -> Any:
+        hp.Float("dropout", 0.1, 0.5)
+        return toys.softmax() if hp.Float("lr", 1e-3, 1e-1, sampling="log") else None
+
+    interrupted(make, monkeypatch)
+    again = make(narrow)
+    again.search(X, Y, **CALL)
+    assert again.results()["state"].tolist() == ["complete"] * 8
+    assert any("trials under way begin again" in note for note in notes)
+    assert all(len(again.history(n)["loss"]) == 6 for n in range(8))
+
+
+def test_another_number_of_lanes_keeps_the_trials(make, monkeypatch) -> None:
+    """As on a machine with other cores: the trials go on, in slots of their own."""
+    from paceline.executor import planner
+
+    whole = make(study="whole", slots="auto")
+    whole.search(X, Y, **CALL)
+    monkeypatch.setattr(planner, "cores", lambda: 2)
+    tuner = make(slots="auto")
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 3)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            tuner.search(X, Y, **CALL)
+    monkeypatch.setattr(planner, "cores", lambda: 1)
+    again = make(slots="auto")
+    again.search(X, Y, **CALL)
+    for number in range(8):
+        for name, values in whole.history(number).items():
+            # Other slot counts change the order of sums.
+            np.testing.assert_allclose(again.history(number)[name], values, rtol=1e-4, atol=1e-5)
+
+
+def test_two_programs_that_have_become_one(make, notes, monkeypatch) -> None:
+    def build(hp: Any) -> Any:
+        act = hp.Choice("act", ["relu", "elu"])
+        return toys.softmax() if same else toys.dense_with(hp, act)
+
+    same = False
+    interrupted(make, monkeypatch, build=build)
+    same = True
+    again = make(build)
+    again.search(X, Y, **CALL)
+    assert again.results()["state"].tolist() == ["complete"] * 8
+    assert all(len(again.history(n)["loss"]) == 6 for n in range(8))
+
+
+def test_the_best_model_is_not_lost_when_it_cannot_be_saved(make, notes, monkeypatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BestModels, "save", full)
+        with pytest.raises(StorageError, match=r"No space left.*make room, and run the same"):
+            make().search(X, Y, **CALL)
+    assert sum("the search goes on, and tries again" in note for note in notes) == 1
+    assert checkpoints()
+    again = make()
+    again.search(X, Y, **CALL)
+    loss = again.best_model().evaluate(*CALL["validation_data"], verbose=0, return_dict=True)
+    assert loss["accuracy"] == pytest.approx(again.best_trial.value, abs=1e-5)
+
+
+def test_values_enqueued_before_going_on_come_later(make, monkeypatch) -> None:
+    monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "1000")
+    tuner = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(ProgressReporter, "show", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            tuner.search(X, Y, **CALL)
+    again = make()
+    again.enqueue({"lr": 0.0123, "dropout": 0.321})
+    again.search(X, Y, **(CALL | {"n_trials": 12}))
+    given = {"lr": 0.0123, "dropout": 0.321}
+    assert [t.hparams for t in again._require_study().trials].count(given) == 1
+
+
+def test_the_same_script_enqueues_once_and_adds_once(make, monkeypatch) -> None:
+    call = {**CALL, "n_trials": "+8"}
+    whole = make(study="whole")
+    whole.enqueue({"dropout": 0.25})
+    whole.search(X, Y, **call)
+    tuner = make()
+    tuner.enqueue({"dropout": 0.25})
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 9)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            tuner.search(X, Y, **call)
+    again = make()
+    again.enqueue({"dropout": 0.25})
+    again.search(X, Y, **call)
+    same(again, whole)
+
+
+def test_a_build_that_is_mended_goes_on_after_what_failed(make) -> None:
+    def build(hp: Any) -> Any:
+        if broken:
+            hp.Float("dropout", 0.1, 0.5)
+            raise ValueError("a typo")
+        return toys.dense(hp)
+
+    broken = False
+    make(build).search(X, Y, **(CALL | {"n_trials": 2}))
+    broken = True
+    with pytest.raises(paceline.BuildError, match="a typo"):
+        make(build).search(X, Y, **(CALL | {"n_trials": 10}))
+    broken = False
+    again = make(build)
+    again.search(X, Y, **(CALL | {"n_trials": 10}))
+    states = again.results()["state"].tolist()
+    assert states == make(build).results()["state"].tolist()  # as the storage has it
+    assert "running" not in states
+    again.best_model()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [pytest.param({"epochs": np.int64(6)}, marks=pytest.mark.slow), {"shuffle": np.bool_(True)}],
+)
+def test_numbers_of_numpy_are_as_good(make, other, monkeypatch) -> None:
+    tuner = make()
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 9)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            tuner.search(X, Y, **(CALL | other))
+    assert checkpoints()
+    again = make()
+    again.search(X, Y, **(CALL | other))
+    assert again.results()["state"].tolist() == ["complete"] * 8
+
+
+def test_a_checkpoint_of_another_session_is_not_used(make, monkeypatch) -> None:
+    """The study went on elsewhere, and came back."""
+    storage = "journal:shared.log"
+    interrupted(make, monkeypatch, storage=storage)
+    make(storage=storage, directory="elsewhere").search(X, Y, **CALL)
+    back = make(storage=storage)
+    back.search(X, Y, **CALL)
+    states = back.results()["state"].tolist()
+    assert states.count("complete") == 8
+    assert "running" not in states
+    assert states == make(storage=storage).results()["state"].tolist()
+
+
+def test_after_a_timeout_all_that_has_ended_is_shown(make, monkeypatch) -> None:
+    monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "1000")
+    with monkeypatch.context() as patch:
+        stop = iter([False] * 14 + [True] * 1000)
+
+        def show(*_: Any) -> None:
+            if next(stop):
+                raise KeyboardInterrupt
+
+        patch.setattr(
+            SearchLoop, "_receive", lambda s, r, f=SearchLoop._receive: (show(), f(s, r))[1]
+        )
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make().search(X, Y, **CALL)
+    ended = make().results()["state"].tolist().count("complete")
+    assert ended >= 1
+    again = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(SearchLoop, "_timed_out", lambda self: True)
+        again.search(X, Y, timeout=100.0, **CALL)
+    assert again.results()["state"].tolist().count("complete") == ended
+    make().search(X, Y, **CALL)
+    assert make().results()["state"].tolist() == ["complete"] * 8
+
+
+def test_states_too_large_for_the_host_are_left_out(make, notes, monkeypatch) -> None:
+    from paceline.tuner import search_state
+
+    whole = make(study="whole")
+    whole.search(X, Y, **CALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(search_state, "host_bytes", lambda: 1.0)
+        interrupted(make, patch)
+    assert sum("do not hold the variables" in note for note in notes) == 1
+    again = make()
+    again.search(X, Y, **CALL)
+    same(again, whole)  # from the first epoch again, with the same numbers and seeds
+
+
+@pytest.mark.parametrize("name", [None, 3, "../x"])
+def test_a_name_that_is_none_is_refused_before_anything_is_read(make, name) -> None:
+    with pytest.raises(paceline.StudyError, match="study name is"):
+        make(study=name).search(X, Y, **CALL)
+
+
+def test_nothing_is_lost_where_checkpoints_cannot_be_written(make, notes) -> None:
+    Path("runs/s").mkdir(parents=True)
+    Path("runs/s/checkpoints").write_text("in the way")
+    tuner = make()
+    tuner.search(X, Y, **CALL)
+    assert tuner.results()["state"].tolist() == ["complete"] * 8
+    assert any("no checkpoint can be written" in note for note in notes)

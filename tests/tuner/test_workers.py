@@ -1,0 +1,117 @@
+"""Several processes search one study, and one of them is killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.trial import FrozenTrial
+
+from paceline.study.storage.storage import StudyStorage
+from paceline.study.trial import INTERRUPTED
+from paceline.study.trial_codec import owner_of
+from paceline.study.workers.claims import stands
+
+SCRIPT = Path(__file__).parents[1] / "workers.py"
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(child_environment: dict[str, str]):
+    """Starts workers, whose hearts beat fast; none outlives the test."""
+    children: list[subprocess.Popen[str]] = []
+    environment = {**child_environment, "PACELINE_HEARTBEAT_SECONDS": "0.3"}
+
+    def begin(mode: str, storage: str | None, *more: object) -> subprocess.Popen[str]:
+        children.append(
+            subprocess.Popen(
+                [sys.executable, SCRIPT, mode, storage or "", *map(str, more)],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return children[-1]
+
+    yield begin
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def stored(storage: str | None) -> list[FrozenTrial]:
+    found = StudyStorage.of(storage, "s", Path("runs")).load("s")
+    return [] if found is None else found.trials
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it does not come about"
+        time.sleep(0.05)
+
+
+def ended(child: subprocess.Popen[str]) -> dict[str, Any]:
+    out, said = child.communicate(timeout=240)
+    assert child.returncode == 0, said
+    return json.loads(out.splitlines()[-1])
+
+
+def is_whole(trials: list[FrozenTrial], n: int, epochs: int) -> None:
+    """A study of ``n`` trials, all different, each trained once from its first epoch on."""
+    standing = [trial for trial in trials if stands(trial)]
+    assert [trial.number for trial in trials] == list(range(len(trials)))
+    assert [trial.state.name for trial in standing] == ["COMPLETE"] * n
+    assert len({json.dumps(trial.user_attrs["hparams"]) for trial in standing}) == n
+    assert all(list(trial.intermediate_values) == list(range(1, epochs + 1)) for trial in standing)
+    # Those that were interrupted were all trained by somebody else.
+    left = [trial for trial in trials if trial.user_attrs.get("error") == INTERRUPTED]
+    interrupted = {json.dumps(trial.user_attrs["hparams"]) for trial in left}
+    assert interrupted <= {json.dumps(trial.user_attrs["hparams"]) for trial in standing}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["journal", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sqlite", "postgresql"))],
+)
+def test_three_workers_share_a_study_and_one_is_killed(
+    kind: str, start: Start, request: pytest.FixtureRequest
+) -> None:
+    n = 40
+    storage = {"journal": None, "sqlite": "sqlite:///s.db"}.get(kind)
+    if kind == "postgresql":
+        storage = request.getfixturevalue("postgresql").database()
+    children = [start("study", storage, n) for _ in range(3)]
+    wait_for(lambda: len({owner_of(trial) for trial in stored(storage)}) == 3)
+    Path("go").touch()
+    wait_for(lambda: any(trial.intermediate_values for trial in stored(storage)))
+    children[0].kill()  # in the midst of trials: it always trains two
+    children[0].wait()
+    states = [ended(child)["states"] for child in children[1:]]
+    assert [found.count("complete") for found in states] == [n, n], states
+    is_whole(stored(storage), n, 3)
+
+
+@pytest.mark.slow
+def test_two_searches_share_a_study_and_one_is_killed(start: Start) -> None:
+    """Whole searches: packs, models, and the best of them, whoever trained it."""
+    n = 8
+    first = start("search", None, n, 3.0)
+    wait_for(lambda: any(trial.intermediate_values for trial in stored(None)))
+    second = start("search", None, n, 0.0)
+    wait_for(lambda: '"shared"' in Path("runs/s/journal.log").read_text())
+    first.kill()
+    first.wait()
+    found = ended(second)
+    trials = stored(None)
+    is_whole(trials, n, 3)
+    assert found["states"].count("complete") == n
+    best = max(trial.value for trial in trials if trial.value is not None)
+    assert found["accuracy"] == pytest.approx(best, abs=1e-5)
