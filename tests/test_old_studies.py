@@ -9,6 +9,7 @@ nothing of what is on the clock.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ import pytest
 
 import paceline
 import toys
+from marks import slow_where
+from old_studies import write
 from paceline.cli.app import main
 from paceline.tuner.checkpoint import files
+from stopping import hears_signals  # noqa: F401 - a fixture
 
-OLD = Path(__file__).parent / "old_studies"
+OLD = write.HERE
 X, Y = toys.data()
 CALL: dict[str, Any] = {
     "validation_data": toys.data(23, seed=1),
@@ -148,3 +152,112 @@ def test_other_versions_of_libraries_are_told_of(open_old, notes) -> None:
     tuner.search(X, Y, n_trials=6, **CALL)
     assert any(f"keras is {keras.__version__} and was 3.1.0" in note for note in notes)
     assert (tuner.results()["state"] == "complete").sum() == 6
+
+
+# -- studies that write.py has written: how each case goes on ------------------------------------
+
+#: What a history may differ by from that of a processor that rounds otherwise, or of XLA at another
+#: level: float32 has 1e-7, and a few dozen steps of Adam make more of it. Another seed, order of
+#: examples or epoch differs by 1e-2 and more.
+TOLERANCE: dict[str, float] = {"rel": 1e-3, "abs": 1e-4}
+#: An accuracy is a share of 50 or 23 examples, of which one may stand on the edge.
+ONE_EXAMPLE = 1 / 23
+#: Those that few others are like stay in ``make test``.
+QUICK = ("sqlite", "asha", "folds", "fit", "callbacks", "longer")
+WRITTEN = slow_where(write.CASES, lambda name: name not in QUICK)
+
+
+def copied(name: str) -> dict[str, Any]:
+    """Puts a written study into ``runs/s``; returns what was known of it then."""
+    shutil.copytree(OLD / name, "runs/s")
+    return json.loads((OLD / f"{name}.json").read_text())
+
+
+def near(one: Any, other: Any, name: str = "") -> None:
+    """Two JSON values are the same but for the last bits of numbers that training has made."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), name
+        for key in one:
+            near(one[key], other[key], f"{name}.{key}")
+    elif isinstance(one, list):
+        assert len(one) == len(other), name
+        for at, (a, b) in enumerate(zip(one, other, strict=True)):
+            near(a, b, name if isinstance(a, float) else f"{name}.{at}")
+    elif isinstance(one, float) and ".hparams" not in name:
+        tolerance = {"abs": ONE_EXAMPLE + 1e-6} if "accuracy" in name else TOLERANCE
+        assert one == pytest.approx(other, **tolerance), name
+    else:
+        assert one == other, name
+
+
+@pytest.mark.parametrize("name", write.CASES)
+def test_a_written_study_opens(fresh_folder, name) -> None:
+    was = copied(name)
+    tuner = write.tuner(name)
+    assert write.ended(tuner) == was["ended"]
+    assert "running" in tuner.results()["state"].tolist()
+    complete = {n: trial for n, trial in was["ended"].items() if trial["state"] == "complete"}
+    best = min(complete, key=lambda n: complete[n]["value"])
+    assert tuner.best_trial.number == int(best)
+    assert tuner.best_trial.value == complete[best]["value"]
+    model = write.tuner(name).best_model()
+    if not complete[best]["members"]:  # else the value is a mean over several models
+        score = model.evaluate(*write.VALIDATION, verbose=0, return_dict=True)
+        assert score["loss"] == pytest.approx(complete[best]["value"], **TOLERANCE)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_written_study_goes_on_to_its_end(fresh_folder, notes, name) -> None:
+    was = copied(name)
+    looks: dict[str, list[Any]] = {"s": [], "whole": []}
+    tuners = {
+        study: write.tuner(name, study, notes=notes.append, progress=seen.append)
+        for study, seen in looks.items()
+    }
+    for tuner in tuners.values():
+        write.search(name, tuner)
+    assert sum("going on from the last checkpoint" in note for note in notes) == 1
+    assert not [note for note in notes if "begin again" in note]
+    ended = {study: write.ended(tuner) for study, tuner in tuners.items()}
+    assert len(ended["s"]) == len(tuners["s"].results())  # nothing is under way
+    assert {n: ended["s"][n] for n in was["ended"]} == was["ended"]
+    near(ended["s"], ended["whole"])
+    assert looks["s"][-1].trial_epochs == looks["whole"][-1].trial_epochs  # none came twice
+    one, other = (tuner.best_model().get_weights() for tuner in tuners.values())
+    for a, b in zip(one, other, strict=True):
+        assert a == pytest.approx(b, **TOLERANCE)
+    assert not Path("runs/s/checkpoints").exists()
+
+
+@pytest.mark.parametrize("name", slow_where(["asha", "callbacks", "fit", "sqlite"], bool))
+def test_the_checkpoint_before_is_gone_on_from(fresh_folder, notes, name) -> None:
+    """The storage is then ahead of it: trials that it has ended are under way again."""
+    copied(name)
+    newest = sorted(Path("runs/s/checkpoints").glob("checkpoint-*"))[-1]
+    newest.write_bytes(newest.read_bytes()[:-1])
+    tuners = [write.tuner(name, study, notes=notes.append) for study in ("s", "whole")]
+    for tuner in tuners:
+        write.search(name, tuner)
+    assert any("is damaged: the one before is taken" in note for note in notes)
+    assert any("going on from the last checkpoint" in note for note in notes)
+    near(*map(write.ended, tuners))
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_names_in_files_are_those_of_written_studies(fresh_folder, monkeypatch, name) -> None:
+    """What is renamed can no longer be read in a study that is there; what is new may be."""
+    before = json.loads((OLD / f"{name}.json").read_text())["names"]
+    write.interrupted(name)
+    now = write.names(Path("runs/s"))
+    assert not {kind: left for kind in before if (left := {*before[kind]} - {*now.get(kind, ())})}
+    assert not {*before} - {*now}
+
+
+def test_written_studies_name_no_folder_of_anyone() -> None:
+    folders = set()
+    for path in OLD.rglob("*"):
+        if path.is_file() and path.name != "write.py":
+            folders |= set(
+                re.findall(rb"(?<![\w.])/(?:tmp|home|root|work|Users)/[^/\"' ]*", path.read_bytes())
+            )
+    assert folders == {str(write.NEUTRAL).encode()}
