@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from paceline.cli.app import main
 from paceline.errors import StorageError, StudyError
 from paceline.executor.local import LocalExecutor
 from paceline.pack.pack import Pack
+from paceline.tuner.checkpoint import files
 from paceline.tuner.checkpoint.best_models import BestModels
 from paceline.tuner.loop import SearchLoop
 from paceline.tuner.progress import ProgressReporter
@@ -135,6 +137,21 @@ def test_ctrl_c_while_xla_compiles(signals: int, child_environment, fresh_folder
     assert "paceline resume s" in said
     assert "Traceback" not in said
     assert checkpoints()
+
+
+def test_a_snapshot_stays_as_it_was_taken(make, monkeypatch) -> None:
+    """It is written by another thread, while the search goes on."""
+    monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
+    save, taken = files.CheckpointManager.save, []
+
+    def noted(self: files.CheckpointManager, snapshot: files.Snapshot) -> None:
+        taken.append((snapshot, json.dumps(snapshot.facts)))
+        save(self, snapshot)
+
+    monkeypatch.setattr(files.CheckpointManager, "save", noted)
+    make(pruner="asha").search(X, Y, **CALL)
+    assert len(taken) > 5
+    assert all(json.dumps(snapshot.facts) == text for snapshot, text in taken)
 
 
 # -- stops that are meant --------------------------------------------------------------------------

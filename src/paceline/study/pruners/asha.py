@@ -125,9 +125,10 @@ class RungLadder:
         return "pause"
 
     def snapshot(self) -> list[Any]:
-        """Who stands where, as JSON values."""
+        """Who stands where, as JSON values: copies, which are written while the search goes on."""
         return [
-            [epoch, rung.losses, list(rung.paused.items())] for epoch, rung in self._rungs.items()
+            [epoch, list(rung.losses), list(rung.paused.items())]
+            for epoch, rung in self._rungs.items()
         ]
 
     def restore(self, facts: list[Any]) -> None:

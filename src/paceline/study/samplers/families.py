@@ -140,7 +140,7 @@ class Families:
     def snapshot(self) -> dict[str, Any]:
         """What cannot be told from the trials, as JSON values."""
         return {
-            "numbers": self._numbers,
+            "numbers": list(self._numbers),  # a copy, written while the search goes on
             "leader": self._leader,
             "asked": self._n_asked,
             "under_way": sorted(self._under_way),
