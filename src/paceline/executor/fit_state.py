@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from paceline.pack.callbacks.state import CallbackState, callback_state, resumed
+from paceline.pack.callbacks.state import CallbackState, attributes_of, callback_state, resumed
 
 Arrays = dict[str, np.ndarray]
 _NAME = "fit"
@@ -44,6 +44,7 @@ class FitState(keras.callbacks.Callback):
         self.number, self._before, self._arrays = number, before, dict(arrays or {})
         self.epoch = 0 if before is None else int(before["epoch"])
         self._own: Sequence[Any] = ()
+        self._begun_with: list[frozenset[str]] = []
         self._beginning = contextlib.ExitStack()
         self._random = _random_states()
         self._frozen: tuple[dict[str, Any], Arrays] | None = None
@@ -61,6 +62,7 @@ class FitState(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Puts the variables back, which exist from here on, and what callbacks held."""
+        self._begun_with = attributes_of(self._own)
         if self._before is None:
             return
         self._beginning.close()
@@ -109,7 +111,7 @@ class FitState(keras.callbacks.Callback):
             "job": self.number,
             "epoch": self.epoch,
             "random": _encoded(self._random, arrays),
-            "callbacks": callback_state(self._own, f"{_NAME}.callbacks", arrays),
+            "callbacks": callback_state(self._own, f"{_NAME}.callbacks", arrays, self._begun_with),
         }
 
     def _parts(self) -> list[list[Any]]:

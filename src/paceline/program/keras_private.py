@@ -53,6 +53,10 @@ FIRST_SEED = "_initial_seed"
 PROFILES = "_should_trace"
 #: Attribute of a TensorBoard callback that holds its open files.
 WRITERS = "_writers"
+#: Attributes of a TensorBoard callback that follow from ``log_dir`` when it is given its model.
+LOG_FOLDERS = frozenset({"_log_write_dir", "_train_dir", "_val_dir"})
+#: Attributes that Keras' callbacks make in each ``on_epoch_begin``.
+OF_THE_EPOCH = frozenset({"_current_epoch", "_epoch_start_time"})
 
 #: Modules of Keras' own classes, whatever public name they are used by.
 OWN = "keras.src."

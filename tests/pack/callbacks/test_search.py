@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ import paceline
 import toys
 from paceline.executor.local import LocalExecutor
 from paceline.pack.callbacks.packable import why_not_packed
+from paceline.pack.callbacks.state import CallbackState, attributes_of, callback_state, resumed
+from paceline.tuner.checkpoint.files import CheckpointManager
 
 callbacks = keras.callbacks
 X, Y = toys.data()
@@ -224,7 +228,7 @@ def test_what_is_no_callback(make, given, message) -> None:
 def test_a_model_that_has_left_its_slot_says_so(make) -> None:
     kept: list[Any] = []
 
-    def keep(epoch: int, logs: Any = None) -> None:
+    def callback_state(epoch: int, logs: Any = None) -> None:
         kept.append(mine.model)
 
     class Keeps(callbacks.Callback):
@@ -509,3 +513,127 @@ def test_a_search_with_other_callbacks_does_not_go_on_with_the_checkpoint(
     stopped(make(), 2, **CALL, callbacks=[StopsAt(5)])
     make().search(X, Y, **CALL, callbacks=[callbacks.TerminateOnNaN()])
     assert any("not the one that was stopped (callbacks)" in note for note in notes)
+
+
+class Interrupted(callbacks.Callback):
+    """Ctrl-C, in the epoch that is set before the search."""
+
+    epoch = -1
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if epoch == Interrupted.epoch:
+            Interrupted.epoch = -1
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def writing() -> list[Any]:
+    return [
+        callbacks.CSVLogger("log.csv"),
+        callbacks.CSVLogger("csv/{trial}.csv"),
+        callbacks.ModelCheckpoint("{epoch}.weights.h5", save_weights_only=True),
+        Interrupted(),
+    ]
+
+
+@pytest.fixture
+def interrupted(make):
+    """Stops a search of one trial, which writes files, after the second of four epochs."""
+
+    def run(executor: str) -> dict[str, Any]:
+        arguments = {"executor": executor, "slots": 1}
+        Interrupted.epoch = 1
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make(**arguments).search(X, Y, **SHORT, callbacks=writing())
+        return arguments
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield run
+    Interrupted.epoch = -1
+    signal.signal(signal.SIGINT, before)
+
+
+SHORT = CALL | {"n_trials": 1, "epochs": 4}
+WRITTEN = ["1.weights.h5", "2.weights.h5", "3.weights.h5", "4.weights.h5", "log.csv"]
+
+
+@pytest.mark.parametrize("executor", ["local", pytest.param("fit", marks=pytest.mark.slow)])
+def test_after_its_folder_was_moved_a_trial_writes_to_the_new_place(
+    make, interrupted, executor
+) -> None:
+    arguments = interrupted(executor)
+    Path("runs").rename("moved")
+    tuner = make(**arguments, directory="moved")
+    tuner.search(X, Y, **SHORT, callbacks=writing())
+    assert tuner.trial(0).epochs == 4
+    folder = Path("moved/s/trials/0")
+    assert sorted(path.name for path in folder.iterdir()) == WRITTEN
+    assert len((folder / "log.csv").read_text().splitlines()) == 5
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("executor", [pytest.param("local", marks=pytest.mark.slow), "fit"])
+def test_a_checkpoint_that_is_made_up_does_not_say_where_callbacks_write(
+    make, interrupted, executor, tmp_path
+) -> None:
+    arguments = interrupted(executor)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    checkpoints = CheckpointManager(Path("runs/s/checkpoints"), lambda text: None)
+    snapshot = checkpoints.load()
+    assert snapshot is not None
+    made_up = {
+        "filepath": str(outside / "{epoch}.weights.h5"),
+        "filename": str(outside / "log.csv"),
+        "log_dir": str(outside),
+        "_save_model": "no method any more",
+    }
+    kept = list(kept_in(snapshot.facts))
+    assert {"CSVLogger", "ModelCheckpoint", "Interrupted"} <= {facts["class"] for facts in kept}
+    for facts in kept:
+        facts["attributes"] |= made_up
+    checkpoints.save(snapshot)
+    checkpoints.close()
+    tuner = make(**arguments)
+    tuner.search(X, Y, **SHORT, callbacks=writing())
+    trial = tuner.trial(0)
+    assert (trial.state, trial.epochs) == ("complete", 4)
+    assert sorted(path.name for path in Path("runs/s/trials/0").iterdir()) == WRITTEN
+    assert len(Path("csv/0.csv").read_text().splitlines()) == 5
+    assert list(outside.iterdir()) == []
+
+
+def kept_in(facts: Any) -> Iterator[dict[str, Any]]:
+    """What the facts of a checkpoint hold of callbacks."""
+    if isinstance(facts, dict) and {"class", "attributes"} <= set(facts):
+        yield facts
+    elif isinstance(facts, (dict, list)):
+        for part in facts.values() if isinstance(facts, dict) else facts:
+            yield from kept_in(part)
+
+
+class Writes(callbacks.Callback):
+    """Of a user's own; what it writes, it writes to paths of several kinds."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder, self.file, self.log_dir = f"{folder}/logs", Path(folder), folder
+        self.files: list[Any] = []
+        self.phase, self.n = "first", 0
+
+
+def test_state_is_restored_and_paths_are_not() -> None:
+    before, arrays = Writes("old"), {}
+    begun_with = attributes_of([before])
+    before.phase, before.n, before.files, before.late = "second", 3, [Path("old")], 7
+    (facts,) = callback_state([before], "c", arrays, begun_with)
+    assert sorted(facts["lost"]) == ["files", "late"]
+    assert "old" not in json.dumps(facts)
+    older = {"file": {"path": "old"}, "folder": "old/logs", "log_dir": "old", "late": 7}
+    facts["attributes"] |= older | {"files": {"list": [{"path": "old"}]}}  # as it was once kept
+    after = Writes("new")
+    with resumed([after], CallbackState({"callbacks": [facts]}, arrays)):
+        pass
+    assert (after.phase, after.n) == ("second", 3)
+    assert (after.folder, after.file, after.log_dir) == ("new/logs", Path("new"), "new")
+    assert after.files == []
+    assert not hasattr(after, "late")

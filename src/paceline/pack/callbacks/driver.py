@@ -11,7 +11,13 @@ import numpy as np
 
 from paceline.pack.callbacks.per_trial import numbers
 from paceline.pack.callbacks.slot_model import Slot, SlotModel
-from paceline.pack.callbacks.state import CallbackState, callback_state, release, resumed
+from paceline.pack.callbacks.state import (
+    CallbackState,
+    attributes_of,
+    callback_state,
+    release,
+    resumed,
+)
 from paceline.program import keras_private
 
 
@@ -43,6 +49,7 @@ class CallbackDriver:
         self._model: SlotModel | None = None
         self._slot: Slot | None = None
         self._kept: CallbackState | None = None
+        self._begun_with: list[frozenset[str]] = []
         self._epoch = -1  # the one that has begun last
         self._logs: dict[str, float] = {}  # of the last epoch, without what callbacks added
         self._seconds = 0.0
@@ -123,7 +130,7 @@ class CallbackDriver:
         if self._kept is not None:  # they have not begun since it was read
             arrays.update(self._kept.arrays)
             return self._kept.facts
-        return {"callbacks": callback_state(self._callbacks, name, arrays)}
+        return {"callbacks": callback_state(self._callbacks, name, arrays, self._begun_with)}
 
     def restore(self, name: str, facts: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Has the callbacks begin with a state that was saved under ``name``."""
@@ -147,9 +154,11 @@ class CallbackDriver:
         self.begun = True
         if self._kept is None:
             self._list.on_train_begin()
+            self._begun_with = attributes_of(self._callbacks)
             return
         with resumed(self._callbacks, self._kept):
             self._list.on_train_begin()
+        self._begun_with = attributes_of(self._callbacks)
         self._kept = None
         # What they wrote to the model at the beginning is long part of its slot.
         self._model.forget()

@@ -14,6 +14,7 @@ import keras
 
 from paceline.errors import UsageError
 from paceline.pack.callbacks.packable import why_not_packed
+from paceline.pack.callbacks.state import PATHS_OF_TRIAL
 
 #: More inputs than any model has.
 _INPUTS = 100
@@ -121,6 +122,7 @@ class CallbackFactory:
             setattr(callback, key, value)
             Path(value).parent.mkdir(parents=True, exist_ok=True)
         if named:
+            setattr(callback, PATHS_OF_TRIAL, tuple(named))
             return
         for cls, key, is_file in _PATHS:
             if isinstance(callback, cls):

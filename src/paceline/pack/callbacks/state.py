@@ -1,7 +1,12 @@
 """The state of callbacks in a checkpoint: plain values as JSON, arrays as arrays.
 
 What is neither (a lock, an open file, an object of the user's) begins anew with ``on_train_begin``,
-and is named.
+and is named. So does an attribute that a callback makes only later: a checkpoint is a file, which
+may change what is there, but add nothing to it.
+
+Paths are neither kept nor restored. They follow from the callback as the user made it and from the
+folder in which the study is now, which may have been moved; and a file must not decide where a
+callback writes.
 """
 
 from __future__ import annotations
@@ -22,13 +27,35 @@ from paceline.program import keras_private
 #: Functions that Keras' callbacks hold; by name, since a file must not be able to name any other.
 _FUNCTIONS = {"less": keras.ops.less, "greater": keras.ops.greater}
 #: What belongs to this run of a callback: the model, and files that are opened again.
-_NOT_KEPT = frozenset({"_model", "model", "params", "csv_file", "writer", keras_private.WRITERS})
+_NOT_KEPT = (
+    frozenset({"_model", "model", "params", "csv_file", "writer", keras_private.WRITERS})
+    | keras_private.OF_THE_EPOCH
+)
+#: Attributes in which Keras' callbacks hold where they write, or whom they tell.
+_PLACES = frozenset({"filepath", "filename", "log_dir", "directory", "root", "path"})
+_PLACES |= keras_private.LOG_FOLDERS
+#: Attribute of a callback: names of those that hold paths of its trial's (``copies.py``).
+PATHS_OF_TRIAL = "_paceline_paths"
+
+
+def attributes_of(callbacks: Sequence[Any]) -> list[frozenset[str]]:
+    """The names of each callback's attributes."""
+    return [frozenset(vars(callback)) for callback in callbacks]
 
 
 def callback_state(
-    callbacks: Sequence[Any], name: str, arrays: dict[str, np.ndarray]
+    callbacks: Sequence[Any],
+    name: str,
+    arrays: dict[str, np.ndarray],
+    begun_with: Sequence[frozenset[str]],
 ) -> list[dict[str, Any]]:
     """The attributes of callbacks, as JSON values and, in ``arrays`` under ``name``, arrays.
+
+    Args:
+        callbacks: The callbacks.
+        name: Begins the names of their arrays.
+        arrays: Name -> array, added to.
+        begun_with: ``attributes_of`` the callbacks when training had begun: others are not kept.
 
     Returns:
         Of each its class, its attributes, the names of those that cannot be kept, and the length
@@ -38,7 +65,10 @@ def callback_state(
     for at, callback in enumerate(callbacks):
         attributes, lost = {}, []
         for key, value in vars(callback).items():
-            if key in _NOT_KEPT:
+            if key in _NOT_KEPT or _is_place(callback, key, value):
+                continue
+            if key not in begun_with[at]:
+                lost.append(key)
                 continue
             try:
                 attributes[key] = _encode(value, f"{name}.{at}.{key}", arrays)
@@ -96,7 +126,10 @@ class CallbackState:
 
 @contextlib.contextmanager
 def resumed(callbacks: Sequence[Any], kept: CallbackState) -> Iterator[None]:
-    """A block in which training begins for callbacks that go on: after it they are as kept."""
+    """A block in which training begins for callbacks that go on: after it they are as kept.
+
+    Attributes that are not there by then are not made, and paths stay as they are.
+    """
     pairs = kept.of(callbacks)
     for callback, facts in pairs:
         if isinstance(callback, keras.callbacks.CSVLogger):
@@ -106,8 +139,16 @@ def resumed(callbacks: Sequence[Any], kept: CallbackState) -> Iterator[None]:
             callback.append = True
     yield
     for callback, facts in pairs:
-        for key, value in facts["attributes"].items():
-            setattr(callback, key, _decode(value, kept.arrays))
+        for key, stored in facts["attributes"].items():
+            if key in _NOT_KEPT or key not in vars(callback):
+                continue
+            try:
+                value = _decode(stored, kept.arrays)
+            except _CannotBeKept:
+                continue
+            now = vars(callback)[key]
+            if not (_is_place(callback, key, now) or _is_place(callback, key, value)):
+                setattr(callback, key, value)
         if isinstance(callback, keras.callbacks.CSVLogger):
             callback.append_header = os.path.getsize(callback.filename) == 0
 
@@ -120,6 +161,15 @@ def release(callbacks: Sequence[Any]) -> None:
         if isinstance(callback, keras.callbacks.TensorBoard):
             for writer in vars(callback).get(keras_private.WRITERS, {}).values():
                 writer.close()
+
+
+def _is_place(callback: Any, key: str, value: Any) -> bool:
+    """Whether an attribute of a callback says where it writes."""
+    if key == PATHS_OF_TRIAL or key in vars(callback).get(PATHS_OF_TRIAL, ()):
+        return True
+    if isinstance(value, str):
+        return key in _PLACES or "/" in value or "\\" in value
+    return isinstance(value, Path)
 
 
 class _CannotBeKept(Exception):
@@ -154,8 +204,6 @@ def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
                 for at, (key, item) in pairs
             ]
         }
-    if isinstance(value, Path):
-        return {"path": str(value)}
     for known, function in _FUNCTIONS.items():
         if value is function:
             return {"function": known}
@@ -169,15 +217,21 @@ _KINDS: dict[str, Callable[[Any, Mapping[str, np.ndarray]], Any]] = {
     "list": lambda v, arrays: [_decode(item, arrays) for item in v],
     "tuple": lambda v, arrays: tuple(_decode(item, arrays) for item in v),
     "dict": lambda v, arrays: {_decode(k, arrays): _decode(i, arrays) for k, i in v},
-    "path": lambda v, _: Path(v),
     "function": lambda v, _: _FUNCTIONS[v],
 }
 
 
 def _decode(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """The value that ``_encode`` was given.
+
+    Raises:
+        _CannotBeKept: It is, or holds, a path; checkpoints had them before paths were left out.
+    """
     if not isinstance(value, dict):
         return value
     ((kind, held),) = value.items()
+    if kind == "path":
+        raise _CannotBeKept
     return _KINDS[kind](held, arrays)
 
 
