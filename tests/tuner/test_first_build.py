@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import keras
 import pytest
 
 import toys
+from paceline.errors import PacelineError
 from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.program import keras_private
 from paceline.study.objective import resolve_objective
 from paceline.tuner.arguments import read_arguments
 from paceline.tuner.first_build import probe
@@ -127,3 +130,44 @@ def test_an_eager_model_is_looked_at_too():
     assert look(lambda hp: toys.softmax(run_eagerly=True)) == [
         *("loss", "accuracy", "val_loss", "val_accuracy"),
     ]
+
+
+@pytest.fixture
+def names_unchecked():
+    """Keras' private names are looked for anew in a test, and again after it."""
+    keras_private._missing_names.cache_clear()
+    yield
+    keras_private._missing_names.cache_clear()
+
+
+def without(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Keras as it would be if it had renamed a method of its models."""
+    (owner,) = (cls for cls in keras.Model.__mro__ if name in vars(cls))
+    monkeypatch.delattr(owner, name)
+
+
+def test_a_private_name_that_keras_has_no_more_is_named(monkeypatch, names_unchecked):
+    """And not the user's data, or the user's build, which is not even called."""
+    without(monkeypatch, "_symbolic_build")
+    builds: list[Any] = []
+    supported = r"supports Keras 3\.10 to 3\.15: pip install"
+    wanted = rf"^Keras {keras.__version__} has no Model\._symbolic_build\(.*{supported}"
+    with pytest.raises(PacelineError, match=wanted):
+        look(builds.append)
+    assert builds == []
+
+
+def test_the_names_are_looked_for_once(monkeypatch, names_unchecked):
+    look(lambda hp: toys.softmax())
+    without(monkeypatch, "_symbolic_build")
+    keras_private.check_names()
+    keras_private._missing_names.cache_clear()
+    with pytest.raises(PacelineError, match="_symbolic_build"):
+        keras_private.check_names()
+
+
+def test_what_is_supported_is_what_is_tested():
+    """The oldest and the newest Keras of the environments that tests run in."""
+    requirements = Path(__file__).parents[2] / "requirements"
+    for lock, (major, minor) in zip(("oldest", "dev"), keras_private.SUPPORTED, strict=True):
+        assert f"\nkeras=={major}.{minor}." in (requirements / f"{lock}.lock").read_text()

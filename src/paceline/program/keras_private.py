@@ -1,5 +1,7 @@
 """The only place that touches what Keras does not publish; read for Keras 3.10 to 3.15.
 
+``check_names`` looks for the names without which no search can run, before a user's code does.
+
 Some things have no public way:
 
 ``Model._symbolic_build``
@@ -27,6 +29,7 @@ The array of a variable
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -34,6 +37,11 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
+
+from paceline.errors import PacelineError
+
+#: The oldest and the newest minor version of Keras that this module was read for.
+SUPPORTED = ((3, 10), (3, 15))
 
 #: Classes whose instances no step consults: lists of what an object tracks, arguments kept for
 #: ``get_config``, and the signature of ``call``, which is the class's.
@@ -64,6 +72,45 @@ OWN = "keras.src."
 
 #: Global state that is made anew for each function of a user's: names, and what seeds set.
 _FRESH = ("object_name_uids", "global_random_seed", "global_seed_generator")
+
+
+def check_names() -> None:
+    """Checks that Keras has the private names that every search needs.
+
+    Raises:
+        PacelineError: A name is not there; the message holds it, and the versions of Keras that are
+            supported.
+    """
+    missing = _missing_names()
+    if missing:
+        import keras
+
+        (major, oldest), (_, newest) = SUPPORTED
+        raise PacelineError(
+            f"Keras {keras.__version__} has no {' and no '.join(missing)}, which Paceline needs; "
+            f"it supports Keras {major}.{oldest} to {major}.{newest}: pip install "
+            f'"keras>={major}.{oldest},<{major}.{newest + 1}".'
+        )
+
+
+@functools.cache
+def _missing_names() -> tuple[str, ...]:
+    import keras
+
+    missing = []
+    build = getattr(keras.Model, "_symbolic_build", None)
+    if build is None or not {"iterator", "data_batch"} <= set(inspect.signature(build).parameters):
+        missing.append("Model._symbolic_build(iterator, data_batch)")
+    if not hasattr(keras.Variable(0.0, name="checked"), VALUE):
+        missing.append(f"Variable.{VALUE}")
+    try:
+        from keras.src.backend.common import global_state
+    except ImportError:  # names of layers then differ between trials, and nothing worse
+        return tuple(missing)
+    for name in ("get_global_attribute", "set_global_attribute"):
+        if not hasattr(global_state, name):
+            missing.append(f"global_state.{name}")
+    return tuple(missing)
 
 
 def symbolic_build(model: Any, batch: Any, drawn: Callable[[], None] | None = None) -> None:

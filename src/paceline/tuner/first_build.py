@@ -55,8 +55,10 @@ def probe(
     Raises:
         BuildError: No build worked, or the model does not take the data.
         DataError: Labels outside the model's classes.
-        PacelineError: What the build or a function of hp was told by Paceline.
+        PacelineError: What the build or a function of hp was told by Paceline; or Keras lacks a
+            name that Paceline needs.
     """
+    keras_private.check_names()  # before the build and the data could be blamed
     hp, model, setting = _first_model(builder, arguments, seed, attempts, first)
     data, validation = _data_of(setting, arguments), setting.validation
     if data is None:
@@ -125,14 +127,15 @@ def _log_names(model: Any, batch: Any, arguments: SearchArguments) -> list[str] 
     validated = arguments.validated
     try:
         keras_private.symbolic_build(model, batch)
-        names = [str(name) for name in trace.flat_logs(model.get_metrics_result())]
-        if names == sorted(names):  # as Keras before 3.12 has them
-            names = _as_compiled(model, names)
+        results = model.get_metrics_result()
     except Exception as error:
         raise BuildError(
             f"the model that build(hp) returned does not take the data: {type(error).__name__}: "
             f"{error}"
         ) from error
+    names = [str(name) for name in trace.flat_logs(results)]
+    if names == sorted(names):  # as Keras before 3.12 has them
+        names = _as_compiled(model, names)
     train, test = names, names
     if keras.backend.backend() != "jax":  # only JAX's steps can be traced
         own = any(
