@@ -1,8 +1,7 @@
 """Compiling with XLA: counted, timed, in the background, and remembered on disk.
 
-The persistent compilation cache is on by default. Its folder has a size limit, because only then
-does JAX lock it, and several searches may share it. ``PACELINE_CACHE_DIR`` moves it; a folder the
-user has set in JAX stays.
+The persistent compilation cache is on by default, and several searches may share its folder.
+``PACELINE_CACHE_DIR`` moves it; a folder the user has set in JAX stays.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ from typing import Any
 import jax
 
 from paceline.program import lowered_cache
-from paceline.program.compilation_cache import programs_folder
+from paceline.program.compilation_cache import programs_folder, tidy
 from paceline.program.disk_cache import cache_folder, cache_is_on
 
-_CACHE_BYTES = 2 * 2**30
 #: On a CPU: vectors as wide as it has. No other option that changes the code: what XLA offers to
 #: leave out copies in loops (xla_cpu_copy_insertion_use_region_analysis) gives wrong numbers
 #: (JAX 0.10.2; docs/decisions/0006).
@@ -90,8 +88,9 @@ def use_persistent_cache() -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError:
         return  # a read-only home: compile every time
+    tidy(path)
     jax.config.update("jax_compilation_cache_dir", str(path))
-    jax.config.update("jax_compilation_cache_max_size", _CACHE_BYTES)
+    jax.config.update("jax_compilation_cache_max_size", -1)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     # JAX decides at its first compile whether there is a cache; models may have been built before.
