@@ -6,15 +6,21 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import filelock
+import jax
+import jax.numpy as jnp
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
-from paceline.program.compilation_cache import is_complete, programs_folder, tidy
+from paceline.program import compilation_cache as ours
+from paceline.program.compilation_cache import is_complete, persistent_cache, programs_folder, tidy
 
 #: Of an entry that JAX might have written.
 WHOLE = zlib.compress(bytes(range(256)) * 40)
@@ -111,12 +117,11 @@ _CHILD = """
 import json, sys, warnings
 import jax
 import numpy as np
-from paceline.program.compile import use_persistent_cache
+from paceline.program.compilation_cache import persistent_cache
 from paceline.program.compile import compile_in_background
 shape = jax.ShapeDtypeStruct((3,), np.float32)
-with warnings.catch_warnings(record=True) as said:
+with warnings.catch_warnings(record=True) as said, persistent_cache():
     warnings.simplefilter("always")
-    use_persistent_cache()
     done = compile_in_background(lambda x: 2 * x + 1, (shape,)).result()
     numbers = np.asarray(done.call(np.arange(3, dtype=np.float32))).tolist()
 print(json.dumps([done.from_cache, numbers, [str(one.message) for one in said]]))
@@ -152,3 +157,136 @@ def test_a_half_written_entry_costs_a_compile_and_is_replaced(tmp_path, child_en
     assert in_a_process(tmp_path, child_environment) == [False, [1, 3, 5], []]
     assert len(written.read_bytes()) > len(half)
     assert in_a_process(tmp_path, child_environment) == [True, [1, 3, 5], []]
+
+
+NAMES = (
+    "jax_compilation_cache_dir",
+    "jax_compilation_cache_max_size",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
+#: What a user has set: none of it is a default of JAX or of a search.
+USERS = (None, 12345, 7.0, 8)
+
+
+def settings() -> tuple[Any, ...]:
+    return tuple(getattr(jax.config, name) for name in NAMES)
+
+
+def set_all(values: tuple[Any, ...]) -> None:
+    for name, value in zip(NAMES, values, strict=True):
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+@pytest.fixture
+def folder(cache_folder: Path) -> Iterator[Path]:
+    """Our folder; JAX has a user's settings, and no folder."""
+    before = settings()
+    set_all(USERS)
+    yield cache_folder / "paceline" / "programs"
+    set_all(before)
+
+
+def entries(folder: Path) -> set[str]:
+    return {path.name.split("-")[0] for path in folder.glob("*-cache")}
+
+
+def test_settings_are_as_before_and_later_programs_of_the_user_are_not_kept(folder):
+    def in_a_search(x: Any) -> Any:
+        return 3 * x
+
+    def afterwards(x: Any) -> Any:
+        return 5 * x
+
+    with persistent_cache():
+        assert settings()[0] == str(folder)
+        jax.jit(in_a_search)(jnp.ones(3))
+    assert settings() == USERS
+    assert "jit_in_a_search" in entries(folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.jit(afterwards)(jnp.ones(3))
+    assert "jit_afterwards" not in entries(folder)
+
+
+def test_a_second_search_finds_the_programs_of_the_first_in_memory_and_on_disk(folder):
+    compiled: list[str] = []
+
+    def heard(event: str, **_: Any) -> None:
+        compiled.append(event.rpartition("/")[2])
+
+    def made_anew() -> Any:
+        def program(x: Any) -> Any:
+            return 7 * x
+
+        return jax.jit(program)
+
+    jax.monitoring.register_event_listener(heard)
+    x, step = jnp.ones(3), made_anew()
+    with persistent_cache():
+        step(x)
+    assert "cache_misses" in compiled
+    compiled.clear()
+    with persistent_cache():
+        step(x)
+    assert compiled == []
+    with persistent_cache():
+        made_anew()(x)
+    assert "cache_hits" in compiled
+    assert "cache_misses" not in compiled
+
+
+def test_the_last_of_several_searches_puts_the_settings_back(folder):
+    inside, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with persistent_cache():
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=other)
+    with persistent_cache():
+        during = settings()
+        with persistent_cache():
+            assert settings() == during
+        thread.start()
+        assert inside.wait(60)
+    assert settings() == during
+    leave.set()
+    thread.join(60)
+    assert settings() == USERS
+
+
+def test_an_error_and_an_interrupt_put_the_settings_back(folder):
+    for error in (ValueError("stop"), KeyboardInterrupt("stop")):
+        with pytest.raises(type(error), match="stop"), persistent_cache():
+            raise error
+        assert settings() == USERS
+
+
+def test_a_folder_of_the_user_stays(folder, tmp_path):
+    set_all((str(tmp_path / "users"), *USERS[1:]))
+    with persistent_cache():
+        assert settings() == (str(tmp_path / "users"), *USERS[1:])
+    assert settings() == (str(tmp_path / "users"), *USERS[1:])
+    assert not folder.exists()
+
+
+def test_what_a_user_changes_meanwhile_stays(folder, tmp_path):
+    with persistent_cache():
+        jax.config.update("jax_compilation_cache_dir", str(tmp_path / "users"))
+    assert settings() == (str(tmp_path / "users"), *USERS[1:])
+
+
+def test_the_folder_is_listed_when_it_has_changed(folder, monkeypatch):
+    listed: list[Path] = []
+    monkeypatch.setattr(ours, "tidy", listed.append)
+    for _ in range(2):
+        with persistent_cache(), persistent_cache():
+            pass
+    assert listed == [folder]
+    time.sleep(0.05)  # the file system's clock has ticks
+    entry(folder, "new")
+    with persistent_cache():
+        pass
+    assert listed == [folder, folder]

@@ -160,9 +160,10 @@ import json, sys
 import numpy as np
 sys.path.insert(0, sys.argv[1])
 from program.test_compiles import RATES, Search, rated
-from paceline.program.compile import use_persistent_cache
-use_persistent_cache()
-print(json.dumps(Search(slots=2).train(*rated(*RATES[:3], units=5), *rated(0.0, units=5))))
+from paceline.program.compilation_cache import persistent_cache
+with persistent_cache():
+    counts = Search(slots=2).train(*rated(*RATES[:3], units=5), *rated(0.0, units=5))
+print(json.dumps(counts))
 """
 
 

@@ -1,4 +1,4 @@
-"""The folder of JAX's persistent compilation cache: where it is, and what is removed from it.
+"""JAX's persistent compilation cache: on for as long as searches run, in a folder that is tidied.
 
 JAX can keep a limit itself, but then it lists the folder under a lock whenever it adds an entry: a
 tenth of a second and more once there are thousands, and every write fails for good once a process
@@ -12,10 +12,16 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import filelock
+import jax
 import platformdirs
+
+from paceline.program.disk_cache import cache_folder, cache_is_on
+from paceline.program.patch import RefCountedPatch
 
 #: Bytes of entries that a search finds when it begins; more are removed.
 MAX_BYTES = 2 * 2**30
@@ -28,6 +34,67 @@ _SETTLED = 10.0
 _CHUNK = 2**20
 #: How an entry begins that was compressed with Zstandard; without that package JAX uses zlib.
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
+#: Settings of JAX: every program is kept, however small.
+_SETTINGS = {
+    "jax_compilation_cache_max_size": -1,
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+
+_before: dict[str, Any] = {}
+_ours: dict[str, Any] = {}
+#: The folder that this process has tidied, and when its list of files had changed last.
+_tidied: tuple[Path, int] | None = None
+
+
+def persistent_cache() -> AbstractContextManager[None]:
+    """JAX keeps what it compiles inside, on disk, for every program however small.
+
+    Changes nothing where the user has chosen a folder or switched the cache off, and where no
+    folder can be made. JAX's settings are as before when the last of several searches has ended,
+    and JAX then opens its cache anew: what the user compiles does not go into our folder. Programs
+    that are in memory stay there.
+    """
+    return _patch.applied()
+
+
+def _install() -> None:
+    global _tidied
+    _ours.clear()
+    if cache_folder() is not None or not cache_is_on():
+        return
+    folder = programs_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if _tidied != (folder, folder.stat().st_mtime_ns):  # it has entries that are new
+            tidy(folder)
+            _tidied = folder, folder.stat().st_mtime_ns
+    except OSError:
+        return  # a read-only home: compile every time
+    _ours.update({"jax_compilation_cache_dir": str(folder)}, **_SETTINGS)
+    _before.update({name: getattr(jax.config, name) for name in _ours})
+    for name, value in _ours.items():
+        jax.config.update(name, value)
+    _open_anew()
+
+
+def _restore() -> None:
+    if not _ours:
+        return
+    for name, value in _ours.items():
+        if getattr(jax.config, name) == value:  # else changed by another since
+            jax.config.update(name, _before[name])
+    _open_anew()
+
+
+def _open_anew() -> None:
+    """JAX decides at its first compile whether there is a cache, and where."""
+    from jax.experimental.compilation_cache import compilation_cache
+
+    compilation_cache.reset_cache()
+
+
+_patch = RefCountedPatch(_install, _restore)
 
 
 def programs_folder() -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from paceline.errors import ObjectiveError, StudyError, UsageError
 from paceline.executor import garbage, malloc
 from paceline.executor.model_builder import ModelBuilder, random_state_kept
 from paceline.pack.mesh import check_mesh, check_use
-from paceline.program.compile import use_persistent_cache
+from paceline.program.compilation_cache import persistent_cache
 from paceline.program.initial_weights import shared_initializer_programs
 from paceline.program.precision import check_precision, policy_of
 from paceline.report.live import live_view
@@ -255,9 +255,9 @@ class Tuner:
             needs_end=self._settings.sampler != "grid" and self._director is None,
         )
         self._folds = arguments.folds
-        _use_cache()
         with (
             self._view(verbose),
+            _cache(),
             random_state_kept(),
             policy_of(self._settings.precision),
             garbage.gc_calmed(),
@@ -329,8 +329,8 @@ class Tuner:
         meta = self._require_study().meta
         known, others = arguments_again(meta.get("search", {}), search_arguments, trial.epochs)
         arguments = self._read(x, y, **known, others=others)
-        _use_cache()
         with (
+            _cache(),
             random_state_kept(),
             policy_of(self._settings.precision),
             shared_initializer_programs(),
@@ -486,10 +486,9 @@ class Tuner:
         return self._study
 
 
-def _use_cache() -> None:
-    """Has JAX keep what it compiles, where Keras runs on it."""
-    if keras.backend.backend() == "jax":
-        use_persistent_cache()
+def _cache() -> AbstractContextManager[None]:
+    """JAX keeps what it compiles inside, where Keras runs on it."""
+    return persistent_cache() if keras.backend.backend() == "jax" else nullcontext()
 
 
 def _to_stderr(text: str) -> None:

@@ -19,7 +19,7 @@ from paceline.compat.interception.packed_fit import Fits, PackedFit
 from paceline.executor import garbage, malloc
 from paceline.executor.base import Answer, EpochReport, LateAnswer
 from paceline.executor.local import LocalExecutor
-from paceline.program.compile import use_persistent_cache
+from paceline.program.compilation_cache import persistent_cache
 from paceline.program.initial_weights import shared_initializer_programs
 
 #: Functions under way at once, at most: each has a thread and a model.
@@ -89,10 +89,10 @@ class Engine:
         """
         if self._workers:
             raise RuntimeError("engine: a run is under way; end or close it first.")
-        use_persistent_cache()
         n_calls = n_calls or operator.length_hint(calls) or None
         self._source, self._more, self._held, self._left = iter(calls), True, False, n_calls
         with (
+            persistent_cache(),
             intercepted(),
             garbage.gc_calmed(),
             malloc.freed_memory_kept(),
