@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.cli import output as outcome
 from paceline.errors import StudyError, UsageError
+from paceline.program.files import written_atomically
 from paceline.report import numbers, summary, tables
 from paceline.study.trial import Trial
 
@@ -159,11 +159,8 @@ def _model_file(study: Study, best: Trial) -> Path:
 
 
 def _copy(source: Path, target: Path) -> None:
-    part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        shutil.copyfile(source, part)
-        os.replace(part, target)
+        with written_atomically(target) as part:
+            shutil.copyfile(source, part)
     except OSError as error:
         raise UsageError(f"-o {target} cannot be written: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)

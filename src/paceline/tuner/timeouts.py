@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ from typing import Any, TypeVar
 
 from paceline.errors import PacelineError, StuckError, TrialTimeoutError
 from paceline.executor.base import PackTimeout
+from paceline.program.files import write_atomically
 from paceline.study.study import Study
 from paceline.study.trial_codec import plain
 
@@ -197,9 +197,7 @@ class StuckTrials:
             "suspects": {str(job): epoch for job, epoch in self.suspects.items()},
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_name(f".{os.getpid()}-{self._path.name}")
-        temporary.write_text(json.dumps(held))
-        os.replace(temporary, self._path)
+        write_atomically(self._path, json.dumps(held).encode())
 
 
 T = TypeVar("T")
