@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from paceline.program.patch import RefCountedPatch
+
 #: Objects made before the youngest are looked at; and how many of those looks before the older ones
 #: are.
 _THRESHOLDS = (50_000, 10, 5)
@@ -21,25 +23,42 @@ _SHARE = 0.05
 
 @contextmanager
 def gc_calmed() -> Iterator[None]:
-    """Sets what is there aside; all is as before afterwards.
+    """Sets what is there aside; all is as before when the last of several searches has ended.
 
     What earlier searches left is collected first: their last models, in cycles, would else be set
     aside again and again, and no collection would ever see them. Where searches are short and what
     is there is large, not before each of them: one collection in twenty times what it takes.
     """
-    before = gc.get_threshold()
-    ours = gc.get_freeze_count() == 0 and before[0] > 0  # else the user has plans of his own
-    if not ours:
+    if _is_free():
+        _left.collect()  # before the lock of the patch: what is collected may be a search's own
+    with _patch.applied():
         yield
-        return
-    _left.collect()
-    gc.freeze()
-    gc.set_threshold(*_THRESHOLDS)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
+
+
+def _is_free() -> bool:
+    """Whether nobody has plans of his own with the collector: the user, or another search."""
+    return gc.get_freeze_count() == 0 and gc.get_threshold()[0] > 0
+
+
+#: Thresholds before the first search; None where the user's plans are left alone.
+_before: tuple[int, int, int] | None = None
+
+
+def _install() -> None:
+    global _before
+    _before = gc.get_threshold() if _is_free() else None
+    if _before is not None:
+        gc.freeze()
+        gc.set_threshold(*_THRESHOLDS)
+
+
+def _remove() -> None:
+    if _before is not None:
+        gc.set_threshold(*_before)
         gc.unfreeze()
+
+
+_patch = RefCountedPatch(_install, _remove)
 
 
 class _LeftoverCollector:

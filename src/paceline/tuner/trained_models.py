@@ -9,9 +9,9 @@ from typing import Any
 
 from paceline.data import arrays as data_module
 from paceline.errors import StudyError
-from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import search_process
 from paceline.program import keras_private
-from paceline.program.precision import policy_of
 from paceline.search_space import HyperParameters
 from paceline.study.study import Study
 from paceline.study.trial import Trial
@@ -73,7 +73,7 @@ class TrainedModels:
             StudyError: Its saved weights are gone, or do not fit what build makes now.
         """
         weights = self.best.weights(trial.number)
-        with random_state_kept(), policy_of(self._precision):
+        with search_process(self._precision):
             if weights is not None:
                 return self._with_weights(trial.number, weights)
             path = self.best.weights_path(trial.number)

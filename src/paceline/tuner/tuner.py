@@ -5,20 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import keras
-
 from paceline.data.folds import Fold
 from paceline.errors import ObjectiveError, StudyError, UsageError
-from paceline.executor import garbage, malloc
-from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import search_process
 from paceline.pack.mesh import check_mesh, check_use
-from paceline.program.compilation_cache import persistent_cache
-from paceline.program.initial_weights import shared_initializer_programs
-from paceline.program.precision import check_precision, policy_of
+from paceline.program.precision import check_precision
 from paceline.report.live import live_view
 from paceline.report.progress import Progress
 from paceline.report.results import results_frame
@@ -255,15 +251,7 @@ class Tuner:
             needs_end=self._settings.sampler != "grid" and self._director is None,
         )
         self._folds = arguments.folds
-        with (
-            self._view(verbose),
-            _cache(),
-            random_state_kept(),
-            policy_of(self._settings.precision),
-            garbage.gc_calmed(),
-            malloc.freed_memory_kept(),
-            shared_initializer_programs(),
-        ):
+        with self._view(verbose), search_process(self._settings.precision):
             first = None if self._director is None else self._director.space()
             found = run_with_timeout(
                 arguments.trial_timeout,
@@ -329,12 +317,7 @@ class Tuner:
         meta = self._require_study().meta
         known, others = arguments_again(meta.get("search", {}), search_arguments, trial.epochs)
         arguments = self._read(x, y, **known, others=others)
-        with (
-            _cache(),
-            random_state_kept(),
-            policy_of(self._settings.precision),
-            shared_initializer_programs(),
-        ):
+        with search_process(self._settings.precision):
             plan, history = train_again(self._builder, arguments, trial)
         now = {
             "data": None if arguments.data is None else arguments.data.digest(),
@@ -484,11 +467,6 @@ class Tuner:
                 study, self._builder, settings.folder, settings.keep_best, settings.precision
             )
         return self._study
-
-
-def _cache() -> AbstractContextManager[None]:
-    """JAX keeps what it compiles inside, where Keras runs on it."""
-    return persistent_cache() if keras.backend.backend() == "jax" else nullcontext()
 
 
 def _to_stderr(text: str) -> None:

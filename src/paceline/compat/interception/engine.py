@@ -16,11 +16,9 @@ from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import intercepted
 from paceline.compat.interception.function_thread import FunctionThread
 from paceline.compat.interception.packed_fit import Fits, PackedFit
-from paceline.executor import garbage, malloc
 from paceline.executor.base import Answer, EpochReport, LateAnswer
 from paceline.executor.local import LocalExecutor
-from paceline.program.compilation_cache import persistent_cache
-from paceline.program.initial_weights import shared_initializer_programs
+from paceline.executor.process import search_process
 
 #: Functions under way at once, at most: each has a thread and a model.
 _MOST = 512
@@ -91,14 +89,8 @@ class Engine:
             raise RuntimeError("engine: a run is under way; end or close it first.")
         n_calls = n_calls or operator.length_hint(calls) or None
         self._source, self._more, self._held, self._left = iter(calls), True, False, n_calls
-        with (
-            persistent_cache(),
-            intercepted(),
-            garbage.gc_calmed(),
-            malloc.freed_memory_kept(),
-            shared_initializer_programs(),
-            ExitStack() as stack,
-        ):
+        # Functions have their random state apart: ``Surroundings``.
+        with search_process(random_state=False, also=[intercepted()]), ExitStack() as stack:
             stack.callback(self._cancel)
             while self._round():
                 while self._ended:
