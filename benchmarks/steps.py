@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from paceline.data.arrays import prepare
-from paceline.executor import malloc
+from paceline.executor import process
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.planner import Planner
 from paceline.pack.plan import MappedProgram, SequentialProgram, StackedProgram, Workload
@@ -105,7 +105,7 @@ class TracedStep:
             ]
         return found[: len(self.states)]
 
-    @malloc.freed_memory_kept()
+    @process.freed_memory_kept()
     def milliseconds(self, program: Any, n_lanes: int, epochs: int, patience: float) -> float:
         """One trial's step, all lanes at once: the least of three runs, after one to warm up.
 

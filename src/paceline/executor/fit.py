@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from paceline.executor import malloc
+from paceline.executor import process
 from paceline.executor.base import Answer, EpochReport, Failed, Job, Report, Weights, settled
 from paceline.executor.fit_state import Arrays, FitState
 from paceline.executor.tf_replicas import Replicas, find
@@ -120,7 +120,7 @@ class FitExecutor:
             self.seconds += time.perf_counter() - began
             self._trained += 1
             if self._trained % _COLLECTED == 0:
-                malloc.give_back()  # models are cycles, and a search has the collector wait
+                process.give_back()  # models are cycles, and a search has the collector wait
         if search.error is not None:  # also where a user's own ``fit`` has swallowed it
             raise search.error
 

@@ -18,7 +18,6 @@ from paceline.errors import UsageError
 from paceline.executor.base import Failed, Job, LateAnswer, PackTimeout, Parts, Report, settled
 from paceline.executor.demand import Demand
 from paceline.executor.device_data import DeviceData, size_text
-from paceline.executor.garbage import Dropped
 from paceline.executor.group import Group
 from paceline.executor.grouping import TrialGrouper
 from paceline.executor.lanes import LaneThreads
@@ -26,6 +25,7 @@ from paceline.executor.memory import batches_bytes, chunk_bytes_of
 from paceline.executor.paused import PausedStates
 from paceline.executor.plan_choice import Candidate
 from paceline.executor.planner import Planner
+from paceline.executor.process import Dropped
 from paceline.executor.reporting import EpochReporter, abandon
 from paceline.executor.round import PAUSE, EpochRound
 from paceline.executor.slots import SlotAllocator, program_of

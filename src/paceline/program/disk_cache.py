@@ -16,7 +16,7 @@ import jax
 from paceline.program.files import write_atomically
 
 #: Whose code makes programs. Found by name: ``program`` itself must not import ``plan``.
-_PACKAGES = ("paceline.pack.plan", "paceline.program", "paceline.program.rewrites")
+_PACKAGES = ("paceline.pack.plan", "paceline.program")
 
 
 @dataclass(frozen=True)

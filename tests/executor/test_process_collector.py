@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from paceline.executor import garbage as collector
+from paceline.executor import process
 
 
 class Node:
@@ -25,7 +25,7 @@ def test_everything_is_as_before_even_after_an_error() -> None:
     before = gc.get_threshold()
 
     def search() -> None:
-        with collector.gc_calmed():
+        with process.gc_calmed():
             assert gc.get_freeze_count() > 0
             raise KeyError("x")
 
@@ -36,7 +36,7 @@ def test_everything_is_as_before_even_after_an_error() -> None:
 
 
 def test_cycles_made_inside_are_still_collected() -> None:
-    with collector.gc_calmed():
+    with process.gc_calmed():
         node = Node()
         node.me = node
         alive = weakref.ref(node)
@@ -49,7 +49,7 @@ def test_cycles_made_inside_are_still_collected() -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that collections are told, and what each of them takes: one second."""
     now = [0.0]
-    monkeypatch.setattr(collector, "_left", collector._LeftoverCollector(lambda: now[0]))
+    monkeypatch.setattr(process, "_leftovers", process._LeftoverCollector(lambda: now[0]))
 
     def step(phase: str, _: dict[str, int]) -> None:
         now[0] += phase == "stop"
@@ -62,12 +62,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_what_a_search_left_is_collected_before_the_next_sets_it_aside(clock: list[float]) -> None:
-    with collector.gc_calmed():
+    with process.gc_calmed():
         node = Node()
         node.me = node
         alive = weakref.ref(node)
         del node
-    with collector.gc_calmed():
+    with process.gc_calmed():
         assert alive() is None
 
 
@@ -77,7 +77,7 @@ def test_short_searches_in_a_row_are_not_spent_on_collections(clock: list[float]
 
     def search() -> bool:
         before = collections()
-        with collector.gc_calmed():
+        with process.gc_calmed():
             return collections() > before
 
     assert not search()
@@ -91,13 +91,13 @@ def test_short_searches_in_a_row_are_not_spent_on_collections(clock: list[float]
 
 def test_a_user_who_switched_it_off_is_left_alone() -> None:
     gc.set_threshold(0)
-    with collector.gc_calmed():
+    with process.gc_calmed():
         assert gc.get_threshold()[0] == 0
         assert gc.get_freeze_count() == 0
 
 
 def test_dropped_models_are_collected_once_they_weigh_enough() -> None:
-    dropped = collector.Dropped(limit=100)
+    dropped = process.Dropped(limit=100)
     node = Node()
     node.me = node
     alive = weakref.ref(node)

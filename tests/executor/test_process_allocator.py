@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from executor.allocations import use_and_free
-from paceline.executor import malloc
+from paceline.executor import process
 
 
 def resident() -> int:
@@ -20,19 +20,19 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.skipif(malloc._trim() is None, reason="this C library has no malloc_trim")
+@pytest.mark.skipif(process._trim() is None, reason="this C library has no malloc_trim")
 def test_what_lies_below_memory_in_use_is_returned() -> None:
     n, size = 50_000, 2000  # 100 MB in pieces that the allocator serves from one heap
     pieces = [bytearray(size) for _ in range(n)]
     full = resident()
     del pieces[:-1]
     kept = resident()
-    malloc.give_back()
+    process.give_back()
     assert full - kept < 0.2 * n * size, "nothing was kept, so nothing is tested"
     assert full - resident() > 0.8 * n * size
 
 
-@pytest.mark.skipif(malloc._mallopt() is None, reason="this C library has no mallopt")
+@pytest.mark.skipif(process._mallopt() is None, reason="this C library has no mallopt")
 def test_large_memory_is_asked_for_once() -> None:
     """In a process of its own: what others have freed would be used first."""
     script = Path(__file__).with_name("allocations.py")
@@ -57,10 +57,10 @@ def test_large_memory_is_asked_for_once() -> None:
     assert asked_for(MALLOC_ARENA_MAX="4")["first"] > 4.9
 
 
-@pytest.mark.skipif(malloc._mallopt() is None, reason="this C library has no mallopt")
+@pytest.mark.skipif(process._mallopt() is None, reason="this C library has no mallopt")
 def test_what_was_kept_is_given_back() -> None:
     size, before = 300 * 2**20, resident()
-    with malloc.freed_memory_kept():
+    with process.freed_memory_kept():
         use_and_free(size)
         assert resident() - before > 0.9 * size
     assert resident() - before < 0.1 * size
@@ -68,12 +68,12 @@ def test_what_was_kept_is_given_back() -> None:
 
 def test_other_systems_only_collect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    for function in (malloc._trim, malloc._mallopt):
+    for function in (process._trim, process._mallopt):
         function.cache_clear()
     try:
-        malloc.give_back()
-        with malloc.freed_memory_kept():
-            assert malloc._trim() is malloc._mallopt() is None
+        process.give_back()
+        with process.freed_memory_kept():
+            assert process._trim() is process._mallopt() is None
     finally:
-        for function in (malloc._trim, malloc._mallopt):
+        for function in (process._trim, process._mallopt):
             function.cache_clear()
