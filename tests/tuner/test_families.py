@@ -68,10 +68,8 @@ def configurations(trials: list[Any]) -> list[Any]:
     return sorted(sorted(trial.hparams.items()) for trial in trials)
 
 
-@pytest.mark.parametrize(
-    ("sampler", "n_trials"),
-    [pytest.param("random", 48, marks=pytest.mark.slow), ("tpe", 36)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("sampler", "n_trials"), [("random", 48), ("tpe", 36)])
 def test_packs_are_fuller_in_families(sampler, n_trials, tmp_path, live, monkeypatch):
     family, full = searched(tmp_path / "family", live, sampler, n_trials)
     monkeypatch.setattr(TrialAsker, "fill", lambda self, slots: None)

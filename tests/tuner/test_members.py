@@ -54,6 +54,7 @@ def mean_of(histories: list[dict[str, list[float]]]) -> dict[str, Any]:
 # -- repeats ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_repeat_is_none(make) -> None:
     one, none = make("one"), make("none")
     one.search(X, Y, repeats=1, n_trials=3, **HELD_OUT)

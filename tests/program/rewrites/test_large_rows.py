@@ -191,6 +191,7 @@ def test_other_sums_stay(function: Any) -> None:
     assert [name for name, _ in found] == ["reduce_sum"]
 
 
+@pytest.mark.slow
 def test_training_is_that_of_keras(monkeypatch: pytest.MonkeyPatch, cache_folder: Any) -> None:
     """Small rows too, and in float64: a wrong gradient would show in every digit."""
     chosen: list[str] = []

@@ -85,7 +85,9 @@ class Party:
         return found.trials
 
 
-@pytest.fixture(params=["memory", "journal", "sqlite", "postgresql"])
+@pytest.fixture(
+    params=["memory", "journal", pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"]
+)
 def storage(request: pytest.FixtureRequest) -> Any:
     match request.param:
         case "memory":
