@@ -96,6 +96,7 @@ def test_cuda_without_a_gpu_has_a_reason_too(command):
     )
 
 
+@pytest.mark.slow
 def test_a_tpu_that_jax_passes_over_is_spoken_of(command, dead_tpu):
     done = command("devices", "--json", JAX_PLATFORMS="", first_path=dead_tpu)
     assert done.returncode == 0

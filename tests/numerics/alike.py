@@ -8,6 +8,7 @@ NUMBERS = {"zoo.losses", "zoo.schedules"}
 #: For `make test-slow`: each has its like among those of `make test`, or in a test of a search,
 #: or is a number of the optimizer's step that packs hand on as they find it.
 ALIKE = {
+    "attention",
     "bidirectional_gru_embedding",
     "bidirectional_gru_masking",
     "clipnorm",
@@ -32,7 +33,9 @@ ALIKE = {
     "groupnorm",
     "lambda_layer",
     "loss_scale_factor",
+    "lstm_recurrent_dropout",
     "masked_tagging",
+    "mixed_bfloat16",
     "normalization_adapted",
     "random_contrast",
     "random_flip",

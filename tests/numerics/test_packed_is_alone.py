@@ -112,6 +112,7 @@ def test_float32(name: str) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", slow_where([n for n in SIX_KINDS if n in PACKED], lambda name: name in HEAVY)
 )

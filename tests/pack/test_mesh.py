@@ -228,6 +228,7 @@ def test_one_slot_on_two_devices_is_split(searched) -> None:
     one.equal(searched("auto", 2), rtol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_loop_over_slots_shares_no_batch(searched) -> None:
     mapped = searched(8, 2, plan="mapped")
     assert [(each.trial, each.data) for each in mapped.layouts] == [(2, 1)]

@@ -190,7 +190,7 @@ def test_nobody_trains_beyond_the_epoch_that_is_judged(make, plan: str, monkeypa
     ("plan", "members"),
     [
         ("stacked", {"folds": 3}),
-        ("sequential", {"repeats": 3}),
+        pytest.param("sequential", {"repeats": 3}, marks=pytest.mark.slow),
         pytest.param("stacked", {"repeats": 3}, marks=pytest.mark.slow),
         pytest.param("sequential", {"folds": 3}, marks=pytest.mark.slow),
     ],
@@ -256,6 +256,7 @@ def test_a_build_that_fails_for_a_later_seed_fails_the_trial(make) -> None:
     assert tuner.trial(states.index("failed")).error == "ValueError: no luck with this seed"
 
 
+@pytest.mark.slow
 def test_running_out_of_memory_loses_no_member(make, monkeypatch) -> None:
     """As XLA fails: the memory of the state it was given is gone. The others wait, and go on."""
     plenty, tight = make("plenty"), make("tight", pruner=Sees(), slots="auto")

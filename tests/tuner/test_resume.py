@@ -39,10 +39,11 @@ def checkpoints() -> list[Path]:
 # -- killed ----------------------------------------------------------------------------------------
 
 
-def test_a_search_that_is_killed_ends_as_it_would_have(child_environment) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_search_that_is_killed_ends_as_it_would_have(kills: int, child_environment) -> None:
     """The short form of ``make test-chaos``."""
     done = subprocess.run(
-        [sys.executable, TESTS / "chaos.py", "asha-families", "--kills", "4"],
+        [sys.executable, TESTS / "chaos.py", "asha-families", "--kills", str(kills)],
         env=child_environment,
         check=False,
         capture_output=True,
@@ -50,7 +51,7 @@ def test_a_search_that_is_killed_ends_as_it_would_have(child_environment) -> Non
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "4 kills, 0 of 1 cases differ"
+    assert done.stdout.splitlines()[-1] == f"{kills} kills, 0 of 1 cases differ"
 
 
 def test_from_the_command_line(child_environment, fresh_folder, capsys) -> None:
