@@ -12,28 +12,35 @@ import paceline
 import toys
 from streams import XV, YV, Batches, X, Y, alone, same, search
 
+CALL: dict[str, Any] = {"epochs": 2, "shuffle": False}
+
+
+def weights(hp: Any) -> dict[int, Any]:
+    return {0: hp.Float("rare", 1.0, 5.0), 2: 0.5}
+
+
+def weights_of(trial: Any) -> dict[int, float]:
+    return {0: trial.hparams["rare"], 2: 0.5}
+
 
 def test_class_weights_pack_as_constants():
-    def weights(hp):
-        return {0: hp.Float("rare", 1.0, 5.0), 2: 0.5}
-
-    call: dict[str, Any] = {"epochs": 2, "shuffle": False}
-    arrays = search(X, "arrays", y=Y, class_weight=weights, batch_size=16, **call)
+    arrays = search(X, y=Y, class_weight=weights, batch_size=16, **CALL)
     assert arrays.results()["program"].nunique() == 1
-    call |= {"n_trials": 2}
-    one_hot = search(X, "hot", build=hot, y=np.eye(3)[Y], class_weight=weights, **call)
-    batches = search(Batches(), "batches", class_weight=weights, **call)
-    del call["n_trials"]
     for number in (0, 3):
         trial = arrays.trial(number)
-        given = {0: trial.hparams["rare"], 2: 0.5}
-        expected = {"class_weight": given, "batch_size": 16, **call}
+        expected = {"class_weight": weights_of(trial), "batch_size": 16, **CALL}
         same(arrays, number, alone(trial, toys.dense, X, y=Y, **expected))
-    for tuner, x, more in ((one_hot, X, {"y": np.eye(3)[Y]}), (batches, Batches(), {})):
-        trial = tuner.trial(1)
-        given = {0: trial.hparams["rare"], 2: 0.5}
-        make = hot if more else toys.dense
-        same(tuner, 1, alone(trial, make, x, class_weight=given, **more, **call))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["one-hot labels", "batches"])
+def test_class_weights_of_other_data(kind):
+    build, data, more = toys.dense, Batches, {}
+    if kind == "one-hot labels":
+        build, data, more = hot, lambda: X, {"y": np.eye(3)[Y]}
+    tuner = search(data(), build=build, class_weight=weights, n_trials=2, **more, **CALL)
+    trial = tuner.trial(1)
+    same(tuner, 1, alone(trial, build, data(), class_weight=weights_of(trial), **more, **CALL))
 
 
 def hot(hp: Any) -> Any:
@@ -42,7 +49,8 @@ def hot(hp: Any) -> Any:
     return model
 
 
-def test_features_weights_steps_and_epochs():
+@pytest.mark.parametrize("n_trials", [3, pytest.param(5, marks=pytest.mark.slow)])
+def test_features_weights_steps_and_epochs(n_trials):
     def some(x: Any) -> Any:
         return lambda hp: x[:, : hp.Choice("features", [3, 6])]
 
@@ -68,9 +76,9 @@ def test_features_weights_steps_and_epochs():
         validation_batch_size=lambda hp: hp.Choice("by", [8, 9]),
         initial_epoch=lambda hp: hp.Choice("first", [0, 1]),
         epochs=lambda hp: 3,
-        n_trials=5,
+        n_trials=n_trials,
     )
-    for number in range(5):
+    for number in range(n_trials):
         trial = tuner.trial(number)
         h = trial.hparams
         assert trial.epochs == 3 - h["first"]
