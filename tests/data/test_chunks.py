@@ -82,6 +82,7 @@ def test_with_shuffling_slots_do_not_matter(small_device) -> None:
         )
 
 
+@pytest.mark.slow
 def test_batch_sizes_do_not_share_a_stream(small_device) -> None:
     def sizes(hp):
         return hp.Choice("batch_size", [16, 32])

@@ -510,7 +510,7 @@ def test_validation_need_not_come_every_epoch(make):
     assert tuner.best_trial.best_epoch == 2
 
 
-@pytest.mark.parametrize("executor", ["local", "fit"])
+@pytest.mark.parametrize("executor", ["local", pytest.param("fit", marks=pytest.mark.slow)])
 def test_weights_and_splits_are_those_of_keras(make, executor):
     weight = np.linspace(0.5, 1.5, len(X))
     tuner = make(executor=executor)
