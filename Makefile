@@ -35,7 +35,7 @@ demo: env ## search a small model on the embedded digits
 test: env ## the fastest test of each promise, on all cores; CI runs it (ARGS go to pytest)
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
-test-all: env ## lint and every suite of tests, in turn, with one summary at the end; takes hours
+test-all: env ## lint and every suite of tests, in turn, with one summary at the end; an hour
 	$(BIN)/python tools/test_all.py
 
 test-numerics: env ## compare every kind of model with Keras' fit in float32 too, run out of memory; takes long

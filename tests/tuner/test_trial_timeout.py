@@ -16,6 +16,7 @@ import pytest
 
 import paceline
 import toys
+from paceline.cli.app import main
 from paceline.pack.pack import Pack
 from paceline.tuner.timeouts import run_with_timeout
 
@@ -70,7 +71,9 @@ def make(fresh_folder: Path):
 # -- compiled code ---------------------------------------------------------------------------------
 
 
-def test_a_step_that_never_returns_from_the_command_line(child_environment, fresh_folder) -> None:
+def test_a_step_that_never_returns_from_the_command_line(
+    child_environment, fresh_folder, capsys
+) -> None:
     """One of four does, side by side with another: it fails, and the search ends by itself."""
     Path("model.py").write_text(HANGS)
     python = [sys.executable, "-c", "from paceline.cli.app import main; main()"]
@@ -91,15 +94,9 @@ def test_a_step_that_never_returns_from_the_command_line(child_environment, fres
         "running": 0,
     }
     assert "going on in a new process" in done.stderr
-    trials = json.loads(
-        subprocess.run(
-            [*python, "trials", "model", "--json"],
-            env=child_environment,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-    )
+    with pytest.raises(SystemExit, match="^0$"):
+        main(["trials", "model", "--json"])
+    trials = json.loads(capsys.readouterr().out)
     (failed,) = (trial for trial in trials if trial["state"] == "failed")
     assert failed["hparams"]["rate"] == 0.9
     assert failed["error"] == "trial_timeout: epoch 1 had not ended after 6 s"
