@@ -216,7 +216,7 @@ class _Reporter(keras.callbacks.Callback):
         if report.last and self._job.callbacks is not None:
             weights = self._weights()  # before they are made others, as by restore_best_weights
             self._final = replace(report, weights=lambda: weights)
-        elif self._report(report) != "go":
+        elif self._report(report) != "continue":
             self._state.freeze()
             self.model.stop_training = True
         self._last = time.perf_counter()

@@ -126,7 +126,7 @@ class ExecutorContract(ABC):
             ran.reports.setdefault(epoch.number, []).append(epoch)
             trainable, non_trainable = epoch.weights()
             ran.weights.setdefault(epoch.number, []).append([*trainable, *non_trainable])
-            return "go" if answer is None else answer(epoch)
+            return "continue" if answer is None else answer(epoch)
 
         executor = self.executor(self.data, self.validation)
         try:
@@ -214,7 +214,7 @@ class ExecutorContract(ABC):
         """As a pruner's."""
 
         def answer(report: EpochReport) -> Answer:
-            return "stop" if report.number == 0 and report.epoch == 2 else "go"
+            return "stop" if report.number == 0 and report.epoch == 2 else "continue"
 
         ran = self.run(self.job(0), self.job(1), answer=answer)
         assert [len(ran.reports[number]) for number in (0, 1)] == [2, 3]
@@ -262,7 +262,7 @@ class ExecutorContract(ABC):
             def report(epoch: EpochReport, wrong: int = wrong) -> Answer:
                 if epoch.epoch == wrong:
                     raise error
-                return "go"
+                return "continue"
 
             executor = self.executor(self.data, self.validation)
             raised: BaseException | None = None
