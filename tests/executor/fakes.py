@@ -10,7 +10,7 @@ import numpy as np
 
 from paceline.data.batched import EpochBatches
 from paceline.executor.grouping import Group
-from paceline.pack.pack import SlotTrial
+from paceline.pack.pack import Pack, SlotTrial
 from paceline.program.trace import State
 
 
@@ -101,9 +101,8 @@ def group(
         steps_per_epoch: Of the 4 batches of a pass.
         name: The group's.
     """
-    work: Any = SimpleNamespace(
-        n_train=8, n_validation=0, cut=EpochBatches(4, steps_per_epoch), batch_size=2
-    )
+    epochs = EpochBatches(4, steps_per_epoch)
+    work: Any = SimpleNamespace(n_train=8, n_validation=0, cut=epochs, epochs=epochs, batch_size=2)
     step: Any = SimpleNamespace(full=SimpleNamespace(log_names=("loss",)))
     made = Group(name, work, step, None, state(), [], rng_differs=False, convolves=False)
     made.queue.extend(map(trial, numbers))
@@ -111,6 +110,11 @@ def group(
     if n_slots is not None:
         made.program = FakeProgram(n_slots)  # type: ignore[assignment]
     return made
+
+
+def empty_pack(program: Any) -> Pack:
+    """A pack of a program, without data."""
+    return Pack(program, None, 8, None, True, ("loss",), (), batch_size=2)
 
 
 def numbers(trials: Any) -> list[int]:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from executor.fakes import FakeDriver, FakeProgram, group, numbers, trial
+from executor.fakes import FakeDriver, FakeProgram, empty_pack, group, numbers, trial
 from paceline.executor.base import Answer, EpochReport, Notes
 from paceline.executor.reporting import EpochReporter, ExecutorTimings
 from paceline.executor.snapshot import PausedStates
-from paceline.pack.pack import EpochTimes, Pack
+from paceline.pack.pack import EpochTimes
 
 #: Bytes of paused trials kept in memory: none goes to disk.
 PLENTY = 10**9
@@ -37,7 +37,7 @@ class Reporting:
     def __init__(self, *drivers: FakeDriver | None, epoch: int = 1) -> None:
         self.group = group(name="abc")
         program: Any = Rows(len(drivers) + 1)
-        self.pack = Pack(program, None, 8, None, True, ("loss",), (), batch_size=2)
+        self.pack = empty_pack(program)
         for number, driver in enumerate(drivers):
             made: Any = driver
             self.pack.admit(trial(number, epoch=epoch, driver=made))

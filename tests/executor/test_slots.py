@@ -39,7 +39,8 @@ class Slots:
         self.notes: list[str] = []
         self.failed: dict[int, BaseException] = {}
         device_data: Any = SimpleNamespace(
-            of=lambda *_: (None, None), room=lambda group, program, n: (room or {})[n]
+            of=lambda group, layout: (SimpleNamespace(epochs=group.work.cut), None),
+            room=lambda group, program, n: (room or {})[n],
         )
         data: Any = SearchData(None)  # type: ignore[arg-type]
         made: Any = self.planner

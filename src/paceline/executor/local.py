@@ -57,7 +57,7 @@ class LocalExecutor:
     Args:
         data: What jobs train and validate on, unless a job has inputs of its own.
         options: Slots, plan and mesh; None: the executor chooses them.
-        tell: Told what users may want to know, a sentence at a time.
+        note: Told what users may want to know, a sentence at a time.
         limit: How long an epoch may take, and the jobs suspected of never ending theirs;
             None: as long as it needs.
         in_order: Whether trials come as a grid is walked: what the first trials have in common the
@@ -83,12 +83,12 @@ class LocalExecutor:
         data: SearchData,
         options: PackOptions | None = None,
         *,
-        tell: Callable[[str], None] = lambda text: None,
+        note: Callable[[str], None] = lambda text: None,
         limit: EpochLimit | None = None,
         in_order: bool = False,
     ) -> None:
         self._limit = limit = EpochLimit() if limit is None else limit
-        notes = Notes(tell)
+        notes = Notes(note)
         self._planner = Planner(options, notes)
         chunk_bytes = _chunk_bytes(data)
         if chunk_bytes is not None:

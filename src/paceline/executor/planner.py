@@ -359,7 +359,7 @@ class Planner:
             group.plan_choice = None  # packs of so few trials show nothing about larger ones
             group.next_program = self._make(group, Candidate(now.plan, slots), len(trials), 0)
 
-    # -- what was compiled ---------------------------------------------------------------------------
+    # -- what was compiled ---------------------------------------------------------------------
 
     def compiled_roles(self) -> list[list[Executable]]:
         """The executables of each training and validation step that was compiled.

@@ -353,7 +353,7 @@ class SearchRun:
         packs = LocalExecutor(
             data,
             PackOptions(settings.slots, settings.plan, settings.mesh),
-            tell=self._notes,
+            note=self._notes,
             limit=EpochLimit(watch.seconds, watch.condemned.suspects),
             in_order=self.study.agenda.in_order,
         )

@@ -42,7 +42,7 @@ class Executors:
                 shuffle=request.shuffle,
             )
             # Nothing is known of the calls to come, so the next may need another program.
-            executor = LocalExecutor(data, self._options, tell=self._notes, in_order=True)
+            executor = LocalExecutor(data, self._options, note=self._notes, in_order=True)
         self._by_key[key] = executor
         return executor
 
