@@ -12,7 +12,7 @@ import pytest
 import paceline
 import toys
 from paceline.executor import local, planner
-from paceline.executor.paused import PausedStates
+from paceline.executor.snapshot import PausedStates
 from paceline.study.tell import TrialUpdates
 
 X, Y = toys.data()
@@ -84,7 +84,7 @@ def test_paused_trials_come_back_from_the_disk(make, full, monkeypatch) -> None:
     written, write = [], PausedStates._write
 
     def counted(self: PausedStates, parked: Any) -> None:
-        written.append(parked.rider.number)
+        written.append(parked.trial.number)
         write(self, parked)
 
     monkeypatch.setattr(PausedStates, "_write", counted)

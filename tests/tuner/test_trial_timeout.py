@@ -111,14 +111,14 @@ def test_a_script_that_meets_one_ends(child_environment, fresh_folder) -> None:
         HANGS + "import paceline\n"
         "x, y = toys.data()\n"
         "tuner = paceline.Tuner(build, sampler='grid', slots=1, plan='stacked')\n"
-        "from paceline.executor.round import Round\n"
-        "check = Round.check_hung\n"
+        "from paceline.executor.lanes import EpochRound\n"
+        "check = EpochRound.check_hung\n"
         "def later(self, limit):\n"  # the clock runs on where trial 2 trains
         "    for pack in self.packs:\n"
         "        if pack.began and any(rider.number == 2 for rider in pack.live):\n"
         "            pack.began -= 100.0\n"
         "    check(self, limit)\n"
-        "Round.check_hung = later\n"
+        "EpochRound.check_hung = later\n"
         "tuner.search(x, y, validation_split=0.2, epochs=1, n_trials=4, trial_timeout=60.0)\n"
     )
 

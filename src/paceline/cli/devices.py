@@ -73,7 +73,7 @@ def _use() -> str:
     """What a search would do, slots, plan and mesh left to it."""
     from paceline.executor.planner import Planner
 
-    planner = Planner("auto", "auto")
+    planner = Planner()
     devices, lanes, at_once = planner.devices, planner.lanes, planner.max_slots([])
     slots = at_once // (lanes * len(devices))
     first = devices[0]

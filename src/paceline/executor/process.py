@@ -84,9 +84,9 @@ def gc_calmed() -> Iterator[None]:
     """Sets the objects that are there aside until the last of several searches has ended.
 
     Objects that earlier searches left are collected first: their last models are in cycles, would
-    be set aside again and again, and no collection would ever see them. Where searches are short and
-    the process is large, that collection does not come before each search: collections take at most
-    a twentieth of the time between them.
+    be set aside again and again, and no collection would ever see them. Where searches are short
+    and the process is large, that collection does not come before each search: collections take at
+    most a twentieth of the time between them.
     """
     if _collector_is_free():
         # Before the lock of the patch is taken: collecting may end an older search.

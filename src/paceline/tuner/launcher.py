@@ -137,7 +137,7 @@ class TrialLauncher:
             self._say_once(f"{why} epoch again: its last variables are not kept", why)
             return
         assert self._packs is not None
-        if self._packs.go_on(number, source.epochs, parts):
+        if self._packs.start_from(number, source.epochs, parts):
             self._study.course.take_up(number, source.history, source.epochs)
             running.epoch, running.seconds = source.epochs, source.seconds
 
@@ -175,7 +175,7 @@ class TrialLauncher:
             return 0
         if self._teams.size > 1 or left.epoch >= running.epochs:
             return 0
-        if not packs.go_on(number, left.epoch, left.parts):
+        if not packs.start_from(number, left.epoch, left.parts):
             return 0
         self._study.course.take_up(number, left.history, left.epoch)
         running.epoch, running.seconds = left.epoch, left.seconds

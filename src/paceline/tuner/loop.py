@@ -67,9 +67,6 @@ class SearchLoop:
         self._best, self._arguments = best, arguments
         self._packs, self._fit = packs, fit
         if packs is not None:
-            packs.tell_notes_to(notes)
-            packs.demand.in_order = study.agenda.in_order
-            packs.trial_timeout, packs.suspects = watch.seconds, watch.condemned.suspects
             study.agenda.fill(max(1, packs.max_slots // arguments.n_members))
         self._note = notes
         self._roster = RunningTrials(study.trials)
@@ -197,7 +194,7 @@ class SearchLoop:
             return False
         if self._packs is not None and self._packs.busy:
             self._supply.begin_round(self._packs)
-            times = self._packs.accounts.seconds
+            times = self._packs.timings.seconds
             before = times.train + times.validate  # a compile is waited for once
             self._supply.training = True
             self._packs.advance(self._receive, self._ahead, self._job_failed)
@@ -263,7 +260,7 @@ class SearchLoop:
     def _receive_in_fit(self, report: EpochReport) -> LateAnswer:
         with shielded():
             answer = self._receive(report)
-            if answer == "go":
+            if answer == "continue":
                 self.continuation.keep_if_due()
             return answer
 
@@ -344,7 +341,7 @@ class SearchLoop:
             return "stop"
         if self._must_leave(report):
             return "stop"
-        return "go" if value is None else self._judging.of(report, value)
+        return "continue" if value is None else self._judging.of(report, value)
 
     def _must_leave(self, report: EpochReport) -> bool:
         """Whether time is up for a trial that nobody else could stop; packs stop by themselves."""

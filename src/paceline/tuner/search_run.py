@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import StorageError, StudyError, TrialTimeoutError
+from paceline.executor.base import EpochLimit, PackOptions, SearchData
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
@@ -195,8 +196,8 @@ class SearchRun:
         # The first that is left is the last that is done here.
         with ExitStack() as stack:
             pruner = self._make_pruner()
-            packs = self._make_packs(stack)
             watch = self._make_watch()
+            packs = self._make_packs(stack, watch)
             more = study.agenda.director is None and (limit is None or limit > n_done - n_open)
             if packs is not None and more:
                 with suppress(TrialTimeoutError):  # what it is about shows in the trials
@@ -337,20 +338,24 @@ class SearchRun:
             ],
         )
 
-    def _make_packs(self, stack: ExitStack) -> LocalExecutor | None:
+    def _make_packs(self, stack: ExitStack, watch: TrialTimeout) -> LocalExecutor | None:
         """Where trials are packed, closed when ``stack`` is; None where none can be."""
         arguments, settings = self._arguments, self._settings
         if arguments.why_fit is not None or arguments.data is None:
             return None
-        packs = LocalExecutor(
+        data = SearchData(
             arguments.data,
             arguments.validation,
             validation_freq=arguments.validation_freq,
             shuffle=bool(arguments.shuffle),
-            slots=settings.slots,
-            plan=settings.plan,
-            mesh=settings.mesh,
             fold=arguments.fold,
+        )
+        packs = LocalExecutor(
+            data,
+            PackOptions(settings.slots, settings.plan, settings.mesh),
+            note=self._notes,
+            limit=EpochLimit(watch.seconds, watch.condemned.suspects),
+            in_order=self.study.agenda.in_order,
         )
         stack.callback(packs.close)
         if not callable(arguments.batch_size):

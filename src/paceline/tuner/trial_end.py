@@ -140,7 +140,7 @@ class PrunerVerdicts:
         """What becomes of a trial after an epoch that is not its last."""
         pruner, number = self._pruner, report.number
         if pruner is None:
-            return "go"
+            return "continue"
         running = self._roster.running[number]
         verdict = pruner.judge(
             self._study.trial(number),
@@ -155,7 +155,8 @@ class PrunerVerdicts:
         if verdict == "pause":
             self._roster.pause(number)
             self._study.course.pause(number)
-        return verdict
+            return "pause"
+        return "continue"
 
     def bring_back(self) -> None:
         """Paused trials whose time has come go on; those that have lost for good end."""

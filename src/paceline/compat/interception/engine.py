@@ -16,7 +16,7 @@ from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import intercepted
 from paceline.compat.interception.function_thread import FunctionThread
 from paceline.compat.interception.packed_fit import Fits, PackedFit
-from paceline.executor.base import Answer, EpochReport, LateAnswer
+from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
 from paceline.executor.local import LocalExecutor
 from paceline.executor.process import search_process
 
@@ -49,7 +49,7 @@ class Engine:
         notes: Callable[[str], None] | None = None,
         noun: str = "function",
     ) -> None:
-        self.executors = Executors(self.say, slots=slots, plan=plan, mesh=mesh)
+        self.executors = Executors(self.say, PackOptions(slots, plan, mesh))
         self._notes, self._noun = notes, noun
         self._said: set[str] = set()
         self._numbers = itertools.count()
@@ -195,7 +195,7 @@ class Engine:
         ride.report = report
         self._go(ride.worker)
         if not ride.over:
-            return "go"
+            return "continue"
         self._rides.pop(ride.number, None)
         return "stop"
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from paceline.compat.interception.fit_arguments import FitArguments, copied
+from paceline.executor.base import PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 
 #: Data sets that stay on the device while no fit needs them.
@@ -17,11 +18,11 @@ class Executors:
 
     Args:
         notes: Told what the user may want to know.
-        **arguments: Further arguments of ``LocalExecutor``.
+        options: Slots, plan and mesh.
     """
 
-    def __init__(self, notes: Callable[[str], None], **arguments: Any) -> None:
-        self._notes, self._arguments = notes, arguments
+    def __init__(self, notes: Callable[[str], None], options: PackOptions) -> None:
+        self._notes, self._options = notes, options
         self._by_key: dict[tuple[Any, ...], LocalExecutor] = {}  # the latest used last
 
     def __iter__(self) -> Iterator[LocalExecutor]:
@@ -34,15 +35,14 @@ class Executors:
         if executor is None:
             self._drop_idle(_IDLE - 1)
             validation = None if request.validation is None else copied(request.validation)
-            executor = LocalExecutor(
+            data = SearchData(
                 copied(request.data),
                 validation,
                 validation_batch_size=request.validation_batch_size,
                 shuffle=request.shuffle,
-                **self._arguments,
             )
-            executor.tell_notes_to(self._notes)
-            executor.demand.in_order = True  # of the calls nothing is known
+            # Nothing is known of the calls to come, so the next may need another program.
+            executor = LocalExecutor(data, self._options, note=self._notes, in_order=True)
         self._by_key[key] = executor
         return executor
 

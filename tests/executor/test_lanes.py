@@ -1,4 +1,4 @@
-"""An epoch of several packs, side by side."""
+"""Lanes, and a round: one epoch of several packs, side by side."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from paceline.executor.base import PackTimeout
-from paceline.executor.lanes import LaneThreads
-from paceline.executor.round import EpochRound
+from paceline.executor.lanes import EpochRound, LaneThreads
 
 #: Seconds after which what should have come about is given up.
 LONG = 30.0
