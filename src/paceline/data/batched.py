@@ -86,7 +86,7 @@ class BatchedDataset:
         batch_size: B.
         rest: R.
         shapes: Of a full batch, as a step sees it.
-        cut: Batches and epochs.
+        epochs: Batches of a pass and of an epoch.
         shuffles: Keras' ``fit`` draws the order of the batches (a PyDataset that ends).
         sample: The first batch.
         labels: Smallest and largest targets, where they are known, for checks.
@@ -96,7 +96,7 @@ class BatchedDataset:
     batch_size: int
     rest: int
     shapes: Any
-    cut: EpochBatches
+    epochs: EpochBatches
     shuffles: bool
     sample: ArrayData
     labels: ArrayData | None
@@ -107,8 +107,8 @@ class BatchedDataset:
     @property
     def n(self) -> int:
         """Examples of an epoch, of the longest."""
-        n_batches = self.cut.of(0)[2]
-        small = self.rest > 0 and n_batches == self.cut.n_batches
+        n_batches = self.epochs.of(0)[2]
+        small = self.rest > 0 and n_batches == self.epochs.n_batches
         return n_batches * self.batch_size - small * (self.batch_size - self.rest)
 
     @property
@@ -127,12 +127,15 @@ class BatchedDataset:
 
     def digest(self) -> str:
         """Identity of the data, as far as shapes and sizes show it: its order may be random."""
-        text = f"{self.shapes}{self.batch_size} {self.rest} {self.cut}"
+        # The digest is kept in studies: this text must not change with the names in the code.
+        epochs, once = self.epochs, self.epochs.once
+        cut = f"Cut(n_batches={epochs.n_batches!r}, steps={epochs.steps!r}, once={once!r})"
+        text = f"{self.shapes}{self.batch_size} {self.rest} {cut}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def read(self) -> Iterator[Any]:
         """A new pass of batches, as nests of NumPy arrays; what is read once goes on."""
-        if not self.cut.once:
+        if not self.epochs.once:
             return self._open()
         if self._own is None:
             self._own = self._open()
@@ -228,7 +231,7 @@ def inspect_dataset(
         batch_size=full,
         rest=rest,
         shapes=look.shapes(full),
-        cut=EpochBatches(None if endless else look.n_batches, steps, once),
+        epochs=EpochBatches(None if endless else look.n_batches, steps, once),
         shuffles=isinstance(x, keras.utils.PyDataset) and not endless and look.regular,
         sample=look.sample(),
         labels=look.labels(),

@@ -345,7 +345,7 @@ def n_classes(data: ArrayData | BatchedDataset) -> int:
     Raises:
         UsageError: There is not one array of them, or there are sample weights too.
     """
-    if isinstance(data, BatchedDataset) and data.cut.n_batches is None:
+    if isinstance(data, BatchedDataset) and data.epochs.n_batches is None:
         raise UsageError(
             f"class_weight: a function of hp needs to know all classes, and x is a {data.kind} "
             "without an end; have it yield (x, y, sample_weight)."

@@ -41,7 +41,7 @@ class TrialInputs:
     why_fit: str | None = None
 
     @property
-    def shelf(self) -> str:
+    def group_key(self) -> str:
         """Tells apart what must not be taken for one another when trials are recognised."""
         text = self.key
         if self.steps_per_epoch is not None:

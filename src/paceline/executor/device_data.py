@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from paceline.data.batched import BatchedDataset
-from paceline.data.chunks import ChunkedArrays, ChunkedBatches
+from paceline.data.chunks import EpochData
 from paceline.executor.group import Group
 from paceline.executor.memory import free_bytes, limited, slot_bytes
 from paceline.executor.planner import Planner, layout_of
@@ -41,7 +41,7 @@ class DeviceData:
         self._on_device: dict[Any, tuple[Any, Any]] = {}  # by key
         self._arrays: dict[Any, dict[int, Any]] = {}  # by devices and host array
 
-    def of(self, group: Group, layout: MeshLayout | None) -> tuple[Any, Any]:
+    def of(self, group: Group, layout: MeshLayout | None) -> tuple[EpochData, Any]:
         """Training and validation data of a group, on the devices of a layout."""
         chunk, key = group.work.chunk, _key(group, layout)
         if key not in self._on_device:
@@ -49,12 +49,12 @@ class DeviceData:
             there = self._arrays.setdefault(layout.devices if layout else None, {})
             train, validation = group.work.train, group.work.validation
             where = layout.everywhere if layout else None
+            arrays = None
             if isinstance(train, BatchedDataset):
-                data: Any = None
+                pass
             elif chunk is None:
-                data = train.on_device(there=there, sharding=where)
+                arrays = train.on_device(there=there, sharding=where)
             else:
-                data = ChunkedArrays(train, chunk, group.work.batch_size, where)
                 self._planner.note(
                     f"the training data ({size_text(train.nbytes)}) do not fit on the device: "
                     f"chunks of {chunk:,} examples are sent to it in turn, and examples are "
@@ -63,12 +63,9 @@ class DeviceData:
             placed = (
                 None if validation is None else validation.on_device(there=there, sharding=where)
             )
-            self._on_device[key] = data, placed
-        data, placed = self._on_device[key]
-        if isinstance(group.work.train, BatchedDataset):  # each pack reads it on its own
-            assert chunk is not None
-            data = ChunkedBatches(group.work.train, chunk, layout.everywhere if layout else None)
-        return data, placed
+            self._on_device[key] = arrays, placed
+        arrays, placed = self._on_device[key]
+        return group.work.epoch_data(arrays, layout.everywhere if layout else None), placed
 
     def room(self, group: Group, program: CompiledPlan, lanes: int) -> Room:
         """How many slots of a group's packs fit beside the data."""

@@ -196,7 +196,7 @@ class TrialGrouper:
             test.canonical.fingerprint if test else None,
             work.batch_size,
             work.validation_batch_size,
-            setting.shelf,
+            setting.group_key,
         )
         group = self._by_key.get(key)
         if group is None:
@@ -243,7 +243,7 @@ def _recipe(model: Any, setting: TrialInputs) -> ModelStructure | None:
 
 def _shelf(recipe: ModelStructure, setting: TrialInputs) -> tuple[str, int]:
     """What trials must share for one to be recognised by another."""
-    return recipe.structure + setting.shelf, setting.batch_size
+    return recipe.structure + setting.group_key, setting.batch_size
 
 
 def _new_group(
@@ -313,5 +313,5 @@ def _driver(group: Group, job: Job, member: int) -> CallbackDriver | None:
         job.made[member],
         job.rebuild if member else lambda: model,
         work.train.batch_shapes(work.batch_size),
-        {"epochs": first + job.epochs, "steps": work.cut.of(0)[2]},
+        {"epochs": first + job.epochs, "steps": work.epochs.of(0)[2]},
     )

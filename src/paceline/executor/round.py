@@ -89,4 +89,4 @@ class EpochRound:
         """
         full = len(self.packs) == n_lanes and not any(pack.free for pack in self.packs)
         # What was built and traced meanwhile took its share of the time.
-        return sum(len(pack.riders) for pack in self.packs) if full and not self._disturbed else 0
+        return sum(len(pack.slots) for pack in self.packs) if full and not self._disturbed else 0

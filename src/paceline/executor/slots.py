@@ -190,14 +190,11 @@ class SlotAllocator:
         return Pack(
             program,
             data,
-            group.work.n_train,
             on_device,
             self._shuffle,
             group.train.full.log_names,
             group.test.full.log_names if group.test else (),
             group.work.n_validation if self._folded else None,
-            group.work.cut,
-            group.work.batch_size,
             self._freq,
         )
 

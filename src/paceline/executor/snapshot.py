@@ -165,7 +165,7 @@ def _taken(group: Group, paused: Sequence[SlotTrial], arrays: Arrays, index: int
     packs = []
     for at, pack in enumerate(group.packs):
         riders = pack.live
-        packs.append([None if rider is None else rider.number for rider in pack.riders])
+        packs.append([None if rider is None else rider.number for rider in pack.slots])
         states = pack.states()
         for rider in riders:
             _put(f"pack{index}.{at}.{rider.number}", states[rider.number], arrays)

@@ -57,7 +57,7 @@ class ExecutorTimings:
             packs: Those that it had, with the trials that began it.
             trained: Their epochs, without those that failed.
         """
-        self._slot_epochs += sum(len(pack.riders) for pack in packs)
+        self._slot_epochs += sum(len(pack.slots) for pack in packs)
         self._busy_epochs += sum(len(pack.live) for pack in packs)
         self.seconds.add(wall, [times for _, times in trained])
         if trained:

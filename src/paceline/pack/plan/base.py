@@ -22,6 +22,7 @@ from jax import lax
 
 from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset, EpochBatches
+from paceline.data.chunks import ChunkedArrays, ChunkedBatches, EpochData, ResidentArrays
 from paceline.program.canonical import lift
 from paceline.program.compile import Executable
 from paceline.program.jax_compat import jaxpr_as_fun
@@ -58,10 +59,10 @@ class Workload:
     steps_per_epoch: int | None = None
 
     @property
-    def cut(self) -> EpochBatches:
-        """How the data are cut into epochs."""
+    def epochs(self) -> EpochBatches:
+        """Which batches of which pass over the data an epoch has."""
         if isinstance(self.train, BatchedDataset):
-            return self.train.cut
+            return self.train.epochs
         return EpochBatches(-(-self.n_train // self.batch_size), self.steps_per_epoch)
 
     @property
@@ -72,7 +73,7 @@ class Workload:
         batches = int(self.chunk_bytes * self.train.n / self.train.nbytes) // self.batch_size
         size = self.batch_size * max(1, batches)
         if isinstance(self.train, BatchedDataset):  # is never there as a whole
-            return min(size, self.batch_size * self.cut.of(0)[2])
+            return min(size, self.batch_size * self.epochs.of(0)[2])
         return size if size < self.train.n else None
 
     @property
@@ -95,7 +96,7 @@ class Workload:
     @property
     def n_epoch(self) -> int:
         """Examples of the longest epoch."""
-        return min(self.n_train, self.cut.of(0)[2] * self.batch_size)
+        return min(self.n_train, self.epochs.of(0)[2] * self.batch_size)
 
     @property
     def rest(self) -> int:
@@ -112,7 +113,9 @@ class Workload:
     @property
     def ends_small(self) -> bool:
         """Whether every epoch ends with the smaller batch."""
-        return self.rest > 0 and not isinstance(self.train, BatchedDataset) and self.cut.period == 1
+        return (
+            self.rest > 0 and not isinstance(self.train, BatchedDataset) and self.epochs.period == 1
+        )
 
     @property
     def n_validation(self) -> int:
@@ -125,6 +128,22 @@ class Workload:
     def steps(self) -> int:
         """Full training steps per epoch, of the longest."""
         return self.n_epoch // self.batch_size
+
+    def epoch_data(self, arrays: Any, sharding: Any = None) -> EpochData:
+        """The training data as a pack goes over them.
+
+        Args:
+            arrays: The training data on the device, a nest of arrays [examples, ...]; not used
+                where the data are sent in chunks.
+            sharding: Devices that chunks go to; None: the default one.
+        """
+        if self.chunk is None:
+            return ResidentArrays(arrays, self.n_train, self.batch_size, self.epochs)
+        if isinstance(self.train, BatchedDataset):
+            return ChunkedBatches(self.train, self.chunk, sharding)
+        return ChunkedArrays(
+            self.train, self.chunk, self.batch_size, self.n_train, self.epochs, sharding
+        )
 
 
 class CompiledPlan(Protocol):
@@ -174,21 +193,40 @@ class CompiledPlan(Protocol):
         self,
         state: Sequence[Arrays],
         lifted: Arrays,
-        data: Any,
+        data: EpochData,
         order: np.ndarray,
         *,
         steps: int | None = None,
     ) -> tuple[list[Arrays], Any]:
-        """One epoch; returns the new trainable, non-trainable and optimizer variables, and logs.
+        """Trains one epoch.
 
-        ``steps``: only so many full steps of it, of data that are on the device; to be timed.
+        Args:
+            state: The four lists; the memory of all but the metrics may be donated.
+            lifted: The lifted constants of the train step.
+            data: The training data.
+            order: i32[S, examples (or batches) of the epoch], from ``data.order``.
+            steps: Only so many full steps, of resident data; to time them.
+
+        Returns:
+            The new trainable, non-trainable and optimizer variables, and logs.
         """
         ...
 
     def validate(
         self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None
     ) -> tuple[Arrays, Any]:
-        """All validation batches; returns the new non-trainable variables, and logs."""
+        """Goes over all validation batches.
+
+        Args:
+            state: The four lists.
+            lifted: The lifted constants of the test step.
+            data: The validation data on the device, a nest of arrays [examples, ...].
+            order: i32[S, V], the examples of each slot's fold; None: all slots validate on all.
+
+        Returns:
+            The new non-trainable variables (recurrent layers draw seeds of dropout there), and
+            logs.
+        """
         ...
 
 
@@ -219,7 +257,7 @@ class Batch:
         return out, logs
 
 
-def batches(role: StepTemplate, size: int, rest: int) -> list[Batch]:
+def step_sizes(role: StepTemplate, size: int, rest: int) -> list[Batch]:
     """The full batch, and the smaller one where there is one."""
     found = [Batch(_lazily(role.full, role.lifted), tuple(range(len(role.lifted))), size)]
     if role.tail is not None:
@@ -242,13 +280,30 @@ def _lazily(step: Step, indices: tuple[int, ...]) -> Callable[..., list[Any]]:
     return run
 
 
-def take(data: Any, index: Any) -> Any:
-    """Examples by number; the order never leaves the data."""
+def gather_examples(data: Any, index: Any) -> Any:
+    """Examples by number.
+
+    Args:
+        data: A nest of arrays [N, ...].
+        index: i32[B], each from 0 up to N: XLA does not check the bounds.
+
+    Returns:
+        A nest of arrays [B, ...].
+    """
     return jax.tree.map(lambda a: a.at[index].get(mode="promise_in_bounds"), data)
 
 
-def cut(data: Any, start: Any, size: int) -> Any:
-    """``size`` examples in a row."""
+def slice_examples(data: Any, start: Any, size: int) -> Any:
+    """Examples that lie side by side.
+
+    Args:
+        data: A nest of arrays [N, ...].
+        start: i32[], number of the first example.
+        size: B.
+
+    Returns:
+        A nest of arrays [B, ...].
+    """
     return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, start, size), data)
 
 

@@ -14,18 +14,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from paceline.data.chunks import chunks_of
+from paceline.data.chunks import EpochData
 from paceline.pack.plan.base import (
     Arrays,
     Batch,
     Workload,
-    batches,
-    cut,
     data_shapes,
+    gather_examples,
     index_shape,
     lifted_shapes,
     shapes,
-    take,
+    slice_examples,
+    step_sizes,
 )
 from paceline.program.compile import Executable, compile_in_background
 from paceline.program.lowered_cache import key_of
@@ -65,7 +65,7 @@ class SequentialProgram:
             self._train = before._train
         else:
             arguments = (*one, lifted_shapes(train), data_shapes(work.train, work.resident))
-            for batch in batches(train, work.batch_size, work.rest):
+            for batch in step_sizes(train, work.batch_size, work.rest):
                 with_index = (*arguments, index_shape(batch.size))
                 future = compile_in_background(
                     _train_step(batch),
@@ -81,7 +81,7 @@ class SequentialProgram:
                 return
             data = data_shapes(work.validation)
             arguments = (one[0], one[1], one[3], lifted_shapes(test), data)
-            for batch in batches(test, work.validation_batch_size, work.validation_rest):
+            for batch in step_sizes(test, work.validation_batch_size, work.validation_rest):
                 which = index_shape() if work.fold is None else index_shape(batch.size)
                 with_index = (*arguments, which)
                 key = key_of("sequential test", [test], batch.size, with_index)
@@ -120,7 +120,7 @@ class SequentialProgram:
         self,
         state: Sequence[Arrays],
         lifted: Arrays,
-        data: Any,
+        data: EpochData,
         order: np.ndarray,
         *,
         steps: int | None = None,
@@ -129,7 +129,7 @@ class SequentialProgram:
         new, logs = list(state), None
         (full, size), *tail = self._train
         order = order if steps is None else order[:, : steps * size]
-        for chunk in chunks_of(data, order, size, self._work.chunk or self._work.n_epoch):
+        for chunk in data.chunks(order):
             jax.block_until_ready(logs)  # the device holds two chunks at most
             for start in range(0, chunk.steps * size, size):
                 index = chunk.order[0, start : start + size]
@@ -175,7 +175,7 @@ def _train_step(batch: Batch) -> Callable[..., Any]:
         index: Any,
     ) -> Any:
         parts = [trainable, non_trainable, optimizer, metrics]
-        parts, logs = batch.run(lifted, parts, take(data, index))
+        parts, logs = batch.run(lifted, parts, gather_examples(data, index))
         return (*parts, logs[None])
 
     return run
@@ -190,8 +190,11 @@ def _test_step(batch: Batch) -> Callable[..., Any]:
         data: Any,
         where: Any,
     ) -> Any:
-        # The first of a row of examples, or (folds) the numbers of all.
-        examples = take(data, where) if where.ndim else cut(data, where, batch.size)
+        # Folds give the numbers of all examples of the batch, else the number of the first one.
+        if where.ndim:
+            examples = gather_examples(data, where)
+        else:
+            examples = slice_examples(data, where, batch.size)
         parts, logs = batch.run(lifted, [trainable, non_trainable, metrics], examples)
         return parts[1], parts[2], logs[None]
 

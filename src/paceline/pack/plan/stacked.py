@@ -13,19 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from paceline.data.chunks import chunks_of
+from paceline.data.chunks import EpochData
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan.base import (
     Arrays,
     Batch,
     Workload,
-    batches,
-    cut,
     data_shapes,
+    gather_examples,
     index_shape,
     lifted_shapes,
     shapes,
-    take,
+    slice_examples,
+    step_sizes,
 )
 from paceline.program.compile import Executable, compile_in_background
 from paceline.program.lowered_cache import key_of
@@ -65,7 +65,7 @@ class StackedProgram:
         self.n_slots, self.layout, self.quick = n_slots, layout, quick
         side = SlotAxis(layout, mapped=self.plan == "mapped")
         self.lifted = (train.lifted, test.lifted if test else ())
-        self._size, self._width = work.batch_size, work.chunk or work.n_epoch
+        self._size = work.batch_size
         many = shapes(state, n_slots)
         self._train: list[Future[Executable]] = []
         self._test: list[Future[Executable]] = []
@@ -73,8 +73,8 @@ class StackedProgram:
             self._train = before._train
         else:
             fixed = (lifted_shapes(train, n_slots), data_shapes(work.train, work.resident))
-            order = index_shape(n_slots, self._width)
-            full, *tail = batches(train, work.batch_size, work.rest)
+            order = index_shape(n_slots, work.chunk or work.n_epoch)
+            full, *tail = step_sizes(train, work.batch_size, work.rest)
             n_logs = len(train.full.log_names)
             # The smaller batch is a program of its own, so that both compile at the same time.
             functions = [
@@ -99,7 +99,7 @@ class StackedProgram:
             if before is not None and before.lifted[1] == self.lifted[1]:
                 self._test = before._test
             else:
-                parts = batches(test, work.validation_batch_size, work.validation_rest)
+                parts = step_sizes(test, work.validation_batch_size, work.validation_rest)
                 n_logs = len(test.full.log_names)
                 function = _validation_pass(parts, work.n_validation, n_logs, side)
                 arguments: tuple[Any, ...] = (
@@ -182,7 +182,7 @@ class StackedProgram:
         self,
         state: Sequence[Arrays],
         lifted: Arrays,
-        data: Any,
+        data: EpochData,
         order: np.ndarray,
         *,
         steps: int | None = None,
@@ -191,7 +191,7 @@ class StackedProgram:
         full, *tail = (future.result().call for future in self._train)
         new, logs = list(state), None
         order = order if steps is None else order[:, : steps * self._size]
-        for chunk in chunks_of(data, order, self._size, self._width):
+        for chunk in data.chunks(order):
             # The device holds the chunk it trains on and the one after: it is asked for no more.
             jax.block_until_ready(logs)
             if chunk.steps:
@@ -305,7 +305,7 @@ def _step_of_all(
     """One training step of S trials, each on its own examples: index is i32[S, B]."""
 
     def slot(lifted: Arrays, parts: Any, index: Any) -> Any:
-        return batch.run(lifted, parts, side.split(take(data, index), batch.size))
+        return batch.run(lifted, parts, side.split(gather_examples(data, index), batch.size))
 
     return side.over(slot, index.shape[0])(lifted, parts, index)
 
@@ -335,11 +335,11 @@ def _validation_pass(
                 return new[1:], logs
 
             if order is None:
-                slot = partial(run, examples=cut(data, start, batch.size))
+                slot = partial(run, examples=slice_examples(data, start, batch.size))
                 return side.over(slot, n_slots)(lifted, trainable, moving)
 
             def own(lifted: Arrays, fixed: Arrays, moving: Any, index: Any) -> Any:
-                return run(lifted, fixed, moving, take(data, index))
+                return run(lifted, fixed, moving, gather_examples(data, index))
 
             index = lax.dynamic_slice_in_dim(order, start, batch.size, axis=1)
             return side.over(own, n_slots)(lifted, trainable, moving, index)
