@@ -19,7 +19,7 @@ from paceline.data.arrays import ArrayData, NotArrays, prepare, split
 from paceline.errors import BuildError, PacelineError, UsageError
 from paceline.executor import garbage, malloc
 from paceline.executor.model_builder import ModelBuilder, random_state_kept
-from paceline.program.precision import check_precision, policy_of
+from paceline.program.trace import check_precision, policy_of
 from paceline.report import numbers
 
 #: Seconds, where nothing is said.

@@ -11,7 +11,7 @@ import numpy as np
 from paceline.data.folds import Fold
 
 if TYPE_CHECKING:
-    from paceline.data.trial_inputs import TrialInputs
+    from paceline.data.inputs import TrialInputs
     from paceline.program.trace import State
 
 #: Trainable, non-trainable, optimizer and metric variables, in Keras' order.

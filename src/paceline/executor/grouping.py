@@ -8,7 +8,7 @@ from typing import Any
 
 from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset
-from paceline.data.trial_inputs import TrialInputs
+from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Job
 from paceline.executor.group import Group
 from paceline.pack.callbacks.driver import CallbackDriver
@@ -17,8 +17,13 @@ from paceline.pack.pack import SlotTrial
 from paceline.pack.plan import Workload
 from paceline.program import trace
 from paceline.program.canonical import Canonical, Constant, Unpackable
-from paceline.program.constant_laws import ConstantPredictor
-from paceline.program.constant_laws_cache import keep, key_of, recall, remembered
+from paceline.program.constant_laws import (
+    ConstantPredictor,
+    StoredLaws,
+    laws_key,
+    load_laws,
+    store_laws,
+)
 from paceline.program.model_structure import ModelStructure, structure_of
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step
@@ -148,7 +153,7 @@ class TrialGrouper:
             return
         self._recalled.add((structure, key))
         group = self._by_key[key]
-        for old in recall(self._file(structure, group)):
+        for old in load_laws(self._file(structure, group)):
             if old.group != key:
                 for numbers, _ in old.rows:
                     self._library.exclude(structure, key, numbers)
@@ -161,13 +166,13 @@ class TrialGrouper:
 
     def keep(self) -> None:
         """Writes down what was learnt, for the next search."""
-        for structure, shelf in self._library.shelves():
+        for structure, shelf in self._library.by_structure():
             groups = [(each, self._by_key[each.group].roles) for each in shelf]
-            if any(each.hopeless or len(each.met) > len(each.traced) for each in shelf):
-                keep(self._file(structure, self._by_key[shelf[0].group]), [])
+            if any(each.unpredictable or len(each.met) > len(each.traced) for each in shelf):
+                store_laws(self._file(structure, self._by_key[shelf[0].group]), [])
             elif all(role.settled and not role.stale for _, roles in groups for role in roles):
                 file = self._file(structure, self._by_key[shelf[0].group])
-                keep(file, [remembered(*group) for group in groups])
+                store_laws(file, [StoredLaws.of(*group) for group in groups])
 
     def _file(self, structure: tuple[str, int], group: Group) -> str:
         name, work = structure[0], group.work
@@ -175,7 +180,7 @@ class TrialGrouper:
         if work.validation is not None:
             size = work.validation_batch_size
             shapes += [work.validation.batch_shapes(size), work.validation_rest]
-        return key_of(name, *shapes)
+        return laws_key(name, *shapes)
 
     def _steps(
         self, model: Any, setting: TrialInputs, recipe: ModelStructure | None

@@ -13,7 +13,7 @@ from typing import Any
 
 from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset
-from paceline.data.trial_inputs import TrialInputs
+from paceline.data.inputs import TrialInputs
 from paceline.errors import UsageError
 from paceline.executor.base import Failed, Job, LateAnswer, PackTimeout, Parts, Report, settled
 from paceline.executor.demand import Demand

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.data.trial_inputs import TrialInputs
+from paceline.data.inputs import TrialInputs
 from paceline.executor.group import Group, RestoredProgram
 from paceline.executor.grouping import TrialGrouper
 from paceline.executor.paused import PausedStates

@@ -11,7 +11,7 @@ from paceline.data import arrays as data_module
 from paceline.errors import StudyError
 from paceline.executor.model_builder import ModelBuilder, random_state_kept
 from paceline.program import keras_private
-from paceline.program.precision import policy_of
+from paceline.program.trace import policy_of
 from paceline.search_space import HyperParameters
 from paceline.study.study import Study
 from paceline.study.trial import Trial

@@ -18,7 +18,7 @@ from paceline.executor.model_builder import ModelBuilder, random_state_kept
 from paceline.pack.mesh import check_mesh, check_use
 from paceline.program.compile import use_persistent_cache
 from paceline.program.initial_weights import shared_initializer_programs
-from paceline.program.precision import check_precision, policy_of
+from paceline.program.trace import check_precision, policy_of
 from paceline.report.live import live_view
 from paceline.report.progress import Progress
 from paceline.report.results import results_frame

@@ -12,7 +12,8 @@ Notation, here and in the plans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,14 +24,23 @@ from jax import lax
 from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset, EpochBatches
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches, EpochData, ResidentArrays
+from paceline.program import jax_compat
 from paceline.program.canonical import lift
 from paceline.program.compile import Executable
-from paceline.program.jax_compat import jaxpr_as_fun
 from paceline.program.rewrites import rewrite
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step
 
 Arrays = list[Any]
+
+#: Floating-point operations in matrix products of one trial's step, above which it is trained on
+#: its own.
+_BUSY = 10e6
+#: Steps of a search below which it is compiled for a short run: 5 to 20 s of small operations.
+_FEW = 5000
+#: The same for operations in matrix products: 5 s of a core or less. XLA's own code around large
+#: products is a tenth slower where it is compiled for a short run.
+_LITTLE = 5e11
 
 
 @dataclass(frozen=True)
@@ -274,7 +284,7 @@ def _lazily(step: Step, indices: tuple[int, ...]) -> Callable[..., list[Any]]:
     def run(*args: Any) -> list[Any]:
         if not made:
             lifted = lift(step.closed, indices)
-            made.append(jaxpr_as_fun(rewrite(lifted, jax.default_backend())))
+            made.append(jax_compat.jaxpr_as_fun(rewrite(lifted, jax.default_backend())))
         return made[0](*args)
 
     return run
@@ -330,3 +340,36 @@ def data_shapes(data: ArrayData | BatchedDataset, n: int | None = None) -> Any:
 def index_shape(*shape: int) -> Any:
     """Shape of example numbers."""
     return jax.ShapeDtypeStruct(shape, np.int32)
+
+
+def gains_from_stacking(closed: Any) -> bool:
+    """Whether many trials in one step are faster than one after another, on a CPU."""
+    loops = any(eqn.primitive.name in ("scan", "while") for eqn in _equations(closed.jaxpr))
+    return not loops and _flops(closed) < _BUSY
+
+
+def is_short(closed: Any, steps: float, n_slots: int) -> bool:
+    """Whether so many steps of a pack are a short run, on a CPU."""
+    return steps < _FEW and steps * n_slots * _flops(closed) < _LITTLE
+
+
+def _flops(closed: Any) -> float:
+    """Floating-point operations in a step's matrix products, those in loops left out."""
+    equations = _equations(closed.jaxpr)
+    return sum(product_flops(eqn) for eqn in equations if eqn.primitive.name == "dot_general")
+
+
+def product_flops(eqn: Any) -> float:
+    """Two operations for each product summed into each result."""
+    (contracted, _), _ = eqn.params["dimension_numbers"]
+    left = eqn.invars[0].aval.shape
+    return 2.0 * math.prod(eqn.outvars[0].aval.shape) * math.prod(left[d] for d in contracted)
+
+
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    for eqn in jaxpr.eqns:
+        yield eqn
+        if eqn.primitive.name in jax_compat.CALLS:
+            yield from _equations(jax_compat.call_body(eqn.params)[0])
+        elif eqn.primitive.name in jax_compat.REMAT:
+            yield from _equations(eqn.params["jaxpr"])
