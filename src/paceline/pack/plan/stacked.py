@@ -63,7 +63,7 @@ class StackedProgram:
         layout: MeshLayout | None = None,
     ) -> None:
         self.n_slots, self.layout, self.quick = n_slots, layout, quick
-        side = SlotAxis(layout, mapped=self.plan == "mapped")
+        axis = SlotAxis(layout, mapped=self.plan == "mapped")
         self.lifted = (train.lifted, test.lifted if test else ())
         self._size = work.batch_size
         many = shapes(state, n_slots)
@@ -78,8 +78,8 @@ class StackedProgram:
             n_logs = len(train.full.log_names)
             # The smaller batch is a program of its own, so that both compile at the same time.
             functions = [
-                _full_batches(full, 0 if work.ends_small else n_logs, side),
-                *(_last_batch(batch, side) for batch in tail),
+                _full_batches(full, 0 if work.ends_small else n_logs, axis),
+                *(_last_batch(batch, axis) for batch in tail),
             ]
             extra = [(order, index_shape()), *((order,) for _ in tail)]
             for i, (function, others) in enumerate(zip(functions, extra, strict=True)):
@@ -101,7 +101,7 @@ class StackedProgram:
             else:
                 parts = step_sizes(test, work.validation_batch_size, work.validation_rest)
                 n_logs = len(test.full.log_names)
-                function = _validation_pass(parts, work.n_validation, n_logs, side)
+                function = _validation_pass(parts, work.n_validation, n_logs, axis)
                 arguments: tuple[Any, ...] = (
                     *(many[0], many[1], many[3]),
                     lifted_shapes(test, n_slots),
@@ -221,7 +221,7 @@ class MappedProgram(StackedProgram):
 
 @dataclass(frozen=True)
 class SlotAxis:
-    """How slots stand side by side within a program.
+    """How slots stand side by axis within a program.
 
     Attributes:
         layout: Devices that the program runs on; None: one.
@@ -246,14 +246,14 @@ class SlotAxis:
         return batch if self.layout is None else self.layout.split(batch, size)
 
 
-def _full_batches(batch: Batch, n_logs: int, side: SlotAxis) -> Callable[..., Any]:
+def _full_batches(batch: Batch, n_logs: int, axis: SlotAxis) -> Callable[..., Any]:
     """All full batches of an epoch. Their number is an argument: the loop is not unrolled.
 
     Args:
         batch: The step.
         n_logs: L, or 0 where a smaller batch follows, whose logs are the epoch's: XLA then drops
             the metrics' results from the loop.
-        side: How slots stand side by side.
+        axis: How slots stand side by axis.
     """
 
     def epoch(
@@ -268,7 +268,7 @@ def _full_batches(batch: Batch, n_logs: int, side: SlotAxis) -> Callable[..., An
     ) -> Any:
         def body(i: Any, carry: Any) -> Any:
             index = lax.dynamic_slice_in_dim(order, i * batch.size, batch.size, axis=1)
-            parts, logs = _step_of_all(batch, lifted, carry[0], data, index, side)
+            parts, logs = _step_of_all(batch, lifted, carry[0], data, index, axis)
             return parts, logs[:, :n_logs]
 
         logs = jnp.zeros((order.shape[0], n_logs), jnp.result_type(float))
@@ -279,7 +279,7 @@ def _full_batches(batch: Batch, n_logs: int, side: SlotAxis) -> Callable[..., An
     return epoch
 
 
-def _last_batch(batch: Batch, side: SlotAxis) -> Callable[..., Any]:
+def _last_batch(batch: Batch, axis: SlotAxis) -> Callable[..., Any]:
     """The last, smaller batch of an epoch."""
 
     def last(
@@ -293,25 +293,25 @@ def _last_batch(batch: Batch, side: SlotAxis) -> Callable[..., Any]:
     ) -> Any:
         parts = [trainable, non_trainable, optimizer, metrics]
         index = order[:, order.shape[1] - batch.size :]
-        parts, logs = _step_of_all(batch, lifted, parts, data, index, side)
+        parts, logs = _step_of_all(batch, lifted, parts, data, index, axis)
         return (*parts, logs)
 
     return last
 
 
 def _step_of_all(
-    batch: Batch, lifted: Arrays, parts: Any, data: Any, index: Any, side: SlotAxis
+    batch: Batch, lifted: Arrays, parts: Any, data: Any, index: Any, axis: SlotAxis
 ) -> Any:
     """One training step of S trials, each on its own examples: index is i32[S, B]."""
 
     def slot(lifted: Arrays, parts: Any, index: Any) -> Any:
-        return batch.run(lifted, parts, side.split(gather_examples(data, index), batch.size))
+        return batch.run(lifted, parts, axis.split(gather_examples(data, index), batch.size))
 
-    return side.over(slot, index.shape[0])(lifted, parts, index)
+    return axis.over(slot, index.shape[0])(lifted, parts, index)
 
 
 def _validation_pass(
-    parts: Sequence[Batch], n: int, n_logs: int, side: SlotAxis
+    parts: Sequence[Batch], n: int, n_logs: int, axis: SlotAxis
 ) -> Callable[..., Any]:
     """All validation batches of S trials.
 
@@ -331,18 +331,18 @@ def _validation_pass(
     ) -> Any:
         def all_slots(batch: Batch, moving: Any, start: Any) -> Any:
             def run(lifted: Arrays, fixed: Arrays, moving: Any, examples: Any) -> Any:
-                new, logs = batch.run(lifted, [fixed, *moving], side.split(examples, batch.size))
+                new, logs = batch.run(lifted, [fixed, *moving], axis.split(examples, batch.size))
                 return new[1:], logs
 
             if order is None:
                 slot = partial(run, examples=slice_examples(data, start, batch.size))
-                return side.over(slot, n_slots)(lifted, trainable, moving)
+                return axis.over(slot, n_slots)(lifted, trainable, moving)
 
             def own(lifted: Arrays, fixed: Arrays, moving: Any, index: Any) -> Any:
                 return run(lifted, fixed, moving, gather_examples(data, index))
 
             index = lax.dynamic_slice_in_dim(order, start, batch.size, axis=1)
-            return side.over(own, n_slots)(lifted, trainable, moving, index)
+            return axis.over(own, n_slots)(lifted, trainable, moving, index)
 
         n_slots = jax.tree.leaves((trainable, non_trainable, metrics))[0].shape[0]
         logs = jnp.zeros((n_slots, n_logs), jnp.result_type(float))
