@@ -1,7 +1,7 @@
 """The state of callbacks in a checkpoint: plain values as JSON, arrays as arrays.
 
-What is neither (a lock, an open file, an object of the user's) begins anew with ``on_train_begin``,
-and is named.
+Attributes of other types (a lock, an open file, an object of the user's) cannot be stored. They
+begin anew with ``on_train_begin``, and the user is told their names.
 """
 
 from __future__ import annotations
@@ -21,28 +21,33 @@ from paceline.program import keras_private
 
 #: Functions that Keras' callbacks hold; by name, since a file must not be able to name any other.
 _FUNCTIONS = {"less": keras.ops.less, "greater": keras.ops.greater}
-#: What belongs to this run of a callback: the model, and files that are opened again.
-_NOT_KEPT = frozenset({"_model", "model", "params", "csv_file", "writer", keras_private.WRITERS})
+#: Attributes that belong to one run of a callback: the model, and files that are opened again.
+_NOT_STORED = frozenset({"_model", "model", "params", "csv_file", "writer", keras_private.WRITERS})
 
 
 def callback_state(
     callbacks: Sequence[Any], name: str, arrays: dict[str, np.ndarray]
 ) -> list[dict[str, Any]]:
-    """The attributes of callbacks, as JSON values and, in ``arrays`` under ``name``, arrays.
+    """The attributes of callbacks, for a checkpoint.
+
+    Args:
+        callbacks: The callbacks of one trial.
+        name: Prefix of the names of their arrays.
+        arrays: Gets the arrays among the attributes, by name.
 
     Returns:
-        Of each its class, its attributes, the names of those that cannot be kept, and the length
-        of the file that a CSVLogger has written.
+        For each callback JSON values: its class, its attributes, the names of the attributes that
+        cannot be stored, and the bytes of the file that a CSVLogger has written.
     """
     found = []
     for at, callback in enumerate(callbacks):
         attributes, lost = {}, []
         for key, value in vars(callback).items():
-            if key in _NOT_KEPT:
+            if key in _NOT_STORED:
                 continue
             try:
                 attributes[key] = _encode(value, f"{name}.{at}.{key}", arrays)
-            except _CannotBeKept:
+            except _CannotBeStored:
                 if _has_state(value):
                     lost.append(key)
         facts = {"class": type(callback).__name__, "attributes": attributes, "lost": lost}
@@ -54,10 +59,10 @@ def callback_state(
 
 
 class UnsavedAttributes:
-    """Names what checkpoints do not hold of callbacks, once each.
+    """Tells the user which attributes of callbacks checkpoints do not hold, each once.
 
     Args:
-        note: Told.
+        note: Called with a sentence for the user.
     """
 
     def __init__(self, note: Callable[[str], None]) -> None:
@@ -65,7 +70,7 @@ class UnsavedAttributes:
         self._said: dict[str, set[str]] = {}  # class of callbacks -> attributes
 
     def say(self, callbacks: Iterable[Mapping[str, Any]]) -> None:
-        """Names those of callbacks of which ``callback_state`` has returned these facts."""
+        """Tells of the attributes that ``callback_state``, which returned this, could not store."""
         for callback in callbacks:
             lost = set(callback["lost"]) - self._said.setdefault(callback["class"], set())
             if lost:
@@ -81,23 +86,26 @@ class CallbackState:
     """The state of one trial's callbacks, read from a checkpoint.
 
     Args:
-        facts: What ``callback_state`` returned, under ``callbacks``.
-        arrays: What it put into ``arrays``.
+        facts: A dict with the list that ``callback_state`` returned under "callbacks".
+        arrays: The arrays that it put into ``arrays``, by name.
     """
 
     def __init__(self, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.facts, self.arrays = facts, arrays
 
     def of(self, callbacks: Sequence[Any]) -> list[tuple[Any, Mapping[str, Any]]]:
-        """Each callback with its facts, where it is of the class it was."""
+        """Each callback with its stored facts; callbacks of another class are left out."""
         pairs = zip(callbacks, self.facts["callbacks"], strict=False)
         return [(each, facts) for each, facts in pairs if facts["class"] == type(each).__name__]
 
 
 @contextlib.contextmanager
-def resumed(callbacks: Sequence[Any], kept: CallbackState) -> Iterator[None]:
-    """A block in which training begins for callbacks that go on: after it they are as kept."""
-    pairs = kept.of(callbacks)
+def resumed(callbacks: Sequence[Any], stored: CallbackState) -> Iterator[None]:
+    """A block in which ``on_train_begin`` is called for callbacks that go on from a checkpoint.
+
+    After the block their attributes are as stored, whatever ``on_train_begin`` has set.
+    """
+    pairs = stored.of(callbacks)
     for callback, facts in pairs:
         if isinstance(callback, keras.callbacks.CSVLogger):
             with contextlib.suppress(OSError):  # a file that has gone is begun anew
@@ -107,13 +115,13 @@ def resumed(callbacks: Sequence[Any], kept: CallbackState) -> Iterator[None]:
     yield
     for callback, facts in pairs:
         for key, value in facts["attributes"].items():
-            setattr(callback, key, _decode(value, kept.arrays))
+            setattr(callback, key, _decode(value, stored.arrays))
         if isinstance(callback, keras.callbacks.CSVLogger):
             callback.append_header = os.path.getsize(callback.filename) == 0
 
 
 def release(callbacks: Sequence[Any]) -> None:
-    """Closes the files of Keras' own callbacks, whose trial has ended without them."""
+    """Closes the files of Keras' own callbacks whose ``on_train_end`` will not be called."""
     for callback in callbacks:
         if isinstance(callback, keras.callbacks.CSVLogger) and callback.csv_file is not None:
             callback.csv_file.close()
@@ -122,7 +130,7 @@ def release(callbacks: Sequence[Any]) -> None:
                 writer.close()
 
 
-class _CannotBeKept(Exception):
+class _CannotBeStored(Exception):
     pass
 
 
@@ -130,7 +138,7 @@ def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     """A value as JSON; arrays go into ``arrays`` under ``name``.
 
     Raises:
-        _CannotBeKept: It is of no kind that is known here.
+        _CannotBeStored: The value has another type.
     """
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
         arrays[name] = np.asarray(value)
@@ -159,7 +167,7 @@ def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     for known, function in _FUNCTIONS.items():
         if value is function:
             return {"function": known}
-    raise _CannotBeKept
+    raise _CannotBeStored
 
 
 _KINDS: dict[str, Callable[[Any, Mapping[str, np.ndarray]], Any]] = {
@@ -182,5 +190,5 @@ def _decode(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 def _has_state(value: Any) -> bool:
-    """Whether something that cannot be kept may hold what training has changed."""
+    """Whether a value that cannot be stored may have changed while training."""
     return not (callable(value) or isinstance(value, type(os)))
