@@ -10,6 +10,7 @@ import pytest
 
 import paceline
 import toys
+from paceline.data.batched import inspect_dataset
 from streams import BATCH, XV, YV, Batches, Turning, X, Y, alone, endless, same, search
 
 
@@ -155,3 +156,18 @@ def test_a_generator_that_ends_early():
 
     with pytest.raises(paceline.DataError, match="x: the generator ended after 5 batches; let"):
         search(some(), steps_per_epoch=3)
+
+
+def test_a_digest_stays_what_studies_have_kept():
+    """Studies keep the digest and compare it when they go on: a new one means other data."""
+
+    class Data(keras.utils.PyDataset):
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            n = 4 if index < 2 else 1
+            return np.zeros((n, 5), "float32"), np.zeros((n,), "int32")
+
+    assert inspect_dataset(Data(), None).digest() == "fb51214fd8d359dc"
+    assert inspect_dataset(Data(), 2).digest() == "f5799e51e8430d47"

@@ -8,6 +8,7 @@ import pytest
 
 import paceline
 from paceline.data.arrays import ArrayData
+from paceline.data.batched import EpochBatches
 from paceline.data.chunks import ChunkedArrays, chunked_order
 from paceline.executor import memory
 from paceline.pack.plan import Workload
@@ -101,10 +102,11 @@ def test_batch_sizes_do_not_share_a_stream(small_device) -> None:
 @pytest.mark.parametrize("n", [64, 96, 100, 107, 31])
 def test_every_example_once_an_epoch(n: int) -> None:
     data = ArrayData((np.arange(n, dtype="int32"),), n)
-    order = np.stack([chunked_order(seed, 0, n, True, 32) for seed in range(3)])
+    chunked = ChunkedArrays(data, 32, 16, n, EpochBatches(-(-n // 16)))
+    order = np.stack([chunked.order(seed, 0, True) for seed in range(3)])
     seen: list[list[int]] = [[], [], []]
     sizes = []
-    for chunk in ChunkedArrays(data, 32, 16).chunks(order):
+    for chunk in chunked.chunks(order):
         (values,) = chunk.data
         sizes.append(values.shape[0])
         rest = (n % 16) if len(sizes) == -(-n // 32) else 0

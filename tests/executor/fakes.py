@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from paceline.data.batched import EpochBatches
+from paceline.data.chunks import ResidentArrays
 from paceline.executor.grouping import Group
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.program.trace import State
@@ -102,7 +103,7 @@ def group(
         name: The group's.
     """
     epochs = EpochBatches(4, steps_per_epoch)
-    work: Any = SimpleNamespace(n_train=8, n_validation=0, cut=epochs, epochs=epochs, batch_size=2)
+    work: Any = SimpleNamespace(n_train=8, n_validation=0, epochs=epochs, batch_size=2)
     step: Any = SimpleNamespace(full=SimpleNamespace(log_names=("loss",)))
     made = Group(name, work, step, None, state(), [], rng_differs=False, convolves=False)
     made.queue.extend(map(trial, numbers))
@@ -114,7 +115,8 @@ def group(
 
 def empty_pack(program: Any) -> Pack:
     """A pack of a program, without data."""
-    return Pack(program, None, 8, None, True, ("loss",), (), batch_size=2)
+    data = ResidentArrays(None, 8, 2, EpochBatches(4))
+    return Pack(program, data, None, True, ("loss",), ())
 
 
 def numbers(trials: Any) -> list[int]:
@@ -124,4 +126,4 @@ def numbers(trials: Any) -> list[int]:
 
 def slots_of(made: Group) -> list[list[int | None]]:
     """What each slot of each pack holds."""
-    return [[None if t is None else t.number for t in pack.riders] for pack in made.packs]
+    return [[None if t is None else t.number for t in pack.slots] for pack in made.packs]

@@ -37,7 +37,7 @@ def on(work: Workload) -> Group:
 
 def resident(found: Any) -> tuple[Any, ...]:
     """The arrays on the device, of training data that are there as a whole."""
-    return found
+    return found.arrays
 
 
 @pytest.fixture

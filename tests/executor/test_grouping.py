@@ -14,7 +14,7 @@ import toys
 from executor.fakes import numbers
 from paceline.data.arrays import prepare
 from paceline.data.folds import Fold
-from paceline.data.trial_inputs import TrialInputs
+from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Job, SearchData
 from paceline.executor.grouping import Group, TrialGrouper
 from paceline.executor.model_builder import ModelBuilder

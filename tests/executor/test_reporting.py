@@ -86,8 +86,8 @@ def test_what_a_report_carries() -> None:
 
 def test_reports_come_in_the_order_of_slots_and_answers_with_their_trials() -> None:
     made = Reporting(None, None, None)
-    made.pack.riders.reverse()
-    made.pack.riders.append(made.pack.riders.pop(0))  # slots: 2, 1, 0 and an empty one
+    made.pack.slots.reverse()
+    made.pack.slots.append(made.pack.slots.pop(0))  # slots: 2, 1, 0 and an empty one
     told = made.report()
     assert [report.number for report in made.reports] == [2, 1, 0]
     assert numbers(each for _, _, each, _ in told) == [2, 1, 0]
@@ -192,7 +192,7 @@ def test_who_goes_on_stays_in_its_slot() -> None:
 
 
 def pack(n_slots: int, n_live: int) -> Any:
-    return SimpleNamespace(riders=[None] * n_slots, live=[None] * n_live)
+    return SimpleNamespace(slots=[None] * n_slots, live=[None] * n_live)
 
 
 def test_a_round_is_shared_between_training_and_validation() -> None:

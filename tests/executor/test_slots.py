@@ -11,6 +11,7 @@ import pytest
 
 import paceline
 from executor.fakes import FakeDriver, FakePlanner, group, numbers, slots_of, state, trial
+from paceline.data.chunks import ResidentArrays
 from paceline.executor.base import EpochLimit, Notes, SearchData
 from paceline.executor.memory import SlotRoom
 from paceline.executor.slots import Demand, SlotAllocator
@@ -39,7 +40,10 @@ class Slots:
         self.notes: list[str] = []
         self.failed: dict[int, BaseException] = {}
         device_data: Any = SimpleNamespace(
-            of=lambda group, layout: (SimpleNamespace(epochs=group.work.cut), None),
+            of=lambda group, layout: (
+                ResidentArrays(None, 8, 2, group.work.epochs),
+                None,
+            ),
             room=lambda group, program, n: (room or {})[n],
         )
         data: Any = SearchData(None)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ import pytest
 import toys
 from executor.fakes import group, numbers
 from paceline.data.arrays import prepare
-from paceline.data.trial_inputs import TrialInputs
+from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Answer, EpochReport, Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder, random_state_kept
@@ -223,7 +223,7 @@ def test_what_goes_on_from_a_snapshot_is_the_same_to_the_bit(whole) -> None:
     assert again.local.restore(snapshot["facts"], dict(arrays), lambda number: None) == []
     (made,) = again.local._grouper.groups
     (pack,) = made.packs
-    assert [t and t.number for t in pack.riders] == snapshot["facts"]["groups"][0]["packs"][0]
+    assert [t and t.number for t in pack.slots] == snapshot["facts"]["groups"][0]["packs"][0]
     assert numbers(made.queue) == [3, 4], "those that wait, in their order"
     again.finish()
     for number, logs in run.logs.items():

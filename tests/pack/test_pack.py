@@ -56,7 +56,7 @@ class Workshop:
     def __init__(self, n_slots: int) -> None:
         self.train, self.validation = data(N), data(N_VAL)
         self._build = ModelBuilder(build)
-        work = Workload(self.train, self.validation, BATCH, BATCH)
+        self._work = Workload(self.train, self.validation, BATCH, BATCH)
         model = self._model(0.2, 0)
         state = trace.build_state(model, self.train.batch_shapes(BATCH))
         self.roles = [
@@ -74,7 +74,7 @@ class Workshop:
             role.settle(2)
         plan: Any = StackedProgram if n_slots > 1 else SequentialProgram
         slots = (n_slots,) if n_slots > 1 else ()
-        self.program = plan(*self.roles, trace.shapes_only(state), work, *slots)
+        self.program = plan(*self.roles, trace.shapes_only(state), self._work, *slots)
 
     def _model(self, rate: float, seed: int) -> keras.Model:
         return self._build(HyperParameters(values={"rate": rate}), seed)
@@ -96,8 +96,7 @@ class Workshop:
     def pack(self, *, shuffle: bool = True) -> Pack:
         return Pack(
             self.program,
-            self.train.on_device(),
-            N,
+            self._work.epoch_data(self.train.on_device()),
             self.validation.on_device(),
             shuffle,
             self.roles[0].full.log_names,

@@ -19,7 +19,7 @@ from paceline.data.arrays import ArrayData, NotArrays, prepare, split
 from paceline.errors import BuildError, PacelineError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import search_process
-from paceline.program.precision import check_precision
+from paceline.program.trace import check_precision
 from paceline.report import numbers
 
 #: Seconds, where nothing is said.

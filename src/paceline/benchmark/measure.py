@@ -157,7 +157,7 @@ class _Lanes:
     def __init__(
         self, program: CompiledPlan, traced: Traced, data: Any, spot: Config, seed: int
     ) -> None:
-        self._program, self._data = program, data
+        self._program, self._data = program, traced.group.work.epoch_data(data)
         train = traced.group.train
         values = [train.full.canonical.constants[i].value for i in program.lifted[0]]
         self._constants = program.lay([values] * spot.slots)

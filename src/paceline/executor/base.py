@@ -13,7 +13,7 @@ from paceline.data.folds import Fold
 if TYPE_CHECKING:
     from paceline.data.arrays import ArrayData
     from paceline.data.batched import BatchedDataset
-    from paceline.data.trial_inputs import TrialInputs
+    from paceline.data.inputs import TrialInputs
     from paceline.program.trace import State
 
 #: Trainable, non-trainable, optimizer and metric variables, in Keras' order.

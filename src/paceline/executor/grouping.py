@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paceline.data.trial_inputs import TrialInputs
+from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Job, SearchData
 from paceline.executor.plan_choice import Candidate, PlanChoice
 from paceline.pack.callbacks.driver import CallbackDriver
@@ -22,8 +22,13 @@ from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan, Workload
 from paceline.program import trace
 from paceline.program.canonical import Canonical, Constant, Unpackable
-from paceline.program.constant_laws import ConstantPredictor
-from paceline.program.constant_laws_cache import keep, key_of, recall, remembered
+from paceline.program.constant_laws import (
+    ConstantPredictor,
+    StoredLaws,
+    laws_key,
+    load_laws,
+    store_laws,
+)
 from paceline.program.model_structure import ModelStructure, structure_of
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step
@@ -284,7 +289,7 @@ class TrialGrouper:
             return
         self._looked_up.add((family, key))
         group = self._by_key[key]
-        for old in recall(self._laws_file(family, group)):
+        for old in load_laws(self._laws_file(family, group)):
             if old.group != key:
                 for numbers, _ in old.rows:
                     self._predictor.exclude(family, key, numbers)
@@ -297,13 +302,13 @@ class TrialGrouper:
 
     def save_laws(self) -> None:
         """Writes what was learnt of the models' constants to disk, for later searches."""
-        for family, shelf in self._predictor.shelves():
+        for family, shelf in self._predictor.by_structure():
             groups = [(each, self._by_key[each.group].roles) for each in shelf]
-            if any(each.hopeless or len(each.met) > len(each.traced) for each in shelf):
-                keep(self._laws_file(family, self._by_key[shelf[0].group]), [])
+            if any(each.unpredictable or len(each.met) > len(each.traced) for each in shelf):
+                store_laws(self._laws_file(family, self._by_key[shelf[0].group]), [])
             elif all(role.settled and not role.stale for _, roles in groups for role in roles):
                 file = self._laws_file(family, self._by_key[shelf[0].group])
-                keep(file, [remembered(*group) for group in groups])
+                store_laws(file, [StoredLaws.of(*group) for group in groups])
 
     def _laws_file(self, family: tuple[str, int], group: Group) -> str:
         name, work = family[0], group.work
@@ -311,7 +316,7 @@ class TrialGrouper:
         if work.validation is not None:
             size = work.validation_batch_size
             shapes += [work.validation.batch_shapes(size), work.validation_rest]
-        return key_of(name, *shapes)
+        return laws_key(name, *shapes)
 
     def _steps(
         self, model: Any, setting: TrialInputs, structure: ModelStructure | None
@@ -340,7 +345,7 @@ class TrialGrouper:
             test.canonical.fingerprint if test else None,
             work.batch_size,
             work.validation_batch_size,
-            setting.shelf,
+            setting.group_key,
         )
         group = self._by_key.get(key)
         if group is None:
@@ -389,7 +394,7 @@ def _structure(model: Any, setting: TrialInputs) -> ModelStructure | None:
 
 def _family(structure: ModelStructure, setting: TrialInputs) -> tuple[str, int]:
     """What one trial must share with another for the other to be recognised by it."""
-    return structure.structure + setting.shelf, setting.batch_size
+    return structure.structure + setting.group_key, setting.batch_size
 
 
 def _new_group(
@@ -461,5 +466,5 @@ def _driver(group: Group, job: Job, member: int) -> CallbackDriver | None:
         job.made[member],
         job.rebuild if member else lambda: model,
         work.train.batch_shapes(work.batch_size),
-        {"epochs": first + job.epochs, "steps": work.cut.of(0)[2]},
+        {"epochs": first + job.epochs, "steps": work.epochs.of(0)[2]},
     )

@@ -152,4 +152,4 @@ class EpochRound:
         """
         full = len(self.packs) == n_lanes and not any(pack.free for pack in self.packs)
         # Building and tracing models during the round took a share of the round's seconds.
-        return sum(len(pack.riders) for pack in self.packs) if full and not self._disturbed else 0
+        return sum(len(pack.slots) for pack in self.packs) if full and not self._disturbed else 0

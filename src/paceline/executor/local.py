@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline.data.batched import BatchedDataset
-from paceline.data.trial_inputs import TrialInputs
+from paceline.data.inputs import TrialInputs
 from paceline.errors import UsageError
 from paceline.executor.base import (
     EpochLimit,

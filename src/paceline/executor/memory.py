@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 
 from paceline.data.batched import BatchedDataset
-from paceline.data.chunks import ChunkedArrays, ChunkedBatches
+from paceline.data.chunks import EpochData
 from paceline.errors import UsageError
 from paceline.executor.base import Notes
 from paceline.executor.grouping import Group
@@ -62,7 +62,7 @@ class DeviceData:
         self._on_device: dict[Any, tuple[Any, Any]] = {}  # by _key
         self._arrays: dict[Any, dict[int, Any]] = {}  # devices -> id of a host array -> its copy
 
-    def of(self, group: Group, layout: MeshLayout | None) -> tuple[Any, Any]:
+    def of(self, group: Group, layout: MeshLayout | None) -> tuple[EpochData, Any]:
         """Training and validation data of a group, on the devices of a layout.
 
         Args:
@@ -70,8 +70,7 @@ class DeviceData:
             layout: The devices; None for the default device.
 
         Returns:
-            Training data (arrays [N, ...] on the device, ``ChunkedArrays`` or ``ChunkedBatches``),
-            and validation data (arrays [V, ...]; None without).
+            The training data of one pack, and validation data (arrays [V, ...]; None without).
         """
         chunk, key = group.work.chunk, _key(group, layout)
         if key not in self._on_device:
@@ -79,12 +78,12 @@ class DeviceData:
             there = self._arrays.setdefault(layout.devices if layout else None, {})
             train, validation = group.work.train, group.work.validation
             where = layout.everywhere if layout else None
+            arrays = None
             if isinstance(train, BatchedDataset):
-                data: Any = None
+                pass  # read batch by batch, by every pack for itself
             elif chunk is None:
-                data = train.on_device(there=there, sharding=where)
+                arrays = train.on_device(there=there, sharding=where)
             else:
-                data = ChunkedArrays(train, chunk, group.work.batch_size, where)
                 self._notes.tell(
                     f"the training data ({size_text(train.nbytes)}) do not fit on the device: "
                     f"chunks of {chunk:,} examples are sent to it in turn, and examples are "
@@ -93,13 +92,9 @@ class DeviceData:
             placed = (
                 None if validation is None else validation.on_device(there=there, sharding=where)
             )
-            self._on_device[key] = data, placed
-        data, placed = self._on_device[key]
-        if isinstance(group.work.train, BatchedDataset):
-            # A reader has a position in the data set, so every pack gets a reader of its own.
-            assert chunk is not None
-            data = ChunkedBatches(group.work.train, chunk, layout.everywhere if layout else None)
-        return data, placed
+            self._on_device[key] = arrays, placed
+        arrays, placed = self._on_device[key]
+        return group.work.epoch_data(arrays, layout.everywhere if layout else None), placed
 
     def room(self, group: Group, program: CompiledPlan, lanes: int) -> SlotRoom:
         """How many slots of a group's packs fit beside the data.

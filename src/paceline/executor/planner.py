@@ -16,7 +16,7 @@ from paceline.executor.grouping import Group, RestoredProgram, program_of
 from paceline.executor.plan_choice import Candidate, PlanChoice, key_of, remembered
 from paceline.pack.mesh import MeshLayout, lay_out, local_devices
 from paceline.pack.plan import CompiledPlan, MappedProgram, SequentialProgram, StackedProgram
-from paceline.pack.plan.cost import gains_from_stacking, is_short
+from paceline.pack.plan.base import gains_from_stacking, is_short
 from paceline.program.compile import Executable
 
 #: Slots of a stacked pack when the user says "auto". On two cores throughput is flat from 8 slots

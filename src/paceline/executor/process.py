@@ -36,8 +36,8 @@ import keras
 from paceline.executor.model_builder import random_state_kept
 from paceline.program.compilation_cache import persistent_cache
 from paceline.program.initial_weights import shared_initializer_programs
-from paceline.program.patch import RefCountedPatch
-from paceline.program.precision import policy_of
+from paceline.program.keras_private import RefCountedPatch
+from paceline.program.trace import policy_of
 
 
 @contextmanager

@@ -170,7 +170,7 @@ class ExecutorTimings:
             packs: The round's packs, with the trials that began it.
             trained: The epochs of the packs that did not fail.
         """
-        self._slot_epochs += sum(len(pack.riders) for pack in packs)
+        self._slot_epochs += sum(len(pack.slots) for pack in packs)
         self._busy_epochs += sum(len(pack.live) for pack in packs)
         self.seconds.add(wall, [times for _, times in trained])
         if trained:

@@ -216,14 +216,11 @@ class SlotAllocator:
         return Pack(
             program,
             data,
-            group.work.n_train,
             on_device,
             self._data.shuffle,
             group.train.full.log_names,
             group.test.full.log_names if group.test else (),
             group.work.n_validation if self._data.fold is not None else None,
-            group.work.cut,
-            group.work.batch_size,
             self._data.validation_freq,
         )
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.data.trial_inputs import TrialInputs
+from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Notes
 from paceline.executor.grouping import Group, RestoredProgram, TrialGrouper
 from paceline.executor.plan_choice import Candidate
@@ -329,7 +329,7 @@ def _capture(group: Group, paused: Sequence[SlotTrial], arrays: Arrays, index: i
     """
     packs = []
     for at, pack in enumerate(group.packs):
-        packs.append([None if trial is None else trial.number for trial in pack.riders])
+        packs.append([None if trial is None else trial.number for trial in pack.slots])
         states = pack.states()
         for trial in pack.live:
             _put(f"pack{index}.{at}.{trial.number}", states[trial.number], arrays)

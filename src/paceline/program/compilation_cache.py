@@ -21,7 +21,7 @@ import jax
 import platformdirs
 
 from paceline.program.disk_cache import cache_folder, cache_is_on
-from paceline.program.patch import RefCountedPatch
+from paceline.program.keras_private import RefCountedPatch
 
 #: Bytes of entries that a search finds when it begins; more are removed.
 MAX_BYTES = 2 * 2**30

@@ -8,6 +8,7 @@ Notation
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
+from paceline.errors import UsageError
 from paceline.program import keras_private
 from paceline.program.canonical import Canonical, Unpackable, canonicalise
 
@@ -33,6 +35,9 @@ _AUGMENTING = tuple(
     )
     if hasattr(keras.layers, name)  # Keras 3.10 has not all of them
 )
+
+#: Precision as users name it -> Keras' dtype policy.
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -289,3 +294,31 @@ def _variables(model: Any) -> tuple[list[Any], ...]:
 
 def _values(variables: list[Any]) -> list[Any]:
     return [variable.value for variable in variables]
+
+
+def check_precision(name: str | None) -> str | None:
+    """Returns the name if it is known.
+
+    Raises:
+        UsageError: It is not.
+    """
+    if name is not None and name not in POLICIES:
+        raise UsageError(f"precision: {name!r} is not one of {', '.join(POLICIES)}.")
+    return name
+
+
+@contextlib.contextmanager
+def policy_of(name: str | None) -> Iterator[None]:
+    """Keras' policy is the one meant inside, and as it was after; None changes nothing.
+
+    A ``build`` that sets a policy of its own, or gives layers a dtype, has its way.
+    """
+    if name is None:
+        yield
+        return
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(POLICIES[name])
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)

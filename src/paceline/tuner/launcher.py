@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 from paceline.data.arrays import ArrayData
+from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels
-from paceline.data.trial_inputs import TrialInputs
 from paceline.executor.base import Job
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor

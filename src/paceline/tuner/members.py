@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from paceline.data.trial_inputs import TrialInputs
+from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, Weights
 from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.search_space import HyperParameters

@@ -14,7 +14,7 @@ from paceline.errors import ObjectiveError, StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import search_process
 from paceline.pack.mesh import check_mesh, check_use
-from paceline.program.precision import check_precision
+from paceline.program.trace import check_precision
 from paceline.report.live import live_view
 from paceline.report.progress import Progress
 from paceline.report.results import results_frame

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import keras
 
-from paceline.program.patch import RefCountedPatch
+from paceline.program.keras_private import RefCountedPatch
 
 #: Keras' own ``fit``, or what another library has put into its place.
 Fit = Callable[..., Any]

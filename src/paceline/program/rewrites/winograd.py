@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from paceline.program.rewrites.convolution import ConvLayout
+from paceline.program.rewrites.layouts import ConvLayout
 from paceline.program.rewrites.splice import Replacement
 
 Pads = Sequence[tuple[int, int]]

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from paceline.program.patch import RefCountedPatch
+from paceline.program.keras_private import RefCountedPatch
 
 #: Seconds after which a thread that should have gone on is given up.
 LONG = 30

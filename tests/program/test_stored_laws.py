@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from paceline.program import constant_laws_cache, disk_cache
+from paceline.program import disk_cache
 from paceline.program.canonical import Constant, canonicalise
-from paceline.program.constant_laws import GroupLaws
-from paceline.program.constant_laws_cache import StoredLaws, keep, key_of, recall
+from paceline.program.constant_laws import GroupLaws, StoredLaws, laws_key, load_laws, store_laws
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import Step
 
@@ -38,12 +37,12 @@ def one(group: str = "a") -> StoredLaws:
     learned = GroupLaws((group, None, 32, 32))
     for rate in (0.25, 0.5, float("inf")):
         learned.add((rate,), [constants(rate, 7.0), constants(2 * rate)])
-    return constant_laws_cache.remembered(learned, [role(), role()])
+    return StoredLaws.of(learned, [role(), role()])
 
 
 def test_what_was_kept_comes_back_to_the_bit() -> None:
-    keep("k", [one("a"), one("b")])
-    assert recall("k") == [one("a"), one("b")]
+    store_laws("k", [one("a"), one("b")])
+    assert load_laws("k") == [one("a"), one("b")]
     rows = dict(one().like([constants(1.0, 7.0), constants(9.0)]))
     assert [[float(c.value) for c in step] for step in rows[(0.25,)]] == [[0.25, 7.0], [0.5]]
 
@@ -55,27 +54,27 @@ def test_what_does_not_fit_is_not_believed() -> None:
 
 
 def test_nothing_is_found_where_nothing_or_nonsense_was_kept(folder: Path) -> None:
-    assert recall("k") == []
-    keep("k", [one()])
+    assert load_laws("k") == []
+    store_laws("k", [one()])
     for body in (b"", b"[]", b"x" * 100):
         (folder / "k.json").write_bytes(body)
-        assert recall("k") == []
+        assert load_laws("k") == []
     disk_cache.DiskCache("structures", 9).write("k.json", b'[{"group": 3}]')
-    assert recall("k") == []
+    assert load_laws("k") == []
 
 
 def test_keeping_no_group_forgets() -> None:
-    keep("k", [one()])
-    keep("k", [])
-    assert recall("k") == []
+    store_laws("k", [one()])
+    store_laws("k", [])
+    assert load_laws("k") == []
 
 
 def test_the_key_follows_all_that_decides_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {key_of("s", (3, 4)), key_of("s", (3, 5)), key_of("t", (3, 4))}
+    keys = {laws_key("s", (3, 4)), laws_key("s", (3, 5)), laws_key("t", (3, 4))}
     with jax.default_matmul_precision("highest"):
-        keys.add(key_of("s", (3, 4)))
+        keys.add(laws_key("s", (3, 4)))
     monkeypatch.setattr("keras.__version__", "0.0")
-    keys.add(key_of("s", (3, 4)))
+    keys.add(laws_key("s", (3, 4)))
     assert len(keys) == 5
 
 

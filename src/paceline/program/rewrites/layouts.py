@@ -1,7 +1,20 @@
-"""Convolutions in the one layout that XLA's CPU compiler has a fast kernel for, in loops too."""
+"""Operands brought into the layout that XLA's CPU compiler has fast code for.
+
+``convolution`` brings images and kernels to NHWC and HWIO: the one layout of the fast kernel, which
+    XLA then uses in loops too. An accelerator's compiler chooses layouts itself.
+``contraction`` serves products that sum over several leading axes: gradients of the kernels of
+    layers on sequences. XLA brings such an operand to the form of a matrix by a transposed copy.
+    Reshaped first, which moves nothing, the axes are one, and the product reads the operand where
+    it lies. It adds the same numbers in the same order.
+
+Notation
+    N: images. C: channels. H, W (one to three axes in all): space. K: what a product sums over, all
+    axes together.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +26,12 @@ from paceline.program.rewrites.splice import Replacement
 
 @dataclass(frozen=True)
 class ConvLayout:
-    """How to bring an equation's arrays to N, space, C and space, I, O, and its result back.
+    """The axes of a convolution's arrays, in the order of the fast layout.
 
     Attributes:
-        x, kernel, result: Axes of each, in that order.
+        x: Axes of the images: N, then space, then C.
+        kernel: Axes of the kernel: space, then channels of the images, then those of the result.
+        result: Axes of the result, as of the images.
     """
 
     x: tuple[int, ...]
@@ -35,7 +50,7 @@ class ConvLayout:
 
     @property
     def is_fast(self) -> bool:
-        """Whether nothing is to be brought anywhere."""
+        """Whether all arrays have the fast layout already."""
         return all(list(axes) == sorted(axes) for axes in (self.x, self.kernel, self.result))
 
     def shapes(self, eqn: Any) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
@@ -48,7 +63,7 @@ class ConvLayout:
         )
 
     def around(self, convolve: Replacement) -> Replacement:
-        """A function of the equation's operands, by one of operands in the fast layout."""
+        """Makes of a function of operands in the fast layout one of the equation's operands."""
 
         def run(x: Any, kernel: Any) -> Any:
             found = convolve(lax.transpose(x, self.x), lax.transpose(kernel, self.kernel))
@@ -61,7 +76,7 @@ class ConvLayout:
 
 
 def convolution(eqn: Any) -> Replacement | None:
-    """The rule: brings operands to NHWC and HWIO by transposes of their own."""
+    """The rule for convolutions that lie in another layout."""
     layout = ConvLayout.of(eqn)
     if layout.is_fast:
         return None
@@ -73,3 +88,21 @@ def convolution(eqn: Any) -> Replacement | None:
     return layout.around(
         lambda x, kernel: lax.conv_general_dilated(x, kernel, dimension_numbers=numbers, **given)
     )
+
+
+def contraction(eqn: Any) -> Replacement | None:
+    """The rule for products without batch axes that sum over the first two or more axes of both."""
+    (left, right), batch = eqn.params["dimension_numbers"]
+    n = len(left)
+    leading = tuple(range(n))
+    if any(batch) or n < 2 or tuple(left) != leading or tuple(right) != leading:
+        return None
+    params = dict(eqn.params, dimension_numbers=(((0,), (0,)), ((), ())))
+
+    def product(a: Any, b: Any) -> Any:
+        k = math.prod(a.shape[:n])
+        return lax.dot_general(
+            lax.reshape(a, (k, *a.shape[n:])), lax.reshape(b, (k, *b.shape[n:])), **params
+        )
+
+    return product

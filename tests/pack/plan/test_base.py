@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from paceline.pack.plan.cost import gains_from_stacking, is_short
+from paceline.pack.plan.base import gains_from_stacking, is_short
 
 
 def traced(function, *shapes):
