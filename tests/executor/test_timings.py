@@ -12,7 +12,7 @@ from paceline.pack.pack import EpochTimes
 
 
 def pack(n_slots: int, n_live: int) -> Any:
-    return SimpleNamespace(riders=[None] * n_slots, live=[None] * n_live)
+    return SimpleNamespace(slots=[None] * n_slots, live=[None] * n_live)
 
 
 def test_a_round_is_shared_between_training_and_validation():
