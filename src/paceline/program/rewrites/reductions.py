@@ -87,7 +87,7 @@ argmin = _place_rule(is_max=False)
 
 
 def _place(x: Any, is_max: bool) -> Any:
-    """The place of each row's extreme, int32[...], of float[..., A]."""
+    """The place of the extreme of each row: i32[...] of float[..., A]."""
     shape, length = x.shape[:-1], x.shape[-1]
     highest = _of_blocks(_largest, _keys(x, is_max))  # [..., B]
     most = _of_all(_largest, highest)[..., None]
@@ -102,7 +102,7 @@ def _place(x: Any, is_max: bool) -> Any:
 
 
 def _keys(x: Any, is_max: bool) -> Any:
-    """Whole numbers of which the largest stands where the extreme does."""
+    """Whole numbers whose largest stands where the extreme of the row stands."""
     if x.dtype.itemsize < 4:
         x = x.astype(np.float32)
     keys = jnp.where(x == 0, 0, _ordered(x))
@@ -132,7 +132,7 @@ def reduce_sum(eqn: Any, maker: Maker) -> Instead | None:
 
 
 def _classes(hot: Any, maker: Maker, ndim: int) -> Any | None:
-    """The classes, int[..., 1], of which an array is the one-hot form; None where it is not."""
+    """The classes, int[..., 1], of a one-hot array; None where the array is not one-hot."""
     made = maker(hot)
     if made is None or made.primitive.name != "convert_element_type":
         return None
@@ -178,7 +178,7 @@ def _chosen(shape: tuple[int, ...], is_negative: bool) -> Callable[[Any, Any], A
     def chosen(classes: Any, x: Any) -> Any:
         is_one = jnp.squeeze((classes >= 0) & (classes < shape[-1]), -1)
         if x.ndim == len(shape):
-            # mode: a class that is none is left out below.
+            # "clip", because a number that is no class is left out below.
             x = jnp.take_along_axis(x, classes, axis=-1, mode="clip")[..., 0]
         found = jnp.where(is_one & (x != 0), x, x.dtype.type(0))  # zeros add up to 0.0
         return -found if is_negative else found
