@@ -10,9 +10,8 @@ They differ where Optuna has no distribution for what KerasTuner offers (see ``P
 """
 
 from paceline.search_space.declaration import Condition, HyperParameter
+from paceline.search_space.grid import GridWalk
 from paceline.search_space.hyperparameters import HyperParameters
-from paceline.search_space.odometer import GridWalk
-from paceline.search_space.parameter import Parameter
-from paceline.search_space.space import Space
+from paceline.search_space.parameter import Parameter, Space
 
 __all__ = ["Condition", "GridWalk", "HyperParameter", "HyperParameters", "Parameter", "Space"]

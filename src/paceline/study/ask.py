@@ -11,8 +11,8 @@ from paceline.errors import SpaceError
 from paceline.search_space import HyperParameters, Space
 from paceline.study import trial_codec
 from paceline.study.draft import Draft
+from paceline.study.metadata import RestoredStudy
 from paceline.study.proposer import Proposer
-from paceline.study.restored import RestoredStudy
 from paceline.study.samplers.samplers import resolve_sampler
 from paceline.study.samplers.values import check_seed
 from paceline.study.searcher import Searcher

@@ -1,11 +1,19 @@
-"""A trial that is being proposed."""
+"""Configurations that are not trials yet: drafts, the queue before the sampler, and those tried.
+
+A ``Draft`` is being proposed. ``EnqueuedTrials`` come before what a sampler chooses.
+``TriedPaths`` recognises a configuration that was built already.
+"""
 
 from __future__ import annotations
 
+import collections
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.search_space import HyperParameters, Parameter
+from paceline.study import trial_codec
 from paceline.study.samplers.values import Chooser
 
 
@@ -58,3 +66,92 @@ class Draft:
         if parameter.storage_name not in self.chosen:
             self.chosen[parameter.storage_name] = parameter, self.chooser(parameter)
         return self.chosen[parameter.storage_name][1]
+
+
+class EnqueuedTrials:
+    """A queue of values that come before what a sampler chooses.
+
+    Args:
+        resumed: Of ``snapshot``, in a session that goes on with another.
+
+    Attributes:
+        refused: The last values of a user that were an error.
+    """
+
+    def __init__(self, resumed: Mapping[str, Any]) -> None:
+        self.refused: dict[str, Any] | None = None
+        # Plain name -> real value, and whether the user asked for them.
+        self._queue: collections.deque[tuple[dict[str, Any], bool]] = collections.deque(
+            (dict(values), users) for values, users in resumed.get("queue", ())
+        )
+        # What the user has given in the session that goes on: its script gives it once more.
+        self._given: list[dict[str, Any]] = [dict(values) for values in resumed.get("given", ())]
+        self._given_again = collections.Counter(map(key_of, self._given))
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def add(self, values: Mapping[str, Any], *, users: bool) -> None:
+        """Have values tried next; see ``Proposer.enqueue``."""
+        if users:
+            key = key_of(values)
+            if self._given_again[key]:
+                self._given_again[key] -= 1
+                return
+            self._given.append(dict(values))
+        self._queue.append((dict(values), users))
+
+    def pop(self) -> tuple[dict[str, Any], bool]:
+        """The next values, and whether the user asked for them."""
+        return self._queue.popleft()
+
+    def waiting(self) -> list[tuple[dict[str, Any], bool]]:
+        """All that wait, in order; ``put_back`` takes it."""
+        return list(self._queue)
+
+    def put_back(self, waiting: list[tuple[dict[str, Any], bool]]) -> None:
+        """Have waiting what was waiting before."""
+        self._queue = collections.deque(waiting)
+
+    def snapshot(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "queue": [[trial_codec.plain(values), users] for values, users in self._queue],
+            "given": trial_codec.plain(self._given),
+        }
+
+
+def key_of(hparams: Mapping[str, Any]) -> str:
+    """Return a text that is equal for equal values; 1, 1.0 and True are not equal."""
+    return json.dumps(dict(hparams), sort_keys=True)
+
+
+class TriedPaths:
+    """The configurations that builds of this process have met, as paths of choices.
+
+    A build that makes the same choices asks for the same parameters, so a path that is known from
+    end to end needs no build to be recognised. Paths of an earlier process are not taken: the user
+    may have changed the build since.
+    """
+
+    def __init__(self) -> None:
+        # Values chosen so far -> the parameter asked for next; None where the build ended.
+        self._next: dict[tuple[Any, ...], Parameter | None] = {}
+
+    def add(self, choices: Iterable[tuple[Parameter, Any]]) -> None:
+        """Note a build that ended well, with the choices it asked for, in order."""
+        path: tuple[Any, ...] = ()
+        for parameter, value in choices:
+            self._next[path] = parameter
+            path += (value,)
+        self._next[path] = None
+
+    def leads_to_known(self, choose: Chooser) -> bool:
+        """Return whether the choices of ``choose`` are those of a known configuration."""
+        path: tuple[Any, ...] = ()
+        while path in self._next:
+            parameter = self._next[path]
+            if parameter is None:
+                return True
+            path += (choose(parameter),)
+        return False

@@ -12,20 +12,19 @@ from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import SamplerError, SpaceError
 from paceline.search_space import GridWalk, HyperParameters, Parameter, Space
-from paceline.study.draft import BuildFailed, Draft
-from paceline.study.enqueued import EnqueuedTrials, key_of
+from paceline.study.draft import BuildFailed, Draft, EnqueuedTrials, TriedPaths, key_of
 from paceline.study.samplers.families import Families
 from paceline.study.samplers.in_memory_study import InMemoryStudy
 from paceline.study.samplers.samplers import Sampler, fixed
-from paceline.study.samplers.tried import Tried
 from paceline.study.samplers.values import Chooser, random_chooser, trial_seed
 from paceline.study.searcher import Searcher
-from paceline.study.stopwatch import Stopwatch
+from paceline.study.storage.storage import Stopwatch
 from paceline.study.trial import INTERRUPTED
 
 T = TypeVar("T")
 
-# Attempts at a new configuration: by the sampler (which may propose its optimum for ever), at random.
+# Attempts at a new configuration: by the sampler (which may propose its optimum for ever), and then
+# at random.
 OWN_ATTEMPTS, RANDOM_ATTEMPTS = 10, 20
 # States of other workers' trials that samplers go by.
 _HEARD = (OptunaState.RUNNING, OptunaState.COMPLETE, OptunaState.PRUNED)
@@ -78,7 +77,7 @@ class Proposer:
         self._mirrored: dict[int, int] = {}  # number of an open trial -> the mirror's number
         self._told: set[int] = set()  # numbers of trials that have ended in the mirror
         self._draft: Draft | None = None
-        self._tried = Tried()
+        self._tried = TriedPaths()
         self._odometer = GridWalk(every=sampler.name != "grid")
         self._seen: set[str] = set()
         if sampler.points is not None:

@@ -22,17 +22,16 @@ from paceline.search_space import HyperParameters, Space
 from paceline.study import trial_codec
 from paceline.study.ask import TrialAsker
 from paceline.study.draft import Draft
-from paceline.study.metadata import StoredStudy, StudyMetadata, check_name
+from paceline.study.metadata import RestoredStudy, StoredStudy, StudyMetadata, check_name
 from paceline.study.objective import Direction
-from paceline.study.restored import RestoredStudy
 from paceline.study.storage.events import StudyDescribed, TrialCreated
-from paceline.study.storage.storage import StudyStorage
-from paceline.study.storage.untrusted import (
+from paceline.study.storage.folder import (
     check_attributes,
     check_folder,
     check_storage_text,
     raise_renamed,
 )
+from paceline.study.storage.storage import StudyStorage
 from paceline.study.storage.write_behind import Ledger
 from paceline.study.tell import TrialUpdates
 from paceline.study.trial import INTERRUPTED, Trial

@@ -8,8 +8,7 @@ from typing import Any
 
 from paceline.study import trial_codec
 from paceline.study.ask import TrialAsker
-from paceline.study.metadata import StudyMetadata
-from paceline.study.restored import RestoredStudy
+from paceline.study.metadata import RestoredStudy, StudyMetadata
 from paceline.study.storage.events import EpochReported, TrialAnnotated, TrialFinished
 from paceline.study.storage.write_behind import Ledger
 from paceline.study.trial import INTERRUPTED, Trial, TrialState

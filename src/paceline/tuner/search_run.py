@@ -18,7 +18,7 @@ from paceline.report.progress import Progress
 from paceline.study.objective import Objective
 from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
 from paceline.study.searcher import Searcher
-from paceline.study.storage.untrusted import check_folder
+from paceline.study.storage.folder import check_folder
 from paceline.study.study import Study
 from paceline.study.trials import trials_to_continue
 from paceline.study.workers.worker import Worker

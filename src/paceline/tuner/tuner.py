@@ -26,7 +26,7 @@ from paceline.study.metadata import check_name
 from paceline.study.objective import Objective, resolve_objective
 from paceline.study.pruners.pruners import check_pruner
 from paceline.study.searcher import Searcher
-from paceline.study.storage.lock import study_lock
+from paceline.study.storage.folder import study_lock
 from paceline.study.study import Study
 from paceline.study.trial import Trial
 from paceline.study.workers.worker import WORKERS, Worker

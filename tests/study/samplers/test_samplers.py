@@ -14,9 +14,9 @@ from optuna.distributions import (
 
 from paceline.errors import MissingExtraError, SamplerError, UsageError
 from paceline.search_space import GridWalk, HyperParameters
+from paceline.study.draft import TriedPaths
 from paceline.study.samplers.samplers import resolve_sampler
 from paceline.study.samplers.sobol import Sobol
-from paceline.study.samplers.tried import Tried
 from paceline.study.samplers.values import check_seed, trial_seed, value_at
 
 
@@ -154,7 +154,7 @@ def test_configurations_tried_are_recognised_without_a_build():
         if hp.Choice("kind", ["a", "b"]) == "a":
             hp.Int("units", 1, 3)
 
-    tried, odometer, shown = Tried(), GridWalk(), []
+    tried, odometer, shown = TriedPaths(), GridWalk(), []
     assert not tried.leads_to_known(odometer.chooser())
     while not odometer.done:
         choose = odometer.chooser()
@@ -180,6 +180,6 @@ def test_configurations_tried_are_recognised_without_a_build():
 
 
 def test_a_build_that_asks_for_nothing_is_one_configuration():
-    tried = Tried()
+    tried = TriedPaths()
     tried.add([])
     assert tried.leads_to_known(lambda parameter: pytest.fail("nothing to choose"))

@@ -1,7 +1,7 @@
 import itertools
 import random
 
-from paceline.study.samplers.structural import StructuralParameters
+from paceline.study.samplers.families import StructuralParameters
 
 
 def learnt(trials, program, continuous=("lr",)) -> StructuralParameters:

@@ -24,6 +24,8 @@ from paceline.study.storage.rdb import Hider, check_url, close, hide_password, o
 
 if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter
+import time
+from contextlib import contextmanager
 
 
 class StudyStorage:
@@ -374,3 +376,23 @@ def _check_folder(folder: Path, label: str) -> None:
             f"storage {label} cannot be opened: the folder {there} may not be written; choose "
             "another."
         )
+
+
+class Stopwatch:
+    """Adds up the time of blocks, those that raise included.
+
+    Attributes:
+        seconds: So far.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """A block that counts."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - began

@@ -18,7 +18,6 @@ from optuna.trial import FrozenTrial
 from paceline.errors import PacelineError, StorageError
 from paceline.study.metadata import META
 from paceline.study.objective import Direction
-from paceline.study.stopwatch import Stopwatch
 from paceline.study.storage.events import (
     EpochReported,
     Record,
@@ -27,7 +26,7 @@ from paceline.study.storage.events import (
     TrialCreated,
     TrialFinished,
 )
-from paceline.study.storage.storage import StudyStorage
+from paceline.study.storage.storage import Stopwatch, StudyStorage
 from paceline.study.trial_codec import OPTUNA_STATES
 
 if TYPE_CHECKING:

@@ -1,20 +1,66 @@
-"""What a study's folder and storage must not hold: they may come from a stranger.
+"""A study's folder: which search holds it, and what the folder and its storage must not contain.
 
-Nothing that is read of a study can run code: no pickle, no ``eval``, and of saved models the
-weights alone. What is refused here could reach further than the study: links out of its folder,
-through which a search would write, and pickles in a storage, which Optuna's samplers would load.
+The first search of a study holds the study's folder; further searches have folders of their own.
+
+A study's files may come from a stranger, so nothing that is read from them can run code: no pickle,
+no ``eval``, and of saved models the weights alone. Refused is what could reach further than the
+study: links out of its folder, through which a search would write, and pickles in a storage, which
+Optuna's samplers would load.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import filelock
 from optuna.trial import FrozenTrial
 
 from paceline.errors import StorageError, StudyError
+
+NAME = ".lock"
+
+
+@contextlib.contextmanager
+def study_lock(folder: Path) -> Iterator[bool]:
+    """Hold a study's folder while it is searched; the lock of a process that died is free.
+
+    Args:
+        folder: The study's; made if need be.
+
+    Yields:
+        Whether the folder is this search's; else another search has it.
+    """
+    new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(folder / NAME)
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        yield False
+        return
+    except (OSError, RuntimeError):  # no folder, or no locks on that file system: the storage tells
+        yield True
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+        if new:
+            _remove_if_empty(folder)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """Nothing is left of a search that wrote nothing."""
+    with contextlib.suppress(OSError):
+        if [entry.name for entry in folder.iterdir()] == [NAME]:
+            (folder / NAME).unlink()
+            folder.rmdir()
+            folder.parent.rmdir()  # if nothing else is there
+
 
 #: Optuna's CMA-ES keeps its optimizer, pickled, in attributes that begin so.
 _PICKLED = ("cma:", "sepcma:", "cmawm:")

@@ -1,4 +1,4 @@
-"""An odometer: every configuration of a space in turn, without knowing the space before."""
+"""A grid: every configuration of a space in turn, without knowing the space before."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class GridWalk:
 
     Use::
 
-        odometer, more = Odometer(), True
+        grid, more = GridWalk(), True
         while more:
-            build(HyperParameters(chooser=odometer.chooser()))
-            more = odometer.advance()
+            build(HyperParameters(chooser=grid.chooser()))
+            more = grid.advance()
     """
 
     def __init__(self, *, every: bool = False) -> None:
@@ -78,8 +78,8 @@ class GridWalk:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GridWalk:
-        """Return the odometer that ``to_json`` described."""
-        odometer = cls(every=data["every"])
-        odometer._shown = dict(data["shown"])
-        odometer._done = data["done"]
-        return odometer
+        """Return the grid that ``to_json`` described."""
+        grid = cls(every=data["every"])
+        grid._shown = dict(data["shown"])
+        grid._done = data["done"]
+        return grid
