@@ -33,20 +33,20 @@ class BuildFailed(Exception):
 
 @dataclass(eq=False)
 class Draft:
-    """A trial that is being proposed: no part of the study before ``Study.accept``.
+    """A configuration that is being proposed; ``Study.accept`` makes it a trial.
 
     Attributes:
-        number: The number that it will have.
-        seed: The seed that it will have: 31 bits, from the study's seed and the number.
+        number: The number that the trial will have.
+        seed: The seed that the trial will have: 31 bits, from the study's seed and the number.
         attempt: How many proposals for this number were turned down before.
         values: Values given by the user: plain name -> real value.
         chooser: Returns the real value of a parameter.
-        mirror_number: Its number in the mirror.
+        sampled_number: Its number in the study in memory that samplers learn from.
         chosen: Storage name -> parameter and real value chosen, in the order met.
-        draw: Number of the draw that it tries, in random search.
+        draw: The number of its draw, in random search; None for other samplers.
         failed: Whether the build raised.
-        continues: The trial that it goes on with.
-        hp: What build is given, where a director decides.
+        continues: The number of the trial that it continues, or None.
+        hp: The hp that a ``Searcher`` has suggested; None where a sampler chooses.
     """
 
     number: int
@@ -54,7 +54,7 @@ class Draft:
     attempt: int
     values: dict[str, Any]
     chooser: Chooser
-    mirror_number: int
+    sampled_number: int
     chosen: dict[str, tuple[Parameter, Any]] = field(default_factory=dict)
     draw: int | None = None
     failed: bool = False
@@ -69,10 +69,10 @@ class Draft:
 
 
 class EnqueuedTrials:
-    """A queue of values that come before what a sampler chooses.
+    """A queue of values that are tried before those that a sampler chooses.
 
     Args:
-        resumed: Of ``snapshot``, in a session that goes on with another.
+        resumed: Of ``state``, in a session that continues another; empty otherwise.
 
     Attributes:
         refused: The last values of a user that were an error.
@@ -80,11 +80,11 @@ class EnqueuedTrials:
 
     def __init__(self, resumed: Mapping[str, Any]) -> None:
         self.refused: dict[str, Any] | None = None
-        # Plain name -> real value, and whether the user asked for them.
+        # Each: plain name -> real value, and whether the user asked for these values.
         self._queue: collections.deque[tuple[dict[str, Any], bool]] = collections.deque(
             (dict(values), users) for values, users in resumed.get("queue", ())
         )
-        # What the user has given in the session that goes on: its script gives it once more.
+        # What the user enqueued in the session that is continued: the script enqueues it once more.
         self._given: list[dict[str, Any]] = [dict(values) for values in resumed.get("given", ())]
         self._given_again = collections.Counter(map(key_of, self._given))
 
@@ -102,19 +102,19 @@ class EnqueuedTrials:
         self._queue.append((dict(values), users))
 
     def pop(self) -> tuple[dict[str, Any], bool]:
-        """The next values, and whether the user asked for them."""
+        """Return the next values, and whether the user asked for them."""
         return self._queue.popleft()
 
     def waiting(self) -> list[tuple[dict[str, Any], bool]]:
-        """All that wait, in order; ``put_back`` takes it."""
+        """All values that wait, in order; ``put_back`` takes them."""
         return list(self._queue)
 
     def put_back(self, waiting: list[tuple[dict[str, Any], bool]]) -> None:
-        """Have waiting what was waiting before."""
+        """Replace the queue by what ``waiting`` returned before."""
         self._queue = collections.deque(waiting)
 
-    def snapshot(self) -> dict[str, Any]:
-        """As JSON values."""
+    def state(self) -> dict[str, Any]:
+        """Return the queue as JSON values."""
         return {
             "queue": [[trial_codec.plain(values), users] for values, users in self._queue],
             "given": trial_codec.plain(self._given),

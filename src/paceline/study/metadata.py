@@ -1,4 +1,4 @@
-"""A study as a storage keeps it: an ordinary Optuna study with one attribute of ours.
+"""A study as a storage keeps it: an ordinary Optuna study with one attribute of Paceline's.
 
 ``StoredStudy`` is what a storage holds of a study, ``StudyMetadata`` the attribute ``paceline``
 that describes it there, and ``RestoredStudy`` what a search begins with: the trials as the storage
@@ -87,17 +87,17 @@ def stored_space(name: str, meta: Mapping[str, Any]) -> Space:
 
 
 class StudyMetadata:
-    """A study's attribute, and what of it grows while the study is searched.
+    """The attribute ``paceline`` of a study, which grows with the study's space.
 
     Args:
         study: Its name, for messages.
         stored: What the storage holds of the study; None for a new one.
-        session: Of this search: every one that begins has its own.
+        session: Tells this search from all others.
 
     Attributes:
         meta: The attribute, JSON values.
         space: What is known of the search space.
-        session: A search that goes on from a snapshot has the one that the snapshot was taken in.
+        session: The same; a search that continues from a snapshot has the session of the snapshot.
 
     Raises:
         StudyError: The attribute was written by a newer version, or cannot be read.
@@ -110,7 +110,7 @@ class StudyMetadata:
         self._n_parameters = len(self.space.parameters)
 
     def write(self, meta: Mapping[str, Any]) -> None:
-        """Replace the attribute; the format's version, space and session are added."""
+        """Replace the attribute's contents; the format's version, space and session are added."""
         space = self.space.to_json()
         self._n_parameters = len(space)
         more = {"format": FORMAT, "space": space, "session": self.session}
@@ -118,11 +118,11 @@ class StudyMetadata:
 
     @property
     def outgrown(self) -> bool:
-        """Whether the space has parameters that the attribute does not."""
+        """Whether the space has parameters that ``meta`` does not hold."""
         return len(self.space.parameters) > self._n_parameters
 
-    def share(self) -> None:
-        """Others search the study: nobody goes back to this session."""
+    def end_session(self) -> None:
+        """Rename the session, since others search the study: no checkpoint may go back to it."""
         self.session = f"shared-{self.session.removeprefix('shared-')}"
 
 
@@ -131,11 +131,11 @@ class RestoredStudy:
 
     Args:
         stored: What the storage holds of the study; None for a new one.
-        resumed: Of ``Study.snapshot``, or None.
+        resumed: Of ``Study.state``, or None.
 
     Attributes:
-        resumed: The snapshot, where the storage allows to go on from it; else None.
-        trials: Those trials, by number.
+        resumed: The snapshot, where the storage allows to continue from it; None otherwise.
+        trials: The trials, by number: as stored, or as the snapshot has them.
         foretold: The hparams of trials that will come again, by number.
     """
 
@@ -143,7 +143,7 @@ class RestoredStudy:
         self.trials: list[FrozenTrial] = stored.trials if stored is not None else []
         self.resumed: Mapping[str, Any] | None = None
         self.foretold: dict[int, dict[str, Any]] = {}
-        # Trials that are to come again, and have ended in the storage: its word stands.
+        # Trials that are to come again, and have ended in the storage: their stored ends stand.
         self._ended: dict[int, FrozenTrial] = {}
         session = "" if stored is None else stored.meta.get("session", "")
         if stored is None or resumed is None or resumed.get("session") != session:
@@ -161,22 +161,22 @@ class RestoredStudy:
         self.trials, self.foretold = back
         self._stored = set(self.foretold)
 
-    def has(self, number: int) -> bool:
-        """Whether the storage has a trial that is being begun, and perhaps its end too."""
+    def is_stored(self, number: int) -> bool:
+        """Whether the storage holds a trial already that begins again here."""
         return self.resumed is not None and number in self._stored
 
     def end_of(self, number: int, state: TrialState, value: float | None) -> Trial | None:
-        """The trial as it had ended before, where that is not how it ends now."""
+        """Return the trial as it ended before, where it ends otherwise now; else None."""
         stored = self._ended.pop(number, None)
         if stored is None:
             return None
         values = None if state == "failed" or value is None else [value]
         if (stored.state, stored.values) == (trial_codec.OPTUNA_STATES[state], values):
             return None
-        # Something was not as it had been (another device, a build that was mended).
+        # Something is not as it was: another device, or a build that was mended.
         return trial_codec.from_frozen(stored)
 
-    def not_again(self) -> Iterator[Trial]:
+    def not_come_again(self) -> Iterator[Trial]:
         """Trials that were to come again and have not, as they ended before."""
         for stored in self._ended.values():
             trial = trial_codec.from_frozen(stored)
@@ -187,15 +187,15 @@ class RestoredStudy:
 def rolled_back(
     trials: Sequence[FrozenTrial], facts: Mapping[str, Any]
 ) -> tuple[list[FrozenTrial], dict[int, dict[str, Any]]] | None:
-    """The trials of a study as they were when ``Study.snapshot`` was taken.
+    """Return the trials of a study as they were when a snapshot was taken.
 
     Args:
         trials: All that the storage holds now, by number.
-        facts: The snapshot.
+        facts: The snapshot, of ``Study.state``.
 
     Returns:
-        The trials there were, those under way running again; and the hparams of those that began
-        since, by number. None where the storage holds others than it should.
+        The trials of the snapshot, those under way running again; and the hparams of the trials
+        that began since, by number. None where the storage does not hold the snapshot's trials.
     """
     n, opened = facts["next"], facts["open"]
     if len(trials) < n:

@@ -53,7 +53,7 @@ class Families:
             seed: The study's.
             space: What is known of the search space; it grows.
             past: Trials of earlier sessions, as the storage holds them.
-            resumed: Of ``snapshot``: the session that it was taken in goes on.
+            resumed: Of ``state``: the session that it was taken in is continued.
         """
         self.slots = self.open = self.sure = 1
         self._space = space
@@ -115,6 +115,14 @@ class Families:
                     return found[0]
         return draws.of_largest(map(dict, asked), names, parameters)
 
+    def fill(self, slots: int) -> None:
+        """Propose trials that share a program one after another, where the sampler allows it.
+
+        Args:
+            slots: Trials that train at once; 1 is the sampler's own order.
+        """
+        self.slots = slots
+
     @property
     def wave(self) -> int:
         """How many trials TPE is asked for with one structure; 1 with other samplers."""
@@ -140,7 +148,7 @@ class Families:
             return False
         return bool(self._rest_of_family()) if self.draws is not None else self._in_wave()
 
-    def snapshot(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """What cannot be told from the trials, as JSON values."""
         return {
             "numbers": self._numbers,
@@ -173,10 +181,10 @@ class Families:
             self._under_way.add(number)
         self._values[number] = dict(values)
         self._numbers.append(number)
-        self.turn_down(draw)
+        self.reject_draw(draw)
 
-    def turn_down(self, draw: int | None) -> None:
-        """Note that a draw need not come again."""
+    def reject_draw(self, draw: int | None) -> None:
+        """Note that a draw is not tried again."""
         if self.draws is not None and draw is not None:
             self.draws.done(draw)
 
