@@ -133,7 +133,7 @@ def outlives(storage: str, blocked: Blocked, match: str, monkeypatch: pytest.Mon
     study.close()
     again = Study.open("s", storage=storage)
     assert [trial.number for trial in again.trials] == list(range(9))
-    assert again.trials == study.trials
+    assert list(again.trials) == list(study.trials)
     stored = StudyStorage.of(storage, "s", Path("runs")).load("s")
     assert stored is not None
     assert [t.intermediate_values for t in stored.trials if t.number != number] == [
@@ -211,7 +211,7 @@ def test_a_journal_cut_in_the_middle_of_a_line_loses_that_line_and_keeps_it_besi
     whole = len(data) - len(lines[-1])
     os.truncate(journal, whole + len(lines[-1]) // 2)
     again = Study.open("s", direction="maximize")
-    assert again.trials == study.trials[: len(again.trials)]
+    assert list(again.trials) == study.trials[: len(again.trials)]
     assert len(again.trials) in (3, 4)
     before = len(again.trials)
     train(again, 2)
