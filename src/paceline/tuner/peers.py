@@ -108,7 +108,7 @@ class PeerWatcher:
             self._lose(number)
         if self._pruner is not None:
             for trial in heard.ended:
-                self._pruner.learn(trial, trial.history.get(self._objective, []))
+                self._pruner.learn_trial(trial, trial.history.get(self._objective, []))
         self._roster.share(self._study.trials, heard.n_theirs)
         for number in heard.adopted:
             epoch = self._adopt(number)
@@ -128,4 +128,4 @@ class PeerWatcher:
             )
         self._best.forget(number)
         if self._pruner is not None:
-            self._pruner.ended(Trial(number, "failed"))
+            self._pruner.end_trial(Trial(number, "failed"))

@@ -92,7 +92,7 @@ class SearchState:
             "n_begun": self._roster.n_begun,
             "n_extra": self._roster.n_extra,
             "best": self._best.snapshot(arrays, afresh),
-            "pruner": None if self._pruner is None else self._pruner.snapshot(),
+            "pruner": None if self._pruner is None else self._pruner.state(),
         }
         return Snapshot(facts, arrays, lasting)
 
@@ -143,10 +143,10 @@ class SearchState:
         running = {str(number) for number in self._roster.running if number not in lost}
         self._teams.restore({n: was for n, was in teams.items() if n in running}, arrays)
         if self._pruner is not None:
-            self._pruner.restore(facts["pruner"])
+            self._pruner.load_state(facts["pruner"])
             for number in under_way:
                 if number not in self._roster.running:  # its build failed this time
-                    self._pruner.ended(self._study.trials.by_number(number))
+                    self._pruner.end_trial(self._study.trials.by_number(number))
         for number in sorted(under_way):
             # Its build may have failed this time.
             if (

@@ -107,7 +107,7 @@ class TrialEnd:
             self._best.forget(number)
         trial = self._study.trials.by_number(number)
         if self._pruner is not None:
-            self._pruner.ended(trial)
+            self._pruner.end_trial(trial)
         self._strategy.on_trial_complete(trial)
 
 
