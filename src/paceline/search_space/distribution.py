@@ -17,12 +17,17 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from paceline.errors import SpaceError
 
+Scalar = bool | int | float | str
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 
 # A grid takes this many values of a range that has no grid of its own, as KerasTuner does.
 GRID_POINTS = 10
 # A step so small that its values fill memory is a mistake; no search could tell such values apart.
 MAX_CHOICES = 100_000
+# Relative distance under which two floats are one grid point: a value that went through text or a
+# float sum comes back to its choice, and neighbouring choices are further apart than this in any
+# real space.
+SAME_FLOAT = 1e-9
 
 
 def distribution_of(
@@ -186,14 +191,6 @@ def spread(low: float, high: float, log: bool) -> list[float]:
     else:
         inner = [low + (high - low) * share for share in shares]
     return [low, *inner, high]
-
-
-Scalar = bool | int | float | str
-
-# Relative distance under which two floats are one grid point: a value that went through text or a
-# float sum comes back to its choice, and neighbouring choices are further apart than this in any
-# real space.
-SAME_FLOAT = 1e-9
 
 
 def plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ A ``Space`` is the union of the parameters that builds have declared so far.
 | Int, Float: reverse_log without step | int, float on a log scale | ``low + high - value`` |
 | Choice, Boolean | categorical | the value |
 
-The last but one is called ``[reversed]``: Optuna has no scale that is dense near the upper bound.
+The fourth row is called ``[reversed]``: Optuna has no scale that is dense near the upper bound.
 """
 
 from __future__ import annotations

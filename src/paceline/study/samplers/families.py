@@ -19,23 +19,26 @@ from paceline.study.trial import INTERRUPTED
 
 #: Trials in a row that TPE is asked for with the structure of the first (docs/decisions/0009).
 WAVE = 8
-#: Attempts at such a trial that keep to it. TPE is fond of what it has tried, and is free then.
+#: Attempts at such a trial that keep the structure. TPE often proposes what it has tried: further
+#: attempts are free.
 FIXED_ATTEMPTS = 3
-#: Ended trials from which TPE goes by values; one structure less before that is one never tried.
+_ABSENT = object()  # the value of a parameter that a trial does not have
+#: Ended trials from which TPE learns by values. Before that its trials are random, and waves would
+#: only try fewer structures.
 TPE_BEGINS = 10
 
 
 class Families:
     """Decides which trials have the structure of the one before.
 
-    Random search tries its draws in another order, which changes nothing in what it finds. TPE is
-    asked in waves: it is free in the first trial of each, and for the others the structural values
-    are fixed to those of the first. Other samplers keep their own order.
+    Random search tries its draws in another order, which does not change the configurations that it
+    tries in all. TPE is asked in waves: it chooses the first trial of a wave freely, and in the
+    others the structural values are fixed to those of the first. Other samplers keep their order.
 
     Attributes:
         slots: Trials that train at once; with one there are no families.
-        open: Trials of an adaptive sampler that may be open at once.
-        sure: Trials that will be run for certain, whose order is free.
+        open: How many trials of an adaptive sampler may be open at once.
+        sure: How many further trials are certain to be run, so that their order is free.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class Families:
             self._values[trial.number] = trial.params
             if trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
                 self._n_ended += 1
-            # Other programs may have stored trials of their own, with attributes of any kind.
+            # Trials that other programs have stored may have attributes of any type.
             if isinstance(attrs.get("program"), str):
                 self.learn_program(trial.number, attrs["program"])
             over = trial.state.is_finished() and attrs.get("error") != INTERRUPTED
@@ -94,10 +97,11 @@ class Families:
     def next_draw(self) -> int:
         """Return the number of the draw that random search tries next.
 
-        A family goes on until it fills the slots. Then comes one that was begun and can be filled,
-        so that its program is compiled for as many; or else the largest one in the pool, whose size
-        is such that this one fills the slots. What is left of the others waits for more of its
-        kind, and a search that is stopped has met most structures.
+        The last trial's family comes first, until it fills the slots. Then comes a family that was
+        begun and can fill the slots, because its program is compiled for as many trials; otherwise
+        the largest family in the pool, which is large enough that this one fills the slots. Draws
+        of other families wait for more of their kind. A search that is stopped early has still
+        met most structures.
         """
         draws, names, parameters = self.draws, self._structure.names, self._space.parameters
         assert draws is not None
@@ -129,9 +133,10 @@ class Families:
         return min(WAVE, self.slots, self.open) if self._waves else 1
 
     def fixed(self, attempt: int = 0) -> dict[str, Any]:
-        """Return what TPE is not asked for: storage name -> stored value; often nothing.
+        """Return the values that TPE does not choose: storage name -> stored value; often none.
 
-        A wave ends with the last of its trials, too: one that trains alone may be any.
+        A wave also ends when all its trials have ended: a trial that trains alone may have any
+        structure.
 
         Args:
             attempt: How many proposals for this trial were turned down before.
@@ -223,17 +228,15 @@ class Families:
         return self._counts
 
 
-_ABSENT = object()
-
-
 class StructuralParameters:
-    """The structural parameters, as far as trials have shown them.
+    """The structural parameters, as far as trials have shown which they are.
 
-    A parameter in which two trials of one program differ is not structural. Of the others, as few
-    as tell the programs apart are taken to be, those with the most values first. So each new trial
-    can only show that one more is needed, or that one of them is not: a guess that is wrong does
-    not last. Parameters that matter for some values only (a dropout rate that may be 0) are not
-    structural here: programs that nothing else tells apart stay in one family.
+    A parameter in which two trials of one program differ is not structural. Of the others, just as
+    many are taken as structural as tell the programs apart, those with the most values first. A
+    wrong guess does not last: each new trial can only show that one more parameter is needed, or
+    that one of them is not. Parameters that change the program for some values only (a dropout
+    rate that may be 0) are not structural here: programs that no other parameter tells apart stay
+    in one family.
     """
 
     def __init__(self) -> None:

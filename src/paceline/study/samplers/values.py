@@ -26,6 +26,9 @@ from paceline.search_space import Parameter
 
 Chooser = Callable[[Parameter], Any]
 
+#: Storage name -> stored value of the structural parameters that are active.
+StructuralValues = Mapping[str, Any]
+
 # Streams of random numbers that a study's seed gives.
 TRIAL, SAMPLER, SHIFT, VALUE = range(4)
 
@@ -101,17 +104,13 @@ def _log_between(low: float, high: float, share: float) -> float:
     return math.exp(math.log(low) + (math.log(high) - math.log(low)) * share)
 
 
-#: Storage name -> stored value of the structural parameters that are active.
-Values = Mapping[str, Any]
-
-
 class RandomDraws:
-    """Keeps the draws that are next in a pool, from which they are tried by structure.
+    """A pool of the next draws of random search, from which they are taken by structure.
 
-    What draw n holds follows from the study's seed and n. The pool is filled in the order of
-    numbers and never holds more draws than trials are sure to be run, so what has been tried when
-    it is empty is what the plain order would have tried. A search that goes on after a crash fills
-    it with what was left.
+    The values of draw n depend on the study's seed and n only. The pool is filled in the order of
+    numbers and never holds more draws than trials are sure to be run. So when the pool is empty,
+    the draws tried are those that the order of numbers would have tried. A search that is resumed
+    after a crash fills the pool with the draws that were left.
     """
 
     def __init__(self, seed: int, used: Iterable[int]) -> None:
@@ -122,10 +121,12 @@ class RandomDraws:
             used: Numbers of draws that earlier sessions have tried.
         """
         taken = frozenset(used)
-        self.used = set(taken)  # those that have been tried, or turned down
+        self.used = set(taken)  # those that have been tried, or rejected
         self._seed = seed
         self._fresh = (number for number in itertools.count() if number not in taken)
-        self._pool: dict[int, dict[str, Any]] = {}  # number -> what is known of its stored values
+        self._pool: dict[
+            int, dict[str, Any]
+        ] = {}  # number -> those of its stored values that were computed
 
     def fill(self, size: int) -> None:
         """Take draws into the pool, up to ``size``; one at least."""
@@ -146,8 +147,8 @@ class RandomDraws:
         """The first draw of the pool."""
         return next(iter(self._pool))
 
-    def like(self, values: Values, parameters: Mapping[str, Parameter]) -> list[int]:
-        """Return the draws of the pool that have these values, the first first."""
+    def like(self, values: StructuralValues, parameters: Mapping[str, Parameter]) -> list[int]:
+        """Return the draws of the pool that have these values, in the order of numbers."""
         return [
             number
             for number in self._pool
@@ -155,13 +156,16 @@ class RandomDraws:
         ]
 
     def of_largest(
-        self, known: Iterable[Values], names: Sequence[str], parameters: Mapping[str, Parameter]
+        self,
+        known: Iterable[StructuralValues],
+        names: Sequence[str],
+        parameters: Mapping[str, Parameter],
     ) -> int:
         """Return the first draw of the pool's largest family; of equal ones the first to come.
 
         Args:
-            known: The structures of earlier trials. They tell what would not be asked for: draws
-                that differ there alone are of one family.
+            known: The structures of earlier trials. They show which parameters build would not
+                ask for: draws that differ only in those are of one family.
             names: The structural parameters.
             parameters: Storage name -> parameter.
         """

@@ -22,17 +22,19 @@ from optuna.trial import FrozenTrial
 from paceline.errors import StorageError, StudyError
 
 NAME = ".lock"
+#: Optuna's CMA-ES keeps its optimizer, pickled, in attributes whose names begin so.
+_PICKLED = ("cma:", "sepcma:", "cmawm:")
 
 
 @contextlib.contextmanager
 def study_lock(folder: Path) -> Iterator[bool]:
-    """Hold a study's folder while it is searched; the lock of a process that died is free.
+    """Hold a study's folder locked while it is searched; a process that dies frees its lock.
 
     Args:
         folder: The study's; made if need be.
 
     Yields:
-        Whether the folder is this search's; else another search has it.
+        Whether this search holds the folder; if not, another search does.
     """
     new = not folder.exists()
     try:
@@ -42,7 +44,7 @@ def study_lock(folder: Path) -> Iterator[bool]:
     except filelock.Timeout:
         yield False
         return
-    except (OSError, RuntimeError):  # no folder, or no locks on that file system: the storage tells
+    except (OSError, RuntimeError):  # no folder, or no locks there: the storage tells
         yield True
         return
     try:
@@ -54,20 +56,16 @@ def study_lock(folder: Path) -> Iterator[bool]:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """Nothing is left of a search that wrote nothing."""
+    """Remove the folder of a search that wrote nothing."""
     with contextlib.suppress(OSError):
         if [entry.name for entry in folder.iterdir()] == [NAME]:
             (folder / NAME).unlink()
             folder.rmdir()
-            folder.parent.rmdir()  # if nothing else is there
-
-
-#: Optuna's CMA-ES keeps its optimizer, pickled, in attributes that begin so.
-_PICKLED = ("cma:", "sepcma:", "cmawm:")
+            folder.parent.rmdir()  # fails, and is suppressed, where it holds other studies
 
 
 def check_folder(folder: Path) -> None:
-    """Refuses a study's folder in which a link leads out of it; there may be none.
+    """Refuse a study's folder that holds a link to a place outside; the folder need not exist.
 
     Raises:
         StudyError: The message names the link.
@@ -84,7 +82,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_storage_text(storage: Any) -> None:
-    """Refuses control characters in the name of a storage.
+    """Refuse control characters in the name of a storage.
 
     Raises:
         StorageError: There are some.
@@ -97,7 +95,7 @@ def check_storage_text(storage: Any) -> None:
 
 
 def check_attributes(study: str, trials: Iterable[FrozenTrial]) -> None:
-    """Refuses pickles among what a storage holds of trials.
+    """Refuse pickles in the attributes of stored trials.
 
     Raises:
         StorageError: There are some.
@@ -113,7 +111,7 @@ def check_attributes(study: str, trials: Iterable[FrozenTrial]) -> None:
 
 
 def raise_renamed(study: str, directory: Path, others: Sequence[str]) -> None:
-    """Refuses a folder whose own journal holds other studies: it has another name than it had.
+    """Refuse a folder whose own journal holds other studies only: the folder was renamed.
 
     Raises:
         StudyError: The message names the folder's name before.
