@@ -91,7 +91,7 @@ class EnqueuedTrials:
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    def add(self, values: Mapping[str, Any], *, users: bool) -> None:
+    def enqueue(self, values: Mapping[str, Any], *, users: bool) -> None:
         """Have values tried next; see ``Proposer.enqueue``."""
         if users:
             key = key_of(values)
@@ -138,7 +138,7 @@ class TriedPaths:
         # Values chosen so far -> the parameter asked for next; None where the build ended.
         self._next: dict[tuple[Any, ...], Parameter | None] = {}
 
-    def add(self, choices: Iterable[tuple[Parameter, Any]]) -> None:
+    def add_path(self, choices: Iterable[tuple[Parameter, Any]]) -> None:
         """Note a build that ended well, with the choices it asked for, in order."""
         path: tuple[Any, ...] = ()
         for parameter, value in choices:

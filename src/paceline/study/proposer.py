@@ -79,8 +79,8 @@ class Proposer:
         self._foretold = dict(foretold or {})
         resumed = resumed or {}
         if sampler.points is not None:
-            sampler.points.know(resumed.get("points", ()))
-            sampler.points.know(space.parameters)
+            sampler.points.learn_names(resumed.get("points", ()))
+            sampler.points.learn_names(space.parameters)
         self._enqueued = EnqueuedTrials(resumed)
         self.families = Families(sampler, seed, space, past, resumed.get("families"))
         self.sampled = SampledTrials(
@@ -94,7 +94,7 @@ class Proposer:
         """Draw from another seed; nothing was proposed, and the study had no trials."""
         self._sampler, self._seed = sampler, seed
         if sampler.points is not None:
-            sampler.points.know(self.space.parameters)
+            sampler.points.learn_names(self.space.parameters)
         slots = self.families.slots
         self.families = Families(sampler, seed, self.space, ())
         self.families.fill(slots)
@@ -252,7 +252,7 @@ class Proposer:
         self._check(draft)
         self._draft = None
         self._next = draft.number + 1
-        self.families.begin(draft.number, values, draft.draw, given=bool(draft.values))
+        self.families.begin_trial(draft.number, values, draft.draw, given=bool(draft.values))
         self.sampled.accept(draft.number, draft.sampled_number)
         self.note_seen(hparams)
         self._note_tried(draft)
@@ -271,7 +271,7 @@ class Proposer:
             users: Whether a value or name that build does not know is an error; otherwise it is
                 left out.
         """
-        self._enqueued.add(values, users=users)
+        self._enqueued.enqueue(values, users=users)
 
     @property
     def refused(self) -> dict[str, Any] | None:
@@ -307,7 +307,7 @@ class Proposer:
             SamplerError: The sampler failed.
         """
         if self.sampled.is_open(number):
-            self.families.end(number, state)
+            self.families.end_trial(number, state)
             self.sampled.tell(number, state, loss)
 
     # Trials of other workers
@@ -333,7 +333,7 @@ class Proposer:
             sign: 1 where low values are good, -1 where high ones are.
         """
         if self.sampled.learn_peer_trial(trial, sign):
-            self.families.end(trial.number, trial.state)
+            self.families.end_trial(trial.number, trial.state)
         hparams = trial.user_attrs.get("hparams", trial.params)
         if trial.user_attrs.get("error") != INTERRUPTED and isinstance(hparams, dict):
             self.note_seen(hparams)
@@ -347,7 +347,7 @@ class Proposer:
             hparams: Plain name -> real value.
         """
         self.sampled.adopt_peer_trial(number, trial)
-        self.families.begin(number, trial.params, None, given=True)
+        self.families.begin_trial(number, trial.params, None, given=True)
         self.note_seen(hparams)
 
     def lose_trial(self, number: int) -> None:
@@ -461,7 +461,7 @@ class Proposer:
         # Given values are no choices, so the choices would not be the whole path; and where a
         # build failed, another build of the same choices may go further.
         if not draft.values and not draft.failed:
-            self._tried.add(draft.chosen.values())
+            self._tried.add_path(draft.chosen.values())
 
     def _drop(self, draft: Draft) -> None:
         """Forget a draft; its draw is tried again, unless it was rejected."""

@@ -239,7 +239,7 @@ class Study:
             elif not self._restored.is_stored(draft.number):
                 self.writer.record(TrialCreated(trial.number, stored))
         self.proposer.accept(draft, values, hp.hparams)
-        self.trials.put(trial)
+        self.trials.add(trial)
         self.asker.count_trial(trial)
         if self.metadata.outgrown and self.writer.started:
             self._describe(self.metadata.meta)

@@ -131,7 +131,7 @@ class TrialUpdates:
         trial.state = state
         kept = self._restored.end_of(number, state, trial.value)
         if kept is not None:
-            self._trials.put(kept)
+            self._trials.add(kept)
             trial, state = kept, kept.state
         complete = state == "complete" and trial.value is not None
         loss = self._trials.sign * trial.value if complete and trial.value is not None else None
@@ -192,7 +192,7 @@ class TrialUpdates:
     def show_ends(self) -> None:
         """Restore the ends of trials that were to come again and have not."""
         for trial in self._restored.not_come_again():
-            self._trials.put(trial)
+            self._trials.add(trial)
 
     def under_way(self, afresh: Container[int]) -> dict[str, Any]:
         """Return the trials that have not ended, by number, as JSON values.
@@ -210,7 +210,7 @@ class TrialUpdates:
 
     def _take_over(self, trial: Trial) -> None:
         """Add a trial that the study had before."""
-        self._trials.put(trial)
+        self._trials.add(trial)
         if trial.state == "running" and self._restored.resumed is None:
             if self._peers.shared:
                 return  # another worker trains it, or ``StudyPeers.sync`` takes it over

@@ -26,7 +26,7 @@ class TrialTable(Sequence[Trial]):
         self.direction: Direction | None = None
         self._trials: dict[int, Trial] = {}
 
-    def put(self, trial: Trial) -> None:
+    def add(self, trial: Trial) -> None:
         """Add a trial, or replace the one of its number."""
         self._trials[trial.number] = trial
 

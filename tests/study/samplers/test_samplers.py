@@ -133,7 +133,7 @@ def test_sobol_keeps_the_coordinates_of_an_earlier_session():
     first = Sobol(1)
     found = points(1, range(20), first)
     later = Sobol(1)
-    later.know(["kind", "units", "rate", "more[kind=b]"])
+    later.learn_names(["kind", "units", "rate", "more[kind=b]"])
     assert points(1, range(10, 20), later) == found[10:]
 
 
@@ -168,7 +168,7 @@ def test_configurations_tried_are_recognised_without_a_build():
             hp = HyperParameters(chooser=note)
             build(hp)
             shown.append(hp.hparams)
-            tried.add(met)
+            tried.add_path(met)
             assert tried.leads_to_known(odometer.chooser())
         odometer.advance()
     assert len(shown) == 4
@@ -181,5 +181,5 @@ def test_configurations_tried_are_recognised_without_a_build():
 
 def test_a_build_that_asks_for_nothing_is_one_configuration():
     tried = TriedPaths()
-    tried.add([])
+    tried.add_path([])
     assert tried.leads_to_known(lambda parameter: pytest.fail("nothing to choose"))

@@ -165,7 +165,7 @@ class Families:
 
     # Learning
 
-    def begin(
+    def begin_trial(
         self, number: int, values: Mapping[str, Any], draw: int | None, *, given: bool
     ) -> None:
         """Note a trial that was accepted.
@@ -199,7 +199,7 @@ class Families:
         finite = [name for name in values if name in known and known[name].is_finite]
         self._structure.learn(program, values, finite)
 
-    def end(self, number: int, state: OptunaState) -> None:
+    def end_trial(self, number: int, state: OptunaState) -> None:
         """Note that a trial has ended."""
         self._under_way.discard(number)
         self._n_ended += state in (OptunaState.COMPLETE, OptunaState.PRUNED)

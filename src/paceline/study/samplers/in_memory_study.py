@@ -53,7 +53,7 @@ class InMemoryStudy:
             )
         self._id = self._storage.get_study_id_from_name("in-memory")
 
-    def add(self, trial: FrozenTrial, sign: int) -> int:
+    def add_trial(self, trial: FrozenTrial, sign: int) -> int:
         """Add a trial of an earlier session, finished or still running.
 
         Args:
@@ -250,7 +250,7 @@ class SampledTrials:
         with self.stopwatch.running():
             if number not in self._numbers:
                 if trial.state in _LEARNT and number not in self._told:
-                    self._numbers[number] = self.study.add(trial, sign)
+                    self._numbers[number] = self.study.add_trial(trial, sign)
             elif trial.state.is_finished():
                 for epoch, value in trial.intermediate_values.items():
                     self.study.report(self._numbers[number], epoch, sign * value)
@@ -266,15 +266,15 @@ class SampledTrials:
     def adopt_peer_trial(self, number: int, trial: FrozenTrial) -> None:
         """Begin a trial of this worker's with values that another worker's sampler chose."""
         with self.stopwatch.running():
-            self._numbers[number] = self.study.add(trial, 1)
+            self._numbers[number] = self.study.add_trial(trial, 1)
 
     def _made(self) -> InMemoryStudy:
         """Return a study in memory with the past trials that samplers learn from."""
         study = InMemoryStudy(learns=self._learns)
         for trial in self._past:
             if trial.number in self._open_again:
-                self._numbers[trial.number] = study.add(trial, self._sign)
+                self._numbers[trial.number] = study.add_trial(trial, self._sign)
             elif trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
-                study.add(trial, self._sign)
+                study.add_trial(trial, self._sign)
         self._past = ()
         return study

@@ -26,7 +26,7 @@ class Sobol:
         self._seed = seed
         self._coordinates: dict[str, int] = {}
 
-    def know(self, names: Iterable[str]) -> None:
+    def learn_names(self, names: Iterable[str]) -> None:
         """Give coordinates to parameters of an earlier session, in the order then met."""
         for name in names:
             self._coordinate(name)

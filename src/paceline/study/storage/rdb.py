@@ -135,7 +135,7 @@ def opener(url: str) -> Callable[[], BaseStorage]:
     return open_it
 
 
-def close(storage: RDBStorage) -> None:
+def close_connections(storage: RDBStorage) -> None:
     """Close the connections that this thread and the pool hold."""
     storage.remove_session()
     storage.engine.dispose()

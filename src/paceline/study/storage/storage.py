@@ -20,7 +20,14 @@ from paceline.errors import PacelineError, StorageError, StudyError
 from paceline.study.metadata import META, StoredStudy
 from paceline.study.objective import Direction
 from paceline.study.storage.journal import JournalFile
-from paceline.study.storage.rdb import Hider, check_url, close, hide_password, opener, sqlite_path
+from paceline.study.storage.rdb import (
+    Hider,
+    check_url,
+    close_connections,
+    hide_password,
+    opener,
+    sqlite_path,
+)
 
 if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter
@@ -356,13 +363,13 @@ def _database(url: str) -> StudyStorage:
     label, path = check_url(url), sqlite_path(url)
     hide, open_it = Hider(url), opener(url)
     if path is None:
-        return StudyStorage(label, open_it, closer=close, hide=hide)
+        return StudyStorage(label, open_it, closer=close_connections, hide=hide)
     folder = path.parent
     # SQLite makes the file when it is opened, which would be too soon.
     return StudyStorage(
         label,
         open_it,
-        closer=close,
+        closer=close_connections,
         hide=hide,
         is_there=path.is_file,
         check=lambda: _check_folder(folder, label),

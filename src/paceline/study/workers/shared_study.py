@@ -308,13 +308,13 @@ class SharedStudy:
             left, stored.params, stored.distributions, owner=self._worker.token
         )
         claimed = self._begun_claims().replace(stored, template)
-        self._trials.put(replace(left, state="failed", error=INTERRUPTED))
+        self._trials.add(replace(left, state="failed", error=INTERRUPTED))
         self._proposer.lose_trial(left.number)
         if claimed is None:
             return None
         number, trial_id = claimed
         self._writer.know_trial_id(number, trial_id)
-        self._trials.put(
+        self._trials.add(
             Trial(number, hparams=left.hparams, seed=left.seed, continues=left.continues)
         )
         self._proposer.adopt_peer_trial(number, template, left.hparams)
@@ -323,7 +323,7 @@ class SharedStudy:
     def _put(self, stored: FrozenTrial) -> Trial | None:
         trial = trial_codec.from_frozen(stored)
         if trial is not None:
-            self._trials.put(trial)
+            self._trials.add(trial)
         return trial
 
     def _disown(self, found: PeerChanges) -> None:
