@@ -28,12 +28,12 @@ def key(hparams):
 
 
 def configurations(build):
-    odometer, found = GridWalk(), []
-    while not odometer.done:
-        hp = HyperParameters(chooser=odometer.chooser())
+    grid, found = GridWalk(), []
+    while not grid.done:
+        hp = HyperParameters(chooser=grid.chooser())
         build(hp)
         found.append(hp.hparams)
-        odometer.advance()
+        grid.advance()
     return found
 
 
@@ -195,8 +195,8 @@ def test_the_same_values_of_other_types_are_other_configurations():
     hp = HyperParameters(chooser=draft.choose)
     hp.Choice("on", [True])
     study.accept(draft, hp)
-    assert study.proposer.seen({"on": True})
-    assert not study.proposer.seen({"on": 1}) and not study.proposer.seen({"on": 1.0})
+    assert study.proposer.tried.seen({"on": True})
+    assert not study.proposer.tried.seen({"on": 1}) and not study.proposer.tried.seen({"on": 1.0})
 
 
 def test_a_space_without_hyperparameters_has_one_configuration(run_trials):

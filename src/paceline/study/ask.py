@@ -139,7 +139,7 @@ class TrialAsker:
                 )
         if not values:
             raise SpaceError("enqueue: no hyperparameter is named; give at least one value.")
-        self._proposer.enqueue(values, users=True)
+        self._proposer.enqueued.enqueue(values, users=True)
 
     def share(self, seed: int) -> None:
         """Draw from another seed: others were found to search the study before its first trial.

@@ -1,7 +1,7 @@
 """Configurations that are not trials yet: drafts, the queue before the sampler, and those tried.
 
 A ``Draft`` is being proposed. ``EnqueuedTrials`` come before what a sampler chooses.
-``TriedPaths`` recognises a configuration that was built already.
+``TriedConfigurations`` recognises one that was tried already.
 """
 
 from __future__ import annotations
@@ -92,7 +92,13 @@ class EnqueuedTrials:
         return bool(self._queue)
 
     def enqueue(self, values: Mapping[str, Any], *, users: bool) -> None:
-        """Have values tried next; see ``Proposer.enqueue``."""
+        """Have values tried after those that wait already.
+
+        Args:
+            values: Plain name -> real value; the sampler chooses the others.
+            users: Whether the user asked for them: then a value or name that build does not know is
+                an error; otherwise it is left out.
+        """
         if users:
             key = key_of(values)
             if self._given_again[key]:
@@ -100,6 +106,10 @@ class EnqueuedTrials:
                 return
             self._given.append(dict(values))
         self._queue.append((dict(values), users))
+
+    def refuse(self, values: dict[str, Any]) -> None:
+        """Note values of the user that were an error."""
+        self.refused = values
 
     def pop(self) -> tuple[dict[str, Any], bool]:
         """Return the next values, and whether the user asked for them."""
@@ -126,20 +136,40 @@ def key_of(hparams: Mapping[str, Any]) -> str:
     return json.dumps(dict(hparams), sort_keys=True)
 
 
-class TriedPaths:
-    """The configurations that builds of this process have met, as paths of choices.
+class TriedConfigurations:
+    """The configurations that need not be tried again.
 
-    A build that makes the same choices asks for the same parameters, so a path that is known from
-    end to end needs no build to be recognised. Paths of an earlier process are not taken: the user
-    may have changed the build since.
+    Those of trials are known by their values. Those that builds of this process have met are known
+    as paths of choices, too: a build that makes the same choices asks for the same parameters, so a
+    path that is known from end to end needs no build to be recognised. Paths of an earlier process
+    are not used: the user may have changed the build since.
     """
 
     def __init__(self) -> None:
+        self._seen: set[str] = set()
         # Values chosen so far -> the parameter asked for next; None where the build ended.
         self._next: dict[tuple[Any, ...], Parameter | None] = {}
 
+    def note(self, hparams: Mapping[str, Any]) -> None:
+        """Note the values of a trial: plain name -> real value."""
+        self._seen.add(key_of(hparams))
+
+    def seen(self, hparams: Mapping[str, Any]) -> bool:
+        """Return whether some trial had exactly these values.
+
+        Those that were interrupted do not count: they are tried again.
+        """
+        return key_of(hparams) in self._seen
+
+    def note_draft(self, draft: Draft) -> None:
+        """Note the choices of a draft whose build was run."""
+        # Given values are no choices, so the choices would not be the whole path; and where a
+        # build failed, another build of the same choices may go further.
+        if not draft.values and not draft.failed:
+            self.add_path(draft.chosen.values())
+
     def add_path(self, choices: Iterable[tuple[Parameter, Any]]) -> None:
-        """Note a build that ended well, with the choices it asked for, in order."""
+        """Note the choices that a build asked for, in order."""
         path: tuple[Any, ...] = ()
         for parameter, value in choices:
             self._next[path] = parameter
@@ -147,7 +177,7 @@ class TriedPaths:
         self._next[path] = None
 
     def leads_to_known(self, choose: Chooser) -> bool:
-        """Return whether the choices of ``choose`` are those of a known configuration."""
+        """Return whether the choices of ``choose`` are those of a known path."""
         path: tuple[Any, ...] = ()
         while path in self._next:
             parameter = self._next[path]

@@ -16,7 +16,7 @@ from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import SamplerError, SpaceError
 from paceline.search_space import GridWalk, HyperParameters, Parameter, Space
-from paceline.study.draft import BuildFailed, Draft, EnqueuedTrials, TriedPaths, key_of
+from paceline.study.draft import BuildFailed, Draft, EnqueuedTrials, TriedConfigurations
 from paceline.study.samplers.families import Families
 from paceline.study.samplers.in_memory_study import SampledTrials
 from paceline.study.samplers.samplers import Sampler, fixed
@@ -39,6 +39,8 @@ class Proposer:
         exhausted: Whether the last ``propose`` found nothing new.
         families: Decides which trials have the structure of the one before.
         sampled: The trials that the sampler learns from.
+        enqueued: Values that are tried before those that the sampler chooses.
+        tried: The configurations that need not be tried again.
         note: Called with a line of text that users may want to see.
     """
 
@@ -73,15 +75,14 @@ class Proposer:
         self._sampler, self._seed = sampler, seed
         self._next = next_number
         self._draft: Draft | None = None
-        self._tried = TriedPaths()
+        self.tried = TriedConfigurations()
         self._grid = GridWalk(every=sampler.name != "grid")
-        self._seen: set[str] = set()
         self._foretold = dict(foretold or {})
         resumed = resumed or {}
         if sampler.points is not None:
             sampler.points.learn_names(resumed.get("points", ()))
             sampler.points.learn_names(space.parameters)
-        self._enqueued = EnqueuedTrials(resumed)
+        self.enqueued = EnqueuedTrials(resumed)
         self.families = Families(sampler, seed, space, past, resumed.get("families"))
         self.sampled = SampledTrials(
             learns=sampler.users,
@@ -105,25 +106,20 @@ class Proposer:
         """Whether the sampler learns from the trials' values."""
         return self._sampler.adaptive
 
-    @property
-    def seconds(self) -> float:
-        """Time spent in samplers."""
-        return self.sampled.stopwatch.seconds
-
     # Proposing
 
     def propose(
         self, run: Callable[[HyperParameters, Draft], T]
     ) -> tuple[Draft, HyperParameters, T] | None:
         """Return the next configuration; see ``TrialAsker.propose``."""
-        told, waiting = self._foretold.pop(self._next, None), self._enqueued.waiting()
+        told, waiting = self._foretold.pop(self._next, None), self.enqueued.waiting()
         found = self._propose(run)
         if found is None or told is None or found[1].hparams == told:
             return found
         # The user has enqueued values meanwhile, or the sampler does not choose as it did. The
         # choice that is in the storage stands, and the enqueued values come later.
         self.reject(found[0])
-        self._enqueued.put_back(waiting)
+        self.enqueued.put_back(waiting)
         return self._propose_given(run, dict(told), users=False) or self._propose(run)
 
     def propose_continuation(
@@ -145,8 +141,8 @@ class Proposer:
         self.exhausted = False
         if self._sampler.searcher is not None:
             return self._propose_suggested(self._sampler.searcher, run)
-        while self._enqueued:
-            values, users = self._enqueued.pop()
+        while self.enqueued:
+            values, users = self.enqueued.pop()
             found = self._propose_given(run, values, users)
             if found is not None:
                 return found
@@ -154,7 +150,7 @@ class Proposer:
             return self._walk(run)
         for attempt in range(OWN_ATTEMPTS + RANDOM_ATTEMPTS):
             draft = self.ask(attempt)
-            if not self._tried.leads_to_known(draft.choose):
+            if not self.tried.leads_to_known(draft.choose):
                 built = self._build(draft, run)
                 if built is not None:
                     return draft, *built
@@ -254,8 +250,8 @@ class Proposer:
         self._next = draft.number + 1
         self.families.begin_trial(draft.number, values, draft.draw, given=bool(draft.values))
         self.sampled.accept(draft.number, draft.sampled_number)
-        self.note_seen(hparams)
-        self._note_tried(draft)
+        self.tried.note(hparams)
+        self.tried.note_draft(draft)
 
     def reject(self, draft: Draft) -> None:
         """Reject a draft: only the sampler knows of it afterwards."""
@@ -263,39 +259,16 @@ class Proposer:
         self.families.reject_draw(draft.draw)
         self._drop(draft)
 
-    def enqueue(self, values: Mapping[str, Any], *, users: bool) -> None:
-        """Have values tried next; see ``TrialAsker.enqueue`` for the user's.
-
-        Args:
-            values: Plain name -> real value; the sampler chooses the others.
-            users: Whether a value or name that build does not know is an error; otherwise it is
-                left out.
-        """
-        self._enqueued.enqueue(values, users=users)
-
-    @property
-    def refused(self) -> dict[str, Any] | None:
-        """The last values of a user that were an error."""
-        return self._enqueued.refused
-
-    def seen(self, hparams: Mapping[str, Any]) -> bool:
-        """Return whether some trial had exactly these values."""
-        return key_of(hparams) in self._seen
-
     @property
     def in_family(self) -> bool:
         """Whether the next trial can have the structure of the last one."""
-        return not self._enqueued and self.families.goes_on
-
-    def note_seen(self, hparams: Mapping[str, Any]) -> None:
-        """Note the values of a trial."""
-        self._seen.add(key_of(hparams))
+        return not self.enqueued and self.families.goes_on
 
     def state(self) -> dict[str, Any]:
         """Return what cannot be told from the trials, as JSON values."""
         return {
             "next": self._next,
-            **self._enqueued.state(),
+            **self.enqueued.state(),
             "points": [] if self._sampler.points is None else self._sampler.points.names,
             "families": self.families.state(),
         }
@@ -336,7 +309,7 @@ class Proposer:
             self.families.end_trial(trial.number, trial.state)
         hparams = trial.user_attrs.get("hparams", trial.params)
         if trial.user_attrs.get("error") != INTERRUPTED and isinstance(hparams, dict):
-            self.note_seen(hparams)
+            self.tried.note(hparams)
 
     def adopt_peer_trial(self, number: int, trial: FrozenTrial, hparams: Mapping[str, Any]) -> None:
         """Begin a trial that another worker had begun.
@@ -348,7 +321,7 @@ class Proposer:
         """
         self.sampled.adopt_peer_trial(number, trial)
         self.families.begin_trial(number, trial.params, None, given=True)
-        self.note_seen(hparams)
+        self.tried.note(hparams)
 
     def lose_trial(self, number: int) -> None:
         """Forget a trial that another worker has taken over."""
@@ -363,11 +336,11 @@ class Proposer:
         try:
             hp, made = self._run(draft, run)
         except BuildFailed as failed:
-            if self.seen(failed.hp.hparams):
+            if self.tried.seen(failed.hp.hparams):
                 return None
             raise
-        if self.seen(hp.hparams):
-            self._note_tried(draft)
+        if self.tried.seen(hp.hparams):
+            self.tried.note_draft(draft)
             return None
         return hp, made
 
@@ -400,7 +373,7 @@ class Proposer:
                 built = self._build(draft, run)
             except SpaceError as error:
                 if users:
-                    self._enqueued.refused = values
+                    self.enqueued.refuse(values)
                     raise
                 self.note(f"a trial that was interrupted is not tried again: {error}")
                 return None
@@ -408,7 +381,7 @@ class Proposer:
                 hp = built[0]
                 if users and hp.unused:
                     self.reject(draft)
-                    self._enqueued.refused = values
+                    self.enqueued.refuse(values)
                     names = ", ".join(repr(name) for name in hp.unused)
                     raise SpaceError(
                         f"enqueue: build knows no hyperparameter {names}; with these values it "
@@ -443,7 +416,7 @@ class Proposer:
         """Walk through the whole space to the next configuration that has not been tried."""
         while not self._grid.done:
             chooser = self._grid.chooser()
-            if not self._tried.leads_to_known(chooser):
+            if not self.tried.leads_to_known(chooser):
                 draft = self.ask(0, chooser=chooser)
                 try:
                     built = self._build(draft, run)
@@ -456,12 +429,6 @@ class Proposer:
             self._grid.advance()
         self.exhausted = True
         return None
-
-    def _note_tried(self, draft: Draft) -> None:
-        # Given values are no choices, so the choices would not be the whole path; and where a
-        # build failed, another build of the same choices may go further.
-        if not draft.values and not draft.failed:
-            self._tried.add_path(draft.chosen.values())
 
     def _drop(self, draft: Draft) -> None:
         """Forget a draft; its draw is tried again, unless it was rejected."""

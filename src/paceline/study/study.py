@@ -203,7 +203,10 @@ class Study:
     @property
     def seconds(self) -> dict[str, float]:
         """Time of the calling thread: ``sampler`` and ``storage``."""
-        return {"sampler": self.proposer.seconds, "storage": self.writer.stopwatch.seconds}
+        return {
+            "sampler": self.proposer.sampled.stopwatch.seconds,
+            "storage": self.writer.stopwatch.seconds,
+        }
 
     def accept(self, draft: Draft, hp: HyperParameters) -> int:
         """Make a draft a running trial.

@@ -216,10 +216,10 @@ class TrialUpdates:
                 return  # another worker trains it, or ``StudyPeers.sync`` takes it over
             self._left_running.append(trial.number)
             if trial.continues is None:
-                self._proposer.enqueue(trial.hparams, users=False)
+                self._proposer.enqueued.enqueue(trial.hparams, users=False)
         elif trial.error != INTERRUPTED:
             self._asker.count_trial(trial)
-            self._proposer.note_seen(trial.hparams)
+            self._proposer.tried.note(trial.hparams)
 
     def _running(self, number: int) -> Trial:
         trial = self._trials.by_number(number)

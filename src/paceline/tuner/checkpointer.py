@@ -103,7 +103,7 @@ class SearchCheckpointer:
     def refuse(self) -> None:
         """Has what is kept forget values of the user's that are an error: they would come again."""
         if self._keeper is not None:
-            self._keeper.refuse(self._study.proposer.refused)
+            self._keeper.refuse(self._study.proposer.enqueued.refused)
 
     @property
     def seconds(self) -> float:
