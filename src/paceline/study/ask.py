@@ -99,10 +99,8 @@ class TrialAsker:
                 enqueued value or name that build does not know.
             SamplerError: The sampler failed.
         """
-        families = self._proposer.families
-        families.open = self.max_open or 1
-        if self.n_trials is not None:
-            families.sure = self.n_trials - self.n_counted
+        n_sure = None if self.n_trials is None else self.n_trials - self.n_counted
+        self._proposer.families.expect(self.max_open or 1, n_sure)
         return self._proposer.propose(run)
 
     def propose_continuation(

@@ -8,7 +8,7 @@ nothing new. A ``Searcher`` is a source of its own, in place of these three.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from optuna.trial import FrozenTrial
@@ -17,6 +17,7 @@ from optuna.trial import TrialState as OptunaState
 from paceline.errors import SamplerError, SpaceError
 from paceline.search_space import GridWalk, HyperParameters, Parameter, Space
 from paceline.study.draft import BuildFailed, Draft, EnqueuedTrials, TriedConfigurations
+from paceline.study.metadata import RestoredStudy
 from paceline.study.samplers.families import Families
 from paceline.study.samplers.in_memory_study import SampledTrials
 from paceline.study.samplers.samplers import Sampler, fixed
@@ -49,36 +50,31 @@ class Proposer:
         sampler: Sampler,
         seed: int,
         space: Space,
-        *,
-        next_number: int,
-        past: Sequence[FrozenTrial],
+        restored: RestoredStudy,
         sign: int,
-        resumed: Mapping[str, Any] | None = None,
-        foretold: Mapping[int, Mapping[str, Any]] | None = None,
         note: Callable[[str], None],
     ) -> None:
-        """Begin, or go on.
+        """Propose a study's first trials, or its next ones.
 
         Args:
             sampler: Chooses values.
             seed: The study's.
             space: What is known of the search space.
-            next_number: The first number that is free.
-            past: Trials of earlier sessions, as the storage holds them.
-            sign: 1 where low values of ``past`` are good, -1 where high ones are.
-            resumed: Of ``state``: trials of ``past`` that run are under way again.
-            foretold: The hparams of trials that will come again, by number.
+            restored: The trials that the study had before, and the ``state`` of a resumed search.
+            sign: 1 where low values are good, -1 where high ones are.
             note: Called with a line of text that users may want to see.
         """
         self.space, self.note = space, note
         self.exhausted = False
         self._sampler, self._seed = sampler, seed
-        self._next = next_number
+        past, resumed = restored.trials, restored.resumed or {}
+        # A storage may hold trials of other programs that wait to be run: they have numbers.
+        self._next = len(past)
         self._draft: Draft | None = None
         self.tried = TriedConfigurations()
         self._grid = GridWalk(every=sampler.name != "grid")
-        self._foretold = dict(foretold or {})
-        resumed = resumed or {}
+        # Trials of a resumed search that come again: number -> their hparams.
+        self._foretold = dict(restored.foretold)
         if sampler.points is not None:
             sampler.points.learn_names(resumed.get("points", ()))
             sampler.points.learn_names(space.parameters)

@@ -105,13 +105,9 @@ class Study:
             resolve_sampler(sampler, sampling),
             sampling,
             self.metadata.space,
-            # A storage may hold trials of other programs that wait to be run: they have numbers.
-            next_number=len(restored.trials),
-            past=restored.trials,
-            sign=self.trials.sign,
-            resumed=restored.resumed,
-            foretold=restored.foretold,
-            note=note,
+            restored,
+            self.trials.sign,
+            note,
         )
         self.peers = StudyPeers(store, name, worker, self.trials, self.proposer, writer)
         self.asker = TrialAsker(

@@ -127,6 +127,17 @@ class Families:
         """
         self.slots = slots
 
+    def expect(self, n_open: int, n_sure: int | None) -> None:
+        """Set what the next proposal may count on.
+
+        Args:
+            n_open: How many trials of an adaptive sampler may be open at once.
+            n_sure: How many further trials are certain to be run; None leaves that as it is.
+        """
+        self.open = n_open
+        if n_sure is not None:
+            self.sure = n_sure
+
     @property
     def wave(self) -> int:
         """How many trials TPE is asked for with one structure; 1 with other samplers."""
