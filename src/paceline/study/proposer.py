@@ -146,12 +146,13 @@ class Proposer:
             return self._walk(run)
         for attempt in range(OWN_ATTEMPTS + RANDOM_ATTEMPTS):
             draft = self.ask(attempt)
+            # A build may take seconds, so a path of choices that is known is not built again.
             if not self.tried.leads_to_known(draft.choose):
                 built = self._build(draft, run)
                 if built is not None:
                     return draft, *built
             self.reject(draft)
-        return self._walk(run)
+        return self._walk(run)  # a small space may be tried to its end
 
     def ask(
         self,
@@ -174,9 +175,10 @@ class Proposer:
         number, sampler, draw = self._next, None, None
         with self.sampled.stopwatch.running():
             if chooser is not None:
-                pass
+                pass  # nothing is left to the sampler
             elif self._sampler.points is not None and attempt == 0:
                 chooser = self._sampler.points.chooser(number)
+            # Values that were given are no draw: the draw is tried as it is later.
             elif self.families.draws is not None and values is None:
                 draw = self.families.next_draw()
                 chooser = self.families.draws.chooser(draw)
@@ -237,7 +239,7 @@ class Proposer:
         """Make a draft a trial that runs; see ``Study.accept``.
 
         Args:
-            draft: With the number that it has for good.
+            draft: The draft, with the number that its trial has.
             values: Of ``stored_values``.
             hparams: Plain name -> real value.
         """

@@ -221,6 +221,7 @@ class Study:
         """
         values, parameters = self.proposer.stored_values(draft, hp), hp.parameters
         trial = Trial(draft.number, hparams=hp.hparams, seed=draft.seed, continues=draft.continues)
+        # Another worker that joins meanwhile waits: a trial is numbered here or by the storage.
         with self.peers.numbering_lock():
             stored = trial_codec.to_frozen(
                 trial,
@@ -240,6 +241,7 @@ class Study:
         self.proposer.accept(draft, values, hp.hparams)
         self.trials.add(trial)
         self.asker.count_trial(trial)
+        # Another process that reads the study finds its space there.
         if self.metadata.outgrown and self.writer.started:
             self._describe(self.metadata.meta)
         return trial.number
