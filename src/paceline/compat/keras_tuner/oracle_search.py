@@ -105,7 +105,7 @@ class OracleSearcher(Searcher):
         self._built: Trial | None = None  # the last one that was asked for
         self._logs: dict[int, list[Sequence[Mapping[str, float]]]] = {}
         self._errors: dict[int, BaseException] = {}
-        self._held = _Held(tuner.oracle.objective, tuner.executions_per_trial)
+        self._held = _BestWeights(tuner.oracle.objective, tuner.executions_per_trial)
         self._shelf: OrderedDict[Any, Any] = OrderedDict()
         self._batch: Any = None
         self._stopped = False
@@ -253,7 +253,7 @@ def _went_well(error: BaseException, epochs: Sequence[Any], oracle: Any) -> bool
     return all(value == value for value in values)  # none is NaN
 
 
-class _Held:
+class _BestWeights:
     """The best weights of each trial under way, over its epochs and executions."""
 
     def __init__(self, objective: Any, executions: int) -> None:
