@@ -102,8 +102,8 @@ def test_what_optuna_sees_of_paused_trials(make, monkeypatch) -> None:
 
     def look(self: TrialUpdates, number: int) -> None:
         pause(self, number)
-        self._ledger.flush()
-        states.add(self._book.trial(number).state)
+        self._writer.flush()
+        states.add(self._trials.by_number(number).state)
         stored = optuna.load_study(study_name="s", storage=storage).trials[number]
         in_storage.add((stored.state.name, stored.user_attrs.get("paused")))
 

@@ -190,7 +190,7 @@ def _job_of(study: str, storage: str | None, as_json: bool, quiet: bool) -> Sear
     Raises:
         StudyError, UsageError: It was not made so, or its file is gone.
     """
-    meta = stored.open_study(study, storage).meta
+    meta = stored.open_study(study, storage).metadata.meta
     origin = _origin(meta)
     if origin is None:
         raise StudyError(

@@ -29,7 +29,7 @@ def show_best(name: str, *, storage: str | None, as_json: bool) -> None:
     if as_json:
         outcome.print_json(best)
         return
-    outcome.print_result(summary.best_text(best, objective(study.meta)))
+    outcome.print_result(summary.best_text(best, objective(study.metadata.meta)))
 
 
 def show_trials(name: str, *, storage: str | None, as_csv: bool, as_json: bool) -> None:
@@ -67,7 +67,7 @@ def export(name: str, *, storage: str | None, output: str) -> None:
     best = _best(study, storage)
     _copy(_model_file(study, best), target)
     outcome.print_result(
-        f"{target}: the model of trial {best.number}, {objective(study.meta)} "
+        f"{target}: the model of trial {best.number}, {objective(study.metadata.meta)} "
         f"{numbers.metric(best.value)}\n"
         f'Load it with keras.models.load_model("{target}").'
     )
@@ -115,7 +115,7 @@ def command(name: str, study: str, storage: str | None, *more: str) -> str:
 
 
 def _best(study: Study, storage: str | None) -> Trial:
-    best = study.best
+    best = study.trials.best
     if best is None:
         resume = command("resume", study.name, storage)
         raise StudyError(
@@ -126,12 +126,12 @@ def _best(study: Study, storage: str | None) -> Trial:
 
 
 def _trials_text(study: Study, width: int | None) -> str:
-    best = study.best
+    best = study.trials.best
     number = None if best is None else best.number
     text = tables.trials_table(study.trials, best=number, width=width)
     lines = [text.removesuffix("\n"), *_failures(study.trials)]
     if best is not None:
-        lines.append(f"* best {objective(study.meta)}")
+        lines.append(f"* best {objective(study.metadata.meta)}")
     return "\n".join(lines)
 
 

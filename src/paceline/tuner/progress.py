@@ -60,7 +60,7 @@ class ProgressReporter:
     def progress(self, phase: str) -> Progress:
         """The search at this moment."""
         now, roster = time.perf_counter(), self._roster
-        best, packs = self._study.best or self._study.leading, self._packs
+        best, packs = self._study.trials.best or self._study.trials.leading, self._packs
         self._recent.append((now, roster.trial_epochs))
         rate, pace = self._rate(now), self._pace(now)
         left = None
@@ -138,7 +138,7 @@ class ProgressReporter:
             packs: Where trials ran; None when none could.
             fit: Where the others ran.
         """
-        study, roster, best = self._study, self._roster, self._study.best
+        study, roster, best = self._study, self._roster, self._study.trials.best
         times = packs.timings.seconds if packs else Seconds()
         plans = set(packs.plans) if packs else set()
         if fit.used:
@@ -165,5 +165,5 @@ class ProgressReporter:
             "plans": sorted(plans),
             "slots_busy": packs.timings.busy_share if packs else None,
             "checkpoint_seconds": checkpoint_seconds,
-            "writer_seconds": study.writer_seconds,
+            "writer_seconds": study.writer.cpu_seconds,
         }

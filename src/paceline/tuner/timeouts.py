@@ -61,7 +61,7 @@ class TrialTimeout:
 
     def verdict(self, number: int) -> TrialTimeoutError | None:
         """Why a trial is not to be trained at all; None where it is."""
-        return self.condemned.verdict(number, self._study.trial(number).hparams)
+        return self.condemned.verdict(number, self._study.trials.by_number(number).hparams)
 
     def build(self, call: Callable[[], T]) -> T:
         """Calls the user's build.
@@ -79,9 +79,9 @@ class TrialTimeout:
         """Trains a trial in Keras' ``fit``; raises like ``build``."""
 
         def stuck(text: str) -> None:
-            self.condemned.condemn(number, self._study.trial(number).hparams, text)
+            self.condemned.condemn(number, self._study.trials.by_number(number).hparams, text)
             with contextlib.suppress(PacelineError):
-                self._study.flush()
+                self._study.writer.flush()
             self._when_stuck(f"trial {number}: {text}", True)
 
         return run_with_timeout(self.seconds, call, self._text("its training had not ended"), stuck)
@@ -116,7 +116,7 @@ class TrialTimeout:
                 continue
             for number, epoch in trials.items():
                 text = self._text(f"epoch {epoch + 1} had not ended")
-                self.condemned.condemn(number, self._study.trial(number).hparams, text)
+                self.condemned.condemn(number, self._study.trials.by_number(number).hparams, text)
                 certain.append((number, text))
         return certain
 

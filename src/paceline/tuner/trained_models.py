@@ -53,16 +53,16 @@ class TrainedModels:
             for trial in study.trials
             if trial.state == "complete" and trial.value is not None
         }
-        self.best: Any = BestModels(self._folder, keep, study.direction)
+        self.best: Any = BestModels(self._folder, keep, study.trials.direction)
         if not study.resumed:  # else some that have ended are under way again
             self.best.expect(values)
-        if study.agenda.director is not None:
-            self.best = study.agenda.director.models()
-        assert study.direction is not None
+        if (searchers := study.strategy.trial_weights()) is not None:
+            self.best = searchers
+        assert study.trials.direction is not None
         self.ends = LastVariables(
             folder / "ends",
             keep,
-            partial(rank, direction=study.direction),
+            partial(rank, direction=study.trials.direction),
             values,
         )
 
@@ -117,7 +117,7 @@ class TrainedModels:
 
     def _rebuild(self, trial: Trial) -> Any:
         model = self._builder(HyperParameters(values=trial.hparams), trial.seed)
-        batch = self._study.meta.get("batch")
+        batch = self._study.metadata.meta.get("batch")
         if model.built:
             model.optimizer.build(model.trainable_variables)  # its state is saved with the model
         elif batch is not None:
@@ -125,6 +125,6 @@ class TrainedModels:
         return model
 
     def _with_weights(self, number: int, weights: Any) -> Any:
-        model = self._rebuild(self._study.trial(number))
+        model = self._rebuild(self._study.trials.by_number(number))
         apply_weights(model, weights)
         return model

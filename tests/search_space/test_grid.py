@@ -1,4 +1,4 @@
-"""The odometer shows every configuration once, and ends."""
+"""The grid shows every configuration once, and ends."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from paceline.search_space import GridWalk, HyperParameters
 Build = Callable[[HyperParameters], Any]
 
 
-def walk(build: Build, odometer: GridWalk | None = None, limit: int = 5000) -> list[dict[str, Any]]:
+def walk(build: Build, grid: GridWalk | None = None, limit: int = 5000) -> list[dict[str, Any]]:
     """All configurations in the order shown; JSON between any two of them changes nothing."""
-    odometer = odometer or GridWalk()
+    grid = grid or GridWalk()
     shown = []
     while True:
-        odometer = GridWalk.from_json(json.loads(json.dumps(odometer.to_json())))
-        hp = HyperParameters(chooser=odometer.chooser())
+        grid = GridWalk.from_json(json.loads(json.dumps(grid.to_json())))
+        hp = HyperParameters(chooser=grid.chooser())
         build(hp)
         shown.append(hp.hparams)
         assert len(shown) <= limit
-        if not odometer.advance():
-            assert odometer.done
-            assert not odometer.advance()
+        if not grid.advance():
+            assert grid.done
+            assert not grid.advance()
             return shown
 
 
@@ -112,11 +112,11 @@ def test_a_name_asked_twice_turns_once() -> None:
 
 
 def test_given_values_are_not_walked() -> None:
-    odometer, shown = GridWalk(), []
+    grid, shown = GridWalk(), []
     while True:
-        hp = HyperParameters(values={"a": 2}, chooser=odometer.chooser())
+        hp = HyperParameters(values={"a": 2}, chooser=grid.chooser())
         shown.append((hp.Int("a", 1, 3), hp.Boolean("b")))
-        if not odometer.advance():
+        if not grid.advance():
             break
     assert shown == [(2, False), (2, True)]
 
@@ -130,13 +130,13 @@ def test_a_build_that_raises_is_left_behind() -> None:
             raise ValueError("no such model")
         shown.append((a, hp.Boolean("b")))
 
-    odometer = GridWalk()
+    grid = GridWalk()
     more = True
     while more:
-        hp = HyperParameters(chooser=odometer.chooser())
+        hp = HyperParameters(chooser=grid.chooser())
         with contextlib.suppress(ValueError):
             build(hp)
-        more = odometer.advance()
+        more = grid.advance()
     assert shown == [(1, False), (1, True), (3, False), (3, True)]
 
 
@@ -197,9 +197,9 @@ def test_advance_before_any_build_is_the_end() -> None:
 
 @pytest.mark.parametrize("every", [False, True])
 def test_the_position_is_json(every: bool) -> None:
-    odometer = GridWalk(every=every)
-    hp = HyperParameters(chooser=odometer.chooser())
+    grid = GridWalk(every=every)
+    hp = HyperParameters(chooser=grid.chooser())
     hp.Int("a", 1, 3)
-    odometer.advance()
-    again = GridWalk.from_json(json.loads(json.dumps(odometer.to_json())))
+    grid.advance()
+    again = GridWalk.from_json(json.loads(json.dumps(grid.to_json())))
     assert HyperParameters(chooser=again.chooser()).Int("a", 1, 3) == 2

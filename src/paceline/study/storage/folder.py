@@ -1,27 +1,71 @@
-"""What a study's folder and storage must not hold: they may come from a stranger.
+"""A study's folder: which search holds it, and what the folder and its storage must not contain.
 
-Nothing that is read of a study can run code: no pickle, no ``eval``, and of saved models the
-weights alone. What is refused here could reach further than the study: links out of its folder,
-through which a search would write, and pickles in a storage, which Optuna's samplers would load.
+The first search of a study holds the study's folder; further searches have folders of their own.
+
+A study's files may come from a stranger, so nothing that is read from them can run code: no pickle,
+no ``eval``, and of saved models the weights alone. Refused is what could reach further than the
+study: links out of its folder, through which a search would write, and pickles in a storage, which
+Optuna's samplers would load.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import filelock
 from optuna.trial import FrozenTrial
 
 from paceline.errors import StorageError, StudyError
 
-#: Optuna's CMA-ES keeps its optimizer, pickled, in attributes that begin so.
+NAME = ".lock"
+#: Optuna's CMA-ES keeps its optimizer, pickled, in attributes whose names begin so.
 _PICKLED = ("cma:", "sepcma:", "cmawm:")
 
 
+@contextlib.contextmanager
+def study_lock(folder: Path) -> Iterator[bool]:
+    """Hold a study's folder locked while it is searched; a process that dies frees its lock.
+
+    Args:
+        folder: The study's; made if need be.
+
+    Yields:
+        Whether this search holds the folder; if not, another search does.
+    """
+    new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(folder / NAME)
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        yield False
+        return
+    except (OSError, RuntimeError):  # no folder, or no locks there: the storage tells
+        yield True
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+        if new:
+            _remove_if_empty(folder)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """Remove the folder of a search that wrote nothing."""
+    with contextlib.suppress(OSError):
+        if [entry.name for entry in folder.iterdir()] == [NAME]:
+            (folder / NAME).unlink()
+            folder.rmdir()
+            folder.parent.rmdir()  # fails, and is suppressed, where it holds other studies
+
+
 def check_folder(folder: Path) -> None:
-    """Refuses a study's folder in which a link leads out of it; there may be none.
+    """Refuse a study's folder that holds a link to a place outside; the folder need not exist.
 
     Raises:
         StudyError: The message names the link.
@@ -38,7 +82,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_storage_text(storage: Any) -> None:
-    """Refuses control characters in the name of a storage.
+    """Refuse control characters in the name of a storage.
 
     Raises:
         StorageError: There are some.
@@ -51,7 +95,7 @@ def check_storage_text(storage: Any) -> None:
 
 
 def check_attributes(study: str, trials: Iterable[FrozenTrial]) -> None:
-    """Refuses pickles among what a storage holds of trials.
+    """Refuse pickles in the attributes of stored trials.
 
     Raises:
         StorageError: There are some.
@@ -67,7 +111,7 @@ def check_attributes(study: str, trials: Iterable[FrozenTrial]) -> None:
 
 
 def raise_renamed(study: str, directory: Path, others: Sequence[str]) -> None:
-    """Refuses a folder whose own journal holds other studies: it has another name than it had.
+    """Refuse a folder whose own journal holds other studies only: the folder was renamed.
 
     Raises:
         StudyError: The message names the folder's name before.

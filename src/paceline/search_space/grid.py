@@ -1,4 +1,4 @@
-"""An odometer: every configuration of a space in turn, without knowing the space before."""
+"""The walk of a grid: every configuration of a space in turn, without knowing the space before."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class GridWalk:
 
     Use::
 
-        odometer, more = Odometer(), True
+        grid, more = GridWalk(), True
         while more:
-            build(HyperParameters(chooser=odometer.chooser()))
-            more = odometer.advance()
+            build(HyperParameters(chooser=grid.chooser()))
+            more = grid.advance()
     """
 
     def __init__(self, *, every: bool = False) -> None:
@@ -31,9 +31,9 @@ class GridWalk:
                 walked completely.
         """
         self._every = every
-        # Storage name -> index of the value shown, outermost first; the last build's parameters
-        # beside it.
+        # Storage name -> index of the value shown, outermost first.
         self._shown: dict[str, int] = {}
+        # Storage name -> parameter of what the last build asked for.
         self._met: dict[str, Parameter] = {}
         self._done = False
 
@@ -50,7 +50,8 @@ class GridWalk:
             met[parameter.storage_name] = parameter
             index = self._shown.setdefault(parameter.storage_name, 0)
             values = parameter.values(every=self._every)
-            return values[min(index, len(values) - 1)]  # fewer than before: Space tells why
+            # There may be fewer values than before: Space raises after the build then.
+            return values[min(index, len(values) - 1)]
 
         return choose
 
@@ -62,8 +63,8 @@ class GridWalk:
         """
         while self._shown:
             name, index = self._shown.popitem()
-            # One that this build did not ask for, although an earlier one with the same values
-            # did, has no say.
+            # A parameter that the last build did not ask for, although an earlier build with the
+            # same values did, does not vary any more.
             parameter = self._met.get(name)
             if parameter is not None and index + 1 < len(parameter.values(every=self._every)):
                 self._shown[name] = index + 1
@@ -78,8 +79,8 @@ class GridWalk:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GridWalk:
-        """Return the odometer that ``to_json`` described."""
-        odometer = cls(every=data["every"])
-        odometer._shown = dict(data["shown"])
-        odometer._done = data["done"]
-        return odometer
+        """Return the walk that ``to_json`` described."""
+        grid = cls(every=data["every"])
+        grid._shown = dict(data["shown"])
+        grid._done = data["done"]
+        return grid

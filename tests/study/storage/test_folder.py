@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from paceline.study.storage.lock import study_lock
+from paceline.study.storage.folder import study_lock
 
 
 def test_the_folder_is_the_first_searchs(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_the_folder_is_the_first_searchs(tmp_path: Path) -> None:
 def test_the_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
     script = (
         "import os, sys; from pathlib import Path\n"
-        "from paceline.study.storage.lock import study_lock\n"
+        "from paceline.study.storage.folder import study_lock\n"
         "lock = study_lock(Path(sys.argv[1])); lock.__enter__(); os._exit(9)"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "s")], check=False)
