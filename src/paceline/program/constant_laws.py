@@ -115,7 +115,13 @@ class ConstantPredictor:
                 other.exclude(numbers)
 
     def exclude(self, structure: Any, group: Any, numbers: Numbers) -> None:
-        """Learns that a trial of the structure does not belong to a group met before."""
+        """Learns that a trial of the structure does not belong to a group that was met before.
+
+        Args:
+            structure: The trial's structure.
+            group: Key of the group that it does not belong to.
+            numbers: The trial's numbers.
+        """
         for learned in self._by_structure[structure]:
             if learned.group == group:
                 learned.exclude(numbers)

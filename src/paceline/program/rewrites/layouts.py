@@ -63,7 +63,7 @@ class ConvLayout:
         )
 
     def around(self, convolve: Replacement) -> Replacement:
-        """Makes of a function of operands in the fast layout one of the equation's operands."""
+        """Wraps a function of operands in the fast layout to take the equation's operands."""
 
         def run(x: Any, kernel: Any) -> Any:
             found = convolve(lax.transpose(x, self.x), lax.transpose(kernel, self.kernel))

@@ -1,4 +1,4 @@
-"""Replacing equations of a jaxpr by what a function of their operands traces to."""
+"""Replaces equations of a jaxpr by the trace of a function of their operands."""
 
 from __future__ import annotations
 
