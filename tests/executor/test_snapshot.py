@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import toys
-from executor.fakes import group, numbers
+from executor.fakes import group, numbers, slots_of
 from paceline.data.arrays import prepare
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Answer, EpochReport, Job, PackOptions, SearchData
@@ -217,9 +217,8 @@ def test_what_goes_on_from_a_snapshot_is_the_same_to_the_bit(whole) -> None:
     run, snapshot, arrays, _ = whole
     assert snapshot["before"] == {0: 2, 1: 1, 2: 1, 3: 0, 4: 0}
     again = Run()
-    again.local.resuming = True
-    again.submit(*reversed(range(len(RATES))))  # in whatever order
-    again.local.resuming = False
+    with again.local.resubmitting():
+        again.submit(*reversed(range(len(RATES))))  # in whatever order
     assert again.local.restore(snapshot["facts"], dict(arrays), lambda number: None) == []
     (made,) = again.local._grouper.groups
     (pack,) = made.packs
@@ -286,8 +285,8 @@ def test_trials_whose_variables_are_gone_begin_again(whole) -> None:
 def test_trials_of_another_model_all_begin_again(whole) -> None:
     _, snapshot, arrays, _ = whole
     again = Run(wider)
-    again.local.resuming = True  # nothing is compiled
-    again.submit(*range(len(RATES)))
+    with again.local.resubmitting():  # nothing is compiled
+        again.submit(*range(len(RATES)))
     lost = again.local.restore(snapshot["facts"], dict(arrays), lambda number: None)
     assert sorted(lost) == [0, 1, 2], "those that had trained"
     assert again.local.waiting == len(RATES)
@@ -315,4 +314,19 @@ def test_programs_alone_are_compiled_again_and_all_trials_begin_again(whole) -> 
     (made,) = again.local._grouper.groups
     assert made.name == snapshot["facts"]["groups"][0]["name"]
     assert numbers(made.queue) == [0]
+    again.local.close()
+
+
+def test_a_trial_sits_in_the_slot_it_had_and_its_group_keeps_its_round(whole) -> None:
+    _, snapshot, arrays, _ = whole
+    (made,) = snapshot["facts"]["groups"]
+    held = {"packs": [[None, 0]], "queue": [], "parked": [], "epochs": {"0": 2}, "met": 7}
+    again = Run()
+    with again.local.resubmitting():
+        again.submit(0)
+    facts = snapshot["facts"] | {"groups": [made | held]}
+    assert again.local.restore(facts, dict(arrays), lambda number: None) == []
+    (found,) = again.local._grouper.groups
+    assert slots_of(found) == [[None, 0]]
+    assert found.asked_round == 7
     again.local.close()

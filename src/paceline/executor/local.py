@@ -8,7 +8,8 @@ executable.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from paceline.data.batched import BatchedDataset
@@ -70,8 +71,6 @@ class LocalExecutor:
         compiling: Whether nothing can train until a program is compiled.
         lockstep: Whether all trials that are prepared while an epoch trains must be there before
             the epoch is reported. The search sets it before each round.
-        resuming: Whether trials are submitted to be put back to where they were, so that nothing
-            is compiled for them before ``restore``. The search sets it.
 
     Raises:
         UsageError: There are not as many devices as asked for, or the data that must be on the
@@ -107,7 +106,7 @@ class LocalExecutor:
         self._round = 0  # calls of ``advance``
         self.demand = Demand(self._planner, self._grouper, in_order=in_order)
         self.timings = ExecutorTimings()
-        self.compiling = self.lockstep = self.resuming = False
+        self.compiling = self.lockstep = self._resubmitting = False
 
     @property
     def plans(self) -> set[str]:
@@ -138,9 +137,21 @@ class LocalExecutor:
         job.model = None
         self._dropped.add(group.nbytes)
         self.timings.seconds.trace += time.perf_counter() - began
-        if group.program is None and not self.resuming and self.demand.is_sure(group):
+        if group.program is None and not self._resubmitting and self.demand.is_sure(group):
             expected = self.demand.expected
             self._planner.compile(group, max(expected, len(group.queue)), expected)
+
+    @contextmanager
+    def resubmitting(self) -> Iterator[None]:
+        """Trials submitted in this context are put back by ``restore`` afterwards.
+
+        So nothing is compiled for them yet: the snapshot says which program they had.
+        """
+        self._resubmitting = True
+        try:
+            yield
+        finally:
+            self._resubmitting = False
 
     def start_from(self, number: int, epoch: int, parts: Parts) -> bool:
         """Has a trial that has just been submitted begin after an epoch that was trained before.
@@ -236,8 +247,8 @@ class LocalExecutor:
 
         Args:
             arrays: Name -> array; the trials' variables are added.
-            lasting: Likewise for paused trials, each under a key of its own: what is stored under a
-                key never changes.
+            lasting: Key -> arrays; the variables of paused trials are added, each trial's under a key
+                of its own. What lies under a key never changes, so it need be written only once.
         """
         return {**self._snapshots.capture(arrays, lasting), "asking": self._asking}
 

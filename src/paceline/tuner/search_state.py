@@ -176,10 +176,9 @@ class SearchState:
             return []
         if not whole:
             packs.restore(facts, arrays, example)
-        packs.resuming = True
-        for number in numbers:
-            submit(number)
-        packs.resuming = False
+        with packs.resubmitting():
+            for number in numbers:
+                submit(number)
         if whole:
             self._leave_ended(packs, facts, snapshot.get("teams", {}))
             jobs = packs.restore(facts, arrays, example)
