@@ -16,6 +16,7 @@ from paceline.executor.planner import Planner, layout_of, trying
 from paceline.pack.callbacks.state import UnsavedAttributes
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.program.canonical import Unpackable
+from paceline.program.state_arrays import get_parts, put_parts
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
 
@@ -54,7 +55,8 @@ class PackSnapshots:
         found = self._taken(arrays)
         for number in self._parked_in:
             state = self._parking.peek(number)
-            _put(f"wait.{number}", state, lasting.setdefault(self._parking.key(number), {}))
+            lasts = lasting.setdefault(self._parking.key(number), {})
+            put_parts(f"wait.{number}", state.lists(), lasts)
         for group in found["groups"]:
             for driver in group["callbacks"].values():
                 self._losses.say(driver["callbacks"])
@@ -168,11 +170,11 @@ def _taken(group: Group, paused: Sequence[SlotTrial], arrays: Arrays, index: int
         packs.append([None if rider is None else rider.number for rider in pack.riders])
         states = pack.states()
         for rider in riders:
-            _put(f"pack{index}.{at}.{rider.number}", states[rider.number], arrays)
+            put_parts(f"pack{index}.{at}.{rider.number}", states[rider.number].lists(), arrays)
     waiting = [(rider, rider.state) for rider in group.queue if rider.epoch]
     for rider, state in waiting:
         assert state is not None
-        _put(f"wait.{rider.number}", state, arrays)
+        put_parts(f"wait.{rider.number}", state.lists(), arrays)
     riders = [*group.riders, *paused]
     return {
         **_program_of(group),
@@ -212,33 +214,24 @@ def _program_of(group: Group) -> Facts:
     }
 
 
-def _put(name: str, state: State, arrays: Arrays) -> None:
-    """Names the arrays of a trial's state."""
-    for part, leaves in enumerate(state.lists()):
-        for at, leaf in enumerate(leaves):
-            arrays[f"{name}.{part}.{at}"] = np.asarray(leaf)
-
-
 def _state_of(name: str, like: State, arrays: Mapping[str, np.ndarray]) -> State | None:
     """A trial's state; None where it is not there, or of another shape than the group's."""
-    parts = [
-        [arrays.get(f"{name}.{part}.{at}") for at in range(len(leaves))]
-        for part, leaves in enumerate(like.lists())
-    ]
+    try:
+        parts = get_parts(name, [len(leaves) for leaves in like.lists()], arrays)
+    except KeyError:
+        return None
     return state_like(like, parts)
 
 
-def state_like(like: State, parts: Sequence[Sequence[np.ndarray | None]]) -> State | None:
+def state_like(like: State, parts: Sequence[Sequence[np.ndarray]]) -> State | None:
     """Arrays as a state; None where some are missing, or have another shape than in ``like``."""
-    lists: list[list[np.ndarray]] = []
     if [len(leaves) for leaves in like.lists()] != [len(found) for found in parts]:
         return None
     for leaves, found in zip(like.lists(), parts, strict=True):
         for one, leaf in zip(found, leaves, strict=True):
-            if one is None or one.shape != leaf.shape or one.dtype != leaf.dtype:
+            if one.shape != leaf.shape or one.dtype != leaf.dtype:
                 return None
-        lists.append([one for one in found if one is not None])
-    return State(*lists)
+    return State(*[list(found) for found in parts])
 
 
 def _restore_roles(group: Group, facts: Sequence[Facts]) -> bool:

@@ -22,6 +22,7 @@ import numpy as np
 from paceline.data.trial_inputs import TrialInputs
 from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, Weights
 from paceline.pack.callbacks.per_trial import CallbackFactory
+from paceline.program.state_arrays import get_parts, put_parts
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments import SearchArguments
 
@@ -187,9 +188,9 @@ class TrialMembers:
 
     def snapshot(self, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         """Who has come how far, as JSON values and, in ``arrays``, weights that are held."""
-        for part, leaves in enumerate(self._held or ()):
-            for at, leaf in enumerate(leaves):
-                arrays[f"team.{self.number}.{part}.{at}"] = leaf
+        sizes = None
+        if self._held is not None:
+            sizes = put_parts(f"team.{self.number}", self._held, arrays)
         return {
             "complete": self.complete,
             "trained": list(self.trained.items()),
@@ -203,7 +204,7 @@ class TrialMembers:
             "ended": [[job, dict(logs)] for job, logs in self.ended.items()],
             "seconds": self._seconds,
             "wall": list(self._wall.items()),
-            "held": None if self._held is None else [len(part) for part in self._held],
+            "held": sizes,
         }
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
@@ -215,11 +216,8 @@ class TrialMembers:
         self.ended = dict(facts.get("ended", ()))
         self._seconds, self._wall = facts["seconds"], dict(facts["wall"])
         if facts["held"] is not None:
-            first, second = (
-                [arrays[f"team.{self.number}.{part}.{at}"] for at in range(n)]
-                for part, n in enumerate(facts["held"])
-            )
-            self._hold((first, second))
+            trainable, fixed = get_parts(f"team.{self.number}", facts["held"], arrays)
+            self._hold((trainable, fixed))
 
 
 class MemberReports:

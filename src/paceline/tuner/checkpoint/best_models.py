@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from paceline.executor.base import Weights
+from paceline.program.state_arrays import get_parts, put_parts
 from paceline.study.workers.worker import WORKERS
 
 MANIFEST = "manifest.json"
@@ -114,23 +115,16 @@ class BestModels:
             for number, held in trials.items():
                 if held.weights is None or number in without:
                     continue
-                sizes = [len(part) for part in held.weights]
+                sizes = put_parts(f"best.{number}", held.weights, arrays)
                 facts[where][str(number)] = [held.value, held.epoch, *sizes]
-                for part, leaves in enumerate(held.weights):
-                    for at, leaf in enumerate(leaves):
-                        arrays[f"best.{number}.{part}.{at}"] = leaf
         return facts
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Holds what a snapshot held."""
         for where, trials in (("open", self._open), ("complete", self._complete)):
             for number, (value, epoch, *sizes) in facts[where].items():
-                name = f"best.{number}"
-                weights = tuple(
-                    [arrays[f"{name}.{part}.{at}"] for at in range(n)]
-                    for part, n in enumerate(sizes)
-                )
-                trials[int(number)] = _Held(value, epoch, (weights[0], weights[1]))
+                trainable, fixed = get_parts(f"best.{number}", sizes, arrays)
+                trials[int(number)] = _Held(value, epoch, (trainable, fixed))
 
     def held(self, number: int) -> tuple[int, float, Weights] | None:
         """Of a running trial: its best epoch, the objective then, and the weights, if held."""

@@ -16,6 +16,7 @@ import numpy as np
 from optuna.trial import FrozenTrial
 
 from paceline.executor.base import Parts, Weights
+from paceline.program.state_arrays import get_parts, put_parts
 from paceline.study import trial_codec
 from paceline.study.storage.lock import study_lock
 from paceline.study.trial import Trial
@@ -54,11 +55,11 @@ def taken(trials: Iterable[tuple[Trial, HandedOverTrial]]) -> Snapshot:
         best, best_sizes = None, []
         if left.best is not None:
             epoch, value, weights = left.best
-            best, best_sizes = [epoch, value], _put(f"best.{trial.number}", weights, arrays)
+            best, best_sizes = [epoch, value], put_parts(f"best.{trial.number}", weights, arrays)
         facts[str(trial.number)] = {
             **trial_codec.to_json(trial, afresh=False),
             "at": [left.epoch, left.seconds],
-            "sizes": _put(f"last.{trial.number}", left.parts, arrays),
+            "sizes": put_parts(f"last.{trial.number}", left.parts, arrays),
             "best": best,
             "best_sizes": best_sizes,
         }
@@ -101,10 +102,10 @@ class TrialHandoff:
             epoch, seconds = int(was["at"][0]), float(was["at"][1])
             best = None
             if was["best"] is not None:
-                weights = _parts(f"best.{number}", was["best_sizes"], arrays)
+                weights = get_parts(f"best.{number}", was["best_sizes"], arrays)
                 best = int(was["best"][0]), float(was["best"][1]), (weights[0], weights[1])
             history = {name: list(map(float, column)) for name, column in was["history"].items()}
-            parts = _parts(f"last.{number}", was["sizes"], arrays)
+            parts = get_parts(f"last.{number}", was["sizes"], arrays)
             whole = epoch > 0 and all(len(column) >= epoch for column in history.values())
         except (AttributeError, KeyError, TypeError, ValueError, IndexError):
             return None
@@ -143,14 +144,3 @@ class TrialHandoff:
     def _is_ours(self, facts: Mapping[str, Any]) -> bool:
         shared = facts.get("shared") is True and isinstance(facts.get("trials"), dict)
         return shared and facts.get("key") == self._key
-
-
-def _put(name: str, parts: Parts, arrays: dict[str, np.ndarray]) -> list[int]:
-    for part, leaves in enumerate(parts):
-        for at, leaf in enumerate(leaves):
-            arrays[f"{name}.{part}.{at}"] = np.asarray(leaf)
-    return [len(leaves) for leaves in parts]
-
-
-def _parts(name: str, sizes: list[int], arrays: Mapping[str, np.ndarray]) -> list[list[np.ndarray]]:
-    return [[arrays[f"{name}.{part}.{at}"] for at in range(n)] for part, n in enumerate(sizes)]

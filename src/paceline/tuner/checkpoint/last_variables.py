@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from paceline.executor.base import Parts
+from paceline.program.state_arrays import get_parts, put_parts
 from paceline.tuner.checkpoint import files as checkpoint
 from paceline.tuner.checkpoint.files import Snapshot
 
@@ -80,7 +81,7 @@ class LastVariables:
             if not math.isclose(snapshot.facts.get("value", value), value, rel_tol=1e-9):
                 return None  # of another trial: the storage was removed, or cut, and this was not
             sizes = [int(size) for size in snapshot.facts["sizes"]]
-            return [[arrays[f"{part}.{at}"] for at in range(n)] for part, n in enumerate(sizes)]
+            return get_parts("", sizes, arrays)
         except (KeyError, TypeError, ValueError):
             return None
 
@@ -91,12 +92,8 @@ class LastVariables:
             OSError: It cannot be written.
         """
         for number, (epoch, parts) in self._held.items():
-            arrays = {
-                f"{part}.{at}": leaf
-                for part, leaves in enumerate(parts)
-                for at, leaf in enumerate(leaves)
-            }
-            sizes = [len(part) for part in parts]
+            arrays: dict[str, np.ndarray] = {}
+            sizes = put_parts("", parts, arrays)
             value = self._values[number]
             facts = {"number": number, "epoch": epoch, "value": value, "sizes": sizes}
             stem = f"trial-{number}-epoch-{epoch}"
