@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -32,6 +33,8 @@ def look(build: Any, y: Any = Y, **arguments: Any) -> list[str] | None:
         "others": {},
         "executor": "auto",
         "needs_end": True,
+        "folder": Path("trials"),
+        "note": lambda text: None,
     }
     with random_state_kept():
         read = read_arguments(X, y, **(defaults | arguments))

@@ -53,6 +53,11 @@ class LocalExecutor:
         plan: "stacked", "mapped", "sequential" or "auto".
         mesh: Devices asked for, from ``check_mesh``; None: all accelerators, or one CPU.
         fold: Examples that jobs' folds train and validate on; None where jobs have no folds.
+        in_order: Trials come as a grid walks: what the first have in common the next may not.
+        trial_timeout: Seconds that an epoch may take, at most; None for no limit.
+        suspects: Number of a job -> epochs trained when its pack did not come back: it trains that
+            epoch by itself.
+        note: Called with what users may want to know.
 
     Attributes:
         demand: What it wants of the search, which tells it there what is still to come.
@@ -74,8 +79,13 @@ class LocalExecutor:
         plan: str = "auto",
         mesh: tuple[int, int | None] | None = None,
         fold: tuple[int, int] | None = None,
+        in_order: bool = False,
+        trial_timeout: float | None = None,
+        suspects: Mapping[int, int] | None = None,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._planner = Planner(slots, plan, mesh)
+        self._planner.note = note
         beside = validation.nbytes_beside(data) if validation else 0
         if isinstance(data, BatchedDataset):
             chunk_bytes = batches_bytes()
@@ -113,25 +123,14 @@ class LocalExecutor:
         # Trials that are got ready while an epoch trains are all there before it is reported.
         self.lockstep = False
         self.resuming = False  # trials are submitted to be put back to where they were
-        self.trial_timeout: float | None = None  # seconds that an epoch may take, at most
-
-    @property
-    def suspects(self) -> Mapping[int, int]:
-        """Number -> epochs trained when its pack did not come back: it trains on by itself."""
-        return self._seats.suspects
-
-    @suspects.setter
-    def suspects(self, suspects: Mapping[int, int]) -> None:
-        self._seats.suspects = suspects
+        self._trial_timeout = trial_timeout
+        self._seats.suspects = {} if suspects is None else suspects
+        self.demand.in_order = in_order
 
     @property
     def plans(self) -> set[str]:
         """Names of the plans that trained."""
         return self._planner.plans
-
-    def tell_notes_to(self, note: Callable[[str], None]) -> None:
-        """Has ``note`` called with what users may want to know."""
-        self._planner.note = note
 
     def check_batch(self, batch_size: int) -> None:
         """Checks that the devices can share a batch as the user asks.
@@ -315,7 +314,7 @@ class LocalExecutor:
         packs = [(group, pack) for group, pack in packs if self._teller.begin(pack, failed)]
         now = EpochRound(packs, self._lanes)
         try:
-            now.run(meanwhile, self.trial_timeout, lockstep=self.lockstep)
+            now.run(meanwhile, self._trial_timeout, lockstep=self.lockstep)
         except PackTimeout:
             self._patience = 0.0
             raise

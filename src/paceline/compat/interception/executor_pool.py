@@ -39,10 +39,10 @@ class Executors:
                 validation,
                 validation_batch_size=request.validation_batch_size,
                 shuffle=request.shuffle,
+                in_order=True,  # of the calls nothing is known
+                note=self._notes,
                 **self._arguments,
             )
-            executor.tell_notes_to(self._notes)
-            executor.demand.in_order = True  # of the calls nothing is known
         self._by_key[key] = executor
         return executor
 
