@@ -284,6 +284,24 @@ def test_ctrl_c_leaves_a_study_that_goes_on(make, notes, monkeypatch):
 
 
 @pytest.mark.parametrize("executor", ["local", "fit"])
+def test_progress_may_stop_a_search_that_the_next_one_goes_on_with(make, notes, executor):
+    shown = []
+
+    def stop(progress):
+        shown.append(progress.trial_epochs)
+        return progress.trial_epochs < 2
+
+    tuner = make(executor=executor, slots=2, progress=stop)
+    tuner.search(X, Y, n_trials=3, **(CALL | {"epochs": 40}))
+    assert notes.say("stopped by progress with")
+    assert "running" in states(tuner)
+    assert max(shown) < 80
+    again = make(executor=executor, slots=2)
+    again.search(X, Y, n_trials=3, **(CALL | {"epochs": 40}))
+    assert states(again).count("complete") == 3
+
+
+@pytest.mark.parametrize("executor", ["local", "fit"])
 def test_a_timeout_leaves_trials_for_the_next_search(make, notes, executor, monkeypatch):
     """The clock of the search jumps by an hour once an epoch is reported."""
 

@@ -43,7 +43,8 @@ class SearchContext:
         policy: Says when a checkpoint is due and writes it; None when none are written.
         handoff: The trials of workers that have died; None for a search without a worker.
         notes: Called with sentences worth telling the user.
-        progress: Called with the search at this moment, a few times a second; None for nobody.
+        progress: Called with the search at this moment, a few times a second; stops the search by
+            returning False. None for nobody.
     """
 
     study: Study
@@ -61,4 +62,4 @@ class SearchContext:
     policy: SavePolicy | None
     handoff: TrialHandoff | None
     notes: Callable[[str], None]
-    progress: Callable[[Progress], None] | None
+    progress: Callable[[Progress], object] | None

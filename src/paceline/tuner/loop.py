@@ -18,7 +18,7 @@ from paceline.report.progress import Progress
 from paceline.tuner.context import SearchContext
 from paceline.tuner.launcher import TrialLauncher, TrialPrefetch
 from paceline.tuner.peers import PeerWatcher
-from paceline.tuner.progress import ProgressReporter
+from paceline.tuner.progress import ProgressReporter, SearchStopped
 from paceline.tuner.search_state import SearchCheckpointer
 from paceline.tuner.timeouts import shielded
 from paceline.tuner.trial_events import PrunerVerdicts, TrialEvents
@@ -63,7 +63,7 @@ class SearchLoop:
     # -- rounds ------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Searches until the study has its trials, the space is exhausted or the time is up.
+        """Searches until the study has its trials, the space is exhausted or the search is stopped.
 
         Raises:
             BuildError: Trials failed several times in a row; the message holds the cause.
@@ -77,6 +77,8 @@ class SearchLoop:
             except KeyboardInterrupt:
                 self._note_stop("interrupted")
                 raise
+            except SearchStopped:
+                self._note_stop("stopped by progress")
             except PackTimeout as stuck:
                 self.stuck = True
                 limit, trial_of = self._context.trial_timeout, self._context.members.trial_of

@@ -16,6 +16,13 @@ from paceline.tuner.context import SearchContext
 BETWEEN_LOOKS = 0.1
 
 
+class SearchStopped(BaseException):
+    """The user's ``progress`` has returned False.
+
+    No ``except Exception`` of the user's code, which may be running ``fit``, catches it.
+    """
+
+
 class ProgressReporter:
     """Measures how fast a search goes, and shows it.
 
@@ -39,11 +46,15 @@ class ProgressReporter:
 
         Args:
             phase: What the search does now: building, compiling or training.
+
+        Raises:
+            SearchStopped: ``progress`` has returned False.
         """
         now = time.perf_counter()
         if self._show is not None and now - self._shown >= BETWEEN_LOOKS:
             self._shown = now
-            self._show(self.progress(phase))
+            if self._show(self.progress(phase)) is False:
+                raise SearchStopped
 
     def progress(self, phase: str) -> Progress:
         """The search at this moment."""

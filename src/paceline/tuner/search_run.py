@@ -82,12 +82,13 @@ class Listeners:
     """Who is told how a search goes.
 
     Attributes:
-        progress: Called with the search at this moment, a few times a second; None for nobody.
+        progress: Called with the search at this moment, a few times a second; stops the search by
+            returning False. None for nobody.
         notes: Called with sentences worth telling the user.
         when_stuck: As the argument of ``Tuner``; None notes that the process must be ended.
     """
 
-    progress: Callable[[Progress], None] | None
+    progress: Callable[[Progress], object] | None
     notes: Callable[[str], None]
     when_stuck: WhenStuck | None
 

@@ -78,7 +78,8 @@ class Tuner:
             it is.
         directory: Where study folders go.
         keep_best: How many of the best models are saved.
-        progress: Called with a ``Progress`` a few times a second.
+        progress: Called with a ``Progress`` a few times a second. When it returns False, the search
+            stops at once, without an error; the next search goes on from the last checkpoint.
         notes: Called with sentences worth telling the user. Without ``progress`` and ``notes``, a
             search shows itself: a panel on stderr in a terminal, a line in a notebook, a line a
             minute elsewhere.
@@ -110,7 +111,7 @@ class Tuner:
         precision: str | None = None,
         directory: str | Path = "runs",
         keep_best: int = 1,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[Progress], object] | None = None,
         notes: Callable[[str], None] | None = None,
         origin: Mapping[str, Any] | None = None,
         when_stuck: Callable[[str, bool], None] | None = None,
