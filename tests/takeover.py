@@ -39,7 +39,7 @@ Seen = Callable[[paceline.Tuner, int, int], None]
 MANAGERS: list[CheckpointManager] = []
 
 
-def watched(name: str, tuner: paceline.Tuner, seen: Seen) -> None:
+def watched(name: str, tuner: paceline.Tuner, seen: Seen, patch: pytest.MonkeyPatch) -> None:
     """Has all that is trained written down, trial and epoch; ``seen`` is told as well."""
     file = Path(f"{name}.epochs")
 
@@ -47,16 +47,14 @@ def watched(name: str, tuner: paceline.Tuner, seen: Seen) -> None:
         with file.open("a") as lines:
             lines.write(json.dumps([one.number, one.epoch]) + "\n")
 
-    observe_reports(
-        pytest.MonkeyPatch(), before=write, after=lambda one: seen(tuner, one.number, one.epoch)
-    )
+    observe_reports(patch, before=write, after=lambda one: seen(tuner, one.number, one.epoch))
     save = CheckpointManager.save
 
     def saved(self: CheckpointManager, snapshot: Any) -> None:
         MANAGERS.append(self)
         save(self, snapshot)
 
-    CheckpointManager.save = saved
+    patch.setattr(CheckpointManager, "save", saved)
 
 
 def wait_for(condition: Callable[[], Any]) -> None:
@@ -90,9 +88,10 @@ def run(name: str, storage: str, seen: Seen) -> None:
         keep_best=N_TRIALS,
         notes=notes.append,
     )
-    watched(name, tuner, seen)
     call: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "batch_size": 16}
-    tuner.search(*toys.data(), **call, epochs=EPOCHS, n_trials=N_TRIALS)
+    with pytest.MonkeyPatch.context() as patch:
+        watched(name, tuner, seen, patch)
+        tuner.search(*toys.data(), **call, epochs=EPOCHS, n_trials=N_TRIALS)
     found = []
     for number in map(int, tuner.results()["number"]):
         trial = tuner.trial(number)

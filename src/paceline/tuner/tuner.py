@@ -275,7 +275,6 @@ class Tuner:
                 lambda: probe(config.builder, arguments, config.seed, IN_A_ROW, first),
                 "trial_timeout: the first model, of default values, was not ready in time",
             )
-            check_name(self.name)
             with ExitStack() as stack:
                 worker, folder = self._join(stack)
                 checkpoints = CheckpointManager(folder / "checkpoints", self._notes)
@@ -344,6 +343,7 @@ class Tuner:
 
     def _read(self, x: Any, y: Any, **given: Any) -> SearchArguments:
         config = self._config
+        check_name(self.name)  # a folder is called so
         return read_arguments(
             x,
             y,

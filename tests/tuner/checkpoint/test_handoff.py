@@ -88,7 +88,7 @@ def test_who_takes_over_trains_no_epoch_twice_and_the_same(make, notes, epochs) 
 
 def test_who_gets_company_keeps_its_trials_at_once(make) -> None:
     """Not after a minute: what it kept when it was alone is of no use to others."""
-    advance, join, keep = LocalExecutor.advance, Worker.join, SavePolicy.keep
+    advance, join, keep = LocalExecutor.advance, Worker.join, SavePolicy.save
     rounds, workers, kept = [0], [], []
 
     def joined(self: Worker, *given: Any, **named: Any) -> bool:
@@ -107,7 +107,7 @@ def test_who_gets_company_keeps_its_trials_at_once(make) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalExecutor, "advance", counted)
         patch.setattr(Worker, "join", joined)
-        patch.setattr(SavePolicy, "keep", seen)
+        patch.setattr(SavePolicy, "save", seen)
         make().search(X, Y, **CALL)
     assert kept == [(0, False), (4, True)]
 
