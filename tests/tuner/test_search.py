@@ -17,6 +17,7 @@ import pytest
 import paceline
 import toys
 from epoch_reports import observe_reports
+from paceline.tuner import progress as progress_module
 from paceline.tuner import timeouts
 
 X, Y = toys.data()
@@ -284,7 +285,10 @@ def test_ctrl_c_leaves_a_study_that_goes_on(make, notes, monkeypatch):
 
 
 @pytest.mark.parametrize("executor", ["local", "fit"])
-def test_progress_may_stop_a_search_that_the_next_one_goes_on_with(make, notes, executor):
+def test_progress_may_stop_a_search_that_the_next_one_goes_on_with(
+    make, notes, executor, monkeypatch
+):
+    monkeypatch.setattr(progress_module, "BETWEEN_LOOKS", 0.0)
     shown = []
 
     def stop(progress):

@@ -64,7 +64,7 @@ class TunerConfig:
         return self.directory / self.study
 
     def decisive(self) -> dict[str, Any]:
-        """Those of them that decide the trials of a study, as JSON values."""
+        """The arguments that decide the trials of a study, as JSON values."""
         sampler = self.sampler
         return {
             "sampler": sampler if isinstance(sampler, str) else type(sampler).__name__,

@@ -137,7 +137,7 @@ class SearchState:
             # The build of a trial may have failed this time.
             if number in self._trials.running and self._study.trial(number).state == "paused":
                 self._trials.pause(number)
-        arrays.clear()  # who needs some of them holds them by now, and all of them may be large
+        arrays.clear()  # they may be large, and what is needed of them is held elsewhere by now
         self._trials.trial_epochs, self._trials.n_begun = facts["trial_epochs"], facts["n_begun"]
         self._trials.n_extra = facts.get("n_extra", 0)
 
