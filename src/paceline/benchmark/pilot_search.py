@@ -6,7 +6,6 @@ is thrown away, stopped once its pace is known. So nothing that costs time there
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,12 +26,8 @@ LONG, FEW = 15.0, 2
 TRIED, PATIENCE = 6, 10.0
 
 
-class _Enough(BaseException):
-    """The pace is known."""
-
-
 class _Watch:
-    """Hears of the search's progress.
+    """Measures the pace of a search from its progress; stops it once the pace is known.
 
     Args:
         left: Seconds of the budget.
@@ -49,15 +44,14 @@ class _Watch:
         # The end of the first rounds seen: seconds, rounds and trial-epochs until then.
         self.first: tuple[float, int, int] | None = None
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: Progress) -> bool:
+        """Whether the search must go on, as ``Tuner`` asks its ``progress``."""
         if progress.pace is None or progress.trial_epochs == 0:
-            if self._left() <= 0:
-                raise _Enough
-            return
+            return self._left() > 0
         now = time.perf_counter() - self._began
         self.trial_epochs = progress.trial_epochs
         if progress.phase == "done" and self.last is not None:
-            return  # the end came between two looks; its time is not that of a round
+            return True  # the end came between two looks; its time is not that of a round
         pace = Pace(*progress.pace)
         if self.ready is None:
             self.ready = max(0.0, now - progress.rounds * pace.round)
@@ -68,8 +62,7 @@ class _Watch:
         enough = trained > SECONDS and progress.rounds >= WAVES * self._epochs
         slow = progress.rounds >= FEW and trained > LONG
         slow = slow or self._left() <= 0
-        if (enough or slow) and progress.phase != "done":
-            raise _Enough
+        return not (enough or slow)
 
 
 def _pace(watch: _Watch) -> Pace | None:
@@ -128,16 +121,15 @@ def run_pilot(
             progress=watch,
             notes=lambda text: None,
         )
-        with contextlib.suppress(_Enough):
-            tuner.search(
-                x,
-                y,
-                sample_weight=weight,
-                validation_data=None if validation is None else validation.inputs,
-                batch_size=batch_size,
-                epochs=epochs,
-                n_trials=n_trials,
-            )
+        tuner.search(
+            x,
+            y,
+            sample_weight=weight,
+            validation_data=None if validation is None else validation.inputs,
+            batch_size=batch_size,
+            epochs=epochs,
+            n_trials=n_trials,
+        )
         seconds = time.perf_counter() - began
         parts = {k: float(v) for k, v in tuner.summary().get("seconds", {}).items()}
     last, ready = watch.last, watch.ready
