@@ -39,9 +39,9 @@ import toys
 from paceline.executor import local
 from paceline.pack import pack
 from paceline.program import compile as compiling
+from paceline.study.ask_tell import TrialUpdates
 from paceline.study.storage.write_behind import WriteBehind
 from paceline.study.study import Study
-from paceline.study.tell import TrialUpdates
 from paceline.tuner.checkpoint import files
 from paceline.tuner.checkpoint.best_models import BestModels
 

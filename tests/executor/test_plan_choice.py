@@ -13,7 +13,7 @@ import paceline
 from paceline.executor import plan_choice as choice_module
 from paceline.executor import planner, slots
 from paceline.executor.plan_choice import Candidate, PlanChoice, key_of, remembered
-from paceline.program import disk_cache
+from paceline.program import compilation_cache
 
 A, B, C = Candidate("stacked", 8), Candidate("stacked", 1), Candidate("mapped", 8)
 PLANS = ["stacked", "mapped"]
@@ -21,7 +21,7 @@ PLANS = ["stacked", "mapped"]
 
 @pytest.fixture(autouse=True)
 def own_drawer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_cache, "cache_folder", lambda: str(tmp_path / "own"))
+    monkeypatch.setattr(compilation_cache, "cache_folder", lambda: str(tmp_path / "own"))
 
 
 def timed(costs: dict[Candidate, float], key: str = "k") -> PlanChoice:
@@ -67,7 +67,7 @@ def test_what_was_never_compared_is_not_remembered() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"3", b'["stacked"]', b'["stacked", -1]', b'[{}, "x"]'])
 def test_nonsense_is_not_believed(body: bytes) -> None:
-    disk_cache.DiskCache("plans", 9).write("k.json", body)
+    compilation_cache.DiskCache("plans", 9).write("k.json", body)
     assert remembered("k", PLANS) is None
 
 
@@ -180,7 +180,7 @@ def test_the_next_search_begins_with_the_answer(
     keys: list[str] = []
     monkeypatch.setattr(planner, "key_of", lambda *args: keys.append(original(*args)) or keys[-1])
     assert searched("first").summary()["plans"] == ["stacked"]
-    disk_cache.DiskCache("plans", 9).write(f"{keys[0]}.json", b'["stacked", 2]')
+    compilation_cache.DiskCache("plans", 9).write(f"{keys[0]}.json", b'["stacked", 2]')
     at_once.clear()
     again = searched("again")
     assert set(at_once) == {Candidate("stacked", 2)}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from paceline.pack.plan import StackedProgram
-from paceline.program import disk_cache
+from paceline.program import compilation_cache
 from paceline.program.canonical import Canonical
-from paceline.program.disk_cache import DiskCache, digest_of_packages, source_digest
+from paceline.program.compilation_cache import DiskCache, digest_of_packages, source_digest
 from paceline.program.rewrites.splice import splice
 
 
@@ -55,6 +55,6 @@ def test_what_is_no_package_is_refused_by_name(name):
 
 @pytest.mark.parametrize("made_by", [StackedProgram, Canonical, splice, DiskCache])
 def test_the_digest_of_the_source_covers_what_makes_programs(made_by):
-    packages = disk_cache._PACKAGES
+    packages = compilation_cache._PACKAGES
     assert any(made_by.__module__.startswith(f"{package}.") for package in packages)
     assert source_digest() == digest_of_packages(packages)

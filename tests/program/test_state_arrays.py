@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline.program.state_arrays import get_parts, put_parts
+from paceline.program.files import get_parts, put_parts
 
 PARTS = [[np.arange(3.0), np.ones((2, 2))], [], [np.array(7)]]
 

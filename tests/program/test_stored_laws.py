@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from paceline.program import disk_cache
+from paceline.program import compilation_cache
 from paceline.program.canonical import Constant, canonicalise
 from paceline.program.constant_laws import GroupLaws, StoredLaws, laws_key, load_laws, store_laws
 from paceline.program.step_template import StepTemplate
@@ -20,7 +20,7 @@ AVAL = jax.ShapeDtypeStruct((), np.dtype("float32"))
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(disk_cache, "cache_folder", lambda: str(tmp_path))
+    monkeypatch.setattr(compilation_cache, "cache_folder", lambda: str(tmp_path))
     return tmp_path / "structures"
 
 
@@ -59,7 +59,7 @@ def test_nothing_is_found_where_nothing_or_nonsense_was_kept(folder: Path) -> No
     for body in (b"", b"[]", b"x" * 100):
         (folder / "k.json").write_bytes(body)
         assert load_laws("k") == []
-    disk_cache.DiskCache("structures", 9).write("k.json", b'[{"group": 3}]')
+    compilation_cache.DiskCache("structures", 9).write("k.json", b'[{"group": 3}]')
     assert load_laws("k") == []
 
 

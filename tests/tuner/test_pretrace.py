@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import paceline
-from paceline.program import disk_cache, trace
+from paceline.program import compilation_cache, trace
 from paceline.tuner import first_build
 
 X = np.random.default_rng(0).random((48, 6)).astype("float32")
@@ -65,7 +65,7 @@ def test_most_trials_are_not_traced_and_come_out_the_same(monkeypatch: pytest.Mo
 def test_a_second_search_traces_one_trial(
     monkeypatch: pytest.MonkeyPatch, cache_folder: Path
 ) -> None:
-    monkeypatch.setattr(disk_cache, "cache_folder", lambda: str(cache_folder))
+    monkeypatch.setattr(compilation_cache, "cache_folder", lambda: str(cache_folder))
     first, values = search(monkeypatch, "first")
     second, again = search(monkeypatch, "second")
     assert first >= 4
@@ -76,7 +76,7 @@ def test_a_second_search_traces_one_trial(
 def test_a_choice_that_changes_the_program_is_not_foreseen_from_the_disk(
     monkeypatch: pytest.MonkeyPatch, cache_folder: Path
 ) -> None:
-    monkeypatch.setattr(disk_cache, "cache_folder", lambda: str(cache_folder))
+    monkeypatch.setattr(compilation_cache, "cache_folder", lambda: str(cache_folder))
 
     def some(hp):
         return with_dropout(hp, hp.Choice("dropout", [0.3, 0.0, 0.2, 0.4]))

@@ -14,7 +14,7 @@ import toys
 from epoch_reports import observe_reports
 from paceline.executor import local, planner
 from paceline.executor.snapshot import PausedStates
-from paceline.study.tell import TrialUpdates
+from paceline.study.ask_tell import TrialUpdates
 from stopping import times_out
 
 X, Y = toys.data()

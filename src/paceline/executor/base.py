@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -226,3 +226,27 @@ class Executor(Protocol):
             Exception: What ``report`` raised: an error of the search, and not of the job.
         """
         ...
+
+
+class UnsavedAttributes:
+    """Tells the user which attributes of callbacks checkpoints do not hold, each once.
+
+    Args:
+        note: Called with a sentence for the user.
+    """
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._said: dict[str, set[str]] = {}  # class of callbacks -> attributes
+
+    def say(self, callbacks: Iterable[Mapping[str, Any]]) -> None:
+        """Tells of the attributes that ``callback_state``, which returned this, could not store."""
+        for callback in callbacks:
+            lost = set(callback["lost"]) - self._said.setdefault(callback["class"], set())
+            if lost:
+                self._said[callback["class"]] |= lost
+                self._note(
+                    f"callbacks: checkpoints do not hold {', '.join(sorted(lost))} of "
+                    f"{callback['class']}; should this search go on after it was stopped, they "
+                    "begin anew with on_train_begin"
+                )

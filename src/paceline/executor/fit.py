@@ -12,11 +12,19 @@ import keras
 import numpy as np
 
 from paceline.executor import process
-from paceline.executor.base import Answer, EpochReport, Failed, Job, Report, Weights, settled
+from paceline.executor.base import (
+    Answer,
+    EpochReport,
+    Failed,
+    Job,
+    Report,
+    UnsavedAttributes,
+    Weights,
+    settled,
+)
 from paceline.executor.fit_state import Arrays, FitState
 from paceline.executor.tf_replicas import Replicas, find
 from paceline.pack.callbacks.per_trial import numbers
-from paceline.pack.callbacks.state import UnsavedAttributes
 from paceline.program import keras_private
 
 _DATA = ("x", "y", "sample_weight")

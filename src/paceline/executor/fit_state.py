@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from paceline.pack.callbacks.state import CallbackState, attributes_of, callback_state, resumed
-from paceline.program.state_arrays import get_parts, put_parts
+from paceline.program.files import get_parts, put_parts
 
 Arrays = dict[str, np.ndarray]
 _NAME = "fit"

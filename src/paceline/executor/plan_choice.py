@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import jax
 import jaxlib.version
 
-from paceline.program.disk_cache import DiskCache, source_digest
+from paceline.program.compilation_cache import DiskCache, source_digest
 
 _DISK = DiskCache("plans", kept=500)
 #: Epochs of full packs that a candidate is timed for; the fastest counts. The first epoch after a

@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 
 from paceline.data.inputs import TrialInputs
-from paceline.executor.base import Notes
+from paceline.executor.base import Notes, UnsavedAttributes
 from paceline.executor.grouping import Group, RestoredProgram, TrialGrouper
 from paceline.executor.plan_choice import Candidate
 from paceline.executor.planner import Planner, layout_of, trying
 from paceline.executor.slots import SlotAllocator
-from paceline.pack.callbacks.state import UnsavedAttributes
 from paceline.pack.pack import SlotTrial
 from paceline.program.canonical import Unpackable
-from paceline.program.state_arrays import get_parts, put_parts
+from paceline.program.files import get_parts, put_parts
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
 

@@ -1,17 +1,33 @@
-"""Compiling with XLA: counted, timed, and in the background."""
+"""Lowering and compiling with XLA: counted, timed, in the background; lowered programs on disk.
+
+The second search of a study neither compiles nor lowers. JAX's persistent cache saves compiling,
+but finds a program only by its lowered text, and lowering a stacked step costs a tenth of a second
+or more. ``jax.export`` writes that text. It is stored under a key that holds all that decides it,
+in the folder of the compilation cache, and deserialised by the next process.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jaxlib.version
+import numpy as np
+from jax import export
 
-from paceline.program import lowered_cache
+from paceline.program import jax_compat as jv
+from paceline.program.compilation_cache import DiskCache, source_digest
+from paceline.program.step_template import StepTemplate
+
+with contextlib.suppress(ImportError):
+    import flatbuffers  # noqa: F401 - jax.export loads it at first use, in the middle of a search
 
 #: On a CPU: vectors as wide as it has. No other option that changes the code: what XLA offers to
 #: leave out copies in loops (xla_cpu_copy_insertion_use_region_analysis) gives wrong numbers
@@ -81,11 +97,11 @@ def compile_in_background(
         donate: Positions of arguments whose memory may be reused.
         quick: Compile for a short run: on CPU half of the time goes into LLVM's higher optimisation
             levels, which make a step a little faster (docs/decisions/0003).
-        key: From ``lowered_cache.key_of``, to find the lowered program on disk.
+        key: From ``program_key``, to find the lowered program on disk.
     """
     global _pool, _listening
     start = time.perf_counter()
-    lowered = lowered_cache.lowered(function, shapes, donate, key)
+    lowered = lower(function, shapes, donate, key)
     lowering = time.perf_counter() - start
     options = None
     if jax.default_backend() == "cpu":
@@ -123,3 +139,84 @@ def busy() -> bool:
 def _on_event(event: str, **_: Any) -> None:
     if event == _HIT and hasattr(_current, "hit"):
         _current.hit = True
+
+
+#: A file holds about 30 kB for a small model.
+_LOWERED = DiskCache("modules", kept=500)
+
+
+def program_key(plan: str, roles: Sequence[StepTemplate], *extra: Any) -> str:
+    """What decides a lowered program, as a digest.
+
+    Args:
+        plan: Name of the plan and of the function of it.
+        roles: Their steps, lifted constants and the values of the others.
+        *extra: Anything else that is text or a tree of shapes: slots, arguments.
+    """
+    digest = hashlib.sha256()
+    context = (
+        source_digest(),
+        jax.__version__,
+        jaxlib.version.__version__,
+        jax.default_backend(),
+        jv.settings(),
+    )
+    for part in (plan, *context, *(str(part) for part in extra)):
+        digest.update(f"{part}\0".encode())
+    for role in roles:
+        for step, inputs in ((role.full, role.lifted), (role.tail, role.tail_lifted)):
+            if step is None:
+                digest.update(b"none\0")
+                continue
+            digest.update(step.canonical.fingerprint.encode())
+            for index, constant in enumerate(step.canonical.constants):
+                value = b"lifted" if index in inputs else _raw(constant.value)
+                digest.update(f"{index}:".encode() + value + b"\0")
+    return digest.hexdigest()
+
+
+def lower(
+    function: Callable[..., Any], shapes: tuple[Any, ...], donate: tuple[int, ...], key: str | None
+) -> Any:
+    """The function lowered for these shapes, from disk where it is there.
+
+    Args:
+        function: Pure function of arrays.
+        shapes: Its arguments.
+        donate: Positions of arguments whose memory may be reused.
+        key: From ``program_key``; None: never on disk.
+
+    Returns:
+        What ``jax.jit(function).lower(*shapes)`` returns.
+    """
+    if key is not None and _LOWERED.usable:
+        exported = _read_lowered(key)
+        if exported is None:
+            exported = _write_lowered(key, function, shapes)
+        if exported is not None:
+            function = exported.call
+    return jax.jit(function, donate_argnums=donate).lower(*shapes)
+
+
+def _read_lowered(key: str) -> Any | None:
+    body = _LOWERED.read(f"{key}.stablehlo")
+    try:
+        return None if body is None else export.deserialize(bytearray(body))
+    except Exception:  # of a version that cannot be read: lower again
+        return None
+
+
+def _write_lowered(key: str, function: Callable[..., Any], shapes: tuple[Any, ...]) -> Any | None:
+    """Exports and keeps; None where JAX cannot export this function."""
+    try:
+        exported = export.export(jax.jit(function))(*shapes)
+        body = bytes(exported.serialize())
+    except Exception:  # an operation without a stable form: lowered the ordinary way
+        return None
+    _LOWERED.write(f"{key}.stablehlo", body)
+    return exported
+
+
+def _raw(value: np.ndarray) -> bytes:
+    raw = np.ascontiguousarray(value).tobytes()
+    return raw if len(raw) <= 32 else hashlib.sha256(raw).digest()

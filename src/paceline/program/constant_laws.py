@@ -37,7 +37,7 @@ import numpy as np
 
 from paceline.program import jax_compat
 from paceline.program.canonical import Constant
-from paceline.program.disk_cache import DiskCache, source_digest
+from paceline.program.compilation_cache import DiskCache, source_digest
 from paceline.program.step_template import StepTemplate, same
 
 #: Trials that are traced before any is predicted.

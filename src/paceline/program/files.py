@@ -2,6 +2,14 @@
 
 A file is written under a temporary name beside its own and renamed when it is complete: who reads
 it meanwhile, or after a crash, finds the old one.
+
+Arrays of a trial by name: a trial's variables come in parts (trainable, non-trainable, optimizer
+and metric variables), and a part is a list of arrays. A checkpoint holds arrays by name. Array
+``at`` of part ``part`` is called ``NAME.PART.AT``, or ``PART.AT`` where the parts have no name of
+their own. Checkpoints of earlier versions hold these names, so the names never change.
+
+The module stands in ``program``, beside ``trace.State``, because ``executor`` and ``tuner`` both
+write checkpoints and ``executor`` must not import ``tuner``.
 """
 
 from __future__ import annotations
@@ -10,8 +18,10 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
 
 #: How a temporary file begins; a process that was killed leaves some.
 TEMPORARY = ".tmp-"
@@ -90,3 +100,42 @@ def _sync(path: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def put_parts(
+    name: str, parts: Sequence[Sequence[np.ndarray]], arrays: dict[str, np.ndarray]
+) -> list[int]:
+    """Adds parts to a dict of arrays.
+
+    Args:
+        name: The name of the parts; empty for none.
+        parts: Lists of arrays of any shape and dtype, on the host or on a device.
+        arrays: Name -> array on the host; what is added shares memory with ``parts`` where it can.
+
+    Returns:
+        The number of arrays of each part, which ``get_parts`` needs.
+    """
+    for part, leaves in enumerate(parts):
+        for at, leaf in enumerate(leaves):
+            arrays[_key(name, part, at)] = np.asarray(leaf)
+    return [len(leaves) for leaves in parts]
+
+
+def get_parts(
+    name: str, sizes: Sequence[int], arrays: Mapping[str, np.ndarray]
+) -> list[list[np.ndarray]]:
+    """Finds the parts that ``put_parts`` has added.
+
+    Args:
+        name: The name of the parts; empty for none.
+        sizes: The number of arrays of each part.
+        arrays: Name -> array.
+
+    Raises:
+        KeyError: An array is missing.
+    """
+    return [[arrays[_key(name, part, at)] for at in range(n)] for part, n in enumerate(sizes)]
+
+
+def _key(name: str, part: int, at: int) -> str:
+    return f"{name}.{part}.{at}" if name else f"{part}.{at}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, TypeVar
 
 from optuna.trial import FrozenTrial
@@ -72,7 +73,6 @@ class Proposer:
         self._next = len(past)
         self._draft: Draft | None = None
         self.tried = TriedConfigurations()
-        self._grid = GridWalk(every=sampler.name != "grid")
         # Trials of a resumed search that come again: number -> their hparams.
         self._foretold = dict(restored.foretold)
         if sampler.points is not None:
@@ -407,6 +407,10 @@ class Proposer:
         except Exception as error:
             draft.failed = True
             raise BuildFailed(draft, hp, error) from error
+
+    @cached_property
+    def _grid(self) -> GridWalk:
+        return GridWalk(every=self._sampler.name != "grid")
 
     def _walk(
         self, run: Callable[[HyperParameters, Draft], T]

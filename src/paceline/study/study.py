@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial
 from paceline.errors import PacelineError
 from paceline.search_space import HyperParameters
 from paceline.study import trial_codec
-from paceline.study.ask import TrialAsker
+from paceline.study.ask_tell import TrialAsker, TrialUpdates
 from paceline.study.draft import Draft
 from paceline.study.metadata import RestoredStudy, StoredStudy, StudyMetadata, check_name
 from paceline.study.objective import Direction
@@ -38,7 +38,6 @@ from paceline.study.storage.folder import (
 )
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.storage.write_behind import LOGGED, WriteBehind
-from paceline.study.tell import TrialUpdates
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
 from paceline.study.workers.shared_study import (

@@ -22,7 +22,7 @@ import numpy as np
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, Weights
 from paceline.pack.callbacks.per_trial import CallbackFactory
-from paceline.program.state_arrays import get_parts, put_parts
+from paceline.program.files import get_parts, put_parts
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments import SearchArguments
 

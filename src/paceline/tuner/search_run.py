@@ -72,7 +72,7 @@ class TunerConfig:
             "seed": self.seed,
             "slots": self.slots,
             "plan": self.plan,
-            "pruner": pruner_text(self.pruner),
+            "pruner": None if self.pruner is None else pruner_text(self.pruner),
             "precision": self.precision,
             "mesh": None if self.mesh is None else list(self.mesh),
         }
@@ -365,6 +365,8 @@ class SearchRun:
         return n_done, n_open
 
     def _make_pruner(self) -> Pruner | None:
+        if self._config.pruner is None:
+            return None
         objective, epochs = self._objective, self._arguments.epochs
         return make_pruner(
             self._config.pruner,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -82,30 +82,6 @@ def callback_state(
             facts["length"] = os.path.getsize(callback.filename)
         found.append(facts)
     return found
-
-
-class UnsavedAttributes:
-    """Tells the user which attributes of callbacks checkpoints do not hold, each once.
-
-    Args:
-        note: Called with a sentence for the user.
-    """
-
-    def __init__(self, note: Callable[[str], None]) -> None:
-        self._note = note
-        self._said: dict[str, set[str]] = {}  # class of callbacks -> attributes
-
-    def say(self, callbacks: Iterable[Mapping[str, Any]]) -> None:
-        """Tells of the attributes that ``callback_state``, which returned this, could not store."""
-        for callback in callbacks:
-            lost = set(callback["lost"]) - self._said.setdefault(callback["class"], set())
-            if lost:
-                self._said[callback["class"]] |= lost
-                self._note(
-                    f"callbacks: checkpoints do not hold {', '.join(sorted(lost))} of "
-                    f"{callback['class']}; should this search go on after it was stopped, they "
-                    "begin anew with on_train_begin"
-                )
 
 
 class CallbackState:

@@ -27,8 +27,7 @@ from paceline.pack.plan.base import (
     slice_examples,
     step_sizes,
 )
-from paceline.program.compile import Executable, compile_in_background
-from paceline.program.lowered_cache import key_of
+from paceline.program.compile import Executable, compile_in_background, program_key
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
 
@@ -72,7 +71,7 @@ class SequentialProgram:
                     with_index,
                     donate=(0, 1, 2),
                     quick=quick,
-                    key=key_of("sequential train", [train], step.size, with_index),
+                    key=program_key("sequential train", [train], step.size, with_index),
                 )
                 self._train.append((future, step.size))
         if test is not None and work.validation is not None:
@@ -84,7 +83,7 @@ class SequentialProgram:
             for step in step_sizes(test, work.validation_batch_size, work.validation_rest):
                 which = index_shape() if work.fold is None else index_shape(step.size)
                 with_index = (*arguments, which)
-                key = key_of("sequential test", [test], step.size, with_index)
+                key = program_key("sequential test", [test], step.size, with_index)
                 future = compile_in_background(_test_step(step), with_index, quick=quick, key=key)
                 self._test.append((future, step.size))
 

@@ -30,8 +30,7 @@ from paceline.pack.plan.base import (
     slice_examples,
     step_sizes,
 )
-from paceline.program.compile import Executable, compile_in_background
-from paceline.program.lowered_cache import key_of
+from paceline.program.compile import Executable, compile_in_background, program_key
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
 
@@ -132,7 +131,7 @@ class StackedProgram:
         """Compiles a function of the pack, for one device or the mesh."""
         layout = self.layout
         if layout is None:
-            key = key_of(name, [role], arguments)
+            key = program_key(name, [role], arguments)
             return compile_in_background(function, arguments, donate, quick=quick, key=key)
         over_slots = over_slots[: len(arguments)]
         shaped = tuple(

@@ -21,8 +21,7 @@ from paceline.executor.base import Weights
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import search_process
 from paceline.program import keras_private
-from paceline.program.files import write_atomically, written_atomically
-from paceline.program.state_arrays import get_parts, put_parts
+from paceline.program.files import get_parts, put_parts, write_atomically, written_atomically
 from paceline.search_space import HyperParameters
 from paceline.study.study import Study
 from paceline.study.trial import Trial

@@ -25,7 +25,7 @@ import numpy as np
 from optuna.trial import FrozenTrial
 
 from paceline.executor.base import Parts, Weights
-from paceline.program.state_arrays import get_parts, put_parts
+from paceline.program.files import get_parts, put_parts
 from paceline.study import trial_codec
 from paceline.study.storage.folder import study_lock
 from paceline.study.trial import Trial
