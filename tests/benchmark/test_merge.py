@@ -67,9 +67,9 @@ def test_what_does_not_quite_compare_is_said(saved):
 
 def test_the_last_line_of_what_was_printed_is_read(tmp_path):
     path = tmp_path / "printed.json"
-    from paceline.report import numbers
+    from paceline.report import formats
 
-    path.write_text("a table\n" + numbers.to_json(Bench([CPU]).to_json()) + "\n")
+    path.write_text("a table\n" + formats.to_json(Bench([CPU]).to_json()) + "\n")
     assert load(path).runs == [CPU]
 
 

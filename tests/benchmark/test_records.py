@@ -18,7 +18,7 @@ from paceline.benchmark.records import (
     to_json,
 )
 from paceline.errors import DataError
-from paceline.report import numbers
+from paceline.report import formats
 
 
 def test_a_run_comes_back_as_it_was():
@@ -29,7 +29,7 @@ def test_a_run_comes_back_as_it_was():
         curves=[Curve(32, "val_accuracy", "maximize", [0.5, 0.75], [1.0, 2.0])],
         notes=["a note"],
     )
-    text = numbers.to_json({"format": FORMAT, "runs": to_json([run])})
+    text = formats.to_json({"format": FORMAT, "runs": to_json([run])})
     assert from_json(json.loads(text), "a.json") == [run]
 
 

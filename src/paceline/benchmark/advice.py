@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paceline.benchmark.records import Config, FirstEpoch, Measurement, Run, labels
-from paceline.report import numbers
+from paceline.report import formats
 
 #: One cell is called faster than another if its rate is higher by more than this share, and by more
 #: than the spread of both timings.
@@ -91,7 +91,7 @@ def _fastest(run: Run, measurement: Measurement, name: str | None) -> str:
     text = (
         f"Fastest: {where}batch {config.batch_size}, {way(config)}: "
         f"{measurement.rate:,.0f} examples/s. "
-        f"A trial's epoch of {run.n_examples:,} examples takes {numbers.fine(epoch)}"
+        f"A trial's epoch of {run.n_examples:,} examples takes {formats.fine(epoch)}"
     )
     text += " as its share of the time." if config.at_once > 1 else "."
     close = [
@@ -331,7 +331,7 @@ def explain(first: FirstEpoch, n_examples: int) -> list[str]:
     of = f"{first.steps:,} steps"
     if first.steps < full:
         of += f" (a part of the data: all of it are {full:,} steps)"
-    seconds = numbers.fine
+    seconds = formats.fine
     lines = [
         f"The first epoch of Keras' fit takes {seconds(first.first)}, a later one "
         f"{seconds(first.later)}: batch {first.batch_size}, {of}. "

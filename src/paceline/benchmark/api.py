@@ -20,7 +20,7 @@ from paceline.errors import BuildError, PacelineError, UsageError
 from paceline.executor import garbage, malloc
 from paceline.executor.model_builder import ModelBuilder, random_state_kept
 from paceline.program.precision import check_precision, policy_of
-from paceline.report import numbers
+from paceline.report import formats
 
 #: Seconds of a benchmark by default.
 BUDGET = 300.0
@@ -187,7 +187,7 @@ def progress_line(measurement: Measurement, at: int, of: int) -> str:
     where = f"{at} of {of}: batch {measurement.config.batch_size}, {table.way(measurement.config)}"
     if measurement.state == "measured":
         return (
-            f"{where}: {numbers.fine(measurement.step)} a step, {measurement.rate:,.0f} examples/s"
+            f"{where}: {formats.fine(measurement.step)} a step, {measurement.rate:,.0f} examples/s"
         )
     return f"{where}: {measurement.state}: {measurement.reason}"
 
@@ -237,7 +237,7 @@ def _check_measured(run: Run, budget: float | None, seconds: float) -> None:
     assert budget is not None
     raise UsageError(
         f"budget: {budget:g} s do not suffice for one cell: building and tracing the model, and "
-        f"probing the device, took {numbers.seconds(seconds)} already; give more, such as "
+        f"probing the device, took {formats.seconds(seconds)} already; give more, such as "
         f"{max(60, round(10 * seconds))} s."
     )
 

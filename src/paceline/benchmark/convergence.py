@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.benchmark.records import Curve, Run, labels
-from paceline.report import numbers
+from paceline.report import formats
 
 Named = tuple[str, Curve]
 
@@ -67,13 +67,13 @@ def _equal(curves: Sequence[Named]) -> str:
         return max(values) if curve.direction == "maximize" else min(values)
 
     by_epochs = ", ".join(
-        f"{_label(each)} {numbers.metric(best_of(epochs, each[1]))}" for each in curves
+        f"{_label(each)} {formats.metric(best_of(epochs, each[1]))}" for each in curves
     )
     by_seconds = ", ".join(
-        f"{_label(each)} {numbers.metric(best_until(each[1], seconds))}" for each in curves
+        f"{_label(each)} {formats.metric(best_until(each[1], seconds))}" for each in curves
     )
     return (
-        f"Best {metric} within {_epochs(epochs)}: {by_epochs}; within {numbers.fine(seconds)} of "
+        f"Best {metric} within {_epochs(epochs)}: {by_epochs}; within {formats.fine(seconds)} of "
         f"training: {by_seconds}. One seed each: small differences may be chance."
     )
 
@@ -84,19 +84,19 @@ def _until(curves: Sequence[Named], target: float) -> str:
     missed = [each for each in curves if reached(each[1], target) is None]
     if not arrived:
         best = ", ".join(
-            f"{_label(each)} {numbers.metric(best_until(each[1], float('inf')))}" for each in missed
+            f"{_label(each)} {formats.metric(best_until(each[1], float('inf')))}" for each in missed
         )
         return f"No batch size reaches {metric} {target:g}; the best are {best}."
     arrived.sort(key=lambda pair: pair[1][1])
     (first, (epoch, seconds)), *others = arrived
     text = (
         f"{metric} {target:g} is reached soonest with {_label(first)}: after "
-        f"{numbers.fine(seconds)} of training, {_epochs(epoch)}"
+        f"{formats.fine(seconds)} of training, {_epochs(epoch)}"
     )
-    rest = [f"{_label(each)}: {numbers.fine(s)}, {_epochs(e)}" for each, (e, s) in others]
+    rest = [f"{_label(each)}: {formats.fine(s)}, {_epochs(e)}" for each, (e, s) in others]
     rest += [
         f"{_label(each)}: not in {_epochs(len(each[1].values))}, best "
-        f"{numbers.metric(best_until(each[1], float('inf')))}"
+        f"{formats.metric(best_until(each[1], float('inf')))}"
         for each in missed
     ]
     return f"{text} ({'; '.join(rest)})." if rest else f"{text}."

@@ -9,7 +9,7 @@ from paceline.benchmark.advice import Advice, explain, fastest, way
 from paceline.benchmark.lines_svg import Line, picture
 from paceline.benchmark.records import Curve, Measurement, Run, labels
 from paceline.benchmark.table import COLUMNS, facts, missing
-from paceline.report import numbers
+from paceline.report import formats
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --dim: #57606a; --page: #ffffff;
@@ -118,7 +118,7 @@ def _bars(runs: Sequence[Run]) -> Iterator[str]:
         yield (
             f'<span class="name" title="{escape(how)}">{escape(kind)}</span>'
             f'<span class="row"><span class="bar k{kinds[kind]}" style="width:{width:.2f}%"></span>'
-            f'<span class="value">{numbers.fine(seconds)}</span></span>'
+            f'<span class="value">{formats.fine(seconds)}</span></span>'
         )
     yield "</div>"
 

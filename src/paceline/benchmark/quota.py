@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paceline.errors import UsageError
-from paceline.report import numbers
+from paceline.report import formats
 from paceline.report.forecast import Costs, predict
 
 #: Part of a session that stays free, in case the prediction is too low: this share of the session,
@@ -154,20 +154,20 @@ def sentences(
         share: Share of all epochs that the pruner lets trials train.
     """
     found = predict(costs, n_trials, epochs, share)
-    parts = [f"{numbers.seconds(found.ready)} until trials train (building, tracing, compiling)"]
+    parts = [f"{formats.seconds(found.ready)} until trials train (building, tracing, compiling)"]
     if found.compiling:
         parts.append(
-            f"{numbers.seconds(found.compiling)} compiling about {costs.programs - 1:.0f} further "
+            f"{formats.seconds(found.compiling)} compiling about {costs.programs - 1:.0f} further "
             "programs"
         )
     parts.append(
-        f"{numbers.seconds(found.rounds)} in {found.n_rounds:,.0f} rounds of {costs.pace.round:.3g}"
+        f"{formats.seconds(found.rounds)} in {found.n_rounds:,.0f} rounds of {costs.pace.round:.3g}"
         f" s, {min(costs.pace.at_once, n_trials):.0f} trials at once"
     )
-    parts.append(f"{numbers.seconds(found.finish)} at the end")
+    parts.append(f"{formats.seconds(found.finish)} at the end")
     text = (
         f"{n_trials:,} trials of {epochs:,} epochs at batch {costs.batch_size} take about "
-        f"{numbers.seconds(found.total)} on {name}: {'; '.join(parts)}."
+        f"{formats.seconds(found.total)} on {name}: {'; '.join(parts)}."
     )
     lines = [text]
     if pruner is not None and share < 1.0:
@@ -202,7 +202,7 @@ def _quota_sentences(
             f"after about {plan.trials_first:,} trials, and go on with `paceline resume`."
         )
     if plan.within_quota is not None:
-        week = numbers.duration(quota[platform])
+        week = formats.duration(quota[platform])
         lines.append(
             f"It fits into a week's {week} of {platform}."
             if plan.within_quota

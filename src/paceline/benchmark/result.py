@@ -17,7 +17,7 @@ from paceline.benchmark.advice import Advice, advise, fastest
 from paceline.benchmark.convergence import sentences
 from paceline.benchmark.records import FORMAT, Run, from_json, labels, to_json
 from paceline.errors import DataError, UsageError
-from paceline.report import numbers
+from paceline.report import formats
 from paceline.report.forecast import Costs, Prediction, asha_share, predict
 
 #: The endings of files that a result can be written to.
@@ -148,14 +148,14 @@ class Bench:
         path = Path(path)
         if path.suffix not in ENDINGS:
             raise UsageError(f"output: {str(path)!r} must end in {' or '.join(ENDINGS)}")
-        text = self.html() if path.suffix == ".html" else numbers.to_json(self.to_json()) + "\n"
+        text = self.html() if path.suffix == ".html" else formats.to_json(self.to_json()) + "\n"
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise UsageError(f"output: {path} cannot be written ({error})") from None
 
     def __str__(self) -> str:
-        return self.text(numbers.READABLE)
+        return self.text(formats.READABLE)
 
 
 def merge(paths: Sequence[str | Path], note: Callable[[str], None]) -> Bench:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from paceline.benchmark.advice import Advice, explain, fastest, way
 from paceline.benchmark.records import Measurement, Run
-from paceline.report import numbers
+from paceline.report import formats
 
 _KEY = (
     "* the most examples per second. step: of all trials at once, the median; ± half the distance "
@@ -64,7 +64,7 @@ def facts(run: Run) -> list[str]:
     device, model = run.device, run.model
     what = str(model.get("name", "model"))
     if model.get("hparams"):
-        what += f" ({numbers.hparams(model['hparams'])})"
+        what += f" ({formats.hparams(model['hparams'])})"
     where = f"{device.platform}: {device.kind}"
     if device.count > 1:
         where = f"{device.count} x {where}"
@@ -78,8 +78,8 @@ def facts(run: Run) -> list[str]:
     ]
     if device.peak_flops and device.peak_bytes:
         lines.append(
-            f"Measured peak: {numbers.amount(device.peak_flops)}FLOP/s in a large matrix product, "
-            f"{numbers.amount(device.peak_bytes)}B/s in a large copy"
+            f"Measured peak: {formats.amount(device.peak_flops)}FLOP/s in a large matrix product, "
+            f"{formats.amount(device.peak_bytes)}B/s in a large copy"
         )
     return lines
 
@@ -118,21 +118,21 @@ COLUMNS: list[tuple[str, Callable[[Run, Measurement], str]]] = [
     ("batch", lambda run, measurement: f"{measurement.config.batch_size:,}"),
     ("trials", lambda run, measurement: _trials(measurement)),
     ("plan", lambda run, measurement: _plan(measurement)),
-    ("build", lambda run, measurement: numbers.fine(measurement.build)),
-    ("trace", lambda run, measurement: numbers.fine(measurement.trace)),
-    ("compile", lambda run, measurement: numbers.fine(measurement.compile)),
-    ("first step", lambda run, measurement: numbers.fine(measurement.first)),
-    ("step", lambda run, measurement: numbers.fine(measurement.step)),
+    ("build", lambda run, measurement: formats.fine(measurement.build)),
+    ("trace", lambda run, measurement: formats.fine(measurement.trace)),
+    ("compile", lambda run, measurement: formats.fine(measurement.compile)),
+    ("first step", lambda run, measurement: formats.fine(measurement.first)),
+    ("step", lambda run, measurement: formats.fine(measurement.step)),
     ("±", lambda run, measurement: f"{measurement.spread:.0%}"),
     ("examples/s", lambda run, measurement: f"{measurement.rate:,.0f}"),
-    ("a trial's epoch", lambda run, measurement: numbers.fine(measurement.epoch(run.n_examples))),
+    ("a trial's epoch", lambda run, measurement: formats.fine(measurement.epoch(run.n_examples))),
     (
         "peak",
         lambda run, measurement: (
             "-" if measurement.peak_share is None else f"{measurement.peak_share:.0%}"
         ),
     ),
-    ("memory", lambda run, measurement: numbers.size(measurement.memory)),
+    ("memory", lambda run, measurement: formats.size(measurement.memory)),
     ("fits", lambda run, measurement: {True: "yes", False: "no", None: "-"}[measurement.fits]),
 ]
 #: Columns that are left out, in this order, if the terminal is too narrow for all.
@@ -218,7 +218,7 @@ def _wrap(text: str, width: int | None, bullet: str = "") -> list[str]:
     first = "" if bullet.isspace() else bullet
     return textwrap.wrap(
         text,
-        min(width or numbers.READABLE, numbers.READABLE),
+        min(width or formats.READABLE, formats.READABLE),
         initial_indent=first,
         subsequent_indent=" " * len(bullet),
         break_on_hyphens=False,
