@@ -28,7 +28,7 @@ class SamplerError(PacelineError):
 
 
 class StudyError(PacelineError):
-    """Raised for a study that does not exist, has an impossible name, or differs from what is stored."""
+    """Raised for a study that is missing, has an impossible name, or conflicts with the storage."""
 
 
 class StorageError(PacelineError):
