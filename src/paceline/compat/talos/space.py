@@ -219,7 +219,7 @@ def _range(name: str, given: tuple[Any, ...]) -> list[Any]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values are equal and of one type: 1 is not True. Arrays must be equal as a whole."""
+    """Whether two values have the same type and are equal; arrays are compared as a whole."""
     if isinstance(one, bool) is not isinstance(other, bool):
         return False
     try:
