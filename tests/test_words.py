@@ -37,7 +37,7 @@ CHECKED_ENTRIES = (
 )
 
 #: Texts beside the package that are checked.
-DOCUMENTS = ("docs", "README.md", "CONTRIBUTING.md")
+DOCUMENTS = ("benchmarks", "docs", "README.md", "CONTRIBUTING.md")
 
 # A space within a phrase: also the end of a line, and the mark of a comment on the next one.
 _SPACE = r"[\s#:]+"
