@@ -366,7 +366,7 @@ def test_a_model_that_fails_on_one_batch_size_is_measured_on_the_others(measured
     assert any(c.config.usual for c in found.cells)
 
 
-def test_what_a_search_does_may_hang_on_the_batch_size(measured, monkeypatch):
+def test_what_a_search_does_may_depend_on_the_batch_size(measured, monkeypatch):
     ways = {8: Config(0, 4, "stacked", lanes=2), 20: Config(0, 1, "stacked", lanes=2)}
     monkeypatch.setattr(runner_module.Runner, "_usual", lambda self, size: ways[size])
     measurements = measured(0.0).cells

@@ -140,7 +140,7 @@ def check_hparams(given: Mapping[str, Any], subject: Subject) -> None:
     """Checks that the model has every hyperparameter that was given.
 
     Raises:
-        UsageError: It lacks one.
+        UsageError: The model lacks one.
     """
     known = subject.hp.hparams if subject.hp is not None else {}
     for name in given:

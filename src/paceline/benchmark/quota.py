@@ -63,7 +63,7 @@ def _seconds(name: str, value: float | str) -> float:
 
 @dataclass(frozen=True)
 class Sessions:
-    """How a search is spread over sessions.
+    """The sessions that a search takes.
 
     Attributes:
         count: Number of sessions.

@@ -61,7 +61,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured of one cell, or the reason why nothing was.
+    """The figures of one cell, or the reason why there are none.
 
     A figure that is unknown is None.
 
@@ -225,7 +225,7 @@ class FirstEpoch:
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that one process measured on one kind of device, with one Keras backend.
+    """The measurements of one process on one kind of device, with one Keras backend.
 
     Attributes:
         device: The device.

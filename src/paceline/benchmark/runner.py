@@ -35,7 +35,7 @@ _OTHER_PLAN = 1.5
 
 @dataclass(frozen=True)
 class BenchPlan:
-    """What a run measures.
+    """A list of what a run is to measure.
 
     Attributes:
         batch_sizes: Examples per trial and step.
@@ -75,7 +75,7 @@ OnMeasurement = Callable[[Measurement, int, int], None]
 
 
 class Runner:
-    """Measures a run.
+    """Measures the cells and curves of one run.
 
     Args:
         subject: The model and its data.

@@ -36,7 +36,7 @@ def positive(option: str, value: int | None) -> int | None:
     """Check that a number is at least 1; None stays None.
 
     Raises:
-        UsageError: It is less.
+        UsageError: The number is less than 1.
     """
     if value is not None and value < 1:
         raise UsageError(f"{option} {value}: give a whole number of at least 1")

@@ -19,7 +19,7 @@ _MANY = 2000
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a search trains.
+    """The speed at which a search trains.
 
     Attributes:
         at_once: Number of trials that train at the same time.
@@ -37,7 +37,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a search costs on a device, measured on the beginning of that search.
+    """The costs of a search on a device, measured on the beginning of that search.
 
     Attributes:
         batch_size: Examples per trial and step.

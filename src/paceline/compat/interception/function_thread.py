@@ -102,7 +102,7 @@ class FunctionThread:
         """Unwinds the function if it was cancelled.
 
         Raises:
-            Cancelled: It was.
+            Cancelled: The function is to be unwound.
         """
         if self.cancelled:
             raise Cancelled

@@ -72,9 +72,10 @@ class _Run:
                 yield None
                 continue
             self._tuner.pre_create_trial()
-            worker = self._tuner.tuner_id
-            worker = f"{worker}-{number}" if worker in self._oracle.ongoing_trials else worker
-            trial = self._oracle.create_trial(worker)
+            tuner_id = self._tuner.tuner_id
+            if tuner_id in self._oracle.ongoing_trials:
+                tuner_id = f"{tuner_id}-{number}"
+            trial = self._oracle.create_trial(tuner_id)
             if trial.status != TrialStatus.RUNNING:
                 if trial.status == TrialStatus.STOPPED and not self._open:
                     return

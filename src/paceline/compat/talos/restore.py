@@ -62,7 +62,7 @@ class Restore:
         """The params dictionary of the scan.
 
         Raises:
-            TalosDataError: It is pickled.
+            TalosDataError: The dictionary is pickled.
         """
         text = self._text("params.json")
         return json.loads(text) if text else self._array("params.npy", "params")

@@ -19,7 +19,7 @@ from paceline.search_space import HyperParameters
 
 
 class BaseTuner:
-    """Runs the trials of an oracle; a subclass defines ``run_trial``, which evaluates one trial.
+    """A tuner that runs the trials of an oracle; a subclass defines ``run_trial`` for one trial.
 
     Args:
         oracle: Decides which configurations are tried.

@@ -120,7 +120,7 @@ class MetricHistory:
 
 
 class MetricsTracker:
-    """All metrics of a trial.
+    """The metrics of a trial by their names.
 
     Args:
         metrics: Metrics to register at the start: objects with a ``name``.

@@ -54,7 +54,7 @@ def _as_trial(
 
 
 class Oracle(ProjectFolder):
-    """Decides which configurations are tried; a subclass defines ``populate_space``.
+    """An oracle: decides which configurations are tried. A subclass defines ``populate_space``.
 
     Args:
         objective: Name of a metric, an ``Objective``, or a list of these; None if ``run_trial`` or

@@ -13,7 +13,7 @@ from paceline.compat.keras_tuner.errors import ProjectError
 
 
 class ProjectFolder:
-    """Base of ``Oracle`` that reads and writes ``oracle.json`` and ``trial_*/trial.json``.
+    """The base of ``Oracle`` that reads and writes ``oracle.json`` and ``trial_*/trial.json``.
 
     A tuner sets the folder after the oracle has been made.
     """

@@ -44,7 +44,7 @@ _HANDS_ON = (
 
 
 class Tuner(BaseTuner):
-    """Searches the hyperparameters of a Keras model.
+    """A tuner that searches the hyperparameters of a Keras model.
 
     If only ``build`` is the user's, the search trains trials in packs (``oracle_search.py``). If
     the user's class or hypermodel also trains (``run_trial``, ``HyperModel.fit``) or watches epochs

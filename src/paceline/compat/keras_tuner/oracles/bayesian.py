@@ -18,7 +18,7 @@ _LOOKED_AT, _FOLLOWED = 2000, 5
 
 
 class BayesianOptimizationOracle(Oracle):
-    """Proposes the point with the lowest confidence bound of a Gaussian process over the trials.
+    """An oracle that proposes the point with the lowest confidence bound of a Gaussian process.
 
     Arguments that are not named here are those of ``Oracle``.
 

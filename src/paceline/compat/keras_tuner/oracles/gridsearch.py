@@ -12,7 +12,7 @@ from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 
 
 class GridSearchOracle(Oracle):
-    """Tries every combination, the defaults first; the last hyperparameter varies fastest.
+    """An oracle that tries every combination, the defaults first, the last hyperparameter fastest.
 
     Arguments that are not named here are those of ``Oracle``.
 

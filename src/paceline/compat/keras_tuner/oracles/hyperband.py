@@ -21,7 +21,7 @@ _BRACKET, _ROUND = "tuner/bracket", "tuner/round"
 
 
 class HyperbandOracle(Oracle):
-    """Runs brackets of successive halving.
+    """An oracle that runs brackets of successive halving.
 
     Arguments that are not named here are those of ``Oracle``.
 

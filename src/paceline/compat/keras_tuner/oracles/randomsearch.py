@@ -8,7 +8,7 @@ from paceline.compat.keras_tuner.engine.oracle import Oracle, running
 
 
 class RandomSearchOracle(Oracle):
-    """Draws every configuration at random, the same ones as KerasTuner with the same seed.
+    """An oracle that draws configurations at random, those of KerasTuner for the same seed.
 
     Arguments that are not named here are those of ``Oracle``.
 
