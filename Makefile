@@ -22,7 +22,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo test test-numerics test-slow test-chaos test-backends test-oldest test-compat lint format bench bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples lock
+.PHONY: help env demo test test-all test-numerics test-slow test-chaos test-backends test-oldest test-compat lint format bench bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,13 +32,16 @@ env: $(VENV)/.installed ## make the environment in .venv (PYTHON, VENV)
 demo: env ## search a small model on the embedded digits
 	$(BIN)/paceline search examples/digits.py $(ARGS)
 
-test: env ## run the tests, on all cores (ARGS go to pytest)
+test: env ## the fastest test of each promise, on all cores; CI runs it (ARGS go to pytest)
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+test-all: env ## lint and every suite of tests, in turn, with one summary at the end; an hour
+	$(BIN)/python tools/test_all.py
 
 test-numerics: env ## compare every kind of model with Keras' fit in float32 too, run out of memory; takes long
 	$(BIN)/python -m pytest -n auto -m "slow or not slow" tests/numerics tests/executor $(ARGS)
 
-test-slow: env ## the tests that `make test` has no time for
+test-slow: env ## combinations and long tests that `make test` leaves out
 	$(BIN)/python -m pytest -n auto -m slow $(ARGS)
 
 test-chaos: env ## kill searches at random moments, resume them and compare, 50 times (ARGS="tpe asha --kills 200")

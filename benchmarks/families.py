@@ -116,24 +116,24 @@ def search(
         seed=seed,
         n_trials=TRIALS,
     )
-    study.agenda.fill(slots)
+    study.proposer.families.fill(slots)
     asked: list[dict[str, Any]] = []
     programs: list[int] = []
-    at_once = study.agenda.max_open or SLOTS
+    at_once = study.asker.max_open or SLOTS
     while len(asked) < TRIALS:
         wave: list[int] = []
         while len(wave) < at_once and len(asked) < TRIALS:
-            proposal = study.agenda.propose(lambda hp, draft: declare(hp))
+            proposal = study.asker.propose(lambda hp, draft: declare(hp))
             assert proposal is not None
             draft, hp, _ = proposal
             wave.append(study.accept(draft, hp))
             asked.append(hp.hparams)
-            study.course.learn_program(wave[-1], structure(hp.hparams))
-        programs.append(len({structure(study.trial(number).hparams) for number in wave}))
+            study.updates.learn_program(wave[-1], structure(hp.hparams))
+        programs.append(len({structure(study.trials.by_number(number).hparams) for number in wave}))
         for number in wave:
-            loss = table[key(study.trial(number).hparams)]
-            study.course.report(number, EPOCHS, {"val_loss": loss}, loss)
-            study.course.finish(number, "complete")
+            loss = table[key(study.trials.by_number(number).hparams)]
+            study.updates.report(number, EPOCHS, {"val_loss": loss}, loss)
+            study.updates.finish(number, "complete")
     return asked, [table[key(hparams)] for hparams in asked], programs
 
 

@@ -80,7 +80,7 @@ def executor_beside_loop(n: int, epochs: int, rounds: int) -> dict[str, Any]:
         def failed(number: int, error: BaseException) -> None:
             raise error
 
-        executor.advance(lambda report: "go", lambda: False, failed)
+        executor.advance(lambda report: "continue", lambda: False, failed)
 
     sides: dict[str, Callable[[], None]] = {"keras": by_hand, "executor": in_executor}
     seconds: dict[str, list[float]] = {name: [] for name in sides}

@@ -40,7 +40,7 @@ def measure(name: str, slots: int, level: str) -> dict[str, Any]:
     """Compile one cell of the table, and run its epoch a few times."""
     model = MODELS[name]
     step = TracedStep(model.build, *model.data(N), model.batch_size, TRIALS)
-    role, state, data, batch_size = step.role, step.states[0], step.data, step.size
+    role, state, data, batch_size = step.role, step.states[0], step.data, step.work.batch_size
     shapes = (
         *base.shapes(state, slots),
         base.lifted_shapes(role, slots),
@@ -48,8 +48,8 @@ def measure(name: str, slots: int, level: str) -> dict[str, Any]:
         base.index_shape(slots, N),
         base.index_shape(),
     )
-    batch = base.batches(role, N, batch_size)[0]
-    lowered = jax.jit(stacked._full_batches(batch, len(role.full.log_names), ALONE)).lower(*shapes)
+    full = base.step_sizes(role, batch_size, 0)[0]
+    lowered = jax.jit(stacked._full_batches(full, len(role.full.log_names), ALONE)).lower(*shapes)
     options = None
     if jax.default_backend() == "cpu":
         options = {"xla_backend_optimization_level": level}

@@ -17,7 +17,8 @@ import jax
 import numpy as np
 
 from paceline.data.arrays import prepare
-from paceline.executor import malloc
+from paceline.data.chunks import EpochData
+from paceline.executor import process
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.planner import Planner
 from paceline.pack.plan import MappedProgram, SequentialProgram, StackedProgram, Workload
@@ -35,7 +36,7 @@ def on_cpu() -> bool:
 
 def lanes() -> int:
     """Return the number of lanes of a search here: one per core, or one on an accelerator."""
-    return Planner("auto", "auto").lanes
+    return Planner().lanes
 
 
 def always_compile() -> None:
@@ -65,7 +66,8 @@ class TracedStep:
         batch_size: int,
         trials: Sequence[Mapping[str, Any]] = ({},),
     ) -> None:
-        self.data, self.size = prepare(x, y), batch_size
+        self.data = prepare(x, y)
+        self.work = Workload(self.data, None, batch_size, batch_size)
         self.steps = self.data.n // batch_size
         shapes = self.data.batch_shapes(batch_size)
         self.states, self.constants = [], []
@@ -82,8 +84,7 @@ class TracedStep:
 
     def compile(self, plan: str, n_slots: int) -> tuple[Any, float]:
         """Compile the step under a plan; return the program and the seconds that this took."""
-        work = Workload(self.data, None, self.size, self.size)
-        parts: Any = (self.role, None, trace.shapes_only(self.states[0]), work)
+        parts: Any = (self.role, None, trace.shapes_only(self.states[0]), self.work)
         began = time.perf_counter()
         if plan == "sequential":
             program: Any = SequentialProgram(*parts)
@@ -93,9 +94,12 @@ class TracedStep:
         program.roles()
         return program, time.perf_counter() - began
 
+    def _on_device(self) -> EpochData:
+        return self.work.epoch_data(self.data.on_device())
+
     def history(self, program: Any) -> list[dict[str, float]]:
         """Return the logs of each trial after one epoch in the order of the data."""
-        data, n_slots, found = self.data.on_device(), program.n_slots, []
+        data, n_slots, found = self._on_device(), program.n_slots, []
         while len(found) < len(self.states):
             state, lifted = self._laid(program, len(found))
             logs = program.train(state, lifted, data, self._order(n_slots))[1]
@@ -105,7 +109,7 @@ class TracedStep:
             ]
         return found[: len(self.states)]
 
-    @malloc.freed_memory_kept()
+    @process.freed_memory_kept()
     def milliseconds(self, program: Any, n_lanes: int, epochs: int, patience: float) -> float:
         """Return the milliseconds of one trial's step, with all lanes at once.
 
@@ -118,7 +122,7 @@ class TracedStep:
             patience: Seconds after which no run begins. If an epoch takes a tenth of them, a run
                 has one epoch; if an epoch takes all of them, there is only one run.
         """
-        data, order = self.data.on_device(), self._order(program.n_slots)
+        data, order = self._on_device(), self._order(program.n_slots)
 
         def lane(laid: Any, epochs: int) -> None:
             (*state, metrics), lifted = laid

@@ -145,7 +145,7 @@ def traced(folder: Path) -> None:
     run_epoch = pack.Pack.run_epoch
 
     def told(self: pack.Pack) -> Any:
-        riders = [r and [r.number, r.epoch] for r in self.riders]
+        riders = [r and [r.number, r.epoch] for r in self.slots]
         line = [os.getpid(), self.program.plan, riders, self.program.lifted]
         with (folder / "trace.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")

@@ -59,7 +59,7 @@ def to_be_killed(search: SearchLoop, number: int, epoch: int) -> None:
     """Waits for company, trains on, and dies once it has saved what it was to save."""
     nth = len({number for number, _ in epochs("first")})
     if (nth, epoch) == JOINED:
-        wait_for(lambda: search._study.membership.shared)
+        wait_for(lambda: search._study.peers.shared)
     if (nth, epoch) == KILLED:
         keeper = search.continuation._keeper
         assert keeper is not None

@@ -253,3 +253,12 @@ def test_a_search_is_predicted_and_then_run(benchmark_module, monkeypatch):
     assert found["error"] == pytest.approx(0.2)
     assert [part for _, part, _ in asked] == ["predict", "measure"]
     assert "error +20%" in prediction.line(found)
+
+
+def test_checkouts_are_compared_by_the_ratio_of_their_medians(benchmark_module):
+    commits = benchmark_module("commits")
+    ratio, (low, high) = commits.ratio_of_medians([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
+    assert ratio == 2.0
+    assert 2 / 3 <= low < 2.0 < high <= 6.0
+    same, interval = commits.ratio_of_medians([5.0] * 7, [5.25] * 7)
+    assert (same, *interval) == (1.05, 1.05, 1.05)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marks import slow_where
 from paceline.cli import user_file
 from paceline.search_space import HyperParameters
 
@@ -100,7 +99,8 @@ SLICES = {
 }
 
 
-@pytest.mark.parametrize("name", slow_where(SLICES, lambda name: name != "language_lstm"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLICES)
 def test_packed_histories_are_those_of_fit(example, data_file, monkeypatch, name):
     import keras
 

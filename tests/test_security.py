@@ -243,8 +243,8 @@ def test_texts_of_a_stranger_do_not_steer_the_terminal(command) -> None:
     study.persist({"objective": "val_\x1b]0;title\x07", "direction": "maximize", "search": {}})
     hp = paceline.HyperParameters()
     hp.Choice("na\x1b[2Jme", ["a\x1b[31m", "b"])
-    number = study.accept(study.agenda.ask(), hp)
-    study.course.finish(number, "failed", attrs={"error": "bad \x1b[2J\x9b news"})
+    number = study.accept(study.proposer.ask(0), hp)
+    study.updates.finish(number, "failed", attrs={"error": "bad \x1b[2J\x9b news"})
     study.close()
     for words in (["trials", "s"], ["trials", "s", "--csv"], ["best", "s"]):
         _, said = command(*words, "--storage", "journal:s.log")

@@ -36,14 +36,14 @@ def study(storage: str, n_trials: int) -> None:
     go = Path("go")
     mine: dict[int, int] = {}
     while True:
-        heard = found.hear()
+        heard = found.sync_workers()
         if heard is not None:
             mine.update(dict.fromkeys(heard.adopted, 0))
             for number in heard.lost:
                 mine.pop(number, None)
         counted = sum(trial.error != INTERRUPTED for trial in found.trials)
         if counted < n_trials and len(mine) < 2:
-            proposal = found.agenda.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
+            proposal = found.asker.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
             assert proposal is not None
             with contextlib.suppress(ClaimLost):
                 mine[found.accept(*proposal[:2])] = 0
@@ -51,9 +51,9 @@ def study(storage: str, n_trials: int) -> None:
             break
         for number in list(mine) if go.exists() else ():
             mine[number] += 1
-            found.course.report(number, mine[number], {"val": 0.5}, 0.5)
+            found.updates.report(number, mine[number], {"val": 0.5}, 0.5)
             if mine[number] == 3:
-                found.course.finish(number, "complete")
+                found.updates.finish(number, "complete")
                 del mine[number]
         time.sleep(0.02)
     found.close()

@@ -8,7 +8,7 @@ import keras
 import pytest
 
 from paceline.data.arrays import prepare
-from paceline.executor.base import Executor
+from paceline.executor.base import Executor, PackOptions, SearchData
 from paceline.executor.fit import FitExecutor
 from paceline.executor.testing import Data, ExecutorContract
 
@@ -26,4 +26,6 @@ class TestLocalExecutor(ExecutorContract):
     def executor(self, data: Data, validation: Data) -> Executor:
         from paceline.executor.local import LocalExecutor
 
-        return LocalExecutor(prepare(*data), prepare(*validation), shuffle=False, slots=2)
+        return LocalExecutor(
+            SearchData(prepare(*data), prepare(*validation), shuffle=False), PackOptions(slots=2)
+        )

@@ -19,6 +19,8 @@ from paceline.tuner.loop import SearchLoop
 from stopping import hears_signals  # noqa: F401 - a fixture
 
 BACKEND = keras.backend.backend()
+# On JAX each has its like in tests of searches with executor="fit" (pruning, resuming).
+pytestmark = [pytest.mark.slow] if BACKEND == "jax" else []
 X, Y = toys.data()
 XV, YV = toys.data(23, seed=1)
 CALL: dict[str, Any] = {"validation_data": (XV, YV), "epochs": 3, "batch_size": 16}

@@ -86,6 +86,7 @@ def test_a_named_platform_that_is_not_there_leaves_the_cpu(command):
     assert "set JAX_PLATFORMS=''" not in line  # JAX's advice; the next sentence is ours
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(any(Path("/dev").glob("nvidia*")), reason="there may be a GPU here")
 def test_cuda_without_a_gpu_has_a_reason_too(command):
     done = command("devices", "--json", JAX_PLATFORMS="cuda")
@@ -95,6 +96,7 @@ def test_cuda_without_a_gpu_has_a_reason_too(command):
     )
 
 
+@pytest.mark.slow
 def test_a_tpu_that_jax_passes_over_is_spoken_of(command, dead_tpu):
     done = command("devices", "--json", JAX_PLATFORMS="", first_path=dead_tpu)
     assert done.returncode == 0
@@ -103,6 +105,7 @@ def test_a_tpu_that_jax_passes_over_is_spoken_of(command, dead_tpu):
     assert "Available backends" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_where_the_platform_does_not_answer(command, fresh_folder):
     (fresh_folder / "model.py").write_text(MODEL, encoding="utf-8")
     words = "search model.py --data digits --trials 2 --epochs 1 --json --quiet".split()

@@ -24,18 +24,16 @@ def study() -> str:
     study = Study.open("digits", direction="maximize", seed=3)
     study.persist(META)
     for value in (0.5, 0.75, None):
-        proposal = study.agenda.propose(
-            lambda hp, draft: hp.Float("lr", 1e-4, 1e-1, sampling="log")
-        )
+        proposal = study.asker.propose(lambda hp, draft: hp.Float("lr", 1e-4, 1e-1, sampling="log"))
         assert proposal is not None
         draft, hp, _ = proposal
         number = study.accept(draft, hp)
         if value is None:
-            study.course.finish(number, "failed", attrs={"error": "loss is nan at epoch 1"})
+            study.updates.finish(number, "failed", attrs={"error": "loss is nan at epoch 1"})
             continue
-        study.course.report(number, 1, {"val_accuracy": value, "loss": 0.1}, value)
+        study.updates.report(number, 1, {"val_accuracy": value, "loss": 0.1}, value)
         attrs = {"epochs": 1, "seconds": 0.25, "program": "a1b2", "plan": "stacked"}
-        study.course.finish(number, "complete", value=value, attrs=attrs)
+        study.updates.finish(number, "complete", value=value, attrs=attrs)
     study.close()
     return "digits"
 

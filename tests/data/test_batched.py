@@ -10,11 +10,13 @@ import pytest
 
 import paceline
 import toys
+from paceline.data.batched import inspect_dataset
 from streams import BATCH, XV, YV, Batches, Turning, X, Y, alone, endless, same, search
 
 
 @pytest.mark.parametrize(
-    "plan", ["stacked", pytest.param("mapped", marks=pytest.mark.slow), "sequential"]
+    "plan",
+    ["stacked", *(pytest.param(plan, marks=pytest.mark.slow) for plan in ("mapped", "sequential"))],
 )
 def test_a_py_dataset_with_a_smaller_last_batch(plan):
     data, validation = Batches(), Batches(XV, YV)
@@ -63,16 +65,18 @@ def test_a_data_set_that_changes_after_each_epoch_is_told_as_by_keras():
     assert data.ends == again.ends == 3  # once before training, and after each epoch
 
 
+NUMBERS: dict[str, Any] = {
+    "epochs": 6,
+    "initial_epoch": 1,
+    "validation_freq": 2,
+    "validation_steps": 2,
+    "validation_data": (XV, YV),
+    "class_weight": {0: 2.0, 1: 0.5},
+    "shuffle": False,
+}
+
+
 def test_numbers_of_fit():
-    call: dict[str, Any] = {
-        "epochs": 6,
-        "initial_epoch": 1,
-        "validation_freq": 2,
-        "validation_steps": 2,
-        "validation_data": (XV, YV),
-        "class_weight": {0: 2.0, 1: 0.5},
-        "shuffle": False,
-    }
     epochs: list[int] = []
 
     class Notes(keras.callbacks.Callback):
@@ -83,12 +87,16 @@ def test_numbers_of_fit():
             return Notes()
 
     more = {"callbacks": [Notes()], "batch_size": 8}
-    arrays = search(X, "arrays", y=Y, **more, **call)  # the fourth trial waits for its turn
+    arrays = search(X, y=Y, **more, **NUMBERS)  # the fourth trial waits for its turn
     assert sorted(epochs) == sorted([1, 2, 3, 4, 5] * 4)
-    same(arrays, 3, alone(arrays.trial(3), toys.dense, X, y=Y, batch_size=8, **call))
+    same(arrays, 3, alone(arrays.trial(3), toys.dense, X, y=Y, batch_size=8, **NUMBERS))
     assert [np.isnan(v) for v in arrays.history(3)["val_loss"]] == [False, True, False, True, False]
-    call["validation_freq"] = [3, 6]
-    batches = search(Batches(size=8), "batches", **call)
+
+
+@pytest.mark.slow
+def test_numbers_of_fit_with_batches():
+    call = NUMBERS | {"validation_freq": [3, 6]}
+    batches = search(Batches(size=8), **call)
     same(batches, 3, alone(batches.trial(3), toys.dense, Batches(size=8), **call))
 
 
@@ -102,6 +110,7 @@ def test_batch_order_of_a_shuffled_py_dataset_follows_from_the_seed():
         assert not np.allclose(ours, still.history(number)["loss"], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_chunks_hold_a_few_batches_on_several_devices(monkeypatch):
     monkeypatch.setattr("paceline.executor.local.batches_bytes", lambda: 2.5 * 16 * 32)
     tuner = search(Batches(workers=2), mesh=4, slots=4)
@@ -147,3 +156,18 @@ def test_a_generator_that_ends_early():
 
     with pytest.raises(paceline.DataError, match="x: the generator ended after 5 batches; let"):
         search(some(), steps_per_epoch=3)
+
+
+def test_a_digest_stays_what_studies_have_kept():
+    """Studies keep the digest and compare it when they go on: a new one means other data."""
+
+    class Data(keras.utils.PyDataset):
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            n = 4 if index < 2 else 1
+            return np.zeros((n, 5), "float32"), np.zeros((n,), "int32")
+
+    assert inspect_dataset(Data(), None).digest() == "fb51214fd8d359dc"
+    assert inspect_dataset(Data(), 2).digest() == "f5799e51e8430d47"

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import paceline
-from paceline.data.arrays import ArrayData
+from paceline.data.arrays import ArrayData, epoch_order
+from paceline.data.batched import EpochBatches
 from paceline.data.chunks import ChunkedArrays, chunked_order
 from paceline.executor import memory
 from paceline.pack.plan import Workload
@@ -82,6 +83,7 @@ def test_with_shuffling_slots_do_not_matter(small_device) -> None:
         )
 
 
+@pytest.mark.slow
 def test_batch_sizes_do_not_share_a_stream(small_device) -> None:
     def sizes(hp):
         return hp.Choice("batch_size", [16, 32])
@@ -100,10 +102,11 @@ def test_batch_sizes_do_not_share_a_stream(small_device) -> None:
 @pytest.mark.parametrize("n", [64, 96, 100, 107, 31])
 def test_every_example_once_an_epoch(n: int) -> None:
     data = ArrayData((np.arange(n, dtype="int32"),), n)
-    order = np.stack([chunked_order(seed, 0, n, True, 32) for seed in range(3)])
+    chunked = ChunkedArrays(data, 32, 16, n, EpochBatches(-(-n // 16)))
+    order = np.stack([chunked.order(seed, 0, True) for seed in range(3)])
     seen: list[list[int]] = [[], [], []]
     sizes = []
-    for chunk in ChunkedArrays(data, 32, 16).chunks(order):
+    for chunk in chunked.chunks(order):
         (values,) = chunk.data
         sizes.append(values.shape[0])
         rest = (n % 16) if len(sizes) == -(-n // 32) else 0
@@ -122,6 +125,34 @@ def test_the_order_follows_from_the_seed_and_stays_within_chunks() -> None:
     assert not np.array_equal(order, chunked_order(3, 2, 100, True, 32))
     np.testing.assert_array_equal(order // 32, np.arange(100) // 32)
     np.testing.assert_array_equal(chunked_order(3, 1, 100, False, 32), np.arange(100))
+
+
+def test_the_epochs_of_a_pass_are_parts_of_one_order() -> None:
+    data = ArrayData((np.arange(50, dtype="int32"),), 50)
+    work = Workload(data, None, 16, 16, steps_per_epoch=2)  # passes of 32 and 18 examples
+    resident = work.epoch_data(data.on_device())
+    orders = [resident.order(3, epoch, True) for epoch in range(4)]
+    assert [len(order) for order in orders] == [32, 18, 32, 18]
+    for number in range(2):
+        whole = np.concatenate(orders[2 * number : 2 * number + 2])
+        np.testing.assert_array_equal(whole, epoch_order(3, number, 50, True))
+    (chunk,) = resident.chunks(np.stack([orders[1]]))
+    assert (chunk.steps, chunk.rest, chunk.order.shape) == (1, 2, (1, 32))
+    np.testing.assert_array_equal(chunk.order[0, :16], orders[1][:16])
+    np.testing.assert_array_equal(chunk.order[0, 30:], orders[1][16:])
+
+
+def test_resident_data_follow_an_order_that_is_given_and_chunks_their_seed() -> None:
+    data = ArrayData((np.arange(50, dtype="int32"),), 50)
+
+    def backwards(_: int) -> np.ndarray:
+        return np.arange(50, dtype=np.int32)[::-1]
+
+    resident = Workload(data, None, 16, 16).epoch_data(data.on_device())
+    assert resident.order(3, 0, True, backwards).tolist() == list(range(49, -1, -1))
+    chunked = Workload(data, None, 16, 16, chunk_bytes=1).epoch_data(None)
+    assert isinstance(chunked, ChunkedArrays)
+    np.testing.assert_array_equal(chunked.order(3, 0, True, backwards), chunked.order(3, 0, True))
 
 
 def test_chunks_are_whole_batches_and_at_least_one() -> None:

@@ -12,7 +12,7 @@ import resource
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from paceline.executor import malloc
+from paceline.executor import process
 
 SIZE, TIMES = 60 * 2**20, 5
 
@@ -38,9 +38,9 @@ def new_pages() -> float:
 def main() -> None:
     with ThreadPoolExecutor(1) as thread:
         found = {"before": thread.submit(new_pages).result()}
-        with malloc.freed_memory_kept():
+        with process.freed_memory_kept():
             found["first"] = thread.submit(new_pages).result()
-            with malloc.freed_memory_kept():
+            with process.freed_memory_kept():
                 pass
             found["nested"] = thread.submit(new_pages).result()
     sys.stdout.write(json.dumps(found))

@@ -35,7 +35,7 @@ def run(executor: FitExecutor, report: Any = None) -> list[EpochReport]:
 
     def collect(epoch: EpochReport) -> Answer:
         reports.append(epoch)
-        return "go" if report is None else report(epoch)
+        return "continue" if report is None else report(epoch)
 
     def failed(number: int, error: BaseException) -> None:
         raise error
@@ -67,7 +67,7 @@ def test_weights_are_those_of_the_epoch():
 
     def keep(epoch: EpochReport) -> Answer:
         weights.append(epoch.weights())
-        return "go"
+        return "continue"
 
     (_, last) = run(executor, keep)
     assert not np.array_equal(weights[0][0][0], weights[1][0][0])
@@ -81,7 +81,7 @@ def test_a_report_ends_a_trial_and_the_next_begins():
     executor = FitExecutor(DATA)
     executor.submit(job(0, epochs=5))
     executor.submit(job(1, epochs=2))
-    reports = run(executor, lambda epoch: "go" if epoch.number == 1 else "stop")
+    reports = run(executor, lambda epoch: "continue" if epoch.number == 1 else "stop")
     assert [(epoch.number, epoch.epoch) for epoch in reports] == [(0, 1), (1, 1), (1, 2)]
 
 
@@ -134,7 +134,7 @@ def test_what_a_model_raises_is_raised_and_the_next_can_run():
     executor.submit(job(1))
     errors: dict[int, BaseException] = {}
     with random_state_kept():
-        executor.advance(lambda epoch: "go", lambda: False, errors.__setitem__)
+        executor.advance(lambda epoch: "continue", lambda: False, errors.__setitem__)
     assert re.search("expected|incompatible", str(errors[0]))
     assert executor.next_number == 1
 

@@ -167,7 +167,7 @@ def test_really_running_out(tmp_path: Path) -> None:
     script = """
         import resource
         import numpy as np, keras, paceline
-        from paceline.executor import local, placement
+        from paceline.executor import local, memory
 
         def build(hp):
             model = keras.Sequential([
@@ -180,7 +180,7 @@ def test_really_running_out(tmp_path: Path) -> None:
             model.compile("adam", loss, metrics=["accuracy"])
             return model
 
-        placement.free_bytes = lambda: float("inf")  # nothing is known beforehand
+        memory.free_bytes = lambda: float("inf")  # nothing is known beforehand
         begin = local.Pack.run_epoch
 
         def limited(pack):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import paceline
-from paceline.executor import demand, planner
 from paceline.executor import plan_choice as choice_module
+from paceline.executor import planner, slots
 from paceline.executor.plan_choice import Candidate, PlanChoice, key_of, remembered
 from paceline.program import disk_cache
 
@@ -164,7 +164,7 @@ def test_trials_move_between_plans_without_losing_an_epoch(
         PlanChoice, "cost", lambda self, candidate: 1 / (1 + self.candidates.index(candidate))
     )
     # Epochs this short are over before a trial is built; none is timed while that goes on.
-    monkeypatch.setattr(demand.Demand, "room", False)
+    monkeypatch.setattr(slots.Demand, "room", False)
     notes: list[str] = []
     moved = searched("moved", notes)
     assert moved.summary()["plans"] == ["mapped", "stacked"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import toys
 from paceline.data.arrays import prepare
-from paceline.executor.base import Job
+from paceline.executor.base import Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder, random_state_kept
 from paceline.executor.plan_choice import Candidate
@@ -19,11 +19,11 @@ def test_what_was_compiled_is_taken_over_from_a_program_of_the_same_plan_only() 
     def rebuild() -> object:
         return build(HyperParameters(), 7)
 
-    local = LocalExecutor(prepare(X, Y), None, slots=2, plan="mapped")
+    local = LocalExecutor(SearchData(prepare(X, Y)), PackOptions(slots=2, plan="mapped"))
     try:
         with random_state_kept():
             local.submit(Job(0, 7, 1, 16, rebuild(), rebuild))
-            (group,) = local._intake.groups
+            (group,) = local._grouper.groups
             planner = local._planner
             planner.compile(group, 2, 2)
             mapped = group.program

@@ -11,7 +11,7 @@ import numpy as np
 
 import zoo
 from paceline.data.arrays import ArrayData, prepare, split
-from paceline.executor.base import Answer, EpochReport, Job
+from paceline.executor.base import Answer, EpochReport, Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder, random_state_kept
 from paceline.program import compile as compiling
@@ -53,14 +53,14 @@ def train_packed(
         case: the case.
         seeds: of the trials.
         as_users: compile as for users, not as fast as possible.
-        **executor: further arguments of ``LocalExecutor``.
+        **executor: attributes of ``PackOptions``.
     """
     if as_users:
         with mock.patch.object(compiling, "_QUICK", LEVEL_OF_USERS):
             return train_packed(case, seeds, **executor)
     train, validation = data_of(case)
     build = ModelBuilder(case.build)
-    local = LocalExecutor(train, validation, shuffle=False, **executor)
+    local = LocalExecutor(SearchData(train, validation, shuffle=False), PackOptions(**executor))
     packed = Packed()
 
     def failed(number: int, error: BaseException) -> None:
@@ -73,7 +73,7 @@ def train_packed(
         trainable, non_trainable = epoch.weights()
         packed.weights.setdefault(epoch.number, []).append([*trainable, *non_trainable])
         packed.programs.add(epoch.program)
-        return "go"
+        return "continue"
 
     try:
         with random_state_kept(), warnings.catch_warnings():

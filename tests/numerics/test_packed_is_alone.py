@@ -24,7 +24,7 @@ from paceline.program.canonical import Unpackable
 
 SEEDS = [11, 12, 13, 14]
 PACKED = {name: case for name, case in zoo.CASES.items() if case.packable}
-#: Kinds whose float32 behaviour and plans are compared; ``make test-numerics`` has all in float32.
+#: Kinds whose slots and plans are compared.
 SIX_KINDS = [
     "dense_l1_l2",
     "conv_batchnorm",
@@ -33,14 +33,6 @@ SIX_KINDS = [
     "attention",
     "separable_conv",
 ]
-#: Those that compile longest: ``make test-slow``.
-HEAVY = {
-    "lstm_recurrent_dropout",
-    "bidirectional_gru_masking",
-    "attention",
-    "separable_conv",
-    "conv_batchnorm",
-}
 COUNTING = (
     "accuracy",
     "precision",
@@ -93,9 +85,8 @@ def test_float64(name: str) -> None:
             assert packed.counts["distinct"] == 1, "float constants split the group"
 
 
-@pytest.mark.parametrize(
-    "name", slow_where(PACKED, lambda name: name not in SIX_KINDS or name in HEAVY)
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PACKED)
 def test_float32(name: str) -> None:
     """No further from Keras than Keras is from itself when its input moves in the last places."""
     case = zoo.CASES[name]
@@ -112,17 +103,9 @@ def test_float32(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "name", slow_where([n for n in SIX_KINDS if n in PACKED], lambda name: name in HEAVY)
-)
-@pytest.mark.parametrize(
-    ("slots", "plan"),
-    [
-        pytest.param(1, "sequential", marks=pytest.mark.slow),
-        (2, "stacked"),
-        pytest.param(2, "mapped", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in SIX_KINDS if n in PACKED])
+@pytest.mark.parametrize(("slots", "plan"), [(1, "sequential"), (2, "stacked"), (2, "mapped")])
 def test_number_of_slots_and_plan_do_not_matter(name: str, slots: int, plan: str) -> None:
     """Refilled slots (fewer slots than trials), one at a time or together: the same histories."""
     case = zoo.CASES[name]

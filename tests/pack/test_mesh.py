@@ -117,6 +117,7 @@ def test_one_trial_takes_all_devices(searched) -> None:
     split.equal(alone, rtol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_batch_that_does_not_divide_takes_fewer_devices_and_says_so(searched) -> None:
     split, alone = searched(8, 2, batch_size=18), searched("auto", 2, batch_size=18)
     assert [(each.trial, each.data) for each in split.layouts] == [(2, 3)]
@@ -132,6 +133,7 @@ def test_slots_are_refilled_and_models_come_back(searched) -> None:
     assert evaluated["loss"] == pytest.approx(best.value, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_convolutions_exchange_nothing(searched) -> None:
     def images(hp):
         model = keras.Sequential(
@@ -219,12 +221,14 @@ def test_a_batch_that_cannot_be_split_as_asked(searched, fresh_folder) -> None:
     assert states[17].tolist() == ["failed"]
 
 
+@pytest.mark.slow
 def test_one_slot_on_two_devices_is_split(searched) -> None:
     one = searched((1, 2), 2, slots=1)
     assert [(each.trial, each.data) for each in one.layouts] == [(1, 2)]
     one.equal(searched("auto", 2), rtol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_loop_over_slots_shares_no_batch(searched) -> None:
     mapped = searched(8, 2, plan="mapped")
     assert [(each.trial, each.data) for each in mapped.layouts] == [(2, 1)]

@@ -51,12 +51,12 @@ def data(n: int) -> ArrayData:
 
 
 class Workshop:
-    """A group of one structure, its compiled program, and riders for its packs."""
+    """A group of one structure, its compiled program, and trials for its packs."""
 
     def __init__(self, n_slots: int) -> None:
         self.train, self.validation = data(N), data(N_VAL)
         self._build = ModelBuilder(build)
-        work = Workload(self.train, self.validation, BATCH, BATCH)
+        self._work = Workload(self.train, self.validation, BATCH, BATCH)
         model = self._model(0.2, 0)
         state = trace.build_state(model, self.train.batch_shapes(BATCH))
         self.roles = [
@@ -74,7 +74,7 @@ class Workshop:
             role.settle(2)
         plan: Any = StackedProgram if n_slots > 1 else SequentialProgram
         slots = (n_slots,) if n_slots > 1 else ()
-        self.program = plan(*self.roles, trace.shapes_only(state), work, *slots)
+        self.program = plan(*self.roles, trace.shapes_only(state), self._work, *slots)
 
     def _model(self, rate: float, seed: int) -> keras.Model:
         return self._build(HyperParameters(values={"rate": rate}), seed)
@@ -86,7 +86,7 @@ class Workshop:
         self.state = state
         return [trace.trace_train(model, state, batch), trace.trace_test(model, state, batch)]
 
-    def rider(self, number: int, rate: float = 0.2, *, spoilt: bool = False) -> SlotTrial:
+    def slot_trial(self, number: int, rate: float = 0.2, *, spoilt: bool = False) -> SlotTrial:
         train, test = (step.canonical.constants for step in self._steps(rate, number))
         state = self.state
         if spoilt:
@@ -96,8 +96,7 @@ class Workshop:
     def pack(self, *, shuffle: bool = True) -> Pack:
         return Pack(
             self.program,
-            self.train.on_device(),
-            N,
+            self._work.epoch_data(self.train.on_device()),
             self.validation.on_device(),
             shuffle,
             self.roles[0].full.log_names,
@@ -116,27 +115,29 @@ def run(pack: Pack, n_epochs: int = 1) -> list[dict[int, dict[str, float]]]:
 
 def test_trials_come_and_go_without_a_compile(workshop: Workshop) -> None:
     pack = workshop.pack()
-    riders = [workshop.rider(n, rate) for n, rate in enumerate((0.1, 0.2, 0.3, 0.4, 0.5, 0.15))]
-    for rider in riders[:3]:
-        pack.admit(rider)
+    trials = [
+        workshop.slot_trial(n, rate) for n, rate in enumerate((0.1, 0.2, 0.3, 0.4, 0.5, 0.15))
+    ]
+    for trial in trials[:3]:
+        pack.admit(trial)
     run(pack)
     for old, new in ((1, 3), (0, 4)):
         pack.evict(old)
-        pack.admit(riders[new])
+        pack.admit(trials[new])
         run(pack)  # the first refills compile what writes into a slot
     before = len(_compiled)
-    pack.admit(riders[5])
+    pack.admit(trials[5])
     run(pack)
     for number in (2, 3, 4):
         pack.evict(number)
     run(pack, 2)
-    assert [rider.number for rider in pack.live] == [5]
+    assert [trial.number for trial in pack.live] == [5]
     assert _compiled[before:] == []
 
 
 def test_logs_are_named_as_in_keras_and_only_live_slots_report(workshop: Workshop) -> None:
     pack = workshop.pack()
-    pack.admit(workshop.rider(7))
+    pack.admit(workshop.slot_trial(7))
     (results,) = run(pack)
     assert results.keys() == {7}
     assert set(results[7]) == {"loss", "accuracy", "val_loss", "val_accuracy"}
@@ -150,11 +151,11 @@ def test_logs_are_named_as_in_keras_and_only_live_slots_report(workshop: Worksho
 @pytest.mark.parametrize("spoilt", [False, True])
 def test_a_neighbour_is_not_noticed_not_even_nan(workshop: Workshop, spoilt: bool) -> None:
     alone = workshop.pack()
-    alone.admit(workshop.rider(1))
+    alone.admit(workshop.slot_trial(1))
     expected = run(alone, 3)
     together = workshop.pack()
-    together.admit(workshop.rider(1))
-    together.admit(workshop.rider(2, 0.4, spoilt=spoilt))
+    together.admit(workshop.slot_trial(1))
+    together.admit(workshop.slot_trial(2, 0.4, spoilt=spoilt))
     found = run(together, 3)
     for epoch, (one, other) in enumerate(zip(expected, found, strict=True)):
         assert one[1] == other[1], f"epoch {epoch + 1}"
@@ -164,25 +165,25 @@ def test_a_neighbour_is_not_noticed_not_even_nan(workshop: Workshop, spoilt: boo
 
 def test_a_slot_is_as_new_after_nan(workshop: Workshop) -> None:
     fresh = workshop.pack()
-    fresh.admit(workshop.rider(1))
+    fresh.admit(workshop.slot_trial(1))
     expected = run(fresh, 2)
     used = workshop.pack()
-    used.admit(workshop.rider(2, spoilt=True))
-    used.admit(workshop.rider(3))
+    used.admit(workshop.slot_trial(2, spoilt=True))
+    used.admit(workshop.slot_trial(3))
     run(used, 2)
     used.evict(2)
-    used.admit(workshop.rider(1))
+    used.admit(workshop.slot_trial(1))
     for one, other in zip(expected, run(used, 2), strict=True):
         assert one[1] == other[1]
 
 
 def test_a_trial_is_the_same_in_every_slot_and_company(workshop: Workshop) -> None:
     first, last = workshop.pack(), workshop.pack()
-    first.admit(workshop.rider(1))
+    first.admit(workshop.slot_trial(1))
     for number in (5, 6, 4):
-        last.admit(workshop.rider(number, 0.05 * number))
+        last.admit(workshop.slot_trial(number, 0.05 * number))
     run(last)  # the others are an epoch ahead
-    last.admit(workshop.rider(1))
+    last.admit(workshop.slot_trial(1))
     for one, other in zip(run(first, 3), run(last, 3), strict=True):
         for name, value in one[1].items():
             assert value == pytest.approx(other[1][name], abs=1e-6), name
@@ -190,8 +191,8 @@ def test_a_trial_is_the_same_in_every_slot_and_company(workshop: Workshop) -> No
 
 def test_one_slot_at_a_time_gives_the_same(workshop: Workshop) -> None:
     stacked, sequential = workshop.pack(), Workshop(1).pack()
-    stacked.admit(workshop.rider(1))
-    sequential.admit(workshop.rider(1))
+    stacked.admit(workshop.slot_trial(1))
+    sequential.admit(workshop.slot_trial(1))
     for one, other in zip(run(stacked, 2), run(sequential, 2), strict=True):
         for name, value in one[1].items():
             # float32, two epochs: measured 1e-7.
@@ -201,9 +202,9 @@ def test_one_slot_at_a_time_gives_the_same(workshop: Workshop) -> None:
 def test_the_order_of_examples_is_the_seeds_alone(workshop: Workshop) -> None:
     def losses(shuffle: bool, seed: int) -> list[float]:
         pack = workshop.pack(shuffle=shuffle)
-        rider = workshop.rider(1)
-        rider.seed = seed
-        pack.admit(rider)
+        trial = workshop.slot_trial(1)
+        trial.seed = seed
+        pack.admit(trial)
         return [epoch[1]["loss"] for epoch in run(pack, 2)]
 
     assert losses(True, 1) == losses(True, 1) != losses(True, 2)
@@ -213,7 +214,7 @@ def test_the_order_of_examples_is_the_seeds_alone(workshop: Workshop) -> None:
 def test_weights_are_those_of_the_moment(workshop: Workshop) -> None:
     pack = workshop.pack()
     for number in (1, 2):
-        pack.admit(workshop.rider(number))
+        pack.admit(workshop.slot_trial(number))
     run(pack)
     ours, theirs = pack.weights(1)(), pack.weights(2)()
     assert [w.shape for w in ours[0]] == [(6, 8), (8,), (8, 3), (3,)]

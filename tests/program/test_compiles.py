@@ -15,7 +15,7 @@ import pytest
 from keras import layers
 
 from paceline.data.arrays import prepare
-from paceline.executor.base import Answer, EpochReport, Job
+from paceline.executor.base import Answer, EpochReport, Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.pack.plan import stacked
@@ -43,9 +43,13 @@ def build(hp: HyperParameters) -> keras.Model:
 class Search:
     """An executor on 50 training and 23 validation examples: both have a smaller last batch."""
 
-    def __init__(self, *, validate: bool = True, **options: Any) -> None:
+    def __init__(self, *, validate: bool = True, in_order: bool = False, **options: Any) -> None:
         validation = prepare(*vectors(23, 2)) if validate else None
-        self.local = LocalExecutor(prepare(*vectors(50, 1)), validation, **options)
+        self.local = LocalExecutor(
+            SearchData(prepare(*vectors(50, 1)), validation),
+            PackOptions(**options),
+            in_order=in_order,
+        )
         self.epochs: dict[int, int] = {}
         self._n = 0
 
@@ -64,7 +68,7 @@ class Search:
 
     def _heard(self, report: EpochReport) -> Answer:
         self.epochs[report.number] = report.epoch
-        return "go"
+        return "continue"
 
     def _failed(self, number: int, error: BaseException) -> None:
         raise error
@@ -121,7 +125,7 @@ def test_the_next_program_compiles_while_this_one_trains(monkeypatch) -> None:
         assert len(started) == 2 * each  # both have begun to compile before anything is trained
         search.epochs[report.number] = report.epoch
         heard.set()
-        return "go"
+        return "continue"
 
     monkeypatch.setattr(stacked, "compile_in_background", second_waits)
     monkeypatch.setattr(search, "_heard", hear)
@@ -149,8 +153,7 @@ def test_trials_alike_in_all_but_the_seed_share_one_compile() -> None:
 
 def test_trials_in_order_are_compiled_when_slots_are_full() -> None:
     """The first three of a grid say little of the rest, and look like all there is."""
-    search = Search(slots=8)
-    search.local.demand.in_order = True
+    search = Search(slots=8, in_order=True)
     counts = search.train(*rated(0.2, 0.2, 0.2, 0.2, 0.4))
     assert (counts["distinct"], counts["roles"]) == (1, 2)
 
@@ -160,9 +163,10 @@ import json, sys
 import numpy as np
 sys.path.insert(0, sys.argv[1])
 from program.test_compiles import RATES, Search, rated
-from paceline.program.compile import use_persistent_cache
-use_persistent_cache()
-print(json.dumps(Search(slots=2).train(*rated(*RATES[:3], units=5), *rated(0.0, units=5))))
+from paceline.program.compilation_cache import persistent_cache
+with persistent_cache():
+    counts = Search(slots=2).train(*rated(*RATES[:3], units=5), *rated(0.0, units=5))
+print(json.dumps(counts))
 """
 
 

@@ -74,21 +74,21 @@ def test_what_moves_outside_later_is_traced_and_then_known() -> None:
     assert learned.predict((0.75,)) is not None
 
 
-def test_an_unknown_formula_is_hopeless() -> None:
+def test_an_unknown_formula_is_unpredictable() -> None:
     learned = learn(lambda v: (v**3,), RATES)
-    assert learned.hopeless
+    assert learned.unpredictable
     assert learned.predict((0.4,)) is None
     assert values(learned.predict((0.1,))) == [float(np.float32(0.1**3))]
 
 
-def test_a_formula_that_fails_later_is_hopeless() -> None:
+def test_a_formula_that_fails_later_is_unpredictable() -> None:
     def rule(v: float) -> tuple[float, ...]:
         return (min(v, 0.6),)
 
     learned = learn(rule, RATES)
     assert learned.predict((0.4,)) is not None
     learned.add((0.8,), constants(*rule(0.8)))
-    assert learned.hopeless
+    assert learned.unpredictable
 
 
 def test_numbers_that_went_together_are_traced_where_they_part() -> None:
@@ -112,8 +112,8 @@ def test_choices_are_predicted_in_combinations_that_were_traced() -> None:
     ]
 
 
-def test_two_numbers_in_one_constant_are_hopeless() -> None:
-    assert learn(lambda a, b: (a * b,), [(v, v + 0.1) for (v,) in RATES]).hopeless
+def test_two_numbers_in_one_constant_are_unpredictable() -> None:
+    assert learn(lambda a, b: (a * b,), [(v, v + 0.1) for (v,) in RATES]).unpredictable
 
 
 def test_arrays_are_never_explained() -> None:
@@ -121,15 +121,15 @@ def test_arrays_are_never_explained() -> None:
     aval = jax.ShapeDtypeStruct((2,), np.dtype("float32"))
     for (rate,) in RATES:
         learned.add((rate,), [(Constant(np.full(2, rate, "float32"), aval),)])
-    assert learned.hopeless
+    assert learned.unpredictable
 
 
-def test_another_group_between_traced_values_is_hopeless() -> None:
+def test_another_group_between_traced_values_is_unpredictable() -> None:
     learned = learn(keep, RATES)
     learned.exclude((0.7,))
-    assert not learned.hopeless
+    assert not learned.unpredictable
     learned.add((0.9,), constants(*keep(0.9)))
-    assert learned.hopeless
+    assert learned.unpredictable
 
 
 #: Rules as a step may follow them: bounds, steps, thresholds, and what else Keras might do.

@@ -10,7 +10,7 @@ import pytest
 
 import paceline
 import toys
-from paceline.program.precision import policy_of
+from paceline.program.trace import policy_of
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {**toys.CALL, "epochs": 2, "n_trials": 2, "verbose": 0}

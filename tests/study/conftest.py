@@ -19,11 +19,11 @@ def run_trials() -> Callable[..., list[dict[str, Any]]]:
     def run(
         study: Study, n: int, build: Callable[..., Any] = build, epochs: int = 2, open_: int = 1
     ) -> list[dict[str, Any]]:
-        study.set_direction("maximize")
+        study.trials.set_direction("maximize")
         running: list[int] = []
         seen = []
         for _ in range(n):
-            proposal = study.agenda.propose(build)
+            proposal = study.asker.propose(build)
             if proposal is None:
                 break
             draft, hp, hparams = proposal
@@ -34,15 +34,15 @@ def run_trials() -> Callable[..., list[dict[str, Any]]]:
                 end(study, running.pop(0), epochs)
         for number in running:
             end(study, number, epochs)
-        study.flush()
+        study.writer.flush()
         return seen
 
     def end(study: Study, number: int, epochs: int) -> None:
-        value = value_of(study.trial(number).hparams)
+        value = value_of(study.trials.by_number(number).hparams)
         for epoch in range(1, epochs + 1):
             at = value - 1 / epoch
-            study.course.report(number, epoch, {"loss": 1 / epoch, "val_accuracy": at}, at)
-        study.course.finish(number, "complete", attrs={"seconds": 0.5, "plan": "stacked"})
+            study.updates.report(number, epoch, {"loss": 1 / epoch, "val_accuracy": at}, at)
+        study.updates.finish(number, "complete", attrs={"seconds": 0.5, "plan": "stacked"})
 
     return run
 

@@ -23,7 +23,7 @@ def test_it_grows_with_the_space():
 
 def test_a_session_that_is_shared_is_told_from_itself_alone():
     found = StudyMetadata("s", None, "a1")
-    found.share()
-    found.share()
+    found.end_session()
+    found.end_session()
     found.write({})
     assert found.meta["session"] == "shared-a1"

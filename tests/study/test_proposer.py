@@ -28,12 +28,12 @@ def key(hparams):
 
 
 def configurations(build):
-    odometer, found = GridWalk(), []
-    while not odometer.done:
-        hp = HyperParameters(chooser=odometer.chooser())
+    grid, found = GridWalk(), []
+    while not grid.done:
+        hp = HyperParameters(chooser=grid.chooser())
         build(hp)
         found.append(hp.hparams)
-        odometer.advance()
+        grid.advance()
     return found
 
 
@@ -126,9 +126,9 @@ def test_values_are_real_and_stored_ones_are_optunas(sampler, run_trials, optuna
 def test_grid_shows_every_configuration_in_order_and_ends(run_trials):
     study = new(sampler="grid", n_trials=100)
     assert run_trials(study, 100, small_build) == SMALL == configurations(small_build)
-    assert study.agenda.exhausted
-    assert study.agenda.propose(small_build) is None
-    assert study.agenda.max_open is None
+    assert study.proposer.exhausted
+    assert study.asker.propose(small_build) is None
+    assert study.asker.max_open is None
 
 
 def test_grid_goes_on_where_it_was(run_trials):
@@ -158,7 +158,7 @@ def test_no_configuration_comes_twice_and_all_come(sampler, open_, run_trials):
     study = new(sampler=sampler, seed=3)
     found = run_trials(study, 100, small_build, open_=open_)
     assert sorted(map(key, found)) == sorted(map(key, SMALL))
-    assert study.agenda.exhausted
+    assert study.proposer.exhausted
     assert [trial.number for trial in study.trials] == list(range(6))
 
 
@@ -191,18 +191,18 @@ def test_rejected_drafts_leave_no_trace_in_the_storage(run_trials, optuna_study)
 
 def test_the_same_values_of_other_types_are_other_configurations():
     study = new()
-    draft = study.agenda.ask()
+    draft = study.proposer.ask(0)
     hp = HyperParameters(chooser=draft.choose)
     hp.Choice("on", [True])
     study.accept(draft, hp)
-    assert study.agenda.seen({"on": True})
-    assert not study.agenda.seen({"on": 1}) and not study.agenda.seen({"on": 1.0})
+    assert study.proposer.tried.seen({"on": True})
+    assert not study.proposer.tried.seen({"on": 1}) and not study.proposer.tried.seen({"on": 1.0})
 
 
 def test_a_space_without_hyperparameters_has_one_configuration(run_trials):
     study = new()
     assert run_trials(study, 5, lambda hp, draft: {}) == [{}]
-    assert study.agenda.exhausted
+    assert study.proposer.exhausted
 
 
 # Builds that fail
@@ -217,16 +217,19 @@ def test_a_build_that_fails_is_a_draft_to_be_recorded(run_trials, optuna_study):
 
     study = new(sampler="grid")
     with pytest.raises(BuildFailed, match="ValueError: no a today") as caught:
-        study.agenda.propose(fragile)
+        study.asker.propose(fragile)
     failed = caught.value
     assert isinstance(failed.cause, ValueError)
     number = study.accept(failed.draft, failed.hp)
-    study.course.finish(number, "failed", attrs={"error": str(failed.cause)})
-    assert (study.trial(0).state, study.trial(0).hparams) == ("failed", {"kind": "a"})
+    study.updates.finish(number, "failed", attrs={"error": str(failed.cause)})
+    assert (study.trials.by_number(0).state, study.trials.by_number(0).hparams) == (
+        "failed",
+        {"kind": "a"},
+    )
 
     found = run_trials(study, 10, fragile)
     assert [h["units"] for h in found] == [1, 2, 3]
-    assert study.agenda.exhausted
+    assert study.proposer.exhausted
     stored = optuna_study("s").trials[0]
     assert stored.state.name == "FAIL"
     assert stored.user_attrs["error"] == "no a today"
@@ -248,9 +251,9 @@ def test_a_failed_prefix_does_not_hide_what_may_follow_it(sampler, run_trials):
 
     study = new(sampler=sampler)
     with pytest.raises(BuildFailed, match="out of memory") as caught:
-        study.agenda.propose(flaky)
+        study.asker.propose(flaky)
     study.accept(caught.value.draft, caught.value.hp)
-    study.course.finish(0, "failed")
+    study.updates.finish(0, "failed")
     assert len(run_trials(study, 10, flaky)) == 3
 
 
@@ -260,28 +263,28 @@ def test_a_build_that_always_fails_in_one_way_exhausts_the_space():
 
     study = new()
     with pytest.raises(BuildFailed, match="typo") as caught:
-        study.agenda.propose(broken)
+        study.asker.propose(broken)
     study.accept(caught.value.draft, caught.value.hp)
-    study.course.finish(0, "failed")
-    assert study.agenda.propose(broken) is None
-    assert study.agenda.exhausted
+    study.updates.finish(0, "failed")
+    assert study.asker.propose(broken) is None
+    assert study.proposer.exhausted
 
 
 def test_a_space_error_is_wrong_for_every_configuration():
     study = new()
     with pytest.raises(SpaceError, match="swap them"):
-        study.agenda.propose(lambda hp, draft: hp.Int("units", 5, 1))
-    assert study.agenda.propose(small_build) is not None
+        study.asker.propose(lambda hp, draft: hp.Int("units", 5, 1))
+    assert study.asker.propose(small_build) is not None
 
 
 def test_other_bounds_under_one_name_are_refused(run_trials):
     study = new()
     run_trials(study, 1, lambda hp, draft: {"a": hp.Choice("a", [1, 2])})
     with pytest.raises(SpaceError, match="same name, same condition, other bounds"):
-        study.agenda.propose(lambda hp, draft: hp.Choice("a", [1, 2, 3]))
+        study.asker.propose(lambda hp, draft: hp.Choice("a", [1, 2, 3]))
     later = new()
     with pytest.raises(SpaceError, match="other bounds"):
-        later.agenda.propose(lambda hp, draft: hp.Choice("a", [2, 1]))
+        later.asker.propose(lambda hp, draft: hp.Choice("a", [2, 1]))
 
 
 def test_an_interrupted_proposal_is_dropped_by_the_next(run_trials):
@@ -291,11 +294,11 @@ def test_an_interrupted_proposal_is_dropped_by_the_next(run_trials):
 
     study = new(sampler="grid")
     with pytest.raises(KeyboardInterrupt, match="stop"):
-        study.agenda.propose(interrupted)
-    draft, _, _ = study.agenda.propose(small_build)
+        study.asker.propose(interrupted)
+    draft, _, _ = study.asker.propose(small_build)
     assert run_trials(study, 100, small_build) == SMALL
     with pytest.raises(RuntimeError, match="draft of trial 0 is not the last"):
-        study.agenda.reject(draft)
+        study.proposer.reject(draft)
 
 
 # Enqueued configurations
@@ -303,8 +306,8 @@ def test_an_interrupted_proposal_is_dropped_by_the_next(run_trials):
 
 def test_enqueued_configurations_come_first_and_the_sampler_fills_in(run_trials):
     study = new(sampler="tpe")
-    study.agenda.enqueue({"kind": "conv", "units": 16})
-    study.agenda.enqueue({"lr": 0.01, "momentum": 0.5, "kind": "dense", "units": 64})
+    study.asker.enqueue({"kind": "conv", "units": 16})
+    study.asker.enqueue({"lr": 0.01, "momentum": 0.5, "kind": "dense", "units": 64})
     first, second, third = run_trials(study, 3)
     assert (first["kind"], first["units"]) == ("conv", 16)
     assert 1e-4 <= first["lr"] <= 1e-1 and 1 <= first["filters"] <= 64
@@ -315,7 +318,7 @@ def test_enqueued_configurations_come_first_and_the_sampler_fills_in(run_trials)
 @pytest.mark.parametrize("sampler", ["grid", "qmc"])
 def test_enqueueing_goes_with_every_sampler(sampler, run_trials):
     study = new(sampler=sampler)
-    study.agenda.enqueue({"kind": "b", "flag": True})
+    study.asker.enqueue({"kind": "b", "flag": True})
     found = run_trials(study, 100, small_build)
     assert found[0] == SMALL[5]
     assert sorted(map(key, found)) == sorted(map(key, SMALL))
@@ -323,21 +326,19 @@ def test_enqueueing_goes_with_every_sampler(sampler, run_trials):
 
 def test_an_enqueued_configuration_that_was_tried_is_skipped_with_a_note(run_trials):
     notes = []
-    study = new()
-    study.agenda.on_note(notes.append)
+    study = new(note=notes.append)
     run_trials(study, 1, small_build)
-    study.agenda.enqueue(study.trial(0).hparams)
+    study.asker.enqueue(study.trials.by_number(0).hparams)
     found = run_trials(study, 1, small_build)
-    assert found[0] != study.trial(0).hparams
+    assert found[0] != study.trials.by_number(0).hparams
     assert len(notes) == 1 and "has been tried before: skipped" in notes[0]
 
 
 def test_a_partly_given_configuration_varies_the_rest(run_trials):
     notes = []
-    study = new()
-    study.agenda.on_note(notes.append)
+    study = new(note=notes.append)
     for _ in range(5):
-        study.agenda.enqueue({"kind": "a"})
+        study.asker.enqueue({"kind": "a"})
     found = run_trials(study, 4, small_build)
     assert sorted(map(key, found)) == sorted(map(key, SMALL[:4]))
     run_trials(study, 1, small_build)
@@ -354,7 +355,7 @@ def test_a_partly_given_configuration_varies_the_rest(run_trials):
 )
 def test_what_cannot_be_enqueued_is_refused_at_once(values, match):
     with pytest.raises(SpaceError, match=match):
-        new().agenda.enqueue(values)
+        new().asker.enqueue(values)
 
 
 @pytest.mark.parametrize(
@@ -367,9 +368,9 @@ def test_what_cannot_be_enqueued_is_refused_at_once(values, match):
 )
 def test_what_build_does_not_know_is_refused_when_it_runs(values, match, run_trials):
     study = new()
-    study.agenda.enqueue(values)
+    study.asker.enqueue(values)
     with pytest.raises(SpaceError, match=match):
-        study.agenda.propose(small_build)
+        study.asker.propose(small_build)
     assert len(run_trials(study, 2, small_build)) == 2  # and is out of the way then
 
 
@@ -407,7 +408,7 @@ def test_gp_is_asked_where_torch_is_installed(run_trials):
     pytest.importorskip("torch")
     found = [run_trials(new(name, sampler="gp", seed=1), 15) for name in ("s", "t")]
     assert found[0] == found[1]
-    assert new(sampler="gp").agenda.max_open == 4
+    assert new(sampler="gp").asker.max_open == 4
 
 
 def test_a_sampler_that_fails_is_blamed():
@@ -417,12 +418,12 @@ def test_a_sampler_that_fails_is_blamed():
 
     study = new(sampler=Broken(seed=0))
     with pytest.raises(SamplerError, match="Broken failed: ZeroDivisionError: division by zero"):
-        study.agenda.propose(build)
+        study.asker.propose(build)
 
 
 def test_how_many_trials_may_be_open(run_trials):
-    assert new(sampler="tpe").agenda.max_open == 4
-    assert new(sampler="tpe", n_trials=16).agenda.max_open == 4
-    assert new(sampler="tpe", n_trials=100).agenda.max_open == 12
-    assert new(sampler="random", n_trials=100).agenda.max_open is None
-    assert new(sampler=optuna.samplers.NSGAIISampler(seed=0), n_trials=80).agenda.max_open == 10
+    assert new(sampler="tpe").asker.max_open == 4
+    assert new(sampler="tpe", n_trials=16).asker.max_open == 4
+    assert new(sampler="tpe", n_trials=100).asker.max_open == 12
+    assert new(sampler="random", n_trials=100).asker.max_open is None
+    assert new(sampler=optuna.samplers.NSGAIISampler(seed=0), n_trials=80).asker.max_open == 10

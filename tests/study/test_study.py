@@ -22,7 +22,7 @@ def new(name="s", **arguments) -> Study:
 
 
 def begin(study, build=build) -> int:
-    draft, hp, _ = study.agenda.propose(build)
+    draft, hp, _ = study.asker.propose(build)
     study.persist({})
     return study.accept(draft, hp)
 
@@ -68,22 +68,22 @@ def test_another_direction_than_the_stored_one_is_refused():
     study.persist({})
     with pytest.raises(StudyError, match="stored with direction maximize, not minimize"):
         new(direction="minimize")
-    assert new(direction=None).direction == "maximize"
+    assert new(direction=None).trials.direction == "maximize"
 
 
 def test_the_direction_may_come_after_the_first_build():
     study = new(direction=None)
-    draft, hp, _ = study.agenda.propose(build)
-    assert study.direction is None
-    study.set_direction("minimize")
+    draft, hp, _ = study.asker.propose(build)
+    assert study.trials.direction is None
+    study.trials.set_direction("minimize")
     study.persist({})
     number = study.accept(draft, hp)
-    study.course.report(number, 1, {"loss": 2.0}, 2.0)
-    study.course.report(number, 2, {"loss": 3.0}, 3.0)
-    study.course.finish(number, "complete")
-    assert (study.best.value, study.best.best_epoch) == (2.0, 1)
+    study.updates.report(number, 1, {"loss": 2.0}, 2.0)
+    study.updates.report(number, 2, {"loss": 3.0}, 3.0)
+    study.updates.finish(number, "complete")
+    assert (study.trials.best.value, study.trials.best.best_epoch) == (2.0, 1)
     with pytest.raises(StudyError, match="not maximize"):
-        study.set_direction("maximize")
+        study.trials.set_direction("maximize")
 
 
 def test_a_format_of_a_newer_version_is_refused():
@@ -106,10 +106,10 @@ def test_a_format_of_a_newer_version_is_refused():
 
 def test_nothing_is_written_before_persist():
     study = new()
-    draft, hp, _ = study.agenda.propose(build)
+    draft, hp, _ = study.asker.propose(build)
     study.accept(draft, hp)
-    study.course.finish(0, "failed", attrs={"error": "first build"})
-    study.flush()
+    study.updates.finish(0, "failed", attrs={"error": "first build"})
+    study.writer.flush()
     assert list(Path().iterdir()) == []
     assert not study.exists
 
@@ -117,7 +117,7 @@ def test_nothing_is_written_before_persist():
     study.close()
     again = new()
     assert again.exists
-    assert again.trial(0).error == "first build"
+    assert again.trials.by_number(0).error == "first build"
 
 
 @pytest.mark.parametrize("storage", [None, "journal:elsewhere/s.log", "sqlite:///s.db"])
@@ -125,18 +125,18 @@ def test_all_that_a_trial_is_comes_back(storage, run_trials):
     study = new(storage=storage)
     run_trials(study, 3, epochs=3)
     running = begin(study)
-    study.course.annotate(running, plan="sequential", program="f00d", why="no dropout")
-    study.course.report(running, 1, {"loss": 1.0}, 0.5)
+    study.updates.annotate(running, plan="sequential", program="f00d", why="no dropout")
+    study.updates.report(running, 1, {"loss": 1.0}, 0.5)
     pruned = begin(study)
-    study.course.report(pruned, 1, {"loss": 1.0}, 0.25)
-    study.course.finish(pruned, "pruned")
+    study.updates.report(pruned, 1, {"loss": 1.0}, 0.25)
+    study.updates.finish(pruned, "pruned")
     failed = begin(study)
-    study.course.report(failed, 1, {"loss": 1.0}, 0.125)
-    study.course.finish(failed, "failed", attrs={"error": "loss is not finite in epoch 2"})
+    study.updates.report(failed, 1, {"loss": 1.0}, 0.125)
+    study.updates.finish(failed, "failed", attrs={"error": "loss is not finite in epoch 2"})
     study.close()
 
     again = Study.open("s", storage=storage)
-    assert again.exists and again.direction == "maximize"
+    assert again.exists and again.trials.direction == "maximize"
     for before, after in zip(study.trials, again.trials, strict=True):
         if before.number == running:
             assert after.state == "running"
@@ -144,8 +144,8 @@ def test_all_that_a_trial_is_comes_back(storage, run_trials):
             assert (after.hparams, after.epochs) == (before.hparams, 1)
         else:
             assert after == before
-    assert again.best == study.best
-    assert again.space.to_json() == study.space.to_json()
+    assert again.trials.best == study.trials.best
+    assert again.metadata.space.to_json() == study.metadata.space.to_json()
     assert [list(trial.hparams) for trial in again.trials] == [
         list(trial.hparams) for trial in study.trials
     ]
@@ -159,7 +159,7 @@ def test_optuna_sees_ordinary_trials(run_trials, optuna_study):
     assert loaded.direction.name == "MAXIMIZE"
     assert loaded.user_attrs["paceline"]["objective"] == "val_accuracy"
     for number, (trial, hparams) in enumerate(zip(loaded.trials, found, strict=True)):
-        ours = study.trial(number)
+        ours = study.trials.by_number(number)
         assert trial.state == TrialState.COMPLETE
         assert trial.value == ours.value == max(trial.intermediate_values.values())
         assert list(trial.intermediate_values) == [1, 2, 3]
@@ -169,7 +169,7 @@ def test_optuna_sees_ordinary_trials(run_trials, optuna_study):
         )
         assert trial.user_attrs["seed"] == ours.seed
         assert set(trial.distributions) == set(trial.params)
-    assert loaded.best_trial.number == study.best.number
+    assert loaded.best_trial.number == study.trials.best.number
     assert optuna.importance.get_param_importances(
         loaded, evaluator=optuna.importance.PedAnovaImportanceEvaluator()
     )
@@ -191,8 +191,8 @@ def test_optuna_may_go_on_with_a_study_and_paceline_after_it(run_trials, optuna_
 
     study = new()
     assert [trial.number for trial in study.trials] == [0, 1, 2]
-    assert study.trial(2).hparams["units"] == 8
-    assert study.best.number == 2
+    assert study.trials.by_number(2).hparams["units"] == 8
+    assert study.trials.best.number == 2
     run_trials(study, 1)
     assert [trial.number for trial in study.trials] == [0, 1, 2, 4]
     assert [t.state.name for t in optuna_study("s").trials][3:] == ["WAITING", "COMPLETE"]
@@ -205,17 +205,17 @@ def test_the_space_is_stored_as_it_grows():
     study = new()
     for _ in range(3):
         begin(study, growing)
-    study.flush()
-    assert list(new().space.parameters) == ["name0", "name1", "name2"]
-    assert new().meta["format"] == 1
+    study.writer.flush()
+    assert list(new().metadata.space.parameters) == ["name0", "name1", "name2"]
+    assert new().metadata.meta["format"] == 1
 
 
 def test_meta_is_replaced_by_later_calls():
     study = new()
     study.persist({"objective": "val_loss", "search": {"epochs": 3, "path": Path("a.py")}})
     study.persist({"objective": "val_loss", "search": {"epochs": np.int64(5)}})
-    study.flush()
-    meta = new().meta
+    study.writer.flush()
+    meta = new().metadata.meta
     assert meta["search"] == {"epochs": 5}
     assert (meta["format"], meta["space"]) == (1, [])
 
@@ -226,20 +226,20 @@ def test_meta_is_replaced_by_later_calls():
 def test_histories_keep_their_epochs():
     study = new()
     number = begin(study)
-    study.course.report(number, 1, {"loss": 1.0, "accuracy": np.float32(0.5)}, 0.5)
-    study.course.report(number, 2, {"loss": 2.0}, None)
-    study.course.report(number, 3, {"loss": math.inf, "late": 7}, 0.25)
-    history = study.trial(number).history
+    study.updates.report(number, 1, {"loss": 1.0, "accuracy": np.float32(0.5)}, 0.5)
+    study.updates.report(number, 2, {"loss": 2.0}, None)
+    study.updates.report(number, 3, {"loss": math.inf, "late": 7}, 0.25)
+    history = study.trials.by_number(number).history
     assert history["loss"] == [1.0, 2.0, math.inf]
     assert history["accuracy"][0] == 0.5 and all(map(math.isnan, history["accuracy"][1:]))
     assert all(map(math.isnan, history["late"][:2])) and history["late"][2] == 7.0
 
     # An epoch that is trained again, after a restart from a checkpoint, replaces what was.
-    study.course.report(number, 2, {"loss": 2.5, "accuracy": 0.75, "late": 1}, 0.75)
+    study.updates.report(number, 2, {"loss": 2.5, "accuracy": 0.75, "late": 1}, 0.75)
     assert history == {"loss": [1.0, 2.5], "accuracy": [0.5, 0.75], "late": [history["late"][0], 1]}
-    study.course.finish(number, "complete")
+    study.updates.finish(number, "complete")
     study.close()
-    trial = Study.open("s").trial(number)
+    trial = Study.open("s").trials.by_number(number)
     assert trial.history["loss"] == [1.0, 2.5]
     assert math.isnan(trial.history["late"][0])
     assert (trial.value, trial.best_epoch, trial.epochs) == (0.75, 2, 2)
@@ -249,53 +249,53 @@ def test_histories_keep_their_epochs():
 def test_a_trial_without_a_number_for_a_value_has_failed(value):
     study = new()
     number = begin(study)
-    study.course.report(number, 1, {"loss": math.nan}, value)
-    study.course.finish(number, "complete")
-    trial = study.trial(number)
+    study.updates.report(number, 1, {"loss": math.nan}, value)
+    study.updates.finish(number, "complete")
+    trial = study.trials.by_number(number)
     assert (trial.state, trial.value) == ("failed", None)
     assert trial.error == "the objective was not a number in any epoch"
-    assert study.best is None
+    assert study.trials.best is None
     study.close()
-    again = Study.open("s").trial(number)
+    again = Study.open("s").trials.by_number(number)
     assert again.state == "failed" and math.isnan(again.history["loss"][0])
 
 
 def test_the_best_is_the_first_of_the_complete():
     study = new()
     for value, state in [(1.0, "complete"), (2.0, "complete"), (2.0, "complete"), (9.0, "pruned")]:
-        study.course.finish(begin(study), state, value=value)
+        study.updates.finish(begin(study), state, value=value)
     begin(study)
-    assert study.best.number == 1
+    assert study.trials.best.number == 1
 
 
 def test_what_is_over_cannot_be_told_again():
     study = new()
     number = begin(study)
     with pytest.raises(ValueError, match="state is 'paused'"):
-        study.course.finish(number, "paused")
-    study.course.finish(number, "complete", value=1.0)
+        study.updates.finish(number, "paused")
+    study.updates.finish(number, "complete", value=1.0)
     for call in (
-        lambda: study.course.finish(number, "complete"),
-        lambda: study.course.report(number, 1, {}, 1.0),
-        lambda: study.course.annotate(number, plan="fit"),
+        lambda: study.updates.finish(number, "complete"),
+        lambda: study.updates.report(number, 1, {}, 1.0),
+        lambda: study.updates.annotate(number, plan="fit"),
     ):
         with pytest.raises(RuntimeError, match="trial 0 is not running here"):
             call()
     with pytest.raises(StudyError, match='study "s" has no trial 5: the last is 0'):
-        study.trial(5)
+        study.trials.by_number(5)
     with pytest.raises(StudyError, match="it has none yet"):
-        new("t").trial(0)
+        new("t").trials.by_number(0)
 
 
 def test_a_draft_is_accepted_once():
     study = new()
-    draft = study.agenda.ask()
+    draft = study.proposer.ask(0)
     hp = HyperParameters(chooser=draft.choose)
     build(hp)
     assert (draft.number, study.accept(draft, hp)) == (0, 0)
     with pytest.raises(RuntimeError, match="not the last one asked for"):
         study.accept(draft, hp)
-    assert study.agenda.ask().number == 1
+    assert study.proposer.ask(0).number == 1
 
 
 # Interruptions
@@ -307,8 +307,8 @@ def killed(run_trials) -> Study:
     run_trials(study, 2)
     begin(study)
     begin(study)
-    study.course.report(3, 1, {"loss": 1.0}, 0.5)
-    study.flush()
+    study.updates.report(3, 1, {"loss": 1.0}, 0.5)
+    study.writer.flush()
     return study
 
 
@@ -319,7 +319,7 @@ def test_interrupted_trials_are_failed_and_tried_again_first(run_trials, optuna_
     assert [t.state.name for t in optuna_study("s").trials][2:] == ["RUNNING", "RUNNING"]
 
     found = run_trials(study, 3)
-    assert found[:2] == [dead.trial(2).hparams, dead.trial(3).hparams]
+    assert found[:2] == [dead.trials.by_number(2).hparams, dead.trials.by_number(3).hparams]
     assert [(trial.state, trial.error) for trial in study.trials][2:] == [
         ("failed", INTERRUPTED),
         ("failed", INTERRUPTED),
@@ -339,7 +339,7 @@ def test_reading_a_study_that_another_process_searches_changes_nothing(run_trial
     killed(run_trials)
     before = Path("runs/s/journal.log").read_bytes()
     reader = new()
-    assert len(reader.trials) == 4 and reader.best is not None
+    assert len(reader.trials) == 4 and reader.trials.best is not None
     reader.close()
     assert Path("runs/s/journal.log").read_bytes() == before
 
@@ -347,8 +347,7 @@ def test_reading_a_study_that_another_process_searches_changes_nothing(run_trial
 def test_an_interrupted_trial_that_build_no_longer_knows_is_passed_over(run_trials):
     killed(run_trials)
     notes = []
-    study = new()
-    study.agenda.on_note(notes.append)
+    study = new(note=notes.append)
     found = run_trials(study, 6, small_build_with_other_units)
     assert len(found) == 6 and len(notes) == 2
     assert all("not tried again" in note for note in notes)
@@ -372,11 +371,11 @@ def test_training_goes_on_without_a_storage_and_the_end_says_so(run_trials, monk
     Path("runs/s/journal.log").unlink()
     number = begin(study)
     with pytest.raises(StorageError, match=r"journal:runs/s/journal.log cannot be written: .* cut"):
-        study.flush()
-    study.course.report(number, 1, {"loss": 1.0}, 1.0)
+        study.writer.flush()
+    study.updates.report(number, 1, {"loss": 1.0}, 1.0)
     with pytest.raises(StorageError, match="cut or removed"):
         study.close()
-    assert study.trial(number).epochs == 1  # what was trained is still to be read
+    assert study.trials.by_number(number).epochs == 1  # what was trained is still to be read
 
 
 def test_a_folder_that_is_in_the_way_is_said_before_anything_is_trained():
@@ -394,7 +393,7 @@ def test_close_may_be_called_at_any_time(run_trials):
     study.close()
     assert len(study.trials) == 2
     with pytest.raises(RuntimeError, match="the study is closed; open it again"):
-        study.course.report(number, 1, {"loss": 1.0}, 1.0)
+        study.updates.report(number, 1, {"loss": 1.0}, 1.0)
 
 
 def test_a_study_that_nobody_closes_is_written_all_the_same():
@@ -412,12 +411,12 @@ from paceline.study.study import Study
 
 study = Study.open("s", direction="maximize")
 for _ in range(20):
-    draft, hp, _ = study.agenda.propose(lambda hp, draft: hp.Float("rate", 0.0, 1.0))
+    draft, hp, _ = study.asker.propose(lambda hp, draft: hp.Float("rate", 0.0, 1.0))
     study.persist({})
     number = study.accept(draft, hp)
     for epoch in range(1, 4):
-        study.course.report(number, epoch, {"loss": 1.0}, 0.5)
-    study.course.finish(number, "complete")
+        study.updates.report(number, epoch, {"loss": 1.0}, 0.5)
+    study.updates.finish(number, "complete")
 """
 
 
@@ -426,7 +425,7 @@ for _ in range(20):
     [
         ("", 20),
         ("raise SystemExit(3)", 20),
-        ("study.flush(); os.kill(os.getpid(), signal.SIGKILL)", 20),
+        ("study.writer.flush(); os.kill(os.getpid(), signal.SIGKILL)", 20),
         ("os.kill(os.getpid(), signal.SIGKILL)", 0),
     ],
 )
@@ -449,7 +448,7 @@ def test_time_of_samplers_and_storage_is_counted_apart(run_trials):
     run_trials(study, 15)
     study.close()
     assert study.seconds["sampler"] > 0 and study.seconds["storage"] > 0
-    assert study.writer_seconds > 0
+    assert study.writer.cpu_seconds > 0
 
 
 # Going on
@@ -460,31 +459,31 @@ def test_a_study_goes_back_to_where_a_snapshot_was_taken(run_trials, optuna_stud
     study.persist({})
 
     def begin_one():
-        draft, hp, _ = study.agenda.propose(lambda hp, draft: hp.Float("x", 0, 1))
+        draft, hp, _ = study.asker.propose(lambda hp, draft: hp.Float("x", 0, 1))
         return study.accept(draft, hp)
 
     first, second = begin_one(), begin_one()
-    study.course.report(first, 1, {"val": 0.5}, 0.5)
-    facts = study.snapshot()
+    study.updates.report(first, 1, {"val": 0.5}, 0.5)
+    facts = study.state()
     third = begin_one()
     for number in (first, second, third):
-        study.course.report(number, 2, {"val": 0.9}, 0.9)
-        study.course.finish(number, "complete")
-    later = [study.trial(number).hparams for number in (first, second, third)]
+        study.updates.report(number, 2, {"val": 0.9}, 0.9)
+        study.updates.finish(number, "complete")
+    later = [study.trials.by_number(number).hparams for number in (first, second, third)]
     study.close()
 
     again = Study.open("s", direction="maximize", seed=3, sampler="random", resumed=facts)
     assert again.resumed
     assert [trial.state for trial in again.trials] == ["running", "running"]
-    assert again.trial(first).history == {"val": [0.5]}
-    assert again.trial(first).value == 0.5
+    assert again.trials.by_number(first).history == {"val": [0.5]}
+    assert again.trials.by_number(first).value == 0.5
     again.persist({})
-    draft, hp, _ = again.agenda.propose(lambda hp, draft: hp.Float("x", 0, 1))
+    draft, hp, _ = again.asker.propose(lambda hp, draft: hp.Float("x", 0, 1))
     assert again.accept(draft, hp) == third
-    assert [again.trial(number).hparams for number in (first, second, third)] == later
+    assert [again.trials.by_number(number).hparams for number in (first, second, third)] == later
     for number in (first, second, third):
-        again.course.report(number, 2, {"val": 0.9}, 0.9)
-        again.course.finish(number, "complete")
+        again.updates.report(number, 2, {"val": 0.9}, 0.9)
+        again.updates.finish(number, "complete")
     again.close()
     stored = optuna_study("s").trials
     assert [trial.state.name for trial in stored] == ["COMPLETE"] * 3
@@ -494,23 +493,23 @@ def test_a_study_goes_back_to_where_a_snapshot_was_taken(run_trials, optuna_stud
 def test_what_was_decided_stands_where_a_sampler_decides_otherwise():
     study = Study.open("s", direction="maximize", seed=3, sampler="random")
     study.persist({})
-    facts = study.snapshot()
-    draft, hp, _ = study.agenda.propose(lambda hp, draft: hp.Float("x", 0, 1))
+    facts = study.state()
+    draft, hp, _ = study.asker.propose(lambda hp, draft: hp.Float("x", 0, 1))
     study.accept(draft, hp)
     study.close()
     other = Study.open("s", direction="maximize", seed=4, sampler="random", resumed=facts)
-    draft, hp, _ = other.agenda.propose(lambda hp, draft: hp.Float("x", 0, 1))
+    draft, hp, _ = other.asker.propose(lambda hp, draft: hp.Float("x", 0, 1))
     assert other.accept(draft, hp) == 0
-    assert hp.hparams == study.trial(0).hparams
+    assert hp.hparams == study.trials.by_number(0).hparams
 
 
 def test_a_snapshot_of_another_study_is_not_used():
     studies = [Study.open(name, direction="maximize", seed=s) for s, name in enumerate("ab")]
     for study in studies:
         study.persist({})
-        draft, hp, _ = study.agenda.propose(lambda hp, draft: hp.Float("x", 0, 1))
+        draft, hp, _ = study.asker.propose(lambda hp, draft: hp.Float("x", 0, 1))
         study.accept(draft, hp)
-    facts = studies[0].snapshot()
+    facts = studies[0].state()
     for study in studies:
         study.close()
     other = Study.open("b", direction="maximize", seed=1, resumed=facts)

@@ -63,10 +63,10 @@ def test_the_best_go_on_as_if_they_had_never_stopped(make, long, monkeypatch) ->
     before = make().results()
     first = ranked(make())[:3]
     epochs: list[int] = []
-    tell = EpochReporter.tell
+    tell = EpochReporter.report_epoch
     monkeypatch.setattr(
         EpochReporter,
-        "tell",
+        "report_epoch",
         lambda self, *a: (epochs.append(len(a[2][0])), tell(self, *a))[1],
     )
     tuner = make()

@@ -13,7 +13,7 @@ import toys
 from paceline.executor import planner
 from paceline.executor.local import LocalExecutor
 from paceline.pack.pack import Pack
-from paceline.study.ask import TrialAsker
+from paceline.study.samplers.families import Families
 
 X, Y = toys.data(48)
 CALL: dict[str, Any] = {"validation_data": toys.data(16, seed=1), "epochs": 1, "batch_size": 16}
@@ -68,13 +68,11 @@ def configurations(trials: list[Any]) -> list[Any]:
     return sorted(sorted(trial.hparams.items()) for trial in trials)
 
 
-@pytest.mark.parametrize(
-    ("sampler", "n_trials"),
-    [pytest.param("random", 48, marks=pytest.mark.slow), ("tpe", 36)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("sampler", "n_trials"), [("random", 48), ("tpe", 36)])
 def test_packs_are_fuller_in_families(sampler, n_trials, tmp_path, live, monkeypatch):
     family, full = searched(tmp_path / "family", live, sampler, n_trials)
-    monkeypatch.setattr(TrialAsker, "fill", lambda self, slots: None)
+    monkeypatch.setattr(Families, "fill", lambda self, slots: None)
     plain, sparse = searched(tmp_path / "plain", live, sampler, n_trials)
     # Of four slots: 3.0 against 1.8 measured; when a program is compiled is a matter of time.
     assert full > 1.25 * sparse

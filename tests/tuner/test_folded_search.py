@@ -55,7 +55,7 @@ def by_hand(make: Any, tuner: paceline.Tuner, **call: Any) -> list[paceline.Tune
     ("shuffle", "plan"),
     [
         (True, "stacked"),
-        (False, "sequential"),
+        pytest.param(False, "sequential", marks=pytest.mark.slow),
         pytest.param(True, "sequential", marks=pytest.mark.slow),
         pytest.param(False, "stacked", marks=pytest.mark.slow),
     ],

@@ -54,6 +54,7 @@ def mean_of(histories: list[dict[str, list[float]]]) -> dict[str, Any]:
 # -- repeats ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_repeat_is_none(make) -> None:
     one, none = make("one"), make("none")
     one.search(X, Y, repeats=1, n_trials=3, **HELD_OUT)
@@ -189,7 +190,7 @@ def test_nobody_trains_beyond_the_epoch_that_is_judged(make, plan: str, monkeypa
     ("plan", "members"),
     [
         ("stacked", {"folds": 3}),
-        ("sequential", {"repeats": 3}),
+        pytest.param("sequential", {"repeats": 3}, marks=pytest.mark.slow),
         pytest.param("stacked", {"repeats": 3}, marks=pytest.mark.slow),
         pytest.param("sequential", {"folds": 3}, marks=pytest.mark.slow),
     ],
@@ -255,6 +256,7 @@ def test_a_build_that_fails_for_a_later_seed_fails_the_trial(make) -> None:
     assert tuner.trial(states.index("failed")).error == "ValueError: no luck with this seed"
 
 
+@pytest.mark.slow
 def test_running_out_of_memory_loses_no_member(make, monkeypatch) -> None:
     """As XLA fails: the memory of the state it was given is gone. The others wait, and go on."""
     plenty, tight = make("plenty"), make("tight", pruner=Sees(), slots="auto")
@@ -313,7 +315,7 @@ class Packs:
 class Relay:
     """Teams of three, their executor, and what the trials report."""
 
-    def __init__(self, together: bool, verdict: Any = "go") -> None:
+    def __init__(self, together: bool, verdict: Any = "continue") -> None:
         self.packs, self.means, self.fetched = Packs(), [], []
         self.verdict = verdict
         self.teams = MemberReports(3, together, self.packs, Packs(), self._handle)
@@ -339,7 +341,7 @@ class Relay:
 
 def test_members_of_one_round_go_on_at_once() -> None:
     relay = Relay(together=True)
-    assert relay.round((6, 1), (7, 1), (8, 1)) == ["go"] * 3
+    assert relay.round((6, 1), (7, 1), (8, 1)) == ["continue"] * 3
     (mean,) = relay.means
     assert (mean.number, mean.epoch, mean.logs, mean.seconds) == (2, 1, {"loss": 7.0}, 3.0)
     assert relay.packs.resumed == [] and relay.fetched == []
@@ -349,7 +351,7 @@ def test_with_a_pruner_members_wait_for_each_other() -> None:
     relay = Relay(together=True)
     assert relay.round((8, 1), (7, 1)) == ["pause", "pause"]
     assert relay.means == []
-    assert relay.round((6, 1)) == ["go"]
+    assert relay.round((6, 1)) == ["continue"]
     assert relay.packs.resumed == [7, 8]
     relay.verdict = "stop"
     relay.round((8, 2))
@@ -359,10 +361,10 @@ def test_with_a_pruner_members_wait_for_each_other() -> None:
 
 def test_without_one_only_the_first_member_waits_and_its_weights_are_held() -> None:
     relay = Relay(together=False)
-    assert relay.round((8, 1), (6, 1)) == ["go", "pause"]
+    assert relay.round((8, 1), (6, 1)) == ["continue", "pause"]
     assert relay.fetched == [6]
-    assert relay.round((8, 2)) == ["go"]
-    assert relay.round((8, 3), (7, 1)) == ["go", "go"]
+    assert relay.round((8, 2)) == ["continue"]
+    assert relay.round((8, 3), (7, 1)) == ["continue", "continue"]
     assert relay.packs.resumed == [6]
     relay.means[0].weights()
     assert relay.fetched == [6]  # what was held
@@ -383,8 +385,8 @@ def test_a_paused_trials_members_come_back_the_first_one_last() -> None:
     assert relay.packs.resumed == []
     relay.teams.resume(2)
     assert relay.packs.resumed == [6, 7, 8]  # each before those resumed earlier
-    relay.verdict = "go"
-    assert relay.round((6, 2), (7, 2), (8, 2)) == ["go"] * 3
+    relay.verdict = "continue"
+    assert relay.round((6, 2), (7, 2), (8, 2)) == ["continue"] * 3
 
 
 def test_repeats_alike_do_not_count_as_trials_that_show_what_differs(make) -> None:

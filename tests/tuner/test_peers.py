@@ -16,17 +16,17 @@ class Shared:
 
     def __init__(self, looks: int) -> None:
         self.looks, self.left = looks, [7]
-        self.membership = self
+        self.peers = self
 
-    def watch(self) -> None:
+    def watch_peers(self) -> None:
         pass
 
-    def all_alive(self) -> bool:
+    def all_peers_alive(self) -> bool:
         """Those that are gone count for nothing."""
         self.looks -= 1
         return self.looks <= 0
 
-    def hear(self) -> PeerChanges:
+    def sync_workers(self) -> PeerChanges:
         if self.looks > 0:
             return PeerChanges(n_theirs=1)
         adopted, self.left = self.left, []

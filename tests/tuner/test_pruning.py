@@ -12,7 +12,7 @@ import pytest
 import paceline
 import toys
 from paceline.executor import local, planner
-from paceline.executor.paused import PausedStates
+from paceline.executor.snapshot import PausedStates
 from paceline.study.tell import TrialUpdates
 
 X, Y = toys.data()
@@ -84,7 +84,7 @@ def test_paused_trials_come_back_from_the_disk(make, full, monkeypatch) -> None:
     written, write = [], PausedStates._write
 
     def counted(self: PausedStates, parked: Any) -> None:
-        written.append(parked.rider.number)
+        written.append(parked.trial.number)
         write(self, parked)
 
     monkeypatch.setattr(PausedStates, "_write", counted)
@@ -102,8 +102,8 @@ def test_what_optuna_sees_of_paused_trials(make, monkeypatch) -> None:
 
     def look(self: TrialUpdates, number: int) -> None:
         pause(self, number)
-        self._ledger.flush()
-        states.add(self._book.trial(number).state)
+        self._writer.flush()
+        states.add(self._trials.by_number(number).state)
         stored = optuna.load_study(study_name="s", storage=storage).trials[number]
         in_storage.add((stored.state.name, stored.user_attrs.get("paused")))
 

@@ -39,10 +39,11 @@ def checkpoints() -> list[Path]:
 # -- killed ----------------------------------------------------------------------------------------
 
 
-def test_a_search_that_is_killed_ends_as_it_would_have(child_environment) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_search_that_is_killed_ends_as_it_would_have(kills: int, child_environment) -> None:
     """The short form of ``make test-chaos``."""
     done = subprocess.run(
-        [sys.executable, TESTS / "chaos.py", "asha-families", "--kills", "4"],
+        [sys.executable, TESTS / "chaos.py", "asha-families", "--kills", str(kills)],
         env=child_environment,
         check=False,
         capture_output=True,
@@ -50,7 +51,21 @@ def test_a_search_that_is_killed_ends_as_it_would_have(child_environment) -> Non
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "4 kills, 0 of 1 cases differ"
+    assert done.stdout.splitlines()[-1] == f"{kills} kills, 0 of 1 cases differ"
+
+
+#: Commands of ``paceline``, one after the other in one process.
+COMMANDS = """\
+import sys
+from paceline.cli.app import main
+
+for words in sys.argv[1:]:
+    try:
+        main(words.split())
+    except SystemExit as stop:
+        if stop.code:
+            raise
+"""
 
 
 def test_from_the_command_line(child_environment, fresh_folder, capsys) -> None:
@@ -59,24 +74,11 @@ def test_from_the_command_line(child_environment, fresh_folder, capsys) -> None:
         f"import sys\nsys.path.insert(0, {str(TESTS)!r})\nimport toys\nbuild = toys.dense\n"
         "def data():\n    return toys.data(), toys.data(23, seed=1)\n"
     )
-    python = [sys.executable, "-c", "from paceline.cli.app import main; main()"]
+    python = [sys.executable, "-c", COMMANDS]
     environment = {**child_environment, "PACELINE_CHECKPOINT_SECONDS": "0"}
-    search = ["search", "model.py", "--trials", "6", "--epochs", "30", "--quiet", "--slots", "2"]
-
-    def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [*python, *arguments],
-            env=environment,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        return done.stdout
-
-    run(*search, "--study", "whole")
+    search = "search model.py --trials 6 --epochs 30 --quiet --slots 2 --study"
     with subprocess.Popen(
-        [*python, *search, "--study", "s"], env=environment, stderr=subprocess.PIPE, text=True
+        [*python, f"{search} s"], env=environment, stderr=subprocess.PIPE, text=True
     ) as process:
         for _ in range(1200):
             if checkpoints() and int(checkpoints()[-1].name[11:17]) >= 20:
@@ -88,7 +90,15 @@ def test_from_the_command_line(child_environment, fresh_folder, capsys) -> None:
         assert process.wait(60) == 130, said
     assert "paceline resume s" in said
     assert checkpoints()
-    run("resume", "s", "--quiet")
+    # One process resumes it, and then runs the search that nothing disturbs.
+    subprocess.run(
+        [*python, "resume s --quiet", f"{search} whole"],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     columns = []
     for name in ("whole", "s"):
         with pytest.raises(SystemExit, match="^0$"):
@@ -365,7 +375,8 @@ def test_a_model_in_fit_that_has_changed_fails_and_says_why(make, monkeypatch) -
     assert "its model is not what it was when the search stopped" in again.trial(0).error
 
 
-@pytest.mark.parametrize("compile_number", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("compile_number", [1, 2])
 def test_a_signal_while_a_program_is_compiled(make, monkeypatch, compile_number) -> None:
     """The round is broken off while trials are asked for; the next search ends as it would have."""
 

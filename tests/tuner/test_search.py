@@ -467,7 +467,7 @@ def test_data_of_batches_that_differ_goes_to_fit_and_it_is_said(make, notes, kin
     assert notes.say("run in Keras' own fit, one at a time:")
     assert notes.say("sizes, and packs need arrays or batches of them, all alike")
     # Names of the metrics and shapes come from the first batch.
-    assert tuner._require_study().meta["objective"] == "val_accuracy"
+    assert tuner._require_study().metadata.meta["objective"] == "val_accuracy"
     x = (Uneven(),) if kind == "validation" else (XV, YV)
     value = make().best_model().evaluate(*x, verbose=0, return_dict=True)["accuracy"]
     assert value == pytest.approx(tuner.best_trial.value, abs=1e-5)
@@ -510,7 +510,7 @@ def test_validation_need_not_come_every_epoch(make):
     assert tuner.best_trial.best_epoch == 2
 
 
-@pytest.mark.parametrize("executor", ["local", "fit"])
+@pytest.mark.parametrize("executor", ["local", pytest.param("fit", marks=pytest.mark.slow)])
 def test_weights_and_splits_are_those_of_keras(make, executor):
     weight = np.linspace(0.5, 1.5, len(X))
     tuner = make(executor=executor)

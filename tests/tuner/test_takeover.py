@@ -14,12 +14,13 @@ SCRIPT = Path(__file__).parents[1] / "takeover.py"
 EPOCHS, N_TRIALS, KILLED = 8, 12, 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("storage", "how"),
     [
         ("", "signs"),
-        pytest.param("", "lock", marks=pytest.mark.slow),
-        pytest.param("sqlite:///s.db", "signs", marks=pytest.mark.slow),
+        ("", "lock"),
+        ("sqlite:///s.db", "signs"),
     ],
 )
 def test_the_trials_of_a_process_that_is_killed_go_on_in_another(

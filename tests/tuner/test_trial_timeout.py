@@ -16,6 +16,7 @@ import pytest
 
 import paceline
 import toys
+from paceline.cli.app import main
 from paceline.pack.pack import Pack
 from paceline.tuner.timeouts import run_with_timeout
 
@@ -70,7 +71,9 @@ def make(fresh_folder: Path):
 # -- compiled code ---------------------------------------------------------------------------------
 
 
-def test_a_step_that_never_returns_from_the_command_line(child_environment, fresh_folder) -> None:
+def test_a_step_that_never_returns_from_the_command_line(
+    child_environment, fresh_folder, capsys
+) -> None:
     """One of four does, side by side with another: it fails, and the search ends by itself."""
     Path("model.py").write_text(HANGS)
     python = [sys.executable, "-c", "from paceline.cli.app import main; main()"]
@@ -91,15 +94,9 @@ def test_a_step_that_never_returns_from_the_command_line(child_environment, fres
         "running": 0,
     }
     assert "going on in a new process" in done.stderr
-    trials = json.loads(
-        subprocess.run(
-            [*python, "trials", "model", "--json"],
-            env=child_environment,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-    )
+    with pytest.raises(SystemExit, match="^0$"):
+        main(["trials", "model", "--json"])
+    trials = json.loads(capsys.readouterr().out)
     (failed,) = (trial for trial in trials if trial["state"] == "failed")
     assert failed["hparams"]["rate"] == 0.9
     assert failed["error"] == "trial_timeout: epoch 1 had not ended after 6 s"
@@ -114,14 +111,14 @@ def test_a_script_that_meets_one_ends(child_environment, fresh_folder) -> None:
         HANGS + "import paceline\n"
         "x, y = toys.data()\n"
         "tuner = paceline.Tuner(build, sampler='grid', slots=1, plan='stacked')\n"
-        "from paceline.executor.round import Round\n"
-        "check = Round.check_hung\n"
+        "from paceline.executor.lanes import EpochRound\n"
+        "check = EpochRound.check_hung\n"
         "def later(self, limit):\n"  # the clock runs on where trial 2 trains
         "    for pack in self.packs:\n"
         "        if pack.began and any(rider.number == 2 for rider in pack.live):\n"
         "            pack.began -= 100.0\n"
         "    check(self, limit)\n"
-        "Round.check_hung = later\n"
+        "EpochRound.check_hung = later\n"
         "tuner.search(x, y, validation_split=0.2, epochs=1, n_trials=4, trial_timeout=60.0)\n"
     )
 

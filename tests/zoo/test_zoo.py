@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import zoo
+from marks import slow_where
 from numerics.alike import is_like_others
 from paceline.program import keras_private
 from paceline.search_space import HyperParameters
@@ -97,7 +98,7 @@ def test_float64_exact_is_what_the_traced_step_says(
         assert rounds(_trace(case)) is not case.float64_exact
 
 
-@pytest.mark.parametrize("name", FITTED)
+@pytest.mark.parametrize("name", slow_where(FITTED, lambda name: name == "ema"))
 def test_keras_repeats_itself_and_moves_a_little_when_nudged(name: str) -> None:
     case = zoo.CASES[name]
     weights = zoo.EpochWeights()

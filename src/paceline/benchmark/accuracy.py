@@ -15,7 +15,7 @@ from typing import Any
 from paceline.benchmark.measure import describe
 from paceline.benchmark.records import Curve
 from paceline.benchmark.subject import Subject
-from paceline.executor.base import Answer, EpochReport, Executor, Job
+from paceline.executor.base import Answer, EpochReport, Executor, Job, PackOptions, SearchData
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.study.objective import Objective, resolve_objective
@@ -136,7 +136,7 @@ class _Trained:
             why = _NO_TIME.format(report.epoch, self._epochs)
             self.curve = replace(curve, reason=why)
             return "stop"
-        return "stop" if report.epoch >= self._epochs else "go"
+        return "stop" if report.epoch >= self._epochs else "continue"
 
     def failed(self, number: int, error: BaseException) -> None:
         self.curve = replace(self.curve, reason=describe(error))
@@ -144,7 +144,9 @@ class _Trained:
 
 def _executor(subject: Subject, batch_size: int, plan: str) -> Executor:
     if plan != "fit":
-        return LocalExecutor(subject.data, subject.validation, slots=1, plan=plan)
+        return LocalExecutor(
+            SearchData(subject.data, subject.validation), PackOptions(slots=1, plan=plan)
+        )
     names = ("x", "y", "sample_weight")
     arrays: dict[str, Any] = dict(zip(names, subject.data.inputs, strict=False))
     assert subject.validation is not None

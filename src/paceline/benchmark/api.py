@@ -17,9 +17,9 @@ from paceline.benchmark.runner import BenchPlan, Runner
 from paceline.benchmark.subject import Subject
 from paceline.data.arrays import ArrayData, NotArrays, prepare, split
 from paceline.errors import BuildError, PacelineError, UsageError
-from paceline.executor import garbage, malloc
-from paceline.executor.model_builder import ModelBuilder, random_state_kept
-from paceline.program.precision import check_precision, policy_of
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import search_process
+from paceline.program.trace import check_precision
 from paceline.report import formats
 
 #: Seconds of a benchmark by default.
@@ -119,13 +119,7 @@ def bench(
     sizes = arguments.check_batch_sizes(batch_sizes, data.n, note)
     chosen = arguments.check_slots(slots)
     packs = executor == "auto" and keras.backend.backend() == "jax"
-    with (
-        random_state_kept(),
-        policy_of(precision),
-        garbage.gc_calmed(),
-        malloc.freed_memory_kept(),
-        nothing_cached(),
-    ):
+    with search_process(precision, initial_weights=False, also=[nothing_cached()]):
         began = time.perf_counter()
         subject = Subject(build, dict(hparams or {}), data, validation, seed)
         model = _first(subject)

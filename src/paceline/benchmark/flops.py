@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from paceline.pack.plan.cost import product_flops
+from paceline.pack.plan.base import product_flops
 from paceline.program import jax_compat as jv
 from paceline.program.compile import Executable
 

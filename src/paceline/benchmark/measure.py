@@ -19,8 +19,7 @@ from paceline.benchmark.records import Config, Measurement
 from paceline.benchmark.subject import Subject, Traced
 from paceline.benchmark.timing import Clock, Timing, time_steps
 from paceline.data.arrays import epoch_order
-from paceline.executor.device_data import size_text
-from paceline.executor.memory import is_out_of_memory
+from paceline.executor.memory import is_out_of_memory, size_text
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import CompiledPlan, MappedProgram, SequentialProgram, StackedProgram
 from paceline.program.canonical import Unpackable
@@ -162,7 +161,7 @@ class _Lanes:
     def __init__(
         self, program: CompiledPlan, traced: Traced, data: Any, config: Config, seed: int
     ) -> None:
-        self._program, self._data = program, data
+        self._program, self._data = program, traced.group.work.epoch_data(data)
         train = traced.group.train
         values = [train.full.canonical.constants[i].value for i in program.lifted[0]]
         self._constants = program.lay([values] * config.slots)

@@ -321,7 +321,7 @@ class Runner:
 
     def _usual(self, batch_size: int) -> Config:
         """The way that a search with many trials chooses at a batch size."""
-        planner = Planner("auto", "auto")
+        planner = Planner()
         group = self._subject.traced(batch_size).group
         candidate = planner.usual(group, _MANY)
         devices = len(planner.devices) if candidate.plan != "sequential" else 1

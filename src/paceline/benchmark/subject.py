@@ -13,8 +13,8 @@ import keras
 
 from paceline.data.arrays import ArrayData
 from paceline.data.labels import check_labels
-from paceline.executor.group import Group
-from paceline.executor.grouping import TrialGrouper
+from paceline.executor.base import SearchData
+from paceline.executor.grouping import Group, TrialGrouper
 from paceline.executor.memory import free_bytes
 from paceline.executor.model_builder import ModelBuilder
 from paceline.pack.mesh import MeshLayout
@@ -114,7 +114,7 @@ class Subject:
         state = trace.build_state(model, self.data.batch_shapes(batch_size))
         built = time.perf_counter()
         # A new grouper for each batch size: one that knows the structure would not trace it again.
-        group = TrialGrouper(self.data, self.validation, None).study(model, batch_size)
+        group = TrialGrouper(SearchData(self.data, self.validation)).pretrace(model, batch_size)
         assert group is not None
         for role in group.roles:
             role.settle(group.n_seen)

@@ -78,7 +78,7 @@ def _use() -> str:
     """A sentence on what a search does if it chooses slots, plan and mesh by itself."""
     from paceline.executor.planner import Planner
 
-    planner = Planner("auto", "auto")
+    planner = Planner()
     devices, lanes, at_once = planner.devices, planner.lanes, planner.max_slots([])
     slots = at_once // (lanes * len(devices))
     first = devices[0]

@@ -193,7 +193,7 @@ def _command_of(study: str, storage: str | None, as_json: bool, quiet: bool) -> 
         StudyError: ``paceline search`` did not make the study, or its file lies among the studies.
         UsageError: The user's file is gone.
     """
-    meta = studies.open_study(study, storage).meta
+    meta = studies.open_study(study, storage).metadata.meta
     origin = _origin(meta)
     if origin is None:
         raise StudyError(

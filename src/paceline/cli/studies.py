@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.cli import output as terminal
 from paceline.errors import StudyError, UsageError
+from paceline.program.files import written_atomically
 from paceline.report import formats, summary, tables
 from paceline.study.trial import Trial
 
@@ -33,7 +33,7 @@ def show_best(name: str, *, storage: str | None, as_json: bool) -> None:
     if as_json:
         terminal.print_json(best)
         return
-    terminal.print_result(summary.best_text(best, objective(study.meta)))
+    terminal.print_result(summary.best_text(best, objective(study.metadata.meta)))
 
 
 def show_trials(name: str, *, storage: str | None, as_csv: bool, as_json: bool) -> None:
@@ -76,7 +76,7 @@ def export(name: str, *, storage: str | None, output: str) -> None:
     best = _best(study, storage)
     _copy(_model_file(study, best), target)
     terminal.print_result(
-        f"{target}: the model of trial {best.number}, {objective(study.meta)} "
+        f"{target}: the model of trial {best.number}, {objective(study.metadata.meta)} "
         f"{formats.metric(best.value)}\n"
         f'Load it with keras.models.load_model("{target}").'
     )
@@ -130,7 +130,7 @@ def command(name: str, study: str, storage: str | None, *more: str) -> str:
 
 
 def _best(study: Study, storage: str | None) -> Trial:
-    best = study.best
+    best = study.trials.best
     if best is None:
         resume = command("resume", study.name, storage)
         raise StudyError(
@@ -141,12 +141,12 @@ def _best(study: Study, storage: str | None) -> Trial:
 
 
 def _trials_text(study: Study, width: int | None) -> str:
-    best = study.best
+    best = study.trials.best
     number = None if best is None else best.number
     text = tables.trials_table(study.trials, best=number, width=width)
     lines = [text.removesuffix("\n"), *_failures(study.trials)]
     if best is not None:
-        lines.append(f"* best {objective(study.meta)}")
+        lines.append(f"* best {objective(study.metadata.meta)}")
     return "\n".join(lines)
 
 
@@ -174,11 +174,8 @@ def _model_file(study: Study, best: Trial) -> Path:
 
 
 def _copy(source: Path, target: Path) -> None:
-    part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        shutil.copyfile(source, part)
-        os.replace(part, target)
+        with written_atomically(target) as part:
+            shutil.copyfile(source, part)
     except OSError as error:
         raise UsageError(f"-o {target} cannot be written: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Batches of every kind of data set: tf.data, PyDataset, DataLoader, Grain, generators.
 
-What ``fit`` reads through adapters of its own is read here by the public ways of each kind. Nothing
-is imported for that: a kind is known by the module of its class.
+Keras' ``fit`` reads these through adapters of its own; here they are read by the public ways of
+each kind. Their packages are not imported for that: the module of its class tells the kind.
 """
 
 from __future__ import annotations
@@ -22,22 +22,25 @@ from paceline.errors import DataError
 
 
 def is_data_set(x: Any) -> bool:
-    """Whether x is one of the kinds of this module."""
+    """Whether x is a data set of one of the kinds that this module reads."""
     return isinstance(x, (keras.utils.PyDataset, Iterator)) or family(x) is not None
 
 
 def batches_of(x: Any, kind: str, weights: Mapping[int, float] | None, what: str) -> Iterator[Any]:
-    """One pass of batches, or what is left of it, as nests of NumPy arrays.
+    """One pass of batches, or the rest of it, as nests of NumPy arrays [examples, ...].
 
     Args:
         x: The data set.
-        kind: Its class, for messages.
-        weights: Class -> weight; each batch then has sample weights.
-        what: The argument's name, for messages.
+        kind: Name of its class, for messages.
+        weights: Class -> weight; each batch then has sample weights, float[examples].
+        what: Name of the argument, for messages.
+
+    Yields:
+        Batches ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
 
     Raises:
-        DataError: A batch cannot be read, or is none; the message has its number.
-        NotArrays: It holds what is no array.
+        DataError: A batch cannot be read, or has no arrays of examples; the message has its number.
+        NotArrays: A batch holds values that are no numbers.
     """
     batches = _passes(x)
     for number in itertools.count(1):
@@ -112,7 +115,7 @@ def _is_nest(value: Any) -> bool:
 
 
 def family(x: Any) -> str | None:
-    """tf, torch or grain by the module of its class."""
+    """Package of a data set, "tf", "torch" or "grain"; None: x is of none of these."""
     for cls in type(x).__mro__:
         package, name = cls.__module__.partition(".")[0], cls.__name__
         if package == "tensorflow" and name == "DatasetV2":
@@ -125,7 +128,7 @@ def family(x: Any) -> str | None:
 
 
 def length_of(x: Any) -> float | None:
-    """Batches of a pass, infinity, or None where only reading tells."""
+    """Number of batches of a pass, infinity for an endless one; None: only reading tells."""
     if isinstance(x, keras.utils.PyDataset):
         length = x.num_batches
         return math.inf if length is None else length
@@ -136,7 +139,7 @@ def length_of(x: Any) -> float | None:
 
 
 def of_one_size(x: Any) -> bool:
-    """Whether all batches are known to be of one size: tf.data says so in its element_spec."""
+    """Whether all batches are known to have one size, which tf.data says in ``element_spec``."""
     if family(x) != "tf":
         return False
     return all(
@@ -145,7 +148,7 @@ def of_one_size(x: Any) -> bool:
 
 
 def _passes(x: Any) -> Iterator[Any]:
-    """One pass, or what is left of it."""
+    """One pass of batches as the data set yields them; of an iterator, the rest of it."""
     if isinstance(x, keras.utils.PyDataset):
         return _py_dataset(x)
     if family(x) == "tf":
@@ -159,7 +162,7 @@ def _py_dataset(x: Any) -> Iterator[Any]:
     if x.workers < 2 or x.use_multiprocessing:
         yield from map(x.__getitem__, numbers)
         return
-    # As ``fit`` has it: the user says that threads may read it.
+    # As in ``fit``: with workers > 1 the user says that threads may read the data set.
     with ThreadPoolExecutor(x.workers) as pool:
         coming: list[Future[Any]] = []
         for number in itertools.chain(numbers, itertools.repeat(None)):
@@ -172,7 +175,7 @@ def _py_dataset(x: Any) -> Iterator[Any]:
 
 
 def epoch_calls(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """What ``fit`` calls at the beginning and at the end of an epoch."""
+    """The functions that ``fit`` calls at the beginning and at the end of an epoch."""
     names = ("on_epoch_begin", "on_epoch_end")
     if not isinstance(x, keras.utils.PyDataset):
         return _nothing, _nothing
@@ -181,11 +184,16 @@ def epoch_calls(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
 
 
 def _nothing() -> None:
-    """Other data sets are not told."""
+    """Stands for the calls that only a PyDataset has."""
 
 
-class Kept:
-    """An iterator that keeps what was taken from it, to be read again by another."""
+class RecordingIterator:
+    """An iterator that keeps the batches it has yielded, so that they can be read again.
+
+    Attributes:
+        items: The batches that were kept.
+        keeps: Whether it goes on to keep batches.
+    """
 
     def __init__(self, batches: Iterator[Any]) -> None:
         self._batches = batches
@@ -203,7 +211,7 @@ class Kept:
 
 
 def as_generator(batches: Iterator[Any]) -> types.GeneratorType:
-    """Batches as Keras takes them, which knows generators and not any iterator."""
+    """The batches as a generator: Keras takes generators, but no other iterators."""
 
     def go() -> Any:
         yield from batches

@@ -1,8 +1,9 @@
-"""Arrays to train on: checked once, kept on the device, cut into batches by index.
+"""Arrays to train on: checked once, kept on the device, gathered into batches by index.
 
 Notation
     N: examples. B: examples per trial and step. A data set is what Keras hands a step: ``(x,)``,
-    ``(x, y)`` or ``(x, y, sample_weight)``, each a nest of arrays whose first axis is N.
+    ``(x, y)`` or ``(x, y, sample_weight)``. Each part is a nest (lists, tuples and dicts) of arrays
+    [N, ...].
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from paceline.errors import DataError
 
 
 class NotArrays(Exception):
-    """The data is no nest of arrays: only ``fit`` can read it.
+    """The data are no nest of arrays: only Keras' ``fit`` can read them.
 
     Attributes:
-        unread: A generator that was looked at, with what was taken from it still in it.
+        unread: Where batches of a generator have been read: a generator that yields these batches
+            again, and then the others. None otherwise.
     """
 
     unread: Any = None
@@ -35,33 +37,40 @@ class ArrayData:
     """A data set in host memory.
 
     Attributes:
-        inputs: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, NumPy arrays, floats in Keras'
-            floatx.
-        n: Number of examples.
+        inputs: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, nests of NumPy arrays [N, ...],
+            floats in Keras' floatx.
+        n: N.
     """
 
     inputs: tuple[Any, ...]
     n: int
 
     def batch_shapes(self, size: int) -> Any:
-        """The shapes and dtypes of a batch of ``size`` examples, as a step sees them."""
+        """Shapes and dtypes of a batch as a step sees them: a nest of [size, ...].
+
+        Args:
+            size: B.
+        """
         return jax.tree.map(
             lambda a: jax.ShapeDtypeStruct((size, *a.shape[1:]), device_dtype(a)), self.inputs
         )
 
     def on_device(self, *, there: dict[int, Any] | None = None, sharding: Any = None) -> Any:
-        """The whole data set on the default device, or as sharded; uint8 images stay uint8.
+        """Sends the whole data set to the device; uint8 images stay uint8.
 
         Args:
-            there: What is on the device already, by the ``id`` of the array on the host: it is not
-                put there again. What is put there now is added.
-            sharding: Devices it goes to.
+            there: Arrays that are on the device already, by the ``id`` of the array on the host:
+                they are not sent again. Arrays that are sent now are added.
+            sharding: Devices that the data go to; None: the default device.
+
+        Returns:
+            The nest ``inputs`` with device arrays [N, ...].
         """
         there = {} if there is None else there
 
         def put(array: np.ndarray) -> Any:
             if id(array) not in there:
-                # Cast here: on the device it would be a program of its own to compile.
+                # Cast on the host: a cast on the device would be one more program to compile.
                 there[id(array)] = jax.device_put(
                     array.astype(device_dtype(array), copy=False), sharding
                 )
@@ -75,12 +84,16 @@ class ArrayData:
         return sum(map(_device_bytes, jax.tree.leaves(self.inputs)))
 
     def nbytes_beside(self, other: Any) -> int:
-        """Bytes on the device of those arrays that are none of ``other``."""
+        """Bytes on the device of the arrays that ``other``, a data set or None, does not hold."""
         known = {id(array) for array in jax.tree.leaves(getattr(other, "inputs", ()))}
         return sum(_device_bytes(a) for a in jax.tree.leaves(self.inputs) if id(a) not in known)
 
     def digest(self) -> str:
-        """Identity of the data, as far as shapes, types and some hundred examples show it."""
+        """16 hexadecimal digits that tell these data from others.
+
+        They follow from shapes, types and at most 320 examples: reading all of a large file would
+        take minutes.
+        """
         rows = sorted({*range(min(64, self.n)), *np.linspace(0, self.n - 1, 256, dtype=int)})
         found = hashlib.sha256(str(jax.tree.structure(self.inputs)).encode())
         for array in jax.tree.leaves(self.inputs):
@@ -89,7 +102,7 @@ class ArrayData:
         return found.hexdigest()[:16]
 
     def slice(self, start: int, stop: int) -> ArrayData:
-        """Examples ``start`` to ``stop``."""
+        """Examples from ``start`` up to ``stop``, as views of these arrays [stop - start, ...]."""
         return ArrayData(jax.tree.map(lambda a: a[start:stop], self.inputs), stop - start)
 
 
@@ -105,16 +118,17 @@ def prepare(
     """Arrays as Keras' ``fit`` would read them.
 
     Args:
-        x: An array, or a list, tuple or dict of arrays (pandas objects are taken by their values).
-        y: Targets, likewise; None when x is all there is.
-        sample_weight: One weight per example, or one array per output.
+        x: An array [N, ...], or a list, tuple or dict of arrays (pandas objects are taken by their
+            values).
+        y: Targets, an array [N, ...] or a nest of arrays; None where x is all there is.
+        sample_weight: One weight per example, [N], or one array per output.
         class_weight: Class index -> weight; for a single target of integer or one-hot classes.
         allow_nan: Accept NaN and infinity in x and y (models that mask them).
-        what: How to call this data in errors.
+        what: Name of the data in errors.
 
     Raises:
-        NotArrays: x is a dataset, a generator or the like.
-        DataError: Lengths differ, nothing is there, or numbers are not finite.
+        NotArrays: x is a dataset, a generator or another thing without arrays.
+        DataError: Lengths differ, the data are empty, or numbers are not finite.
     """
     x = _arrays(x, "x", what)
     y = None if y is None else _arrays(y, "y", what)
@@ -141,7 +155,14 @@ def prepare(
 
 
 def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
-    """The last ``fraction`` of the examples becomes validation data, as Keras splits.
+    """Splits off the last examples as validation data, as Keras does.
+
+    Args:
+        data: N examples.
+        fraction: Share of the examples to validate on, between 0 and 1.
+
+    Returns:
+        The training data and the validation data.
 
     Raises:
         DataError: The fraction is not inside (0, 1), or one part would be empty.
@@ -158,7 +179,7 @@ def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
 
 
 def device_dtype(array: np.ndarray) -> np.dtype:
-    """The type of an array on the device: 64 bits become 32 there unless they are enabled."""
+    """The dtype of an array on the device, where JAX makes 32 bits of 64 unless told otherwise."""
     return jax.dtypes.canonicalize_dtype(array.dtype)
 
 
@@ -167,7 +188,11 @@ def _device_bytes(array: np.ndarray) -> int:
 
 
 def shapes_to_json(batch: Any) -> Any:
-    """A batch's shapes and dtypes as JSON values; tuples and lists are told apart."""
+    """A batch's shapes and dtypes as JSON values, in which tuples and lists differ.
+
+    Args:
+        batch: A nest of things with ``shape`` and ``dtype``.
+    """
     if isinstance(batch, Mapping):
         return {"dict": {key: shapes_to_json(value) for key, value in batch.items()}}
     if isinstance(batch, (list, tuple)):
@@ -176,7 +201,7 @@ def shapes_to_json(batch: Any) -> Any:
 
 
 def shapes_from_json(value: Any) -> Any:
-    """The inverse of ``shapes_to_json``."""
+    """The nest of shapes and dtypes of which ``shapes_to_json`` made these JSON values."""
     if "dict" in value:
         return {key: shapes_from_json(part) for key, part in value["dict"].items()}
     for name, kind in (("list", list), ("tuple", tuple)):
@@ -186,7 +211,16 @@ def shapes_from_json(value: Any) -> Any:
 
 
 def epoch_order(seed: int, epoch: int, n: int, shuffle: bool) -> np.ndarray:
-    """The order of one trial's examples in one epoch: i32[N], from the trial's seed alone."""
+    """The order of one trial's examples in one epoch: i32[N].
+
+    It follows from the trial's seed alone, so it is the same in every slot and every pack.
+
+    Args:
+        seed: The trial's seed.
+        epoch: Number of the epoch, from 0.
+        n: N.
+        shuffle: False: the order of the data.
+    """
     if not shuffle:
         return np.arange(n, dtype=np.int32)
     return np.random.default_rng([seed, epoch]).permutation(n).astype(np.int32)
@@ -212,7 +246,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _table(value: Any) -> np.ndarray | None:
-    """Python numbers, nested or not, as one array; None when they are something else."""
+    """Python numbers, nested or not, as one array; None for anything else."""
     try:
         array = np.asarray(value)
     except ValueError:  # rows of different lengths
@@ -248,7 +282,11 @@ def _values(value: Any) -> np.ndarray:
 
 
 def _mapped(array: np.memmap, name: str) -> np.memmap:
-    """An array in a file, as it is: a copy of it may be larger than memory."""
+    """An array in a file, unchanged: a copy might be larger than memory.
+
+    Raises:
+        NotArrays: It would have to be copied, because its dtype is another one on the device.
+    """
     if array.dtype.kind == "f" and device_dtype(array) != np.dtype(keras.config.floatx()):
         raise NotArrays(
             f"{name} is a file of {array.dtype} values, and Keras' floatx is "
@@ -263,9 +301,9 @@ def refuse_text(where: str, dtype: Any, *, labels: bool = False) -> None:
     """Refuses text and objects where nothing can train on them: as labels, and under JAX.
 
     Args:
-        where: Names the data.
-        dtype: What it holds.
-        labels: Whether the classes are to be numbered.
+        where: Name of the data in the message.
+        dtype: The dtype of the data.
+        labels: Whether the data are labels, which must be numbers on every backend.
 
     Raises:
         DataError: Always under JAX, whose ``fit`` would fail in every trial; elsewhere for labels.
@@ -284,7 +322,7 @@ def refuse_text(where: str, dtype: Any, *, labels: bool = False) -> None:
 
 
 def _columns(value: Any) -> str:
-    """Which columns of a data frame hold no numbers."""
+    """Text that names the columns of a data frame that hold no numbers."""
     if not hasattr(value, "columns"):
         return ""
     named = [repr(name) for name in value.columns if value[name].to_numpy().dtype.kind in "OSU"]
@@ -335,7 +373,11 @@ def _check_finite(name: str, part: Any, what: str) -> None:
 
 
 def class_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
-    """One weight per example, as Keras makes them of class weights.
+    """One weight per example, as Keras makes them of class weights: float[N].
+
+    Args:
+        y: Targets, classes [N] or [N, ..., 1], or one-hot rows [N, classes].
+        class_weight: Class -> weight; the weight of other classes is 1.
 
     Raises:
         DataError: There is not exactly one array of targets.

@@ -1,11 +1,12 @@
-"""A data set that comes in batches, as packs need to know it: sizes, length, epochs.
+"""A data set that comes in batches: the sizes of its batches, its length, its epochs.
 
-It is read once before training for that (``batches.py`` has the kinds), so that a batch can go to
-all slots of a pack.
+A pack is compiled for fixed shapes, and hands each batch to all of its slots. So the data set is
+read once before training, to learn what batches it has (``adapters.py`` knows the kinds).
 
 Notation
-    B: examples of a batch. R: those of the smaller batch, the last of a pass, 0 where there is
-    none. Pass: one reading of the whole data set. Epoch: a pass, or ``steps_per_epoch`` batches.
+    B: examples of a full batch. R: examples of the smaller batch that ends a pass; 0: all batches
+    are full. Pass: one reading of the whole data set. Epoch: a pass, or ``steps_per_epoch``
+    batches.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import keras
 import numpy as np
 
 from paceline.data.adapters import (
-    Kept,
+    RecordingIterator,
     as_generator,
     batches_of,
     epoch_calls,
@@ -33,20 +34,20 @@ from paceline.data.adapters import (
 from paceline.data.arrays import ArrayData, NotArrays, device_dtype
 from paceline.errors import DataError, UsageError
 
-#: Bytes of batches of a generator that are held while its first epoch is looked at.
+#: Bytes of a generator's batches that are held while its first epoch is inspected.
 _PEEKED = 2**26
-#: How often a batch may differ in size before trials go to ``fit``: full and smaller.
+#: Sizes of batches that a pack can serve: the full one and a smaller one.
 _SIZES = 2
 
 
 @dataclass(frozen=True)
 class EpochBatches:
-    """How passes are cut into epochs, as ``fit`` does: none has batches of two passes.
+    """Which batches of which pass an epoch has: as with ``fit``, never batches of two passes.
 
     Attributes:
-        n_batches: Batches of a pass; None: it never ends.
+        n_batches: Batches of a pass; None: a pass never ends.
         steps: ``steps_per_epoch``; None: an epoch is a pass.
-        once: The data go on with whoever reads them: there is nothing to begin again.
+        once: The data can be read once only (a generator): no pass begins again.
     """
 
     n_batches: int | None
@@ -55,13 +56,21 @@ class EpochBatches:
 
     @property
     def period(self) -> int | None:
-        """Epochs of a pass; None where no epoch comes again."""
+        """Epochs of a pass; None: no epoch has the batches of an earlier one."""
         if self.once or self.steps is None:
             return 1
         return None if self.n_batches is None else math.ceil(self.n_batches / self.steps)
 
     def of(self, epoch: int) -> tuple[int, int, int]:
-        """The pass that an epoch (from 0) belongs to, its first batch there, and their number."""
+        """Which batches an epoch has.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        Returns:
+            The pass that the epoch belongs to and its first batch in that pass, both from 0, and
+            its number of batches.
+        """
         if self.steps is None:
             assert self.n_batches is not None
             return epoch, 0, self.n_batches
@@ -73,77 +82,93 @@ class EpochBatches:
         return number, first, min(self.steps, self.n_batches - first)
 
     def meet(self, epoch: int, other: int) -> bool:
-        """Whether two trials that have trained so many epochs read the same batches next."""
+        """Whether two trials read the same batches next.
+
+        Args:
+            epoch: Epochs that one of them has trained.
+            other: Epochs that the other one has trained.
+        """
         return epoch == other if self.period is None else (epoch - other) % self.period == 0
 
 
 @dataclass(eq=False)
 class BatchedDataset:
-    """A data set that comes in batches, after a first look at it.
+    """A data set that comes in batches, after ``inspect_dataset`` has read it once.
 
     Attributes:
-        kind: Its class, for messages.
+        kind: Name of its class, for messages.
         batch_size: B.
         rest: R.
-        shapes: Of a full batch, as a step sees it.
-        cut: Batches and epochs.
-        shuffles: Keras' ``fit`` draws the order of the batches (a PyDataset that ends).
+        shapes: Shapes and dtypes of a full batch, a nest of [B, ...], as a step sees it.
+        epochs: Batches of a pass and of an epoch.
+        shuffles: Whether Keras' ``fit`` draws the order of the batches (a PyDataset that ends).
         sample: The first batch.
-        labels: Smallest and largest targets, where they are known, for checks.
+        labels: Two examples whose targets are the smallest and the largest ones met, for checks;
+            None where batches are not ``(x, y)``.
     """
 
     kind: str
     batch_size: int
     rest: int
     shapes: Any
-    cut: EpochBatches
+    epochs: EpochBatches
     shuffles: bool
     sample: ArrayData
     labels: ArrayData | None
     _open: Callable[[], Iterator[Any]]
     _epoch: tuple[Callable[[], Any], Callable[[], Any]]
-    _own: Iterator[Any] | None = field(default=None)  # of data that are read once
+    _own: Iterator[Any] | None = field(default=None)  # the one pass of data that are read once
 
     @property
     def n(self) -> int:
-        """Examples of an epoch, of the longest."""
-        n_batches = self.cut.of(0)[2]
-        small = self.rest > 0 and n_batches == self.cut.n_batches
+        """Examples of the longest epoch."""
+        n_batches = self.epochs.of(0)[2]
+        small = self.rest > 0 and n_batches == self.epochs.n_batches
         return n_batches * self.batch_size - small * (self.batch_size - self.rest)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of an epoch on the device."""
+        """Bytes of the longest epoch on the device."""
         each = sum(
             math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.shapes)
         )
         return self.n * each
 
     def batch_shapes(self, size: int) -> Any:
-        """Shapes and dtypes of a batch of ``size`` examples."""
+        """Shapes and dtypes of a batch as a step sees it: a nest of [size, ...]."""
         return jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), self.shapes
         )
 
     def digest(self) -> str:
-        """Identity of the data, as far as shapes and sizes show it: its order may be random."""
-        text = f"{self.shapes}{self.batch_size} {self.rest} {self.cut}"
+        """16 hexadecimal digits that tell these data from others by shapes and sizes.
+
+        The values take no part: a data set may draw them at random.
+        """
+        # The digest is kept in studies: this text must not change with the names in the code.
+        epochs, once = self.epochs, self.epochs.once
+        cut = f"Cut(n_batches={epochs.n_batches!r}, steps={epochs.steps!r}, once={once!r})"
+        text = f"{self.shapes}{self.batch_size} {self.rest} {cut}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def read(self) -> Iterator[Any]:
-        """A new pass of batches, as nests of NumPy arrays; what is read once goes on."""
-        if not self.cut.once:
+        """A new pass of batches, nests of NumPy arrays [B or R, ...]; of a generator, the rest.
+
+        Raises:
+            DataError, NotArrays: While it is iterated over, as ``adapters.batches_of``.
+        """
+        if not self.epochs.once:
             return self._open()
         if self._own is None:
             self._own = self._open()
         return self._own
 
     def begin_epoch(self) -> None:
-        """Tells a PyDataset, as ``fit`` does."""
+        """Calls a PyDataset's ``on_epoch_begin``, as ``fit`` does."""
         self._epoch[0]()
 
     def end_epoch(self) -> None:
-        """Likewise."""
+        """Calls a PyDataset's ``on_epoch_end``, as ``fit`` does."""
         self._epoch[1]()
 
 
@@ -157,20 +182,20 @@ def inspect_dataset(
 ) -> BatchedDataset:
     """Reads a data set for the first time, and learns what batches it has.
 
-    One that ends is read to its end, one that does not for two epochs, a generator for one, whose
-    batches are held.
+    A data set that ends is read to its end, an endless one for two epochs. A generator is read for
+    one epoch, whose batches are held, since they cannot be read again.
 
     Args:
         x: The data set.
         steps: ``steps_per_epoch``.
         class_weight: Class -> weight.
         allow_nan: Accept NaN and infinity.
-        what: The argument's name, for messages.
+        what: Name of the argument, for messages.
 
     Raises:
-        NotArrays: Packs cannot read it; the message says why.
-        UsageError: It never ends and ``steps`` is None.
-        DataError: It holds nothing, or cannot be read.
+        NotArrays: Packs cannot read the data set; the message says why.
+        UsageError: The data set never ends and ``steps`` is None, or it takes no class weights.
+        DataError: The data set is empty, or cannot be read.
     """
     kind, once, length = type(x).__name__, isinstance(x, Iterator), length_of(x)
     endless = once or length == math.inf
@@ -191,9 +216,9 @@ def inspect_dataset(
     def opened() -> Iterator[Any]:
         return batches_of(x, kind, weights, what)
 
-    look = _BatchStats(kind, what, allow_nan)
+    stats = _BatchStats(kind, what, allow_nan)
     if once:
-        given, x = x, Kept(x)
+        given, x = x, RecordingIterator(x)
     held: list[Any] = []
     begin, end = epoch_calls(x)
     begin()
@@ -203,49 +228,56 @@ def inspect_dataset(
         limit = 1
     try:
         for batch in itertools.islice(batches, limit):
-            look.add(batch)
+            stats.add(batch)
             if once:
                 held.append(batch)
-                if len(held) * look.bytes > _PEEKED:
+                if len(held) * stats.bytes > _PEEKED:
                     break
-        full, rest = look.sizes() if look.n_batches else (0, 0)
+        full, rest = stats.sizes() if stats.n_batches else (0, 0)
     except NotArrays as reason:
-        if isinstance(x, Kept):
+        if isinstance(x, RecordingIterator):
             reason.unread = as_generator(itertools.chain(x.items, given))
         raise
     end()
-    if isinstance(x, Kept):
+    if isinstance(x, RecordingIterator):
         x.items, x.keeps = [], False
-    if not look.n_batches:
+    if not stats.n_batches:
         raise DataError(f"{what}: the {kind} holds no batches.")
-    if once and look.n_batches < (steps or 0) and len(held) * look.bytes <= _PEEKED:
+    if once and stats.n_batches < (steps or 0) and len(held) * stats.bytes <= _PEEKED:
         raise DataError(
-            f"{what}: the {kind} ended after {look.n_batches} batches, and steps_per_epoch is "
+            f"{what}: the {kind} ended after {stats.n_batches} batches, and steps_per_epoch is "
             f"{steps}; let it go on, or give fewer steps."
         )
     return BatchedDataset(
         kind=kind,
         batch_size=full,
         rest=rest,
-        shapes=look.shapes(full),
-        cut=EpochBatches(None if endless else look.n_batches, steps, once),
-        shuffles=isinstance(x, keras.utils.PyDataset) and not endless and look.regular,
-        sample=look.sample(),
-        labels=look.labels(),
+        shapes=stats.shapes(full),
+        epochs=EpochBatches(None if endless else stats.n_batches, steps, once),
+        shuffles=isinstance(x, keras.utils.PyDataset) and not endless and stats.regular,
+        sample=stats.sample(),
+        labels=stats.labels(),
         _open=(lambda: itertools.chain(held, batches)) if once else opened,
         _epoch=(begin, end),
     )
 
 
 def read_all(x: Any, steps: int | None, *, allow_nan: bool, what: str) -> tuple[ArrayData, int]:
-    """Reads validation data once and for all.
+    """Reads validation data once, and keeps all of them as arrays.
+
+    Args:
+        x: The data set.
+        steps: ``validation_steps``; None: to its end.
+        allow_nan: Accept NaN and infinity.
+        what: Name of the argument, for messages.
 
     Returns:
         The data, and B.
 
     Raises:
-        NotArrays: Its batches cannot be put together.
-        UsageError, DataError: As for ``inspect_dataset``.
+        NotArrays: A batch is unlike the others, or a smaller one is not the last.
+        UsageError: The data set never ends and ``steps`` is None.
+        DataError: The data set is empty, or cannot be read.
     """
     kind = type(x).__name__
     if (isinstance(x, Iterator) or length_of(x) == math.inf) and steps is None:
@@ -253,25 +285,25 @@ def read_all(x: Any, steps: int | None, *, allow_nan: bool, what: str) -> tuple[
             f"validation_steps: say how many batches to validate on; {what} is a {kind} that does "
             "not say where it ends."
         )
-    look = _BatchStats(kind, what, allow_nan)
+    stats = _BatchStats(kind, what, allow_nan)
     begin, end = epoch_calls(x)
     begin()
     found = []
     for batch in itertools.islice(batches_of(x, kind, None, what), steps):
-        look.add(batch)
+        stats.add(batch)
         found.append(batch)
     end()
     if not found:
         raise DataError(f"{what}: the {kind} holds no batches.")
-    full, _ = look.sizes()
-    if not look.regular:
+    full, _ = stats.sizes()
+    if not stats.regular:
         raise NotArrays(f"{what} has a smaller batch among others")
     inputs = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
     return ArrayData(inputs, jax.tree.leaves(inputs)[0].shape[0]), full
 
 
 class _BatchStats:
-    """What batches have in common."""
+    """What the batches that were read have in common."""
 
     def __init__(self, kind: str, what: str, allow_nan: bool) -> None:
         self._kind, self._what, self._allow_nan = kind, what, allow_nan
@@ -337,12 +369,12 @@ class _BatchStats:
 
 
 def size_of(batch: Any) -> int:
-    """Examples of a batch."""
+    """Number of examples of a batch, a nest of arrays [examples, ...]."""
     return jax.tree.leaves(batch)[0].shape[0]
 
 
 def difference(first: Any, batch: Any) -> str | None:
-    """How a batch differs from the first, but for its size; None where it does not."""
+    """Text that says how a batch differs from the first one, its size apart; None: it does not."""
     if jax.tree.structure(first) != jax.tree.structure(batch):
         return "is another nest of arrays than the first"
     ours, theirs = jax.tree_util.tree_leaves_with_path(first), jax.tree.leaves(batch)
@@ -356,6 +388,6 @@ def difference(first: Any, batch: Any) -> str | None:
     return None
 
 
-def as_fit_reads(x: Any, source: BatchedDataset) -> Any:
-    """The same data for ``fit``: a generator with what was read of it still in it."""
-    return as_generator(source.read()) if isinstance(x, Iterator) else x
+def as_fit_reads(x: Any, dataset: BatchedDataset) -> Any:
+    """The data for ``fit``: of a generator, one that yields the batches again that were read."""
+    return as_generator(dataset.read()) if isinstance(x, Iterator) else x

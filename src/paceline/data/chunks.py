@@ -1,40 +1,45 @@
-"""Training data larger than the device's memory: in host memory, sent in chunks.
+"""The data of an epoch on their way to the device: in one chunk, or in several.
 
-A chunk is read once for all slots of a pack, and the next one is sent while the device trains on
-this one. So a slot's examples are in random order within a chunk only; chunks come in the order of
-the data.
+``EpochData`` is what a pack trains on. It has three kinds: ``ResidentArrays`` lie on the device as
+a whole; ``ChunkedArrays`` lie in host memory, because the device cannot hold them; a
+``ChunkedBatches`` reads a data set that comes in batches. The last two send one chunk after the
+other: all slots of a pack read the same chunk, and the host sends the next chunk while the device
+trains on this one. So these slots shuffle examples within a chunk only, and chunks come in the
+order of the data.
 
 Notation
-    N: examples. C: examples of a chunk, a multiple of B, so that no full batch has parts in two;
-    the last chunk is filled up with zeros that no batch holds.
-
-A data set that comes in batches, on its way to the device: read once for all slots of a pack.
+    S: slots. N: examples that one slot trains on. B: examples per trial and step.
+    C: examples of a chunk, a multiple of B, so that no full batch lies in two chunks. The last
+        chunk is filled up with zeros, which belong to no batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 from paceline.data.arrays import ArrayData, epoch_order
-from paceline.data.batched import BatchedDataset, difference, size_of
+from paceline.data.batched import BatchedDataset, EpochBatches, difference, size_of
 from paceline.errors import DataError
+
+#: The order of one slot's examples, given from outside: pass over the data (from 0) -> i32[N].
+GivenOrder = Callable[[int], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """What a program trains on at a time.
+    """Examples on the device, and the order in which a program trains on them.
 
     Attributes:
-        data: C examples on the device.
-        order: i32[S, C], each slot's order within the chunk. The examples of the last, smaller
-            batch stand at its end.
-        steps: Full batches.
-        rest: Examples of the smaller batch after them; 0: there is none.
+        data: A nest of arrays [C, ...] on the device; all N examples of resident data.
+        order: i32[S, C], each slot's order of the examples of this chunk. The examples of the
+            smaller batch stand at the end of each row.
+        steps: Number of full batches.
+        rest: Examples of the smaller batch that follows them; 0: no smaller batch follows.
     """
 
     data: Any
@@ -43,34 +48,143 @@ class Chunk:
     rest: int = 0
 
 
+class EpochData(Protocol):
+    """What a pack trains on, epoch by epoch.
+
+    A pack calls ``seek`` once at the beginning of an epoch, then ``order`` for each slot, and its
+    program iterates over ``chunks``.
+    """
+
+    @property
+    def epochs(self) -> EpochBatches:
+        """Which batches of which pass over the data an epoch has."""
+        ...
+
+    def seek(self, epoch: int) -> None:
+        """Goes to the place in the data where an epoch (from 0) begins.
+
+        Raises:
+            DataError: The data set ended early, or has a batch of another shape.
+        """
+        ...
+
+    def order(
+        self, seed: int, epoch: int, shuffle: bool, given: GivenOrder | None = None
+    ) -> np.ndarray:
+        """The order of one slot's examples in an epoch: i32[examples of the epoch].
+
+        Where the data come in batches, the numbers are those of batches: i32[batches of the epoch].
+
+        Args:
+            seed: The trial's seed.
+            epoch: Number of the epoch, from 0.
+            shuffle: False: the order of the data.
+            given: Decides the order in place of the seed, of resident data; data that are sent in
+                chunks cannot follow it, and ignore it.
+        """
+        ...
+
+    def chunks(self, order: np.ndarray) -> Iterator[Chunk]:
+        """The epoch that ``seek`` went to, chunk by chunk.
+
+        Args:
+            order: i32[S, examples (or batches) of the epoch]: the slots' orders, from ``order``.
+
+        Raises:
+            DataError: The data set ended early, or has a batch of another shape.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ResidentArrays:
+    """Training data that lie on the device as a whole: an epoch is one chunk.
+
+    Attributes:
+        arrays: The data on the device, a nest of arrays [examples, ...].
+        n: N; fewer than the examples of ``arrays`` where slots train on folds.
+        batch_size: B.
+        epochs: Which batches an epoch has.
+    """
+
+    arrays: Any
+    n: int
+    batch_size: int
+    epochs: EpochBatches
+
+    def seek(self, epoch: int) -> None:
+        """Does nothing: the device holds the examples of every epoch."""
+
+    def order(
+        self, seed: int, epoch: int, shuffle: bool, given: GivenOrder | None = None
+    ) -> np.ndarray:
+        """The order of one slot's examples in an epoch: i32[examples of the epoch].
+
+        One order over all N examples is drawn for each pass; an epoch that is a part of a pass has
+        its part of that order.
+        """
+        number, start, stop = _examples_of(self.epochs, epoch, self.batch_size, self.n)
+        whole = epoch_order(seed, number, self.n, shuffle) if given is None else given(number)
+        return whole[start:stop]
+
+    def chunks(self, order: np.ndarray) -> Iterator[Chunk]:
+        """One chunk.
+
+        Args:
+            order: i32[S, at most the examples of the longest epoch].
+        """
+        # Programs are compiled for the longest epoch, the first one; a shorter order is filled up.
+        width = min(self.n, self.epochs.of(0)[2] * self.batch_size)
+        steps, rest = divmod(order.shape[1], self.batch_size)
+        yield Chunk(self.arrays, _fill_up(order, rest, width), steps, rest)
+
+
 @dataclass(frozen=True)
 class ChunkedArrays:
-    """A data set that goes to the device in chunks.
+    """Arrays in host memory that go to the device in chunks.
 
     Attributes:
         source: The data.
         size: C.
         batch_size: B.
-        sharding: Devices it goes to; None: the default one.
+        n: N.
+        epochs: Which batches an epoch has.
+        sharding: Devices that a chunk goes to; None: the default one.
     """
 
     source: ArrayData
     size: int
     batch_size: int
+    n: int
+    epochs: EpochBatches
     sharding: Any = None
+
+    def seek(self, epoch: int) -> None:
+        """Does nothing: the numbers of an epoch's examples say where it begins."""
+
+    def order(
+        self, seed: int, epoch: int, shuffle: bool, given: GivenOrder | None = None
+    ) -> np.ndarray:
+        """The order of one slot's examples in an epoch: i32[examples of the epoch].
+
+        Examples are shuffled within a chunk only; ``given`` is ignored.
+        """
+        _, start, stop = _examples_of(self.epochs, epoch, self.batch_size, self.n)
+        return chunked_order(seed, epoch, stop - start, shuffle, self.size) + np.int32(start)
 
     def chunks(self, order: np.ndarray) -> Iterator[Chunk]:
         """One epoch; a chunk is sent when asked for, while the device trains on the one before.
 
         Args:
-            order: i32[S, N] from ``chunked_order``, or a part of it that examples in a row make up.
+            order: i32[S, examples of the epoch], from ``order``. The examples of an epoch lie side
+                by side in the data.
         """
         first, n = int(order[0].min()), order.shape[1]
         data = self._send(first)
         for start in range(0, n, self.size):
             own = order[:, start : start + self.size] - np.int32(first + start)
             steps, rest = divmod(own.shape[1], self.batch_size)  # a rest in the last chunk only
-            yield Chunk(data, _laid(own, rest, self.size), steps, rest)
+            yield Chunk(data, _fill_up(own, rest, self.size), steps, rest)
             if start + self.size < n:
                 data = self._send(first + start + self.size)
 
@@ -88,24 +202,17 @@ class ChunkedArrays:
         )
 
 
-def chunks_of(data: Any, order: np.ndarray, batch_size: int, width: int) -> Iterator[Chunk]:
-    """One epoch of data on the device, in one chunk, or of data that come in several.
+def _examples_of(epochs: EpochBatches, epoch: int, batch_size: int, n: int) -> tuple[int, int, int]:
+    """The pass that an epoch belongs to, and the examples of it: from start up to stop, of n."""
+    number, first, count = epochs.of(epoch)
+    return number, first * batch_size, min(n, (first + count) * batch_size)
 
-    Args:
-        data: N examples on the device, or what has ``chunks``.
-        order: i32[S, at most ``width``].
-        batch_size: B.
-        width: Examples of the longest epoch.
+
+def _fill_up(order: np.ndarray, rest: int, width: int) -> np.ndarray:
+    """An order i32[S, ...] filled up to i32[S, width], its smaller batch still at the end.
+
+    A program is compiled for one width, and takes the smaller batch from the end.
     """
-    if hasattr(data, "chunks"):
-        yield from data.chunks(order)
-    else:
-        steps, rest = divmod(order.shape[1], batch_size)
-        yield Chunk(data, _laid(order, rest, width), steps, rest)
-
-
-def _laid(order: np.ndarray, rest: int, width: int) -> np.ndarray:
-    """An order filled up to a width that programs know, its smaller batch at the end."""
     missing = width - order.shape[1]
     if not missing:
         return order
@@ -114,17 +221,17 @@ def _laid(order: np.ndarray, rest: int, width: int) -> np.ndarray:
     return np.concatenate([order[:, :at], empty, order[:, at:]], axis=1)
 
 
-def chunked_order(seed: int, epoch: int, n: int, shuffle: bool, size: int | None) -> np.ndarray:
+def chunked_order(seed: int, epoch: int, n: int, shuffle: bool, size: int) -> np.ndarray:
     """The order of one trial's examples in one epoch: i32[N], random within chunks.
 
     Args:
-        seed: The trial's.
-        epoch: From 0.
+        seed: The trial's seed.
+        epoch: Number of the epoch, from 0.
         n: N.
-        shuffle: False: as the data are.
-        size: C; None: one chunk holds all.
+        shuffle: False: the order of the data.
+        size: C.
     """
-    if size is None or not shuffle:
+    if not shuffle:
         return epoch_order(seed, epoch, n, shuffle)
     rng = np.random.default_rng([seed, epoch])
     starts = range(0, n, size)
@@ -133,7 +240,7 @@ def chunked_order(seed: int, epoch: int, n: int, shuffle: bool, size: int | None
 
 
 class ChunkedBatches:
-    """Batches in chunks, the next one read while the device trains on the one before.
+    """A data set in batches, joined to chunks; the host reads one while the device trains.
 
     All slots of a pack are at the same place of the data. Without shuffling they read the same
     batches in the same order; where Keras would draw the order of a PyDataset's batches, each slot
@@ -141,8 +248,8 @@ class ChunkedBatches:
 
     Args:
         source: The data set.
-        size: C, examples of a chunk.
-        sharding: Devices it goes to; None: the default one.
+        size: C.
+        sharding: Devices that a chunk goes to; None: the default one.
     """
 
     def __init__(self, source: BatchedDataset, size: int, sharding: Any = None) -> None:
@@ -151,12 +258,20 @@ class ChunkedBatches:
         self._at = 0  # batches read of the pass, or of all where they are read once
         self._batches: Iterator[Any] = iter(())
 
-    def order(self, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
-        """The order of an epoch's batches for one trial, i32: random within chunks.
+    @property
+    def epochs(self) -> EpochBatches:
+        """Which batches of which pass over the data an epoch has."""
+        return self.source.epochs
 
-        The smaller batch stays the last.
+    def order(
+        self, seed: int, epoch: int, shuffle: bool, given: GivenOrder | None = None
+    ) -> np.ndarray:
+        """The order of an epoch's batches for one trial: i32[batches of the epoch].
+
+        Batches are shuffled within a chunk only, and the smaller batch stays the last; ``given`` is
+        ignored.
         """
-        _, _, count = self.source.cut.of(epoch)
+        _, _, count = self.epochs.of(epoch)
         numbers = np.arange(count, dtype=np.int32)
         if shuffle and self.source.shuffles:
             rng = np.random.default_rng([seed, epoch])
@@ -166,9 +281,13 @@ class ChunkedBatches:
         return numbers
 
     def seek(self, epoch: int) -> None:
-        """Goes to where an epoch begins, reading on or from the beginning."""
-        _, first, _ = self.source.cut.of(epoch)
-        if self.source.cut.once:
+        """Goes to where an epoch begins: reads on from here, or anew from the first batch.
+
+        Raises:
+            DataError: The data set ended early, or has a batch of another shape.
+        """
+        _, first, _ = self.epochs.of(epoch)
+        if self.epochs.once:
             self._batches = self.source.read()
         elif first != self._at or first == 0:
             self._at, self._batches = 0, self.source.read()
@@ -176,7 +295,7 @@ class ChunkedBatches:
                 self._next()
 
     def chunks(self, order: np.ndarray) -> Iterator[Chunk]:
-        """The epoch that was sought.
+        """The epoch that ``seek`` went to, chunk by chunk.
 
         Args:
             order: i32[S, batches of the epoch], from ``order``.
@@ -198,8 +317,8 @@ class ChunkedBatches:
 
     def _whole(self, epoch: int) -> bool:
         """Whether an epoch ends with the last batch of a pass."""
-        _, first, count = self.source.cut.of(epoch)
-        return first + count == self.source.cut.n_batches
+        _, first, count = self.epochs.of(epoch)
+        return first + count == self.epochs.n_batches
 
     def _next(self) -> Any:
         source = self.source
@@ -208,9 +327,9 @@ class ChunkedBatches:
         except StopIteration:
             again = (
                 "; let it go on for as long as trials train, or pass a keras.utils.PyDataset"
-                if source.cut.once
-                else f" of {source.cut.n_batches or 'endless'}: it is not what it was when it was "
-                "first read"
+                if source.epochs.once
+                else f" of {source.epochs.n_batches or 'endless'}: it is not what it was when it "
+                "was first read"
             )
             raise DataError(
                 f"x: the {source.kind} ended after {self._at} batches{again}."
@@ -229,7 +348,7 @@ class ChunkedBatches:
         return batch
 
     def _chunk(self, batches: list[Any], order: np.ndarray) -> Chunk:
-        """One to a chunk's number of batches, the last perhaps the smaller one, as a chunk."""
+        """Joins batches, the last perhaps the smaller one; order is i32[S, len(batches)]."""
         size, rest = self.source.batch_size, size_of(batches[-1]) % self.source.batch_size
         steps = len(batches) - (rest > 0)
         missing = self.size - steps * size - rest

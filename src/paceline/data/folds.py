@@ -1,7 +1,7 @@
 """k-fold cross-validation: which examples each fold trains on, and which it validates on.
 
-All folds of a search are of one size, so that they are slots of one compiled program: where k does
-not divide the examples, the folds that would be larger leave one out.
+All folds of a search have one size, so that they can be slots of one compiled program. Where k does
+not divide the number of examples, the folds that would be larger leave one example out.
 
 Notation
     N: examples. K: folds. V = N // K: examples that a fold validates on; it trains on (K - 1) V.
@@ -16,17 +16,17 @@ import numpy as np
 
 from paceline.errors import UsageError
 
-# Keeps the draw of folds apart from others that begin with the study's seed.
+# Other draws begin with the study's seed too; with this number the folds differ from them.
 _FOLDS = 0xF01D5
 
 
 @dataclass(frozen=True)
 class Fold:
-    """A part of the data to validate on, and the rest of them.
+    """One part of the data to validate on, and the other parts to train on.
 
     Attributes:
         train: i32[(K - 1) V], numbers of the examples to train on, ascending.
-        validation: i32[V], numbers of those to validate on, ascending.
+        validation: i32[V], numbers of the examples to validate on, ascending.
     """
 
     train: np.ndarray
@@ -34,22 +34,22 @@ class Fold:
 
 
 def make_folds(y: Any, n: int, k: int, seed: int) -> tuple[tuple[Fold, ...], str]:
-    """Draws K folds that share no example they validate on.
+    """Draws K folds; no example is validated on in two of them.
 
-    Where y holds one class per example (whole numbers, or one-hot rows), every class has its share
-    in every fold, to one example.
+    Where y holds one class per example (whole numbers, or one-hot rows), every fold has its share
+    of every class, to one example.
 
     Args:
-        y: Targets, as ``prepare`` leaves them; None without.
+        y: Targets [N, ...], as ``prepare`` leaves them; None: the data have no targets.
         n: N.
         k: K.
-        seed: The same folds for the same seed.
+        seed: Seed of the draw; the same seed gives the same folds.
 
     Returns:
-        The folds, and what to tell the user of them.
+        The folds, and a sentence about them for the user.
 
     Raises:
-        UsageError: More folds than examples, or than examples of a class.
+        UsageError: There are more folds than examples, or than examples of a class.
     """
     if k > n:
         raise UsageError(f"folds: {k} folds of {n} examples; give at most {n}.")
@@ -60,7 +60,7 @@ def make_folds(y: Any, n: int, k: int, seed: int) -> tuple[tuple[Fold, ...], str
     else:
         _check_classes(classes, k)
         dealt, kind = _by_class(classes, k, rng), "every class in each by its share"
-    # Dealt like cards: those of a class lie together, so each fold gets its share of them.
+    # Dealt like cards: the examples of a class lie together, so each fold gets its share of them.
     parts = [np.sort(dealt[fold::k]).astype(np.int32) for fold in range(k)]
     folds = tuple(
         Fold(np.sort(np.concatenate([*parts[:fold], *parts[fold + 1 :]])), part)
@@ -70,7 +70,7 @@ def make_folds(y: Any, n: int, k: int, seed: int) -> tuple[tuple[Fold, ...], str
 
 
 def class_labels(y: Any) -> np.ndarray | None:
-    """One class per example, [N]; None where the targets are something else."""
+    """One class per example, int[N], of targets [N], [N, 1] or one-hot [N, K]; else None."""
     if not isinstance(y, np.ndarray):
         return None
     if y.ndim == 2 and y.shape[1] == 1:
@@ -93,10 +93,10 @@ def _check_classes(classes: np.ndarray, k: int) -> None:
 
 
 def _by_class(classes: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
-    """The examples class by class, each in random order, their number a multiple of K.
+    """The examples class by class, each class in random order; their number is a multiple of K.
 
-    What is left out comes from what K does not divide of a class, so that no fold has fewer of a
-    class than N_class // K; from the largest classes first, which miss it least.
+    The examples left out come from the part of a class that K does not divide, so no fold has fewer
+    than N_class // K examples of a class; large classes, which miss them least, give first.
     """
     values, counts = np.unique(classes, return_counts=True)
     kept, excess = counts.copy(), len(classes) % k

@@ -1,4 +1,9 @@
-"""The data of a call of ``search``, read for one trial: arrays, data sets, or functions of hp."""
+"""The data of a call of ``search``, read for one trial: arrays, data sets, or functions of hp.
+
+``DataArguments`` are the user's arguments, ``DataReader`` reads them once for each set of values
+that functions of hp ask for, ``LoadedData`` are what it read, and ``TrialInputs`` are all that one
+trial trains with beside its model.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +20,23 @@ from paceline.data.batched import BatchedDataset, as_fit_reads, inspect_dataset,
 from paceline.data.folds import Fold, make_folds
 from paceline.errors import DataError, UsageError
 
-#: Arguments of ``search`` that may be functions of hp and decide which data a trial has.
+#: Arguments of ``search`` that decide which data a trial has; each may be a function of hp.
 OF_DATA = ("x", "y", "sample_weight", "validation_data", "steps_per_epoch", "validation_steps")
 
 
 @dataclass(frozen=True)
 class DataArguments:
-    """The arguments about data, as the user gave them; any of ``OF_DATA`` may be a function."""
+    """The arguments of ``search`` about data, as the user gave them.
+
+    Attributes:
+        x, y, sample_weight, class_weight, validation_data, validation_split: As in ``model.fit``;
+            any of ``OF_DATA``, and ``class_weight``, may be a function of hp.
+        steps_per_epoch, validation_steps, batch_size: As in ``model.fit``; numbers or functions.
+        folds: Number of folds, or None.
+        allow_nan: Accept NaN and infinity in the data.
+        seed: The study's seed, for the draw of folds.
+        packs: Whether the executor trains packs; False: Keras' ``fit`` reads data sets itself.
+    """
 
     x: Any
     y: Any
@@ -40,20 +55,21 @@ class DataArguments:
 
 @dataclass
 class LoadedData:
-    """Data, as trials with one set of values for the functions of hp have them.
+    """The data of all trials that have one set of values for the functions of hp.
 
     Attributes:
-        data: Training data; None where only ``fit`` can read it.
+        data: Training data; None: only ``fit`` can read them.
         validation: Validation data, or None.
-        sample: The first batch of data that is no arrays, where it could be read.
-        fit: The data as ``model.fit`` takes them.
-        batched: Whether ``fit`` is told the batch size; a data set has its own.
-        validation_batch_size: Of validation data that come in batches.
-        steps_per_epoch, validation_steps: Numbers now.
-        why_fit: Why packs cannot read it; None where they can.
-        folds, folds_text: Parts of the data, and what to tell of them.
-        key: The values that the functions asked for.
-        parts: Parts of the validation data, by length.
+        sample: The first batch of data that are no arrays, where it could be read.
+        fit: The data as ``model.fit`` takes them, by name of argument.
+        batched: Whether ``fit`` is told the batch size; False: the data set has its own.
+        validation_batch_size: Batch size of validation data that come in batches, else None.
+        steps_per_epoch, validation_steps: Numbers, no longer functions; or None.
+        why_fit: Why packs cannot read the data; None: they can.
+        folds: The folds of the data; empty without folds.
+        folds_text: A sentence about the folds for the user.
+        key: The names and values that the functions of hp asked for, as text.
+        parts: Number of examples -> the first so many validation data.
     """
 
     data: ArrayData | BatchedDataset | None
@@ -71,7 +87,7 @@ class LoadedData:
     parts: dict[int, ArrayData] = field(default_factory=dict)
 
     def validation_part(self, n: int) -> ArrayData | None:
-        """The first n examples to validate on: always the same object."""
+        """The first n validation examples; for one n always the same object, sent once."""
         if self.validation is None or n >= self.validation.n:
             return self.validation
         if n not in self.parts:
@@ -79,8 +95,54 @@ class LoadedData:
         return self.parts[n]
 
 
+@dataclass(frozen=True, eq=False)
+class TrialInputs:
+    """All that one trial trains with beside its model: data, batch sizes, steps, class weights.
+
+    Attributes:
+        data: Training data, the same object in all trials that share them; None: only ``fit`` can
+            read them.
+        validation: Validation data, or None.
+        batch_size: Examples per training step.
+        validation_batch_size: Examples per validation step.
+        steps_per_epoch: Batches of an epoch; None: all batches of the data.
+        first_epoch: ``initial_epoch``: number of the first epoch, from 0.
+        class_weight: float[classes], the weight of each class, where a function of hp decides it;
+            else None.
+        key: Text that tells these data from others of the search; empty where no data depend on
+            hp.
+        fit: Arguments of ``model.fit`` that only this trial has, by name.
+        why_fit: Why packs cannot read the data; None: they can.
+    """
+
+    data: ArrayData | BatchedDataset | None
+    validation: ArrayData | None
+    batch_size: int
+    validation_batch_size: int
+    steps_per_epoch: int | None = None
+    first_epoch: int = 0
+    class_weight: np.ndarray | None = None
+    key: str = ""
+    fit: Mapping[str, Any] = field(default_factory=dict)
+    why_fit: str | None = None
+
+    @property
+    def group_key(self) -> str:
+        """Text that is part of the key of a group: trials that differ in it share no program."""
+        text = self.key
+        if self.steps_per_epoch is not None:
+            text += f" steps {self.steps_per_epoch}"
+        if self.validation is not None:
+            text += f" validation {self.validation.n} by {self.validation_batch_size}"
+        return text
+
+
 class DataReader:
-    """Reads the data of a search, once for each set of values that functions of hp ask for."""
+    """Reads the data of a search, once for each set of values that functions of hp ask for.
+
+    Args:
+        given: The user's arguments.
+    """
 
     def __init__(self, given: DataArguments) -> None:
         self._given = given
@@ -88,10 +150,14 @@ class DataReader:
         self._known: dict[str, LoadedData] = {}
 
     def read(self, hp: Any) -> LoadedData:
-        """The data of a trial.
+        """The data of a trial; the same object for all trials with the same values.
+
+        Args:
+            hp: The trial's hyperparameters, for the arguments that are functions.
 
         Raises:
-            UsageError, DataError: They cannot be trained on.
+            UsageError: An argument has a value that is not allowed, or does not suit the others.
+            DataError: Nothing can train on these data.
         """
         asked = RecordingHP(hp)
         values = {name: getattr(self._given, name) for name in OF_DATA}
@@ -103,7 +169,7 @@ class DataReader:
 
 
 class RecordingHP:
-    """An hp that notes which values were asked for."""
+    """An hp that records which values a function asks for."""
 
     def __init__(self, hp: Any) -> None:
         self._hp = hp
@@ -122,12 +188,12 @@ class RecordingHP:
 
     @property
     def key(self) -> str:
-        """The names and values; empty where nothing was asked for."""
+        """The names and values that were asked for, as text; empty: none was."""
         return repr(sorted(self._values.items())) if self._values else ""
 
 
 def is_function(value: Any) -> bool:
-    """Whether an argument is a function of hp, and no data that can be called."""
+    """Whether an argument is a function of hp, rather than data that happen to be callable."""
     return callable(value) and not hasattr(value, "shape") and not is_data_set(value)
 
 
@@ -146,104 +212,104 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
     validation = values["validation_data"]
     if is_data_set(x):
         _check_data_set(x, {**values, **_plain(given)})
-    reading = LoadedData(
+    loaded = LoadedData(
         None, None, None, {}, not is_data_set(x), None, steps, validation_steps, key=key
     )
     try:
         if not is_data_set(x):
-            reading.data = prepare(x, y, weight, allow_nan=given.allow_nan)
-        _read_validation(reading, given, validation)
-        if isinstance(reading.data, ArrayData):
-            _divide(reading, given, reading.data)
+            loaded.data = prepare(x, y, weight, allow_nan=given.allow_nan)
+        _read_validation(loaded, given, validation)
+        if isinstance(loaded.data, ArrayData):
+            _divide(loaded, given, loaded.data)
         else:
-            _read_batches(reading, given, x)
+            _read_batches(loaded, given, x)
     except NotArrays as reason:
         if given.folds is not None:
             raise UsageError(
                 f"folds: {reason}, and folds are parts of arrays; pass arrays, or validation_data "
                 "without folds."
             ) from None
-        reading.sample = reading.data if isinstance(reading.data, ArrayData) else None
-        reading.data = reading.validation = None
-        reading.why_fit = f"{reason}, and packs need arrays or batches of them, all alike"
+        loaded.sample = loaded.data if isinstance(loaded.data, ArrayData) else None
+        loaded.data = loaded.validation = None
+        loaded.why_fit = f"{reason}, and packs need arrays or batches of them, all alike"
         if is_data_set(x):
-            reading.sample, x = _first_batch(x if reason.unread is None else reason.unread)
-            reading.fit = {"x": x, "class_weight": _fixed(given.class_weight)}
+            loaded.sample, x = _first_batch(x if reason.unread is None else reason.unread)
+            loaded.fit = {"x": x, "class_weight": _fixed(given.class_weight)}
         elif not (isinstance(x, (list, tuple, Mapping)) or hasattr(x, "shape")):
             raise UsageError(
                 f"x: {reason}; pass arrays, or lists and dicts of arrays, a tf.data.Dataset, a "
                 "keras.utils.PyDataset, a PyTorch DataLoader, a Grain data set or a generator."
             ) from None
         else:
-            reading.fit = {
+            loaded.fit = {
                 "x": x,
                 "y": y,
                 "sample_weight": weight,
                 "class_weight": _fixed(given.class_weight),
                 "validation_split": given.validation_split or None,
             }
-        reading.fit["validation_data"] = validation
-    return reading
+        loaded.fit["validation_data"] = validation
+    return loaded
 
 
-def _divide(reading: LoadedData, given: DataArguments, data: ArrayData) -> None:
-    """Splits arrays, and weighs those to train on."""
-    if given.validation_split and reading.validation is None:
-        data, reading.validation = split(data, given.validation_split)
+def _divide(loaded: LoadedData, given: DataArguments, data: ArrayData) -> None:
+    """Splits arrays into training and validation data, and gives the former class weights."""
+    if given.validation_split and loaded.validation is None:
+        data, loaded.validation = split(data, given.validation_split)
     elif given.folds is not None:
         y_all = data.inputs[1] if len(data.inputs) > 1 else None
-        reading.folds, reading.folds_text = make_folds(y_all, data.n, given.folds, given.seed)
-        reading.validation = data
+        loaded.folds, loaded.folds_text = make_folds(y_all, data.n, given.folds, given.seed)
+        loaded.validation = data
     weights = _fixed(given.class_weight)
-    if weights is not None:  # after the split: Keras does not weigh validation data
+    if weights is not None:  # after the split: Keras gives validation data no class weights
         if len(data.inputs) > 2:
             raise DataError(
                 "class_weight and sample_weight were both given; Keras takes one of them: multiply "
                 "the class weights into sample_weight."
             )
         data = prepare(*data.inputs, class_weight=weights, allow_nan=given.allow_nan)
-    reading.data = data
-    reading.fit |= dict(zip(("x", "y", "sample_weight"), data.inputs, strict=False))
-    if reading.validation is not None:
-        reading.fit["validation_data"] = reading.validation.inputs
+    loaded.data = data
+    loaded.fit |= dict(zip(("x", "y", "sample_weight"), data.inputs, strict=False))
+    if loaded.validation is not None:
+        loaded.fit["validation_data"] = loaded.validation.inputs
 
 
-def _read_batches(reading: LoadedData, given: DataArguments, x: Any) -> None:
+def _read_batches(loaded: LoadedData, given: DataArguments, x: Any) -> None:
     if not given.packs:
-        reading.sample, x = _first_batch(x)
-        reading.fit |= {"x": x, "class_weight": _fixed(given.class_weight)}
+        loaded.sample, x = _first_batch(x)
+        loaded.fit |= {"x": x, "class_weight": _fixed(given.class_weight)}
         return
     weights = _fixed(given.class_weight)
-    source = inspect_dataset(x, reading.steps_per_epoch, weights, allow_nan=given.allow_nan)
-    reading.data, reading.sample = source, source.sample
-    reading.fit |= {"x": as_fit_reads(x, source), "class_weight": weights}
+    source = inspect_dataset(x, loaded.steps_per_epoch, weights, allow_nan=given.allow_nan)
+    loaded.data, loaded.sample = source, source.sample
+    loaded.fit |= {"x": as_fit_reads(x, source), "class_weight": weights}
 
 
-def _read_validation(reading: LoadedData, given: DataArguments, validation: Any) -> None:
+def _read_validation(loaded: LoadedData, given: DataArguments, validation: Any) -> None:
     if validation is None:
         return
     if not is_data_set(validation):
-        reading.validation = prepare(
+        loaded.validation = prepare(
             *_unpack(validation), allow_nan=given.allow_nan, what="validation data"
         )
     elif given.packs:
-        reading.validation, reading.validation_batch_size = read_all(
+        loaded.validation, loaded.validation_batch_size = read_all(
             validation,
-            reading.validation_steps,
+            loaded.validation_steps,
             allow_nan=given.allow_nan,
             what="validation_data",
         )
-        reading.validation_steps = None
+        loaded.validation_steps = None
     else:
-        reading.fit["validation_data"] = validation
-        if isinstance(validation, Iterator) and reading.validation_steps is None:
+        loaded.fit["validation_data"] = validation
+        if isinstance(validation, Iterator) and loaded.validation_steps is None:
             raise UsageError(
                 f"validation_data: a {type(validation).__name__} can be read once, and every epoch "
                 "needs the data; pass validation_steps if it never ends, or a "
                 "keras.utils.PyDataset."
             )
         return
-    reading.fit["validation_data"] = reading.validation.inputs
+    loaded.fit["validation_data"] = loaded.validation.inputs
 
 
 def _steps(values: Mapping[str, Any], name: str) -> int | None:
@@ -256,7 +322,7 @@ def _steps(values: Mapping[str, Any], name: str) -> int | None:
 
 
 def _fixed(class_weight: Any) -> Mapping[int, float] | None:
-    """Class weights that are the same for all trials."""
+    """Class weights that are the same for all trials; None: a function of hp decides them."""
     return None if is_function(class_weight) else class_weight
 
 
@@ -268,7 +334,11 @@ def _plain(given: DataArguments) -> dict[str, Any]:
 
 
 def _check_data_set(x: Any, others: Mapping[str, Any]) -> None:
-    """Refuses arguments that a data set decides by itself."""
+    """Refuses arguments whose values the data set itself holds.
+
+    Raises:
+        UsageError: One of them was given, or x can be read only once and has no end.
+    """
     for name in ("y", "sample_weight", "validation_split", "batch_size"):
         if others[name] is not None:
             raise UsageError(f"{name}: x is a {type(x).__name__}, which holds this; leave it out.")
@@ -289,7 +359,7 @@ def _unpack(validation: Any) -> tuple[Any, Any, Any]:
 
 
 def _first_batch(x: Any) -> tuple[ArrayData | None, Any]:
-    """The first batch where it is a nest of arrays, and x with that batch still in it.
+    """The first batch (None: it is no nest of arrays), and x, which yields that batch again.
 
     Raises:
         DataError: There is no batch, or it cannot be read.
@@ -316,15 +386,19 @@ def _first_batch(x: Any) -> tuple[ArrayData | None, Any]:
 
 
 def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first  # Keras knows generators, not any iterator
+    yield first  # a generator: Keras takes no other iterators
     yield from rest
 
 
 def weights_by_class(class_weight: Any, data: ArrayData | BatchedDataset) -> np.ndarray:
-    """A trial's class weights as one number for each class, float[classes].
+    """A trial's class weights as a table: float[classes].
+
+    Args:
+        class_weight: Class -> weight, from a function of hp; the weight of other classes is 1.
+        data: Training data, which tell the number of classes.
 
     Raises:
-        UsageError: They are no mapping, or the targets are no classes.
+        UsageError: ``class_weight`` is no mapping, or the targets are no classes.
     """
     if not isinstance(class_weight, Mapping):
         raise UsageError(
@@ -340,12 +414,12 @@ def weights_by_class(class_weight: Any, data: ArrayData | BatchedDataset) -> np.
 
 
 def n_classes(data: ArrayData | BatchedDataset) -> int:
-    """Classes of the targets.
+    """Number of classes of the targets: columns of one-hot rows, or the largest class plus one.
 
     Raises:
-        UsageError: There is not one array of them, or there are sample weights too.
+        UsageError: The targets are not one array, or the data have sample weights too.
     """
-    if isinstance(data, BatchedDataset) and data.cut.n_batches is None:
+    if isinstance(data, BatchedDataset) and data.epochs.n_batches is None:
         raise UsageError(
             f"class_weight: a function of hp needs to know all classes, and x is a {data.kind} "
             "without an end; have it yield (x, y, sample_weight)."

@@ -1,6 +1,8 @@
-"""Integer labels against the outputs of a model: each label must be one of the model's classes.
+"""Checks integer labels against a model's outputs: each label must be a class of the model.
 
-Notation: N: examples. K: classes, the last axis of an output. Labels: int or whole float [N, ...].
+Notation
+    N: examples. K: classes, the last axis of an output [N, ..., K]. Labels: whole numbers [N, ...],
+    as int or float.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ from paceline.errors import DataError
 
 
 def output_shapes(model: Any, x: Any = None) -> list[Any]:
-    """Shapes of a model's outputs, in Keras' order; none where they cannot be told.
+    """Shapes of a model's outputs, in Keras' order; empty where they cannot be told.
 
     Args:
         model: A model.
-        x: Shapes of its inputs; a subclassed model's outputs show only with them.
+        x: Shapes of its inputs, a nest of [B, ...]; a subclassed model shows its outputs only with
+            them.
     """
     shapes = getattr(model, "output_shape", None)
     if shapes is None and x is not None:
@@ -43,13 +46,13 @@ def output_shapes(model: Any, x: Any = None) -> list[Any]:
 def check_labels(
     model: Any, data: ArrayData, what: str, outputs: Sequence[Any] | None = None
 ) -> None:
-    """Checks integer labels against the number of classes: JAX would train on silently.
+    """Checks integer labels against the number of classes: JAX would train on without a word.
 
     Args:
         model: A compiled model.
-        data: Its data.
-        what: How to call this data in errors.
-        outputs: Shapes of the outputs; None asks the model.
+        data: Data with labels [N, ...] among their targets.
+        what: Name of the data in errors.
+        outputs: Shapes of the outputs; None: the model is asked.
 
     Raises:
         DataError: A label is negative or not below the size of an output's last axis.
@@ -76,7 +79,7 @@ def check_labels(
 def _targets(
     model: Any, data: ArrayData, outputs: Sequence[Any] | None
 ) -> Iterator[tuple[str, Any, Any, Any, Any]]:
-    """Name, loss, shape of the output, labels and weights, for each output."""
+    """For each output: its name in messages, loss, shape, labels and sample weights."""
     shapes = output_shapes(model) if outputs is None else outputs
     names = getattr(model, "output_names", None) or []
     y, weights = data.inputs[1], data.inputs[2] if len(data.inputs) > 2 else None
@@ -95,7 +98,7 @@ def _targets(
 
 
 def _counted(y: np.ndarray, weight: Any, ignored: Any) -> np.ndarray:
-    """The labels that count: not those of the class to ignore, nor those of weight 0."""
+    """The labels that the loss counts: not the class to ignore, and none of weight 0."""
     if weight is not None and weight.shape == y.shape[: weight.ndim]:
         y = y[weight != 0]
     if y.dtype.kind == "f":

@@ -1,9 +1,9 @@
-"""What the tuner hands to an executor, and what it hears back: plain records, no Optuna."""
+"""Jobs, reports and answers: what a search and an executor exchange, without Optuna."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -11,7 +11,9 @@ import numpy as np
 from paceline.data.folds import Fold
 
 if TYPE_CHECKING:
-    from paceline.data.trial_inputs import TrialInputs
+    from paceline.data.arrays import ArrayData
+    from paceline.data.batched import BatchedDataset
+    from paceline.data.inputs import TrialInputs
     from paceline.program.trace import State
 
 #: Trainable, non-trainable, optimizer and metric variables, in Keras' order.
@@ -20,26 +22,102 @@ Parts = Sequence[Sequence[np.ndarray]]
 Weights = tuple[list[np.ndarray], list[np.ndarray]]
 
 
+@dataclass(frozen=True, eq=False)
+class SearchData:
+    """What the jobs of an executor train and validate on, unless a job has inputs of its own.
+
+    Attributes:
+        train: Training data, N examples.
+        validation: Validation data, V examples; None without.
+        validation_batch_size: Examples per validation step; None: the job's batch size, like Keras.
+        validation_freq: Epochs between two validations, or the numbers of the epochs, from 1, that
+            are validated, as ``fit`` takes it.
+        shuffle: Whether each epoch has an order of examples of its own, from the job's seed.
+        fold: How many examples a job's folds train on and validate on; None where jobs have no
+            folds.
+    """
+
+    train: ArrayData | BatchedDataset
+    validation: ArrayData | None = None
+    validation_batch_size: int | None = None
+    validation_freq: int | Collection[int] = 1
+    shuffle: bool = True
+    fold: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class PackOptions:
+    """How the user wants trials to be packed.
+
+    Attributes:
+        slots: Trials that train at once, or "auto": 8 per core on a CPU, 32 on an accelerator.
+        plan: "stacked", "mapped", "sequential" or "auto".
+        mesh: Devices along the trial axis and along the data axis, from ``check_mesh``; None: all
+            accelerators, or one CPU.
+    """
+
+    slots: int | str = "auto"
+    plan: str = "auto"
+    mesh: tuple[int, int | None] | None = None
+
+
+@dataclass(frozen=True)
+class EpochLimit:
+    """How long an epoch of a pack may take, and which jobs are suspected of never ending theirs.
+
+    Attributes:
+        seconds: Seconds on the clock that an epoch may take; None: as long as it needs.
+        suspects: Number of a job -> epochs that it had trained when its pack did not come back. At
+            that epoch it trains in a pack of its own. The search may add to this mapping.
+    """
+
+    seconds: float | None = None
+    suspects: Mapping[int, int] = field(default_factory=dict)
+
+
+class Notes:
+    """Tells the user of a search what the user may want to know.
+
+    Args:
+        tell: Called with each sentence.
+    """
+
+    def __init__(self, tell: Callable[[str], None] = lambda text: None) -> None:
+        self._tell = tell
+        self._told: set[str] = set()
+
+    def tell(self, text: str) -> None:
+        """Tells a sentence."""
+        self._tell(text)
+
+    def tell_once(self, text: str) -> None:
+        """Tells a sentence unless this method has told the same one before."""
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)
+
+
 @dataclass
 class Job:
-    """A trial to train, or a member of one (``members.py``).
+    """A trial to train, or one member of a trial (see ``tuner/members.py``).
 
     Attributes:
         number: The trial's number, or the member's.
-        seed: Weights, dropout and order of examples follow from it.
+        seed: The initial weights, dropout and the order of examples follow from the seed.
         epochs: Epochs to train.
         batch_size: Examples per step.
-        model: The compiled model, just built; dropped once its state is taken.
-        rebuild: Builds the same model again, from the seed on.
-        folds: Parts of the data to train and validate on, one after another: each is a member, and
-            their numbers begin at ``number``. Empty: all of the data.
-        program: Short fingerprint of the program it shares with others, once it is known.
-        counts: It tells how trials differ; further repeats of a trial do not.
-        order: Called for each epoch, from 0: numbers of the training examples, i32[N]; None: they
-            follow from the seed.
-        callbacks: Makes the callbacks of a member, by its number; None without.
-        made: The callbacks that were made, a list for each member; packs keep them here.
-        setting: Its data and so on; None: those that the executor was made with.
+        model: The compiled model, just built. An executor drops it once it has taken its state.
+        rebuild: Builds the same model again, starting from the seed.
+        folds: Parts of the data to train and validate on, one after another. Each fold is a member
+            of the trial; the members' numbers begin at ``number``. Empty: all of the data.
+        program: Short fingerprint of the program that the job shares with others, once the executor
+            knows it.
+        counts: Whether the job shows how trials differ. Further repeats of a trial do not.
+        order: Called with the number of an epoch, from 0; returns the numbers of its training
+            examples, i32[N]. None: the order follows from the seed.
+        callbacks: Makes the callbacks of a member, given the member's number; None without.
+        made: The callbacks that were made, one list for each member. Packs keep them here.
+        setting: The job's own data and batch sizes; None: those of the executor's ``SearchData``.
     """
 
     number: int
@@ -58,10 +136,10 @@ class Job:
 
 
 class PackTimeout(Exception):
-    """Packs whose epoch does not end; the threads that wait for it are lost.
+    """An epoch of one or several packs does not end; the threads that wait for it are lost.
 
     Attributes:
-        packs: Of each, number of a job -> epochs that it had trained.
+        packs: For each such pack, number of a job -> epochs that the job had trained.
     """
 
     def __init__(self, packs: Sequence[Mapping[int, int]]) -> None:
@@ -71,22 +149,24 @@ class PackTimeout(Exception):
 
 @dataclass(frozen=True)
 class EpochReport:
-    """One epoch of one trial, or of a member of one.
+    """One epoch of a job.
 
     Attributes:
-        number: The trial's number, or the member's.
-        epoch: From 1.
+        number: The job's number.
+        epoch: The epoch's number, from 1.
         logs: Metric name -> value, names as Keras has them.
-        seconds: The trial's share of the time its pack took.
-        program: Short fingerprint of the compiled program, None in ``fit``.
-        plan: stacked, mapped, sequential or fit.
-        weights: Fetches the weights as they are now; only until the reports of this round have been
-            answered.
-        members: The logs of each member, where ``logs`` are their means; executors give none.
-        state: Fetches all variables, as ``weights``; None where no pack holds them.
-        wall: Seconds of the epoch on the clock, those of all who train in the same pack.
-        last: It trains no further, whatever is answered: it has all its epochs, or a callback has
-            stopped it.
+        seconds: The job's share of the seconds that its pack took.
+        program: Short fingerprint of the compiled program; None in ``fit``.
+        plan: "stacked", "mapped", "sequential" or "fit".
+        weights: Fetches the weights after this epoch. It may be called only until all reports of
+            this round have been answered.
+        members: The logs of each member of a trial where ``logs`` are their means. Executors leave
+            it empty.
+        state: Fetches all variables after this epoch, under the same condition as ``weights``; None
+            where no pack holds them.
+        wall: Seconds on the clock that the epoch took, of all jobs in the same pack together.
+        last: Whether the job trains no further, whatever the answer is: it has trained all its
+            epochs, or a callback has stopped it.
     """
 
     number: int
@@ -102,47 +182,47 @@ class EpochReport:
     last: bool = False
 
 
-#: What becomes of a trial after an epoch: it goes on, is taken out, or waits to be resumed.
-Answer = Literal["go", "stop", "pause"]
-#: An answer, or a way to ask for it when all reports of this round are in.
+#: What a job does after an epoch: it trains on, it ends, or it waits to be resumed.
+Answer = Literal["continue", "stop", "pause"]
+#: An answer, or a function that gives the answer once all reports of the round are in.
 LateAnswer = Answer | Callable[[], Answer]
 #: Handles a report.
 Report = Callable[[EpochReport], LateAnswer]
-#: Told of a trial that failed while it trained, and why.
+#: Is told the number of a job that failed while it trained, and the error.
 Failed = Callable[[int, BaseException], None]
 
 
 def settled(answer: LateAnswer) -> Answer:
-    """The answer, now that all reports of a round are in."""
+    """The answer itself; all reports of the round must be in."""
     return answer() if callable(answer) else answer
 
 
 class Executor(Protocol):
-    """Runs jobs, reports every epoch."""
+    """Trains jobs and reports every epoch of each."""
 
     def submit(self, job: Job) -> None:
-        """Takes a job on.
+        """Takes a job in.
 
         Raises:
-            Unpackable: It cannot run here; the message says why.
+            Unpackable: The job cannot run here; the message says why.
         """
         ...
 
     @property
     def busy(self) -> bool:
-        """Whether any job is waiting or running."""
+        """Whether any job is waiting or training."""
         ...
 
     def advance(self, report: Report, meanwhile: Callable[[], bool], failed: Failed) -> None:
-        """Runs for about one epoch.
+        """Trains for about one epoch.
 
         Args:
-            report: Told about each epoch of each trial; called in this thread.
-            meanwhile: Useful work for this thread while the device is busy; False when there is
-                none.
-            failed: Told of trials that fail; they are out then.
+            report: Handles the report of each epoch of each job; called in this thread.
+            meanwhile: Does a piece of useful work in this thread while the device is busy; returns
+                False when no work is left.
+            failed: Is told of each job that fails; the executor has forgotten that job by then.
 
         Raises:
-            Exception: What ``report`` raised: an error of the search, and not of the trial.
+            Exception: What ``report`` raised: an error of the search, and not of the job.
         """
         ...

@@ -1,4 +1,4 @@
-"""Trials that cannot be packed: Keras' own ``fit``, one after another."""
+"""Trains the trials that cannot be packed with Keras' own ``fit``, one after another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from paceline.executor import malloc
+from paceline.executor import process
 from paceline.executor.base import Answer, EpochReport, Failed, Job, Report, Weights, settled
 from paceline.executor.fit_state import Arrays, FitState
 from paceline.executor.tf_replicas import Replicas, find
@@ -20,7 +20,7 @@ from paceline.pack.callbacks.state import UnsavedAttributes
 from paceline.program import keras_private
 
 _DATA = ("x", "y", "sample_weight")
-#: Trials after which the memory of dropped models is given back.
+#: After each so many trials the memory of dropped models is returned to the system.
 _COLLECTED = 8
 
 
@@ -28,10 +28,14 @@ class FitExecutor:
     """Trains each trial with ``model.fit``: any Keras model, any data, any Keras backend.
 
     Args:
-        arguments: What ``fit`` gets besides batch size, epochs and callbacks. Where jobs have
-            folds, ``validation_data`` is all that folds take their examples from.
-        batched: Whether ``fit`` is told the batch size; a data set has its own.
-        note: Told what users may want to know.
+        arguments: Arguments of ``fit`` besides batch size, epochs and callbacks. Where jobs have
+            folds, ``validation_data`` holds all examples from which folds take theirs.
+        batched: Whether ``fit`` is told the batch size. A data set has a batch size of its own.
+        note: Told what users may want to know, a sentence at a time.
+
+    Attributes:
+        seconds: Seconds spent on training.
+        used: Whether any trial has been trained.
     """
 
     def __init__(
@@ -52,37 +56,37 @@ class FitExecutor:
         self._losses = UnsavedAttributes(note)
 
     def submit(self, job: Job) -> None:
-        """Queues a trial; its model is built again in its turn, so that seeds are as alone."""
+        """Queues a trial; its model is built again in its turn, from the trial's seed."""
         job.model = None
         folds = [replace(job, number=job.number + i, folds=(f,)) for i, f in enumerate(job.folds)]
-        self._queue.extend(reversed(folds or [job]))  # the first member last: see members.py
+        self._queue.extend(reversed(folds or [job]))  # the first member last: tuner/members.py
 
     def snapshot(self, arrays: Arrays, jobs: Container[int]) -> dict[str, Any] | None:
         """The training under way as it was after its last epoch; None where there is none.
 
         Args:
-            arrays: Name -> array, added to.
-            jobs: Numbers of those that are still under way.
+            arrays: Name -> array; the training's arrays are added.
+            jobs: Numbers of the jobs that are still under way.
         """
         state = self._state
         if state is None or state.epoch == 0 or state.number not in jobs:
             return None
-        facts = state.taken(arrays)
+        facts = state.capture(arrays)
         self._losses.say(facts["callbacks"])
         return facts
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Has a job that has been submitted go on from where ``snapshot`` was taken."""
+        """Has a submitted job train on from where ``snapshot`` was taken."""
         own = {name: array for name, array in arrays.items() if name.startswith("fit.")}
         self._state = FitState(facts["job"], facts, own)
 
     @property
-    def _follows(self) -> bool:
-        """Whether a training hangs on nothing that is not known: data sets may."""
+    def _resumable(self) -> bool:
+        """Whether a snapshot determines how a training continues; with a data set it may not."""
         return self._batched
 
     def drop(self, number: int) -> None:
-        """Forgets a trial whose turn has not come; none of that number is no error."""
+        """Forgets a trial whose turn has not come; does nothing if there is none."""
         self._queue = deque(job for job in self._queue if job.number != number)
 
     @property
@@ -92,16 +96,16 @@ class FitExecutor:
 
     @property
     def waiting(self) -> int:
-        """Trials whose turn has not come."""
+        """Number of trials whose turn has not come."""
         return len(self._queue)
 
     @property
     def next_number(self) -> int:
-        """The trial whose turn is next."""
+        """Number of the trial whose turn is next."""
         return self._queue[0].number
 
     def advance(self, report: Report, meanwhile: Callable[[], bool], failed: Failed) -> None:
-        """Trains one trial to its end, reporting every epoch; whatever it raises ends it alone.
+        """Trains one trial to its end and reports every epoch; an error of the trial ends it alone.
 
         Raises:
             Exception: What ``report`` raised: an error of the search, and not of the trial.
@@ -120,7 +124,7 @@ class FitExecutor:
             self.seconds += time.perf_counter() - began
             self._trained += 1
             if self._trained % _COLLECTED == 0:
-                malloc.give_back()  # models are cycles, and a search has the collector wait
+                process.give_back()  # models lie in cycles, and a search makes the collector wait
         if search.error is not None:  # also where a user's own ``fit`` has swallowed it
             raise search.error
 
@@ -138,16 +142,16 @@ class FitExecutor:
         state = self._state
         if state is None or state.number != job.number:
             state = FitState(job.number)
-        self._state = state if self._follows else None
+        self._state = state if self._resumable else None
         first = _first_epoch(job)
         arguments["initial_epoch"] = arguments.get("initial_epoch", first) + state.epoch
-        # Ours is last: it reports what the user's have made of the logs and of the weights.
+        # Our callback is last: it reports logs and weights as the user's callbacks leave them.
         callbacks = [*state.among(own), _Reporter(job, report, state)]
         epochs = first + job.epochs
         model.fit(**arguments, epochs=epochs, callbacks=callbacks, verbose=0)
 
     def _fold(self, job: Job, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments that are others for a fold."""
+        """The arguments that differ for a fold."""
         if not job.folds:
             return {}
         (fold,) = job.folds
@@ -164,7 +168,7 @@ def _first_epoch(job: Job) -> int:
 
 
 class _SearchReport:
-    """Tells the search of an epoch, and keeps the error that it raised.
+    """Reports to the search, and keeps the error that the search raised.
 
     The search is called inside of ``model.fit``, where its errors look like those of the trial.
 
@@ -172,7 +176,7 @@ class _SearchReport:
         report: Handles a report.
 
     Attributes:
-        error: What ``report`` raised; None as long as it has raised nothing.
+        error: What ``report`` raised; None if it has raised nothing.
     """
 
     def __init__(self, report: Report) -> None:
@@ -188,7 +192,7 @@ class _SearchReport:
 
 
 class _Reporter(keras.callbacks.Callback):
-    """Reports every epoch; the last one when the user's callbacks have ended their training too."""
+    """Reports every epoch; the last one once the user's callbacks have ended too."""
 
     def __init__(self, job: Job, report: Callable[[EpochReport], Answer], state: FitState) -> None:
         super().__init__()
@@ -214,9 +218,9 @@ class _Reporter(keras.callbacks.Callback):
             or bool(self.model.stop_training),
         )
         if report.last and self._job.callbacks is not None:
-            weights = self._weights()  # before they are made others, as by restore_best_weights
+            weights = self._weights()  # before callbacks change them, as with restore_best_weights
             self._final = replace(report, weights=lambda: weights)
-        elif self._report(report) != "go":
+        elif self._report(report) != "continue":
             self._state.freeze()
             self.model.stop_training = True
         self._last = time.perf_counter()

@@ -1,7 +1,7 @@
-"""A training in Keras' ``fit`` as it stands after an epoch, and one that goes on from there.
+"""The state of a training in Keras' ``fit`` after an epoch, to continue the training from there.
 
-Beside the model's variables and what callbacks hold, the order of examples hangs on the global
-random states, from which ``fit`` draws a permutation at the beginning of each epoch.
+The state holds the model's variables, what callbacks hold, and the global random states: ``fit``
+draws the order of examples from them at the beginning of each epoch.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _NAME = "fit"
 
 
 class FitState(keras.callbacks.Callback):
-    """Follows one training; the callback before the one that reports.
+    """Follows one training: a callback whose turn comes right before the callback that reports.
 
     Args:
-        number: Of the job that trains.
-        before: Of ``taken``, where it goes on; None: it begins.
-        arrays: Likewise.
+        number: Number of the job that trains.
+        before: What ``capture`` returned, to continue from there; None: the training begins.
+        arrays: The arrays that ``capture`` added.
 
     Attributes:
-        number: Of the job.
-        epoch: Epochs trained, those before among them.
+        number: Number of the job.
+        epoch: Epochs trained, including those before it was captured.
     """
 
     def __init__(
@@ -50,18 +50,22 @@ class FitState(keras.callbacks.Callback):
         self._frozen: tuple[dict[str, Any], Arrays] | None = None
 
     def among(self, own: Sequence[Any]) -> list[Any]:
-        """The user's callbacks with those that follow them, in the order of their calls."""
+        """The user's callbacks, and this module's before and after them, in the order of calls."""
         self._own = own
         return [_Before(self), *own, self]
 
     def open(self) -> None:
-        """The user's callbacks begin next."""
+        """Prepares the state of the user's callbacks, whose ``on_train_begin`` comes next."""
         if self._before is not None:
             facts = {"callbacks": self._before.get("callbacks", [])}
             self._beginning.enter_context(resumed(self._own, CallbackState(facts, self._arrays)))
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Puts the variables back, which exist from here on, and what callbacks held."""
+        """Puts back what callbacks held, and the variables, which exist from here on.
+
+        Raises:
+            RuntimeError: The model has other variables than when the search stopped.
+        """
         self._begun_with = attributes_of(self._own)
         if self._before is None:
             return
@@ -76,10 +80,10 @@ class FitState(keras.callbacks.Callback):
                 if value is None or value.shape != tuple(variable.shape):
                     raise RuntimeError("its model is not what it was when the search stopped")
                 variable.assign(value)
-        self.model.stop_training = False  # whatever the callbacks' beginning has made of it
+        self.model.stop_training = False  # a callback's on_train_begin may have set it
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Puts the random states back: ``fit`` draws an epoch's order after this."""
+        """Puts the random states back: ``fit`` draws the epoch's order after this."""
         if self._before is None:
             return
         _set_random_states(self._before["random"], self._arrays)
@@ -87,18 +91,18 @@ class FitState(keras.callbacks.Callback):
         self._arrays.clear()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Notes that an epoch has ended, and from where the next would draw."""
+        """Counts the epoch, and keeps the random states from which the next epoch would draw."""
         self.epoch += 1
         self._random = _random_states()
 
     def freeze(self) -> None:
-        """The training is about to be broken off: what ``fit`` does at its end is no part of it."""
+        """Keeps the state as it is now: what ``fit`` does at its end is no part of it."""
         arrays: Arrays = {}
-        self._frozen = self.taken(arrays), arrays
+        self._frozen = self.capture(arrays), arrays
 
-    def taken(self, arrays: Arrays) -> dict[str, Any]:
-        """The training after its last epoch, as JSON values and, in ``arrays``, variables."""
-        if self._before is not None:  # its turn has not come again
+    def capture(self, arrays: Arrays) -> dict[str, Any]:
+        """The state after the last epoch, as JSON values; the variables are added to ``arrays``."""
+        if self._before is not None:  # it has not trained since it was restored
             arrays.update(self._arrays)
             return dict(self._before)
         if self._frozen is not None:
@@ -122,7 +126,7 @@ class FitState(keras.callbacks.Callback):
 
 
 class _Before(keras.callbacks.Callback):
-    """Stands before the user's callbacks."""
+    """The callback before the user's callbacks."""
 
     def __init__(self, state: FitState) -> None:
         super().__init__()
@@ -133,7 +137,7 @@ class _Before(keras.callbacks.Callback):
 
 
 def _random_states() -> tuple[Any, Any, Any]:
-    """Of Python, NumPy and, where Keras runs on it, PyTorch, from which its ``fit`` draws."""
+    """States that ``fit`` draws from: Python's, NumPy's and, where Keras runs on it, PyTorch's."""
     torch = None
     if keras.backend.backend() == "torch":
         torch = import_module("torch").get_rng_state().numpy().copy()

@@ -1,78 +1,213 @@
-"""Taking trials in: each is traced, or recognised, and joins those that share its program."""
+"""Groups: the trials of one program. Each trial is traced, or recognised, and joins its group.
+
+Trials whose steps have one canonical form share a program: the constants that differ between them
+become inputs of it. A model that consists of Keras' own classes need not be traced if
+``ConstantPredictor`` knows how such a model's constants follow from its hyperparameters.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paceline.data.arrays import ArrayData
-from paceline.data.batched import BatchedDataset
-from paceline.data.trial_inputs import TrialInputs
-from paceline.executor.base import Job
-from paceline.executor.group import Group
+from paceline.data.inputs import TrialInputs
+from paceline.executor.base import Job, SearchData
+from paceline.executor.plan_choice import Candidate, PlanChoice
 from paceline.pack.callbacks.driver import CallbackDriver
 from paceline.pack.callbacks.packable import why_not_packed
-from paceline.pack.pack import SlotTrial
-from paceline.pack.plan import Workload
+from paceline.pack.pack import Pack, SlotTrial
+from paceline.pack.plan import CompiledPlan, Workload
 from paceline.program import trace
 from paceline.program.canonical import Canonical, Constant, Unpackable
-from paceline.program.constant_laws import ConstantPredictor
-from paceline.program.constant_laws_cache import keep, key_of, recall, remembered
+from paceline.program.constant_laws import (
+    ConstantPredictor,
+    StoredLaws,
+    laws_key,
+    load_laws,
+    store_laws,
+)
 from paceline.program.model_structure import ModelStructure, structure_of
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step
+
+
+@dataclass(frozen=True)
+class RestoredProgram:
+    """How a group's program was compiled until its search stopped.
+
+    Attributes:
+        candidate: Plan and slots.
+        quick: Whether the program was compiled for a short run.
+        layout: Devices that the slots were spread over, and devices that batches were split over;
+            None: one device.
+    """
+
+    candidate: Candidate
+    quick: bool
+    layout: tuple[int, int] | None
+
+
+@dataclass
+class Group:
+    """Trials of one program: those that wait for a slot, and the packs that train the others.
+
+    Attributes:
+        name: Short fingerprint, for people.
+        work: The data that an epoch goes over.
+        train, test: The steps; test is None without validation data.
+        state: Shapes of a trial's variables.
+        metrics: The metric variables at the start of an epoch.
+        rng_differs: Whether its random numbers would be others under ``vmap``.
+        convolves: Whether its training step holds a convolution.
+        n_seen: Models whose constants are known, whether they are trials or not.
+        n_trials: Trials taken in so far.
+        example: Number of the first of these trials.
+        queue: Trials without a slot, the next one first.
+        program: The program that its packs run; None before the first is compiled.
+        restored_program: How the program was compiled before the search stopped; None where nothing
+            is known, and once the program has been compiled again.
+        asked_round: The round in which its program was asked for.
+        packs: At most one for each lane, while there are trials.
+        most_slots: Slots of a pack that the memory allows; None while that is not known.
+        plan_choice: Ways to train the group that are tried out; None where there is no choice.
+        next_program: A program that is being compiled in the background, to replace ``program``.
+    """
+
+    name: str
+    work: Workload
+    train: StepTemplate
+    test: StepTemplate | None
+    state: State
+    metrics: list[Any]
+    rng_differs: bool
+    convolves: bool
+    n_seen: int = 0
+    n_trials: int = 0
+    example: int | None = None
+    queue: deque[SlotTrial] = field(default_factory=deque)
+    program: CompiledPlan | None = None
+    restored_program: RestoredProgram | None = None
+    asked_round: int = 0
+    packs: list[Pack] = field(default_factory=list)
+    most_slots: int | None = None
+    plan_choice: PlanChoice | None = None
+    next_program: CompiledPlan | None = None
+
+    @property
+    def roles(self) -> list[StepTemplate]:
+        """The training step, and the validation step if there is one."""
+        return [role for role in (self.train, self.test) if role is not None]
+
+    @property
+    def n_live(self) -> int:
+        """Number of trials in slots."""
+        return sum(len(pack.live) for pack in self.packs)
+
+    def add_constants(
+        self,
+        train: Sequence[Constant],
+        test: Sequence[Constant] | None = None,
+        *,
+        counts: bool = True,
+    ) -> None:
+        """Adds the constants of a model to those that the steps have met.
+
+        Args:
+            train: The constants in the training step.
+            test: The constants in the validation step; None without validation data.
+            counts: Whether the model may differ from those before; a repeat of a trial does not.
+
+        Raises:
+            Unpackable: A number differs both between models and between batch sizes.
+        """
+        self.train.admit(train)
+        if self.test is not None and test is not None:
+            self.test.admit(test)
+        self.n_seen += counts
+
+    @property
+    def trials(self) -> list[SlotTrial]:
+        """Trials that wait for a slot, in order, and then those in slots."""
+        return [*self.queue, *(trial for pack in self.packs for trial in pack.live)]
+
+    def waiting(self, number: int) -> SlotTrial | None:
+        """The trial of that number if it waits for a slot, else None."""
+        return next((trial for trial in self.queue if trial.number == number), None)
+
+    def pack_of(self, number: int) -> Pack | None:
+        """The pack in which a trial has a slot; None if the trial has none."""
+        for pack in self.packs:
+            if any(trial.number == number for trial in pack.live):
+                return pack
+        return None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one trial's variables."""
+        return sum(
+            math.prod(a.shape) * a.dtype.itemsize for part in self.state.lists() for a in part
+        )
+
+    @property
+    def active(self) -> bool:
+        """Whether any trial waits or trains."""
+        return bool(self.queue) or self.n_live > 0
+
+
+def program_of(group: Group) -> CompiledPlan:
+    """The program of a group that has one."""
+    assert group.program is not None
+    return group.program
+
+
+def abandon_callbacks(trial: SlotTrial) -> None:
+    """Releases the callbacks of a trial that trains no further; none of them is called again."""
+    if trial.driver is not None:
+        trial.driver.abandon()
 
 
 class TrialGrouper:
     """Sorts trials into groups.
 
     Args:
-        data: Training data.
-        validation: Validation data, or None.
-        validation_batch_size: None: as the trial's batch size, like Keras.
-        fold: Examples that a job's folds train and validate on; None without folds.
-        chunk_bytes: Of chunks of training data that are not on the device; None: they are.
+        data: What trials train and validate on, unless a job has inputs of its own.
+        chunk_bytes: Bytes of a chunk of training data; None: all training data are on the device.
     """
 
-    def __init__(
-        self,
-        data: ArrayData | BatchedDataset,
-        validation: ArrayData | None,
-        validation_batch_size: int | None,
-        fold: tuple[int, int] | None = None,
-        chunk_bytes: float | None = None,
-    ) -> None:
-        self._data, self._validation, self._fold = data, validation, fold
-        self._chunk_bytes = chunk_bytes
-        self._validation_batch_size = validation_batch_size
+    def __init__(self, data: SearchData, chunk_bytes: float | None = None) -> None:
+        self._data, self._chunk_bytes = data, chunk_bytes
         self._by_key: dict[tuple[Any, ...], Group] = {}
-        self._library = ConstantPredictor()
-        self._recalled: set[tuple[Any, ...]] = set()  # structures and groups looked up on disk
-        # What building the optimizer adds to a structure's state; None where it is not always zero.
-        self._starts: dict[str, list[Any] | None] = {}
+        self._predictor = ConstantPredictor()
+        self._looked_up: set[tuple[Any, ...]] = set()  # structures and groups looked up on disk
+        # Structure -> what building the optimizer adds to the model's state; None where some of it
+        # is not always zero.
+        self._optimizer_starts: dict[str, list[Any] | None] = {}
 
     @property
     def groups(self) -> list[Group]:
-        """All groups that trials have joined, in the order they were met."""
+        """All groups that have had a trial, in the order in which the groups were met."""
         return [group for group in self._by_key.values() if group.n_trials]
 
     @property
     def waiting(self) -> int:
-        """Trials traced and not yet in a slot."""
+        """Number of trials that have been traced and have no slot."""
         return sum(len(group.queue) for group in self.groups)
 
     def reorder(self, groups: Sequence[Group]) -> None:
-        """Has these groups come first, in this order."""
+        """Puts these groups first, in this order."""
         first = {id(group): at for at, group in enumerate(groups)}
         items = sorted(self._by_key.items(), key=lambda pair: first.get(id(pair[1]), len(first)))
         self._by_key = dict(items)
 
-    def take(self, job: Job) -> Group:
+    def add(self, job: Job) -> Group:
         """Queues a trial in its group, whose name becomes the job's program.
 
         Raises:
-            Unpackable: The step cannot be traced, or not be shared; the message says why.
+            Unpackable: The step cannot be traced, or cannot be shared, or a callback acts within an
+                epoch; the message says why.
         """
         trace.check_packable(job.model)
         if job.callbacks is not None:
@@ -80,46 +215,51 @@ class TrialGrouper:
             job.made = [job.callbacks(job.number + member) for member in members]
             if why := why_not_packed(job.made[0]):
                 raise Unpackable(why)
-        setting = job.setting or self._default(job.batch_size)
-        recipe = _recipe(job.model, setting)
-        group = None if recipe is None else self._recognise(job, setting, recipe)
-        group = group or self._trace(job, setting, recipe)
+        setting = job.setting or self._default_inputs(job.batch_size)
+        structure = _structure(job.model, setting)
+        group = None if structure is None else self._recognise(job, setting, structure)
+        group = group or self._trace(job, setting, structure)
         job.program = group.name
         return group
 
-    def study(self, model: Any, setting: TrialInputs | int) -> Group | None:
-        """Learns from a model that is not to be trained how the constants of its kind follow.
+    def pretrace(self, model: Any, setting: TrialInputs | int) -> Group | None:
+        """Traces a model that is not to be trained, to learn how the constants of its kind follow.
+
+        Args:
+            model: A compiled model.
+            setting: What it would train with; a number: that batch size, on the executor's data.
 
         Returns:
-            Its group; None where nothing is to be learnt from it.
+            The model's group; None where nothing can be learnt from the model.
 
         Raises:
-            Unpackable: It cannot be packed.
+            Unpackable: The model cannot be packed.
         """
         trace.check_packable(model)
-        if isinstance(setting, int):  # of the data that the intake was made with
-            setting = self._default(setting)
-        recipe = _recipe(model, setting)
-        if recipe is not None:
-            found = self._library.predict(_shelf(recipe, setting), recipe.numbers)
+        if isinstance(setting, int):
+            setting = self._default_inputs(setting)
+        structure = _structure(model, setting)
+        if structure is not None:
+            found = self._predictor.predict(_family(structure, setting), structure.numbers)
             if found is not None:
                 return self._by_key[found[0]]
-        key, _, steps = self._steps(model, setting, recipe)
-        self._by_key[key].note(*steps)
-        if recipe is not None:
-            self._learn(_shelf(recipe, setting), key, recipe.numbers, steps)
+        key, _, steps = self._steps(model, setting, structure)
+        self._by_key[key].add_constants(*steps)
+        if structure is not None:
+            self._learn(_family(structure, setting), key, structure.numbers, steps)
         return self._by_key[key]
 
-    def _recognise(self, job: Job, setting: TrialInputs, recipe: ModelStructure) -> Group | None:
-        """Queues a trial whose constants follow from its configuration; None: it must be traced."""
-        found = self._library.predict(_shelf(recipe, setting), recipe.numbers)
+    def _recognise(self, job: Job, setting: TrialInputs, structure: ModelStructure) -> Group | None:
+        """Queues a trial whose constants follow from its structure; None: it must be traced."""
+        found = self._predictor.predict(_family(structure, setting), structure.numbers)
         if found is None:
             return None
         key, steps = found
         group = self._by_key[key]
         state = None
         if job.model.built:
-            start = None if job.model.optimizer.built else self._starts.get(recipe.structure)
+            built = job.model.optimizer.built
+            start = None if built else self._optimizer_starts.get(structure.structure)
             state = trace.quick_state(job.model, group.state, group.metrics, start)
         if state is None:
             shapes = group.work.train.batch_shapes(group.work.batch_size)
@@ -127,66 +267,75 @@ class TrialGrouper:
         _queue(group, job, state, *steps)
         return group
 
-    def _trace(self, job: Job, setting: TrialInputs, recipe: ModelStructure | None) -> Group:
-        key, state, steps = self._steps(job.model, setting, recipe)
+    def _trace(self, job: Job, setting: TrialInputs, structure: ModelStructure | None) -> Group:
+        """Traces a trial's steps and queues the trial."""
+        key, state, steps = self._steps(job.model, setting, structure)
         group = self._by_key[key]
         _queue(group, job, state, *steps)
-        if recipe is not None:
-            self._learn(_shelf(recipe, setting), key, recipe.numbers, steps)
+        if structure is not None:
+            self._learn(_family(structure, setting), key, structure.numbers, steps)
         return group
 
     def _learn(
         self,
-        structure: tuple[str, int],
+        family: tuple[str, int],
         key: tuple[Any, ...],
         numbers: tuple[float, ...],
         steps: list[tuple[Constant, ...]],
     ) -> None:
-        """Learns from a traced model, and from earlier searches what they learnt of its group."""
-        self._library.add(structure, key, numbers, steps)
-        if (structure, key) in self._recalled:
+        """Learns from a traced model, and from what earlier searches learnt of its group."""
+        self._predictor.add(family, key, numbers, steps)
+        if (family, key) in self._looked_up:
             return
-        self._recalled.add((structure, key))
+        self._looked_up.add((family, key))
         group = self._by_key[key]
-        for old in recall(self._file(structure, group)):
+        for old in load_laws(self._laws_file(family, group)):
             if old.group != key:
                 for numbers, _ in old.rows:
-                    self._library.exclude(structure, key, numbers)
+                    self._predictor.exclude(family, key, numbers)
                 continue
             for numbers, constants in old.like(steps):
-                self._library.add(structure, key, numbers, constants)
+                self._predictor.add(family, key, numbers, constants)
                 if not all(role.settled for role in group.roles):
-                    group.note(*constants)
+                    group.add_constants(*constants)
             old.settle(group.roles)
 
-    def keep(self) -> None:
-        """Writes down what was learnt, for the next search."""
-        for structure, shelf in self._library.shelves():
+    def save_laws(self) -> None:
+        """Writes what was learnt of the models' constants to disk, for later searches."""
+        for family, shelf in self._predictor.by_structure():
             groups = [(each, self._by_key[each.group].roles) for each in shelf]
-            if any(each.hopeless or len(each.met) > len(each.traced) for each in shelf):
-                keep(self._file(structure, self._by_key[shelf[0].group]), [])
+            if any(each.unpredictable or len(each.met) > len(each.traced) for each in shelf):
+                store_laws(self._laws_file(family, self._by_key[shelf[0].group]), [])
             elif all(role.settled and not role.stale for _, roles in groups for role in roles):
-                file = self._file(structure, self._by_key[shelf[0].group])
-                keep(file, [remembered(*group) for group in groups])
+                file = self._laws_file(family, self._by_key[shelf[0].group])
+                store_laws(file, [StoredLaws.of(*group) for group in groups])
 
-    def _file(self, structure: tuple[str, int], group: Group) -> str:
-        name, work = structure[0], group.work
+    def _laws_file(self, family: tuple[str, int], group: Group) -> str:
+        name, work = family[0], group.work
         shapes = [work.train.batch_shapes(work.batch_size), work.rest]
         if work.validation is not None:
             size = work.validation_batch_size
             shapes += [work.validation.batch_shapes(size), work.validation_rest]
-        return key_of(name, *shapes)
+        return laws_key(name, *shapes)
 
     def _steps(
-        self, model: Any, setting: TrialInputs, recipe: ModelStructure | None
+        self, model: Any, setting: TrialInputs, structure: ModelStructure | None
     ) -> tuple[tuple[Any, ...], State, list[tuple[Constant, ...]]]:
-        """A traced model's group (made when it is new), its state and its steps' constants."""
+        """Traces a model's steps.
+
+        Returns:
+            The key of the model's group, which is made if it is new; the model's state; and the
+            constants of its training step and, with validation data, of its validation step.
+        """
         work = self._workload(setting)
         table = setting.class_weight
         batch = work.train.batch_shapes(work.batch_size)
         state, start = trace.optimizer_start(model, trace.weighed_shapes(batch, table))
-        if recipe is not None and self._starts.setdefault(recipe.structure, start) is not None:
-            self._starts[recipe.structure] = start
+        if structure is not None:
+            starts, name = self._optimizer_starts, structure.structure
+            # Once building an optimizer has added something else than zeros, it stays None.
+            if starts.setdefault(name, start) is not None:
+                starts[name] = start
         train, test = trace.trace_train(model, state, batch, table), None
         if work.validation is not None:
             shapes = work.validation.batch_shapes(work.validation_batch_size)
@@ -196,13 +345,13 @@ class TrialGrouper:
             test.canonical.fingerprint if test else None,
             work.batch_size,
             work.validation_batch_size,
-            setting.shelf,
+            setting.group_key,
         )
         group = self._by_key.get(key)
         if group is None:
             tails = _tails(model, state, work, table)
             self._by_key[key] = _new_group(key, state, work, (train, test), tails)
-        elif group.n_seen == 1 and recipe is None:
+        elif group.n_seen == 1 and structure is None:
             # The second trial's smaller batch is traced too: its constants must follow the full
             # one's. In Keras' own classes no number mixes a hyperparameter with the batch size.
             tails = _tails(model, state, work, table)
@@ -213,10 +362,11 @@ class TrialGrouper:
                     role.verify_tail(step.canonical.constants, tail)
         return key, state, [s.canonical.constants for s in (train, test) if s is not None]
 
-    def _default(self, batch_size: int) -> TrialInputs:
-        """The setting of jobs that have none."""
-        size = self._validation_batch_size or batch_size
-        return TrialInputs(self._data, self._validation, batch_size, size)
+    def _default_inputs(self, batch_size: int) -> TrialInputs:
+        """The inputs of jobs that have none of their own."""
+        data = self._data
+        size = data.validation_batch_size or batch_size
+        return TrialInputs(data.train, data.validation, batch_size, size)
 
     def _workload(self, setting: TrialInputs) -> Workload:
         if setting.data is None:
@@ -226,7 +376,7 @@ class TrialGrouper:
             setting.validation,
             setting.batch_size,
             setting.validation_batch_size,
-            self._fold,
+            self._data.fold,
             self._chunk_bytes,
             setting.steps_per_epoch,
         )
@@ -236,14 +386,15 @@ class TrialGrouper:
         return replace(work, validation_batch_size=size)
 
 
-def _recipe(model: Any, setting: TrialInputs) -> ModelStructure | None:
+def _structure(model: Any, setting: TrialInputs) -> ModelStructure | None:
+    """The model's structure and numbers; None where its constants do not follow from them."""
     # Class weights are constants that no object of the model holds.
     return structure_of(model) if setting.class_weight is None else None
 
 
-def _shelf(recipe: ModelStructure, setting: TrialInputs) -> tuple[str, int]:
-    """What trials must share for one to be recognised by another."""
-    return recipe.structure + setting.shelf, setting.batch_size
+def _family(structure: ModelStructure, setting: TrialInputs) -> tuple[str, int]:
+    """What one trial must share with another for the other to be recognised by it."""
+    return structure.structure + setting.group_key, setting.batch_size
 
 
 def _new_group(
@@ -268,7 +419,7 @@ def _new_group(
 
 
 def _tails(model: Any, state: State, work: Workload, table: Any) -> tuple[Step | None, Step | None]:
-    """The train and test step on the last, smaller batch, where there is one."""
+    """The train and test step on the last, smaller batch; None where the data have none."""
     train = test = None
     if work.rest:
         train = trace.trace_train(model, state, work.train.batch_shapes(work.rest), table)
@@ -285,12 +436,13 @@ def _queue(
     train: Sequence[Constant],
     test: Sequence[Constant] | None = None,
 ) -> None:
-    group.note(train, test, counts=job.counts)
+    """Queues a job's members in its group; all members begin with one state."""
+    group.add_constants(train, test, counts=job.counts)
     group.n_trials += 1
     if group.example is None:
         group.example = job.number
     first = 0 if job.setting is None else job.setting.first_epoch
-    riders = [
+    trials = [
         SlotTrial(
             *(job.number + i, job.seed, job.epochs, state, train, test),
             fold=fold,
@@ -300,11 +452,12 @@ def _queue(
         )
         for i, fold in enumerate(job.folds or (None,))
     ]
-    group.queue.extend(reversed(riders))  # the first member last: see members.py
+    # Executors begin with the first member last: ``tuner/members.py`` says why.
+    group.queue.extend(reversed(trials))
 
 
 def _driver(group: Group, job: Job, member: int) -> CallbackDriver | None:
-    """The callbacks of a member of a job; each has a model of its own to look at."""
+    """The callbacks of a member of a job, each member with a model of its own to look at."""
     if not job.made:
         return None
     model, work = job.model, group.work
@@ -313,5 +466,5 @@ def _driver(group: Group, job: Job, member: int) -> CallbackDriver | None:
         job.made[member],
         job.rebuild if member else lambda: model,
         work.train.batch_shapes(work.batch_size),
-        {"epochs": first + job.epochs, "steps": work.cut.of(0)[2]},
+        {"epochs": first + job.epochs, "steps": work.epochs.of(0)[2]},
     )

@@ -1,7 +1,7 @@
-"""Threads that train packs, one pack each at a time.
+"""Lanes, the threads in which packs train, and a round: one epoch of several packs side by side.
 
-They are daemons, unlike those of a ``ThreadPoolExecutor``: a step that never returns would keep its
-process from ending otherwise.
+The threads are daemons, unlike those of a ``ThreadPoolExecutor``: a process must be able to end
+while one of its threads waits for a step that never returns.
 """
 
 from __future__ import annotations
@@ -9,18 +9,27 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from typing import Any
+
+from paceline.executor.base import PackTimeout
+from paceline.executor.grouping import Group
+from paceline.pack.pack import EpochTimes, Pack
+
+#: Seconds between looks at the device when there is nothing else to do.
+PAUSE = 0.02
+#: One epoch of a pack: job number -> logs, and the seconds that the epoch took.
+PackEpoch = tuple[dict[int, dict[str, float]], EpochTimes]
 
 _Task = tuple[Future[Any], Callable[[], Any]]
 
 
 class LaneThreads:
-    """A few threads that do what they are given, in order.
+    """Threads that call functions in the order in which the functions were submitted.
 
     Args:
-        n: How many; they begin when there is something to do.
+        n: Number of threads. A thread starts when there is something for it to do.
     """
 
     def __init__(self, n: int) -> None:
@@ -29,7 +38,7 @@ class LaneThreads:
         self._threads: list[threading.Thread] = []
 
     def submit(self, function: Callable[[], Any]) -> Future[Any]:
-        """Has a function called; the future tells what came of it."""
+        """Has a function called; the future holds what the function returned or raised."""
         future: Future[Any] = Future()
         self._tasks.put((future, function))
         if len(self._threads) < self._n:
@@ -39,10 +48,10 @@ class LaneThreads:
         return future
 
     def close(self, patience: float) -> None:
-        """Has the threads end, after what they do now.
+        """Ends each thread after the function that it calls now.
 
         Args:
-            patience: Seconds to wait for them.
+            patience: Seconds to wait for the threads.
         """
         for _ in self._threads:
             self._tasks.put(None)
@@ -57,4 +66,90 @@ class LaneThreads:
                 future.set_result(function())
             except BaseException as error:
                 future.set_exception(error)
-            del task, future, function  # an epoch's arrays need not wait for the next one
+            # Otherwise these names would keep an epoch's arrays alive until the next epoch begins.
+            del task, future, function
+
+
+class EpochRound:
+    """One epoch of each of several packs; training begins when the round is constructed.
+
+    Args:
+        packs: The packs, each with its group. Every pack has at least one trial.
+        lanes: The threads in which the packs train.
+
+    Attributes:
+        packs: The packs.
+        wall: Seconds on the clock that the round took; 0.0 until it has ended.
+    """
+
+    def __init__(self, packs: Sequence[tuple[Group, Pack]], lanes: LaneThreads) -> None:
+        self._groups = [group for group, _ in packs]
+        self.packs = [pack for _, pack in packs]
+        self._disturbed = False
+        self._began, self.wall = time.perf_counter(), 0.0
+        self._epochs: list[Future[PackEpoch]] = [
+            lanes.submit(pack.run_epoch) for pack in self.packs
+        ]
+
+    def run(self, meanwhile: Callable[[], bool], limit: float | None, *, lockstep: bool) -> None:
+        """Waits until all packs have ended their epoch.
+
+        Args:
+            meanwhile: Does a piece of useful work in this thread; returns False when none is left.
+            limit: Seconds that an epoch may take; None: as long as it needs.
+            lockstep: Whether to call ``meanwhile`` until no work is left, even if the packs end
+                sooner.
+
+        Raises:
+            PackTimeout: Packs have not ended their epoch within the limit.
+        """
+        while not all(epoch.done() for epoch in self._epochs):
+            if meanwhile():
+                self._disturbed = True
+            else:
+                wait(self._epochs, timeout=PAUSE)
+            if limit is not None:
+                self.check_hung(limit)
+        while lockstep and meanwhile():
+            self._disturbed = True
+        self.wall = time.perf_counter() - self._began
+
+    def check_hung(self, limit: float) -> None:
+        """Checks that no pack has trained longer than ``limit`` seconds.
+
+        Raises:
+            PackTimeout: Some packs have.
+        """
+        now = time.perf_counter()
+        hung = [
+            pack
+            for pack, epoch in zip(self.packs, self._epochs, strict=True)
+            # A pack that waits for a free thread has not begun, and its time does not count.
+            if not epoch.done() and pack.began is not None and now - pack.began > limit
+        ]
+        if hung:
+            raise PackTimeout([{trial.number: trial.epoch for trial in pack.live} for pack in hung])
+
+    @property
+    def trained(self) -> list[PackEpoch]:
+        """The epochs of the packs that did not fail."""
+        return [epoch.result() for epoch in self._epochs if epoch.exception() is None]
+
+    @property
+    def outcomes(self) -> list[tuple[Group, Pack, PackEpoch | BaseException]]:
+        """Each pack with its group and with its epoch, or with the error that its epoch raised."""
+        outcomes = []
+        for group, pack, epoch in zip(self._groups, self.packs, self._epochs, strict=True):
+            error = epoch.exception()
+            outcomes.append((group, pack, epoch.result() if error is None else error))
+        return outcomes
+
+    def n_full(self, n_lanes: int) -> int:
+        """Number of trials that trained if the round shows how fast a full device is; else 0.
+
+        Args:
+            n_lanes: Packs that can train at once.
+        """
+        full = len(self.packs) == n_lanes and not any(pack.free for pack in self.packs)
+        # Building and tracing models during the round took a share of the round's seconds.
+        return sum(len(pack.slots) for pack in self.packs) if full and not self._disturbed else 0

@@ -1,35 +1,160 @@
-"""How much memory there is, how much a program takes, and what an error about it looks like."""
+"""The memory of devices: how much is free, how much a program takes, and the data placed in it.
+
+Training data stay on the device as a whole. Data that do not fit are sent in chunks.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
+from paceline.data.batched import BatchedDataset
+from paceline.data.chunks import EpochData
 from paceline.errors import UsageError
+from paceline.executor.base import Notes
+from paceline.executor.grouping import Group
+from paceline.executor.planner import layout_of
+from paceline.pack.mesh import MeshLayout
+from paceline.pack.plan import CompiledPlan
 from paceline.program.compile import Executable
 
-#: Sets a limit, in bytes: for trying out what happens on a smaller device.
+#: Environment variable that limits the memory of packs, in bytes: for trying out a smaller device.
 LIMIT = "PACELINE_MEMORY_BYTES"
 #: Share of the free memory that packs may take.
 _SHARE = 0.9
-#: Share of those that data may take, before training data are sent in chunks; and share of a chunk,
-#: of which there are two.
+#: Share of that memory that data may take before training data are sent in chunks; and the share of
+#: one chunk, of which two are on the device.
 _DATA, _CHUNK = 0.6, 0.1
-#: Bytes of a chunk of a data set that is read while it is trained on: more would only wait.
+#: Bytes of a chunk of a data set that is read while it is trained on. A larger chunk would only
+#: make training wait longer for the first one.
 _BATCHES = 2**26
 
 
+class SlotRoom(NamedTuple):
+    """How many slots of a program a device's memory holds.
+
+    Attributes:
+        fitting: Slots of a pack that fit: all of them, or a power of two for each device.
+        each: Bytes that one slot takes.
+        rows: Devices that the slots are spread over.
+        free: Bytes that are free beside the data, on each of these devices.
+    """
+
+    fitting: int
+    each: float
+    rows: int
+    free: float
+
+
+class DeviceData:
+    """Training and validation data on the devices, sent once for all packs that share devices.
+
+    Args:
+        notes: Told when training data are sent in chunks.
+    """
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._on_device: dict[Any, tuple[Any, Any]] = {}  # by _key
+        self._arrays: dict[Any, dict[int, Any]] = {}  # devices -> id of a host array -> its copy
+
+    def of(self, group: Group, layout: MeshLayout | None) -> tuple[EpochData, Any]:
+        """Training and validation data of a group, on the devices of a layout.
+
+        Args:
+            group: The group; ``group.work`` names its data.
+            layout: The devices; None for the default device.
+
+        Returns:
+            The training data of one pack, and validation data (arrays [V, ...]; None without).
+        """
+        chunk, key = group.work.chunk, _key(group, layout)
+        if key not in self._on_device:
+            # Every device of a mesh holds the same data, whatever the shape of the mesh.
+            there = self._arrays.setdefault(layout.devices if layout else None, {})
+            train, validation = group.work.train, group.work.validation
+            where = layout.everywhere if layout else None
+            arrays = None
+            if isinstance(train, BatchedDataset):
+                pass  # read batch by batch, by every pack for itself
+            elif chunk is None:
+                arrays = train.on_device(there=there, sharding=where)
+            else:
+                self._notes.tell(
+                    f"the training data ({size_text(train.nbytes)}) do not fit on the device: "
+                    f"chunks of {chunk:,} examples are sent to it in turn, and examples are "
+                    "shuffled within a chunk"
+                )
+            placed = (
+                None if validation is None else validation.on_device(there=there, sharding=where)
+            )
+            self._on_device[key] = arrays, placed
+        arrays, placed = self._on_device[key]
+        return group.work.epoch_data(arrays, layout.everywhere if layout else None), placed
+
+    def room(self, group: Group, program: CompiledPlan, lanes: int) -> SlotRoom:
+        """How many slots of a group's packs fit beside the data.
+
+        Args:
+            group: The group.
+            program: The program that its packs run.
+            lanes: Packs of this program that share the memory.
+        """
+        layout, free = layout_of(program), free_bytes()
+        rows = layout.trial if layout else 1  # each device has a share of the slots, and all data
+        executables = [executable for role in program.roles() for executable in role]
+        data = group.work.resident_bytes
+        given = data / 2 if group.work.chunk else data  # a program is given one of two chunks
+        each = slot_bytes(executables, program.n_slots // rows, given)
+        # The free memory that the device states lacks the data that are there already. A limit of
+        # the user's is the same before and after.
+        if limited() or _key(group, layout) not in self._on_device:
+            validation = group.work.validation
+            beside = validation.nbytes_beside(group.work.train) if validation else 0
+            free -= data + beside
+        fit = free / (lanes * each) if each else float("inf")
+        if fit * rows >= program.n_slots:
+            return SlotRoom(program.n_slots, each, rows, max(0.0, free))
+        fitting = rows << int(fit).bit_length() - 1 if fit >= 1 else 0
+        return SlotRoom(fitting, each, rows, max(0.0, free))
+
+    def clear(self) -> None:
+        """Drops all data."""
+        self._on_device.clear()
+        self._arrays.clear()
+
+
+def _key(group: Group, layout: MeshLayout | None) -> tuple[Any, ...]:
+    # Chunks consist of batches, so chunks for another batch size are other chunks.
+    work = group.work
+    data = id(work.train), id(work.validation)
+    return layout, data, None if work.chunk is None else (work.chunk, work.batch_size)
+
+
+def size_text(n_bytes: float) -> str:
+    """Bytes as people read them: "512 bytes", "3.2 MB"."""
+    for unit in ("bytes", "kB", "MB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} GB"
+
+
 def limited() -> bool:
-    """Whether the user has set a limit: what packs take does not show in it."""
+    """Whether the user has set a limit. What packs take does not change that limit."""
     return bool(os.environ.get(LIMIT))
 
 
 def free_bytes() -> float:
-    """Memory that packs may take on the default device; infinity where it cannot be known."""
+    """Bytes that packs may take on the default device; infinity where nothing states them.
+
+    Raises:
+        UsageError: The environment variable of the limit is no whole number.
+    """
     given = os.environ.get(LIMIT)
     if given:
         if not given.isdigit():
@@ -43,7 +168,7 @@ def free_bytes() -> float:
 
 
 def host_bytes() -> float:
-    """Memory of the host that is free; infinity where it cannot be known."""
+    """Bytes of the host's memory that are free; infinity where nothing states them."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:  # not Linux
@@ -54,7 +179,7 @@ def host_bytes() -> float:
 
 
 def device_bytes(device: Any) -> int | None:
-    """Memory of a device, or of the machine for a CPU; None where nobody says."""
+    """Bytes of a device's memory, or of the machine's for a CPU; None where nothing states them."""
     statistics = device.memory_stats()  # None on a CPU
     if statistics and "bytes_limit" in statistics:
         return int(statistics["bytes_limit"])
@@ -62,12 +187,16 @@ def device_bytes(device: Any) -> int | None:
         return None
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not every system can say
+    except (AttributeError, ValueError, OSError):  # the system does not know these names
         return None
 
 
 def chunk_bytes_of(train_bytes: int, validation_bytes: int) -> float | None:
-    """Bytes of a chunk of training data where they must be sent in chunks; None where all fit.
+    """Bytes of a chunk of training data; None where all data fit on the device.
+
+    Args:
+        train_bytes: Size of the training data.
+        validation_bytes: Size of the validation data, which are never sent in chunks.
 
     Raises:
         UsageError: The validation data alone do not fit.
@@ -89,7 +218,7 @@ def batches_bytes() -> float:
 
 
 def slot_bytes(executables: Iterable[Executable], n_slots: int, data_bytes: float) -> float:
-    """What one slot takes beside the data, at the most of a pack's programs.
+    """Bytes that one slot takes beside the data, in whichever program takes most.
 
     Args:
         executables: The pack's programs; each is given the whole data set.
@@ -105,5 +234,5 @@ def slot_bytes(executables: Iterable[Executable], n_slots: int, data_bytes: floa
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether XLA says that the device's memory does not suffice."""
+    """Whether XLA raised the error because the device's memory does not suffice."""
     return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)

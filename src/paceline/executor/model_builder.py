@@ -1,4 +1,4 @@
-"""Building a trial's model: the user's ``build(hp)`` under the trial's seed."""
+"""Builds a trial's model: calls the user's ``build(hp)`` under the trial's seed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ModelBuilder:
             (``HyperModel``).
 
     Raises:
-        UsageError: It is neither, or a ``HyperModel`` that also trains by itself.
+        UsageError: ``build`` is neither, or is a ``HyperModel`` with a ``fit`` of its own.
     """
 
     def __init__(self, build: Any) -> None:
@@ -54,7 +54,7 @@ class ModelBuilder:
         """The compiled model for ``hp``, its weights drawn from ``seed``.
 
         Raises:
-            BuildError: The function returned something else than a compiled model.
+            BuildError: The function returned something other than a compiled model.
         """
         keras.utils.set_random_seed(seed)
         with keras_private.fresh_names():
@@ -74,7 +74,7 @@ class ModelBuilder:
 
 @contextmanager
 def random_state_kept() -> Iterator[None]:
-    """The user's random state is after as it was before: Python's, NumPy's and Keras' own."""
+    """Restores the user's random states afterwards: Python's, NumPy's and Keras' own."""
     python, numpy_state = random.getstate(), np.random.get_state()
     with keras_private.seed_state_kept():
         try:

@@ -1,9 +1,9 @@
-"""Which plan, and how many slots: remembered from earlier searches, else tried out while it trains.
+"""The fastest plan and number of slots: known from earlier searches, or tried out while training.
 
-What is faster depends on the model, the device and the versions. Rules choose at first. Where a
-search is long enough to repay it, other candidates are compiled in the background and each trains a
-few epochs of the search, trials and all; the fastest goes on. The answer is kept on disk beside the
-compiled programs, so that the next search of this model begins with it.
+What is fastest depends on the model, the device and the versions. Rules choose at first. Where a
+search is long enough to repay it, other candidates are compiled in the background, and each trains
+the search's own trials for a few epochs. The fastest candidate trains the rest. The answer is kept
+on disk beside the compiled programs, so that the next search of this model begins with it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import jaxlib.version
 
 from paceline.program.disk_cache import DiskCache, source_digest
 
-_DRAWER = DiskCache("plans", kept=500)
+_DISK = DiskCache("plans", kept=500)
 #: Epochs of full packs that a candidate is timed for; the fastest counts. The first epoch after a
-#: change is not timed.
+#: change does not count.
 _EPOCHS = 2
-#: A candidate must be so much faster to be taken, since timings scatter.
+#: A candidate must be faster by this factor to replace the first one, since timings scatter.
 _GAIN = 1.1
-#: Seconds of training left for each second that trying out all candidates may cost.
+#: Trying out all candidates may cost one second for every so many seconds of training left.
 _REPAYS = 20.0
 
 
@@ -34,7 +34,7 @@ class Candidate:
 
     Attributes:
         plan: "stacked", "mapped" or "sequential".
-        slots: Of a pack.
+        slots: Slots of a pack.
     """
 
     plan: str
@@ -46,12 +46,12 @@ class Candidate:
 
 @dataclass
 class PlanChoice:
-    """The candidates of one group, and what their epochs cost.
+    """The candidates of one group, and the seconds that their epochs take.
 
     Attributes:
-        candidates: To be tried; the first is the one that rules choose.
-        key: Where the answer is kept.
-        settled: The answer, once there is one.
+        candidates: What may be tried; the first is what the rules choose.
+        key: Name of the answer on disk.
+        settled: The answer; None while candidates are tried.
     """
 
     candidates: Sequence[Candidate]
@@ -60,55 +60,61 @@ class PlanChoice:
     _seconds: dict[Candidate, list[float]] = field(default_factory=dict)  # of a trial's epoch
 
     def note(self, candidate: Candidate, n_trials: int, seconds: float) -> None:
-        """Notes an epoch of ``n_trials`` trials, all slots taken."""
+        """Adds the seconds that an epoch of ``n_trials`` trials took, all slots taken."""
         self._seconds.setdefault(candidate, []).append(seconds / n_trials)
 
     def timed(self, candidate: Candidate) -> bool:
-        """Whether enough epochs of it were timed; one where it is hopeless."""
+        """Whether enough epochs of a candidate were timed; two are enough if it is hopeless."""
         n = len(self._seconds.get(candidate, ()))
         others = [self.cost(other) for other in self._seconds if other != candidate]
         hopeless = n > 1 and self.cost(candidate) > 2 * min(others, default=float("inf"))
         return n > _EPOCHS or hopeless
 
     def rule_out(self, candidate: Candidate) -> None:
-        """A candidate that cannot be compiled is as good as endlessly slow."""
+        """Counts a candidate that cannot be compiled as infinitely slow."""
         self._seconds[candidate] = [float("inf")] * (_EPOCHS + 1)
 
     def cost(self, candidate: Candidate) -> float:
-        """Seconds of a trial's epoch; infinity where it was not timed."""
+        """Seconds of one trial's epoch with a candidate; infinity if it was not timed."""
         return min(self._seconds.get(candidate, ())[1:], default=float("inf"))
 
     def to_try(self, now: Candidate, trial_epochs: int, compile_seconds: float) -> Candidate | None:
-        """The next candidate to try, once the present one is timed.
+        """The next candidate to try, or None.
+
+        None while the present candidate is not timed yet, when all have been tried, and where too
+        little training is left.
 
         Args:
-            now: What trains at present.
-            trial_epochs: Epochs left, of all trials together.
-            compile_seconds: What compiling a program of the group took.
+            now: The present candidate.
+            trial_epochs: Epochs that all trials together have left.
+            compile_seconds: Seconds that compiling a program of the group took.
         """
         left = [c for c in self.candidates if c not in self._seconds]
         if self.settled or not left or not self.timed(now):
             return None
         best = min(self.cost(c) for c in self._seconds)
-        # Compiling, and some epochs at a third of the speed.
+        # Each try costs a compile, and some epochs that are assumed to be three times slower.
         price = len(left) * compile_seconds + 3 * (_EPOCHS + 1) * best * sum(c.slots for c in left)
         return left[0] if trial_epochs * best > _REPAYS * price else None
 
     def settle(self, now: Candidate) -> Candidate:
-        """The fastest, kept for later searches where others were tried; ``now`` if none is."""
+        """Settles for the fastest candidate, or for ``now`` if none was timed.
+
+        The answer is kept for later searches if several candidates were timed.
+        """
         first = self.candidates[0]
         best = min(self._seconds, key=self.cost, default=now)
         if first in self._seconds and self.cost(best) * _GAIN > self.cost(first):
             best = first
         self.settled = best
         if len(self._seconds) > 1 and self.cost(best) < float("inf"):
-            _DRAWER.write(f"{self.key}.json", json.dumps([best.plan, best.slots]).encode())
+            _DISK.write(f"{self.key}.json", json.dumps([best.plan, best.slots]).encode())
         return best
 
 
 def remembered(key: str, plans: Sequence[str]) -> Candidate | None:
-    """The answer of an earlier search, where its plan is one that may be taken."""
-    body = _DRAWER.read(f"{key}.json")
+    """The answer of an earlier search; None if there is none, or its plan is not in ``plans``."""
+    body = _DISK.read(f"{key}.json")
     try:
         plan, slots = json.loads(body or b"null")
         candidate = Candidate(str(plan), int(slots))
@@ -118,7 +124,14 @@ def remembered(key: str, plans: Sequence[str]) -> Candidate | None:
 
 
 def key_of(fingerprint: str, batch_size: int, lanes: int, devices: Sequence[object]) -> str:
-    """What decides which plan is fastest, as a digest."""
+    """A digest of everything that decides which plan is fastest.
+
+    Args:
+        fingerprint: Of the group's training step.
+        batch_size: Examples per step.
+        lanes: Packs that train at once.
+        devices: The devices; their kinds count.
+    """
     kinds = [getattr(device, "device_kind", "") for device in devices]
     parts = (source_digest(), jax.__version__, jaxlib.version.__version__, fingerprint)
     text = "\0".join((*parts, f"{batch_size} {lanes} {kinds}"))

@@ -1,99 +1,106 @@
-"""Who sits where: the trials of a group in the slots of its packs, as far as memory goes."""
+"""The slots of packs: which trial gets a free slot, and how many trials should be ready for one.
+
+A group's packs have a fixed number of slots. Between two epochs free slots are filled from the
+group's queue. When the device's memory does not suffice, the group goes on with half as many slots.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
 
 from paceline.errors import DataError, UsageError
-from paceline.executor.base import Failed
-from paceline.executor.device_data import DeviceData, size_text
-from paceline.executor.group import Group
-from paceline.executor.memory import is_out_of_memory
+from paceline.executor.base import EpochLimit, Failed, Notes, SearchData
+from paceline.executor.grouping import Group, TrialGrouper, abandon_callbacks, program_of
+from paceline.executor.memory import DeviceData, is_out_of_memory, size_text
 from paceline.executor.planner import Planner, layout_of
-from paceline.executor.reporting import abandon
 from paceline.pack.pack import Pack, SlotTrial
-from paceline.pack.plan import CompiledPlan
 
-#: Rounds that a new program is compiled beside those that train, before it is waited for.
+#: Rounds for which the groups in slots train on while another group's program is compiled. After
+#: them the program is waited for.
 _ROUNDS = 10
 #: Share of the slots that programs must fill before another waits for its turn.
 _FILLED = 0.5
+#: Once this many trials of one program have come, and none of another, the program is compiled in
+#: the background.
+_SURE = 3
 
 
 class SlotAllocator:
-    """The slots of an executor.
+    """Gives the slots of an executor to its trials.
 
     Args:
-        planner: Chooses how many there are.
-        placement: Puts data on the device.
-        shuffle: A new order of examples each epoch, from the trial's seed.
-        validation_freq: As ``fit`` takes it.
-        folded: Whether trials train on folds of the data.
-
-    Attributes:
-        suspects: Number -> epochs trained when its pack did not come back: it trains on by itself.
+        planner: Chooses how many slots there are.
+        device_data: Puts data on the device.
+        data: What trials train and validate on.
+        notes: Told when memory allows fewer slots.
+        limit: Names the jobs whose epoch is suspected of never ending.
     """
 
     def __init__(
         self,
         planner: Planner,
-        placement: DeviceData,
-        *,
-        shuffle: bool,
-        validation_freq: int | Collection[int],
-        folded: bool,
+        device_data: DeviceData,
+        data: SearchData,
+        notes: Notes,
+        limit: EpochLimit,
     ) -> None:
-        self._planner, self._placement = planner, placement
-        self._shuffle, self._freq, self._folded = shuffle, validation_freq, folded
-        self.suspects: Mapping[int, int] = {}
+        self._planner, self._device_data, self._data = planner, device_data, data
+        self._notes, self._limit = notes, limit
 
-    def in_turn(self, active: list[Group], now: int) -> list[Group]:
-        """The groups that train now: those in slots, and in their order as many as fill the device.
+    def groups_in_turn(self, active: list[Group], now: int) -> list[Group]:
+        """The groups that train now: those in slots, then as many as fill the device, in order.
 
-        It is the same whichever of them happen to be compiled: with what trains when goes what
-        samplers and pruners see, and a search that is resumed must decide as it did.
+        The answer does not depend on which programs happen to be compiled. Samplers and pruners see
+        results in the order of training, and a resumed search must decide as the first one did.
 
         Args:
             active: Groups with trials that wait or train.
             now: Number of the round.
         """
-        lanes, found = self._planner.lanes, [group for group in active if group.live]
+        lanes, found = self._planner.lanes, [group for group in active if group.n_live]
         for group in active:
-            if group.live:
+            if group.n_live:
                 continue
-            if any(one.live for one in found) and now - group.met < _ROUNDS:
-                continue  # it is being compiled: those in slots go on meanwhile
-            riders = [one.live + len(one.queue) for one in found]
-            n_packs = sum(min(lanes, n) for n in riders)
+            if any(one.n_live for one in found) and now - group.asked_round < _ROUNDS:
+                continue  # its program is being compiled; the groups in slots train on meanwhile
+            n_trials = [one.n_live + len(one.queue) for one in found]
+            n_packs = sum(min(lanes, n) for n in n_trials)
             filled = sum(
-                n / (lanes * program_of(one).n_slots) for n, one in zip(riders, found, strict=True)
+                n / (lanes * program_of(one).n_slots)
+                for n, one in zip(n_trials, found, strict=True)
             )
             if n_packs >= lanes and filled >= _FILLED:
                 break
             found.append(group)
         return [group for group in active if group in found]
 
-    def clear(self, group: Group) -> None:
-        """Takes a group's trials out of its packs, to go on in others."""
+    def empty_packs(self, group: Group) -> None:
+        """Takes a group's trials out of its packs and puts them first in the queue."""
         for pack in group.packs:
-            group.queue.extendleft(pack.take_out(rider.number) for rider in pack.live)
+            group.queue.extendleft(pack.take_out(trial.number) for trial in pack.live)
         group.packs.clear()
 
     def fits(self, group: Group, failed: Failed) -> bool:
-        """Whether a compiled group fits into the device's memory; else it gets fewer slots."""
+        """Whether a compiled group fits into the device's memory.
+
+        If the group does not fit, it gets fewer slots and must be compiled again. If not even one
+        trial fits, its waiting trials fail.
+
+        Raises:
+            UsageError: The user asked for a number of slots that does not fit.
+        """
         if group.packs:
             return True
         program, planner = program_of(group), self._planner
-        room = self._placement.room(group, program, planner.lanes)
+        room = self._device_data.room(group, program, planner.lanes)
         if room.fitting == 0 and planner.lanes > 1:
             planner.lanes = 1
-            room = self._placement.room(group, program, 1)
+            room = self._device_data.room(group, program, 1)
         if room.fitting >= program.n_slots:
             return True
         free = size_text(room.free)
         if room.fitting and planner.chooses_slots:
-            self._shrink(group, room.fitting)
+            self._limit_slots(group, room.fitting)
         elif room.fitting:
             needed = size_text(room.each * program.n_slots / room.rows)
             raise UsageError(
@@ -109,24 +116,30 @@ class SlotAllocator:
                 failed(group.queue.popleft().number, error)
         return False
 
-    def _shrink(self, group: Group, n_slots: int) -> None:
-        """Has a group compiled again with fewer slots."""
-        self._planner.note(
+    def _limit_slots(self, group: Group, n_slots: int) -> None:
+        """Drops a group's program, to be compiled again with at most ``n_slots`` slots."""
+        self._notes.tell(
             f"the device's memory holds {n_slots} slots a pack of this program, not "
             f"{program_of(group).n_slots}"
         )
         group.most_slots, group.program = n_slots, None
-        group.choice = group.coming = None
+        group.plan_choice = group.next_program = None
         group.packs.clear()
 
     def recover(self, group: Group, pack: Pack, error: BaseException, failed: Failed) -> bool:
-        """After a pack's epoch failed: its trials wait again where memory ran out; else they fail.
+        """Handles the error of a pack's epoch.
+
+        Where memory ran out, the pack's trials wait for a slot again. Other errors fail them.
 
         Returns:
             Whether the group must do with less memory.
+
+        Raises:
+            BaseException: The error itself where it concerns all trials: an error of the data, or
+                an interruption.
         """
         if not isinstance(error, Exception) or isinstance(error, DataError):
-            raise error  # the data are those of all trials
+            raise error
         saved, lost = pack.rescue()
         group.packs.remove(pack)  # its arrays may be gone
         again = is_out_of_memory(error) and self._planner.can_halve(pack.program)
@@ -134,75 +147,161 @@ class SlotAllocator:
             group.queue.extendleft(reversed(saved))
         else:
             lost += saved
-        for rider in lost:
-            abandon(rider)
-            failed(rider.number, error)
+        for trial in lost:
+            abandon_callbacks(trial)
+            failed(trial.number, error)
         return again
 
     def halve(self, group: Group) -> None:
-        """Has a group train half as many trials at once; those in slots go on in others."""
+        """Halves a group's slots; with a single slot, the executor's lanes become one.
+
+        The trials in slots wait first in the queue, with the state that they have.
+        """
         n_slots = program_of(group).n_slots
-        self.clear(group)
+        self.empty_packs(group)
         if n_slots == 1:
             self._planner.lanes = 1
-        self._shrink(group, max(1, n_slots // 2))
+        self._limit_slots(group, max(1, n_slots // 2))
 
-    def filled(self, group: Group, *, all_asked: bool) -> list[Pack]:
-        """The group's packs with something in them, waiting trials spread over the free slots."""
-        if self._suspected(group):
-            return self._one_by_one(group)
+    def refill(self, group: Group, *, all_asked: bool) -> list[Pack]:
+        """Fills the free slots of a group's packs from its queue.
+
+        Args:
+            group: The group; its program is compiled.
+            all_asked: Whether no trial will be submitted any more.
+
+        Returns:
+            The group's packs that hold a trial.
+        """
+        if self._suspects_of(group):
+            return self._one_suspect_per_pack(group)
         n_packs = self._planner.lanes
-        if all_asked and group.live:
-            # Nobody new will come: those that are left share as few packs as hold them.
-            riders = group.live + len(group.queue)
-            n_packs = min(n_packs, -(-riders // program_of(group).n_slots))
+        if all_asked and group.n_live:
+            # No new trial will take a slot, so the trials that are left share as few packs as hold
+            # them: a slot without a trial computes as long as one with a trial.
+            n_trials = group.n_live + len(group.queue)
+            n_packs = min(n_packs, -(-n_trials // program_of(group).n_slots))
             if n_packs < sum(bool(pack.live) for pack in group.packs):
-                self.clear(group)
+                self.empty_packs(group)
         while len(group.packs) < n_packs:
             group.packs.append(self.new_pack(group))
         packs = sorted(group.packs, key=lambda pack: not pack.live)[:n_packs]
-        for rider in list(group.queue):
-            pack = max(packs, key=lambda pack: len(pack.free) * pack.takes(rider))
-            if pack.free and pack.takes(rider):
-                group.queue.remove(rider)
-                pack.admit(rider)
+        for trial in list(group.queue):
+            pack = max(packs, key=lambda pack: len(pack.free) * pack.takes(trial))
+            if pack.free and pack.takes(trial):
+                group.queue.remove(trial)
+                pack.admit(trial)
             elif not any(pack.free for pack in packs):
                 break
         return [pack for pack in group.packs if pack.live]
 
-    def _suspected(self, group: Group) -> list[SlotTrial]:
-        """A group's trials that are about to train the epoch from which they did not come back."""
-        return [rider for rider in group.riders if self.suspects.get(rider.number) == rider.epoch]
+    def _suspects_of(self, group: Group) -> list[SlotTrial]:
+        """A group's trials that are about to train the epoch that did not end before."""
+        suspects = self._limit.suspects
+        return [trial for trial in group.trials if suspects.get(trial.number) == trial.epoch]
 
-    def _one_by_one(self, group: Group) -> list[Pack]:
-        """Packs with one suspect each; all others of the group wait."""
-        self.clear(group)
-        for rider in self._suspected(group)[: self._planner.lanes]:
-            group.queue = deque(each for each in group.queue if each is not rider)
+    def _one_suspect_per_pack(self, group: Group) -> list[Pack]:
+        """Packs with one suspect each; all other trials of the group wait."""
+        self.empty_packs(group)
+        for trial in self._suspects_of(group)[: self._planner.lanes]:
+            group.queue = deque(each for each in group.queue if each is not trial)
             group.packs.append(self.new_pack(group))
-            group.packs[-1].admit(rider)
+            group.packs[-1].admit(trial)
         return list(group.packs)
 
     def new_pack(self, group: Group) -> Pack:
         """An empty pack of a group's program."""
         program = program_of(group)
-        data, on_device = self._placement.of(group, layout_of(program))
+        data, on_device = self._device_data.of(group, layout_of(program))
         return Pack(
             program,
             data,
-            group.work.n_train,
             on_device,
-            self._shuffle,
+            self._data.shuffle,
             group.train.full.log_names,
             group.test.full.log_names if group.test else (),
-            group.work.n_validation if self._folded else None,
-            group.work.cut,
-            group.work.batch_size,
-            self._freq,
+            group.work.n_validation if self._data.fold is not None else None,
+            self._data.validation_freq,
         )
 
 
-def program_of(group: Group) -> CompiledPlan:
-    """A group's program, which it has."""
-    assert group.program is not None
-    return group.program
+class Demand:
+    """How many trials an executor wants to have ready; the search says what is still to come.
+
+    Args:
+        planner: Knows how many trials train at once.
+        grouper: Knows the trials that are there.
+        in_order: Whether trials come as a grid is walked: what the first trials have in common the
+            next need not have.
+
+    Attributes:
+        family: Trials that come with one structure where the sampler is adaptive. The search sets
+            this and the following attributes.
+        expected: Trials still to come, including those that wait.
+        all_asked: Whether no trial will be submitted any more.
+        uniform: Whether the space has no choice that could make another program.
+        unasked: Of the trials still to come, the number of those that have not been taken in.
+    """
+
+    def __init__(self, planner: Planner, grouper: TrialGrouper, *, in_order: bool = False) -> None:
+        self._planner, self._grouper, self._in_order = planner, grouper, in_order
+        self.family = self.expected = 1
+        self.all_asked = self.uniform = False
+        self.unasked = 0
+
+    def expect_members(self, n_members: int) -> None:
+        """Counts a trial with so many members that is about to be taken in."""
+        self.unasked = max(0, self.expected - self._grouper.waiting - n_members)
+
+    def is_sure(self, group: Group) -> bool:
+        """Whether all trials to come share a group's program, as far as one can tell early on."""
+        alike = self.uniform or (group.n_trials >= _SURE and not self._in_order)
+        return group.n_seen >= _SURE and alike and len(self._grouper.groups) == 1
+
+    @property
+    def hungry(self) -> bool:
+        """Whether training should wait for more trials, because slots would stay empty."""
+        groups = self._grouper.groups
+        have = sum(len(group.queue) + group.n_live for group in groups)
+        begins = self._in_order and any(group.program is None for group in groups)
+        # With several programs in sight, look further ahead, so that each fills a pack of its own.
+        # Where trials come in order, look for a second program before the first is compiled.
+        further = 4 if len(groups) > 1 else 2 if begins else 1
+        return have < self._planner.slots_now(groups) * further
+
+    @property
+    def room(self) -> bool:
+        """Whether one more trial is worth tracing now, to be ready when a slot becomes free."""
+        return self._grouper.waiting < 4 * self._planner.slots_now(self._grouper.groups)
+
+    @property
+    def one_program(self) -> bool:
+        """Whether all trials share a program, as far as one can tell."""
+        return self.uniform and len(self._grouper.groups) <= 1
+
+    @property
+    def uncompiled(self) -> bool:
+        """Whether a program is about to be compiled for the trials that wait for it."""
+        return any(
+            group.active and group.program is None and group.restored_program is None
+            for group in self._grouper.groups
+        )
+
+    def ahead(self, steady: bool) -> int:
+        """Number of trials to prepare while the next epoch trains, to fill free slots at once.
+
+        Args:
+            steady: Whether trials stay in their slots until their last epoch.
+        """
+        groups = self._grouper.groups
+        trials = [trial for group in groups for trial in group.trials]
+        slots = self._planner.slots_now(groups)
+        missing = slots - max(0, len(trials) - slots)
+        left = min((trial.epochs - trial.epoch for trial in trials), default=1) if steady else 1
+        return max(0, -(-missing // max(1, left)))
+
+    def epochs_left(self, group: Group) -> int:
+        """Epochs that a group has to train if all trials still to come belong to it."""
+        trials = group.trials
+        left = sum(trial.epochs - trial.epoch for trial in trials)
+        return left + self.unasked * max((trial.epochs for trial in trials), default=0)

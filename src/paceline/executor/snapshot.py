@@ -1,100 +1,265 @@
-"""What a checkpoint holds of the packs, and putting them back as they were."""
+"""States of trials outside of their packs: paused trials, and snapshots for checkpoints.
+
+A snapshot is a dictionary of JSON values and a dictionary of arrays. The keys of both lie in users'
+checkpoints, so they never change. A trial's arrays are named ``{prefix}.{part}.{leaf}``; parts 0 to
+3 are its trainable, non-trainable, optimizer and metric variables.
+"""
 
 from __future__ import annotations
 
+import itertools
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from paceline.data.trial_inputs import TrialInputs
-from paceline.executor.group import Group, RestoredProgram
-from paceline.executor.grouping import TrialGrouper
-from paceline.executor.paused import PausedStates
+from paceline.data.inputs import TrialInputs
+from paceline.executor.base import Notes
+from paceline.executor.grouping import Group, RestoredProgram, TrialGrouper
 from paceline.executor.plan_choice import Candidate
 from paceline.executor.planner import Planner, layout_of, trying
+from paceline.executor.slots import SlotAllocator
 from paceline.pack.callbacks.state import UnsavedAttributes
-from paceline.pack.pack import Pack, SlotTrial
+from paceline.pack.pack import SlotTrial
 from paceline.program.canonical import Unpackable
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
 
+#: Bytes of paused trials that are kept in memory.
+LIMIT = 2 * 2**30
+
+#: JSON values.
 Facts = dict[str, Any]
+#: Name -> array.
 Arrays = dict[str, np.ndarray]
 _NOBODY: Facts = {"packs": [], "queue": [], "parked": [], "epochs": {}, "callbacks": {}}
-#: The model of a trial, by number, and its setting; None where there is none.
+#: Given a trial's number: the trial's model and inputs, or None where there is no such trial.
 Example = Callable[[int], tuple[Any, TrialInputs] | None]
 
 
-class PackSnapshots:
-    """Saves the packs of an executor, and puts them back.
+@dataclass
+class _PausedTrial:
+    """A trial that waits, with its state, or with the path of its state and how to read it.
+
+    Attributes:
+        trial: The trial, without its state.
+        group: Its group.
+        state: Its variables on the host; None once they are on disk.
+        nbytes: Bytes of its variables.
+        serial: Tells this pause from all others.
+        path: The file of the variables, once they are on disk.
+        layout: Shape and dtype of each array in the file, part by part.
+    """
+
+    trial: SlotTrial
+    group: Group
+    state: State | None
+    nbytes: int
+    serial: int
+    path: Path | None = None
+    layout: tuple[list[tuple[tuple[int, ...], np.dtype]], ...] = ()
+
+
+class PausedStates:
+    """Paused trials by number: their states on the host, and on disk beyond a limit.
+
+    Each state is written once. The files hold raw bytes, and what the bytes mean is kept in memory:
+    the files are of use to this process alone, and are removed with it.
 
     Args:
-        intake: Knows the groups.
-        planner: Compiles them.
-        parking: Holds the states of paused trials.
-        parked_in: Paused trial -> its group.
-        new_pack: Makes an empty pack of a group.
+        limit: Bytes kept in memory. The trials that were paused first go to disk first.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._paused: dict[int, _PausedTrial] = {}
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._held = 0
+        self._serials = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._paused)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._paused
+
+    @property
+    def on_disk(self) -> int:
+        """Number of states on disk."""
+        return sum(paused.path is not None for paused in self._paused.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the variables of all paused trials."""
+        return sum(paused.group.nbytes for paused in self._paused.values())
+
+    @property
+    def numbers(self) -> list[int]:
+        """Numbers of the paused trials, in the order in which they were paused."""
+        return list(self._paused)
+
+    def put(self, trial: SlotTrial, group: Group) -> None:
+        """Takes a trial in; its state is on the host.
+
+        Args:
+            trial: The trial; its ``state`` becomes None.
+            group: The trial's group.
+        """
+        state, trial.state = trial.state, None
+        assert state is not None
+        paused = _PausedTrial(trial, group, state, state.nbytes, next(self._serials))
+        self._paused[trial.number] = paused
+        self._held += state.nbytes
+        for paused in self._paused.values():
+            if self._held <= self._limit:
+                break
+            if paused.state is not None:
+                self._write(paused)
+
+    def take(self, number: int) -> tuple[SlotTrial, Group]:
+        """Gives a trial back, with its state, and the trial's group.
+
+        Raises:
+            KeyError: No trial of that number is paused.
+        """
+        paused = self._paused[number]
+        state = self.state_of(number)
+        self.drop(number)
+        paused.trial.state = state
+        return paused.trial, paused.group
+
+    def state_of(self, number: int) -> State:
+        """A trial's state; the trial stays."""
+        paused = self._paused[number]
+        return paused.state if paused.state is not None else _read(paused)
+
+    def key(self, number: int) -> str:
+        """A name for this pause of this trial; no other trial and no other pause has the same."""
+        return f"{number}.{self._paused[number].serial}"
+
+    @property
+    def trials(self) -> list[SlotTrial]:
+        """The trials, without their states."""
+        return [paused.trial for paused in self._paused.values()]
+
+    def of(self, group: Group) -> list[SlotTrial]:
+        """A group's trials, without their states."""
+        return [paused.trial for paused in self._paused.values() if paused.group is group]
+
+    def drop(self, number: int) -> SlotTrial | None:
+        """Forgets a trial and returns it without its state; None if no such trial is paused."""
+        paused = self._paused.pop(number, None)
+        if paused is None:
+            return None
+        if paused.path is not None:
+            paused.path.unlink(missing_ok=True)
+        else:
+            self._held -= paused.nbytes
+        return paused.trial
+
+    def close(self) -> None:
+        """Forgets all trials and removes their files."""
+        self._paused.clear()
+        self._held = 0
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def _write(self, paused: _PausedTrial) -> None:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="paceline-paused-")
+        assert paused.state is not None
+        path = Path(self._folder.name) / f"{paused.trial.number}.state"
+        arrays = [[np.asarray(a) for a in part] for part in paused.state.lists()]
+        try:
+            with path.open("wb") as file:
+                for part in arrays:
+                    for array in part:
+                        file.write(np.ascontiguousarray(array).tobytes())
+        except OSError:  # a full disk: the state stays in memory
+            path.unlink(missing_ok=True)
+            return
+        paused.layout = tuple([(a.shape, a.dtype) for a in part] for part in arrays)
+        paused.path, paused.state = path, None
+        self._held -= paused.nbytes
+
+
+def _read(paused: _PausedTrial) -> State:
+    assert paused.path is not None
+    data, at = paused.path.read_bytes(), 0
+    lists = []
+    for part in paused.layout:
+        arrays = []
+        for shape, dtype in part:
+            size = int(np.prod(shape)) * dtype.itemsize
+            arrays.append(np.frombuffer(data[at : at + size], dtype).reshape(shape))
+            at += size
+        lists.append(arrays)
+    return State(*lists)
+
+
+class PackSnapshots:
+    """Takes snapshots of an executor's packs, and puts trials back to where a snapshot has them.
+
+    Args:
+        grouper: Knows the groups.
+        planner: Compiles the groups' programs.
+        slots: Makes packs.
+        paused: Holds the paused trials.
+        notes: Told of attributes of callbacks that a snapshot cannot hold.
     """
 
     def __init__(
         self,
-        intake: TrialGrouper,
+        grouper: TrialGrouper,
         planner: Planner,
-        parking: PausedStates,
-        parked_in: dict[int, Group],
-        new_pack: Callable[[Group], Pack],
+        slots: SlotAllocator,
+        paused: PausedStates,
+        notes: Notes,
     ) -> None:
-        self._intake, self._planner, self._new_pack = intake, planner, new_pack
-        self._parking, self._parked_in = parking, parked_in
-        self._losses = UnsavedAttributes(planner.say)
+        self._grouper, self._planner = grouper, planner
+        self._slots, self._paused = slots, paused
+        self._unsaved = UnsavedAttributes(notes.tell_once)
 
-    def taken(self, arrays: Arrays, lasting: dict[str, Arrays]) -> Facts:
+    def capture(self, arrays: Arrays, lasting: dict[str, Arrays]) -> Facts:
         """All trials under way; see ``LocalExecutor.snapshot``."""
-        found = self._taken(arrays)
-        for number in self._parked_in:
-            state = self._parking.peek(number)
-            _put(f"wait.{number}", state, lasting.setdefault(self._parking.key(number), {}))
-        for group in found["groups"]:
+        groups = [
+            _capture(group, self._paused.of(group), arrays, at)
+            for at, group in enumerate(self._grouper.groups)
+        ]
+        for number in self._paused.numbers:
+            own = lasting.setdefault(self._paused.key(number), {})
+            _put(f"wait.{number}", self._paused.state_of(number), own)
+        for group in groups:
             for driver in group["callbacks"].values():
-                self._losses.say(driver["callbacks"])
-        return found
-
-    def states(self) -> dict[int, tuple[int, State]]:
-        """Epoch and variables of trials that can go on with them alone, by number.
-
-        Not of those that have trained nothing, are paused, or have callbacks.
-        """
-        found: dict[int, tuple[int, State]] = {}
-        for group in self._intake.groups:
-            states = [(r, r.state) for r in group.queue]
-            for pack in group.packs:
-                there = pack.states()
-                states += [(rider, there[rider.number]) for rider in pack.live]
-            for rider, state in states:
-                if state is not None and rider.epoch and rider.driver is None:
-                    found[rider.number] = rider.epoch, state
-        return found
-
-    def _taken(self, arrays: Arrays) -> Facts:
-        riders = {rider.number: rider for rider in self._parking.riders}
-        paused: dict[int, list[int]] = {}
-        for number, group in self._parked_in.items():
-            paused.setdefault(id(group), []).append(number)
-        return {
-            "device": self._planner.signature,
-            "groups": [
-                _taken(group, [riders[n] for n in paused.get(id(group), ())], arrays, at)
-                for at, group in enumerate(self._intake.groups)
-            ],
-        }
-
-    def programs_taken(self) -> Facts:
-        """The programs alone."""
-        groups = [{**_program_of(group), **_NOBODY} for group in self._intake.groups]
+                self._unsaved.say(driver["callbacks"])
         return {"device": self._planner.signature, "groups": groups}
 
-    def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
+    def states(self) -> dict[int, tuple[int, State]]:
+        """Epoch and variables of the trials that need nothing else to train on, by number.
+
+        Trials that have trained no epoch, are paused, or have callbacks are left out.
+        """
+        found: dict[int, tuple[int, State]] = {}
+        for group in self._grouper.groups:
+            states = [(trial, trial.state) for trial in group.queue]
+            for pack in group.packs:
+                there = pack.states()
+                states += [(trial, there[trial.number]) for trial in pack.live]
+            for trial, state in states:
+                if state is not None and trial.epoch and trial.driver is None:
+                    found[trial.number] = trial.epoch, state
+        return found
+
+    def capture_programs(self) -> Facts:
+        """The programs without the trials."""
+        groups = [{**_program_facts(group), **_NOBODY} for group in self._grouper.groups]
+        return {"device": self._planner.signature, "groups": groups}
+
+    def restore_trials(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
         """Puts trials that have been submitted back; see ``LocalExecutor.restore``."""
         order, lost = [], []
         for at, was in enumerate(facts["groups"]):
@@ -105,92 +270,92 @@ class PackSnapshots:
             order.append(group)
             group.n_seen, group.n_trials = was["seen"], was["trials"]
             group.example, group.most_slots = was["example"], was["most_slots"]
-            riders, again = _riders_of(group, was, arrays, at)
+            trials, again = _restored_trials(group, was, arrays, at)
             lost += again
             group.queue.clear()
             for number in was["parked"]:
-                if number in riders and number not in again:
-                    self._parking.put(riders.pop(number))
-                    self._parked_in[number] = group
+                if number in trials and number not in again:
+                    self._paused.put(trials.pop(number), group)
             program = was["program"]
             if program is not None and facts["device"] == self._planner.signature:
                 candidate = Candidate(program["plan"], program["slots"])
-                group.again = RestoredProgram(candidate, program["quick"], program["layout"])
-                if riders:
+                restored = RestoredProgram(candidate, program["quick"], program["layout"])
+                group.restored_program = restored
+                if trials:
                     self._planner.compile_again(group)
-                    self._seat(group, was["packs"], riders)
-            group.met = was["met"]
-            waiting = [number for number in was["queue"] if number in riders]
-            group.queue.extend(riders[n] for n in riders if n not in waiting)
-            group.queue.extend(riders[n] for n in waiting)
-        self._intake.reorder(order)
+                    self._fill_slots(group, was["packs"], trials)
+            group.asked_round = was["met"]
+            waiting = [number for number in was["queue"] if number in trials]
+            group.queue.extend(trials[n] for n in trials if n not in waiting)
+            group.queue.extend(trials[n] for n in waiting)
+        self._grouper.reorder(order)
         return lost
 
-    def _seat(
-        self, group: Group, packs: list[list[int | None]], riders: dict[int, SlotTrial]
+    def _fill_slots(
+        self, group: Group, packs: list[list[int | None]], trials: dict[int, SlotTrial]
     ) -> None:
-        """Puts trials into the slots that they had."""
+        """Puts trials into the slots that they had, and removes them from ``trials``."""
         for numbers in packs[: self._planner.lanes]:
-            pack = self._new_pack(group)
+            pack = self._slots.new_pack(group)
             group.packs.append(pack)
             for slot, number in enumerate(numbers):
-                if number in riders:
-                    pack.admit(riders.pop(number), slot)
+                if number in trials:
+                    pack.admit(trials.pop(number), slot)
 
     def _group_of(self, was: Facts, example: Example) -> Group | None:
-        """The group that facts are about: of its trials, or of the model of an ended one."""
+        """The group that facts are about, found by its trials, or by the model of an ended one."""
         numbers = {int(number) for number in was["epochs"]}
-        for group in self._intake.groups:
-            if any(rider.number in numbers for rider in group.queue):
+        for group in self._grouper.groups:
+            if any(trial.number in numbers for trial in group.queue):
                 return group if group.name == was["name"] else None
         made = None if numbers else example(was["example"])
         if made is None:
             return None
         try:
-            group = self._intake.study(*made)
+            group = self._grouper.pretrace(*made)
         except Unpackable:
             return None
         return group if group is not None and group.name == was["name"] else None
 
 
-def _taken(group: Group, paused: Sequence[SlotTrial], arrays: Arrays, index: int) -> Facts:
-    """What a group is, as JSON values; variables of its trials are put into ``arrays``.
+def _capture(group: Group, paused: Sequence[SlotTrial], arrays: Arrays, index: int) -> Facts:
+    """A group as JSON values; the variables of its trials are added to ``arrays``.
 
     Args:
-        group: Between two epochs.
+        group: The group, between two epochs.
         paused: Its paused trials, whose variables are put elsewhere.
         arrays: Name -> array, added to.
-        index: Of the group, for names.
+        index: The group's index, for names.
     """
     packs = []
     for at, pack in enumerate(group.packs):
-        riders = pack.live
-        packs.append([None if rider is None else rider.number for rider in pack.riders])
+        packs.append([None if trial is None else trial.number for trial in pack.slots])
         states = pack.states()
-        for rider in riders:
-            _put(f"pack{index}.{at}.{rider.number}", states[rider.number], arrays)
-    waiting = [(rider, rider.state) for rider in group.queue if rider.epoch]
-    for rider, state in waiting:
+        for trial in pack.live:
+            _put(f"pack{index}.{at}.{trial.number}", states[trial.number], arrays)
+    # A trial that has trained no epoch begins again from its seed, so its state is not needed.
+    waiting = [(trial, trial.state) for trial in group.queue if trial.epoch]
+    for trial, state in waiting:
         assert state is not None
-        _put(f"wait.{rider.number}", state, arrays)
-    riders = [*group.riders, *paused]
+        _put(f"wait.{trial.number}", state, arrays)
+    trials = [*group.trials, *paused]
     return {
-        **_program_of(group),
+        **_program_facts(group),
         "packs": packs,
-        "queue": [rider.number for rider in group.queue],
-        "parked": [rider.number for rider in paused],
-        "epochs": {str(rider.number): rider.epoch for rider in riders},
+        "queue": [trial.number for trial in group.queue],
+        "parked": [trial.number for trial in paused],
+        "epochs": {str(trial.number): trial.epoch for trial in trials},
         "callbacks": {
-            str(rider.number): rider.driver.saved(f"callbacks.{rider.number}", arrays)
-            for rider in riders
-            if rider.driver is not None and rider.epoch
+            str(trial.number): trial.driver.saved(f"callbacks.{trial.number}", arrays)
+            for trial in trials
+            if trial.driver is not None and trial.epoch
         },
     }
 
 
-def _program_of(group: Group) -> Facts:
-    """What a group is, its trials left out."""
-    # One that is being tried out is not gone on with: the rules choose again.
+def _program_facts(group: Group) -> Facts:
+    """A group as JSON values, without its trials."""
+    # A program that is only being tried out is left out: the rules choose again.
     program = None if trying(group) else group.program
     layout = None if program is None else layout_of(program)
     return {
@@ -207,20 +372,20 @@ def _program_of(group: Group) -> Facts:
             "quick": program.quick,
             "layout": None if layout is None else [layout.trial, layout.data],
         },
-        "met": group.met,
-        "roles": [_role(role) for role in group.roles],
+        "met": group.asked_round,
+        "roles": [_role_facts(role) for role in group.roles],
     }
 
 
 def _put(name: str, state: State, arrays: Arrays) -> None:
-    """Names the arrays of a trial's state."""
+    """Adds the arrays of a trial's state to ``arrays``, under names that begin with ``name``."""
     for part, leaves in enumerate(state.lists()):
         for at, leaf in enumerate(leaves):
             arrays[f"{name}.{part}.{at}"] = np.asarray(leaf)
 
 
 def _state_of(name: str, like: State, arrays: Mapping[str, np.ndarray]) -> State | None:
-    """A trial's state; None where it is not there, or of another shape than the group's."""
+    """The state under a name; None if arrays are missing, or have other shapes than ``like``."""
     parts = [
         [arrays.get(f"{name}.{part}.{at}") for at in range(len(leaves))]
         for part, leaves in enumerate(like.lists())
@@ -229,7 +394,12 @@ def _state_of(name: str, like: State, arrays: Mapping[str, np.ndarray]) -> State
 
 
 def state_like(like: State, parts: Sequence[Sequence[np.ndarray | None]]) -> State | None:
-    """Arrays as a state; None where some are missing, or have another shape than in ``like``."""
+    """Arrays as a state; None if some are missing, or have another shape or dtype than ``like``.
+
+    Args:
+        like: Shapes and dtypes of a trial's variables.
+        parts: Trainable, non-trainable, optimizer and metric variables.
+    """
     lists: list[list[np.ndarray]] = []
     if [len(leaves) for leaves in like.lists()] != [len(found) for found in parts]:
         return None
@@ -242,7 +412,7 @@ def state_like(like: State, parts: Sequence[Sequence[np.ndarray | None]]) -> Sta
 
 
 def _restore_roles(group: Group, facts: Sequence[Facts]) -> bool:
-    """Gives a group's steps the inputs that they had; False where they are other steps now."""
+    """Gives a group's steps the inputs that they had; False if they are other steps now."""
     if len(facts) != len(group.roles):
         return False
     for role, was in zip(group.roles, facts, strict=True):
@@ -255,36 +425,36 @@ def _restore_roles(group: Group, facts: Sequence[Facts]) -> bool:
     return True
 
 
-def _riders_of(
+def _restored_trials(
     group: Group, facts: Facts, arrays: Mapping[str, np.ndarray], index: int
 ) -> tuple[dict[int, SlotTrial], list[int]]:
     """A group's trials, each with the state that it had.
 
     Returns:
-        Number -> trial, and the numbers of those that must begin again.
+        Number -> trial, and the numbers of the trials that must begin again.
     """
     names = {number: f"wait.{number}" for number in [*facts["queue"], *facts["parked"]]}
     for at, pack in enumerate(facts["packs"]):
         names |= {number: f"pack{index}.{at}.{number}" for number in pack if number is not None}
     found, lost = {}, []
-    for rider in group.queue:
-        epoch = facts["epochs"].get(str(rider.number), 0)
-        if rider.number not in names:
-            pass  # it had another program, which has become this one: it begins again
+    for trial in group.queue:
+        epoch = facts["epochs"].get(str(trial.number), 0)
+        if trial.number not in names:
+            pass  # the trial had another program, which has become this one: it begins again
         elif epoch:
-            state = _state_of(names[rider.number], group.state, arrays)
+            state = _state_of(names[trial.number], group.state, arrays)
             if state is None:
-                lost.append(rider.number)
+                lost.append(trial.number)
             else:
-                rider.state, rider.epoch = state, epoch
-                kept = facts.get("callbacks", {}).get(str(rider.number))
-                if rider.driver is not None and kept is not None:
-                    rider.driver.restore(f"callbacks.{rider.number}", kept, arrays)
-        found[rider.number] = rider
+                trial.state, trial.epoch = state, epoch
+                kept = facts.get("callbacks", {}).get(str(trial.number))
+                if trial.driver is not None and kept is not None:
+                    trial.driver.restore(f"callbacks.{trial.number}", kept, arrays)
+        found[trial.number] = trial
     return found, lost
 
 
-def _role(role: StepTemplate) -> Facts:
+def _role_facts(role: StepTemplate) -> Facts:
     return {
         "constants": len(role.full.canonical.constants),
         "observed": sorted(role.observed),

@@ -1,10 +1,10 @@
-"""What every executor must do, whatever it trains on: a suite to derive a test class from.
+"""Tests that every executor must pass. Derive a test class from ``ExecutorContract``:
 
     class TestMyExecutor(ExecutorContract):
         def executor(self, data, validation):
             return MyExecutor(...)
 
-It needs no more than Keras on the backend that is to be tested, and pytest.
+The suite needs Keras on the backend that is to be tested, and pytest.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Halves(keras.callbacks.Callback):
 
 
 class _Stops(keras.callbacks.Callback):
-    """Stops after so many epochs; then it spoils the weights."""
+    """Stops training after so many epochs, and spoils the weights when training ends."""
 
     model: Any
 
@@ -81,14 +81,20 @@ class _Stops(keras.callbacks.Callback):
 
 @dataclass
 class Ran:
-    """What an executor reported, by job: reports, weights of each epoch, errors."""
+    """What an executor reported.
+
+    Attributes:
+        reports: Number of a job -> its reports.
+        weights: Number of a job -> its variables after each epoch.
+        failed: Number of a job -> the error that ended it.
+    """
 
     reports: dict[int, list[EpochReport]] = field(default_factory=dict)
     weights: dict[int, list[list[np.ndarray]]] = field(default_factory=dict)
     failed: dict[int, BaseException] = field(default_factory=dict)
 
     def history(self, number: int) -> dict[str, list[float]]:
-        """The logs of a job, a list for each."""
+        """The logs of a job: name -> a value for each epoch."""
         found: dict[str, list[float]] = {}
         for report in self.reports[number]:
             for name, value in report.logs.items():
@@ -97,16 +103,22 @@ class Ran:
 
 
 class ExecutorContract(ABC):
-    """Tests of an executor."""
+    """Tests of an executor: derive a class from this one and define ``executor``.
 
-    #: What losses may differ by from Keras' own fit, in float32 over three epochs.
+    Attributes:
+        tolerance: What losses may differ by from those of Keras' own ``fit``.
+        batch_size: Examples per step.
+        epochs: Epochs of each job.
+    """
+
+    # float32, three epochs: the order of sums differs between a pack and ``fit``.
     tolerance = 1e-4
     batch_size = 16
     epochs = 3
 
     @abstractmethod
     def executor(self, data: Data, validation: Data) -> Executor:
-        """An executor that trains on these data, ``shuffle=False``."""
+        """Returns an executor that trains on these data without shuffling them."""
 
     def job(self, number: int, rate: float = 0.01, **fields: Any) -> Job:
         """A trial of a small classifier."""
@@ -126,7 +138,7 @@ class ExecutorContract(ABC):
             ran.reports.setdefault(epoch.number, []).append(epoch)
             trainable, non_trainable = epoch.weights()
             ran.weights.setdefault(epoch.number, []).append([*trainable, *non_trainable])
-            return "go" if answer is None else answer(epoch)
+            return "continue" if answer is None else answer(epoch)
 
         executor = self.executor(self.data, self.validation)
         try:
@@ -142,7 +154,7 @@ class ExecutorContract(ABC):
 
     @property
     def data(self) -> Data:
-        """Examples to train on; their number is no multiple of the batch size."""
+        """Examples to train on; their number is not a multiple of the batch size."""
         return _data(50, 0)
 
     @property
@@ -214,7 +226,7 @@ class ExecutorContract(ABC):
         """As a pruner's."""
 
         def answer(report: EpochReport) -> Answer:
-            return "stop" if report.number == 0 and report.epoch == 2 else "go"
+            return "stop" if report.number == 0 and report.epoch == 2 else "continue"
 
         ran = self.run(self.job(0), self.job(1), answer=answer)
         assert [len(ran.reports[number]) for number in (0, 1)] == [2, 3]
@@ -262,7 +274,7 @@ class ExecutorContract(ABC):
             def report(epoch: EpochReport, wrong: int = wrong) -> Answer:
                 if epoch.epoch == wrong:
                     raise error
-                return "go"
+                return "continue"
 
             executor = self.executor(self.data, self.validation)
             raised: BaseException | None = None

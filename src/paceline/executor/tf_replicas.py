@@ -1,8 +1,8 @@
-"""TensorFlow's replicas: what tutorials do by hand (connect, strategy, scope, round) is done here.
+"""TensorFlow's replicas: finds the devices, makes the strategy and its scope, and rounds batches.
 
-Several accelerators, or one TPU, train each trial together: a batch is split over them, its parts
-equal. So batches are rounded to a multiple of their number, and so are examples; on a TPU, whose
-programs have fixed shapes, examples are rounded to whole batches.
+Several accelerators, or one TPU, train each trial together. A batch is split over them into equal
+parts. So batch sizes and numbers of examples are rounded down to a multiple of the number of
+replicas. A TPU's programs have fixed shapes, so there the examples are rounded to whole batches.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import keras
 
-#: Set where a TPU is to be found: by Google's machines, by Kaggle, by users.
+#: Environment variables that are set where there is a TPU, by Google's machines, Kaggle or users.
 _TPU_VARIABLES = ("TPU_NAME", "COLAB_TPU_ADDR", "TPU_ACCELERATOR_TYPE")
 _DATA = ("x", "y", "sample_weight")
 
@@ -26,8 +26,12 @@ class Replicas:
     """How many copies of a model train together.
 
     Args:
-        strategy: Of ``tf.distribute``; None: one copy, and nothing to do.
-        note: Told what is rounded, a sentence each, once.
+        strategy: A strategy of ``tf.distribute``; None: one copy, and nothing to do.
+        note: Told what is rounded, each sentence once.
+
+    Attributes:
+        n: Number of copies.
+        name: Name of the strategy's class.
     """
 
     def __init__(self, strategy: Any = None, note: Callable[[str], None] = lambda _: None) -> None:
@@ -37,14 +41,15 @@ class Replicas:
         self.name = type(strategy).__name__
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Where models are built."""
+        """The context in which models are built."""
         return contextlib.nullcontext() if self._strategy is None else self._strategy.scope()
 
     def round(self, arguments: Arguments) -> Arguments:
-        """The arguments of ``fit`` whose batches and examples replicas share evenly.
+        """Rounds the arguments of ``fit`` so that the replicas share batches and examples evenly.
 
         Args:
-            arguments: With a ``batch_size``, and data as arrays; other data is left as it is.
+            arguments: Arguments with a ``batch_size`` and data as arrays. Without a batch size, and
+                for other data, nothing is rounded.
         """
         if self.n == 1 or "batch_size" not in arguments:
             return arguments
@@ -91,12 +96,12 @@ class Replicas:
 
 
 def find(note: Callable[[str], None]) -> Replicas:
-    """TPUStrategy where a TPU answers, MirroredStrategy on several GPUs, else nothing.
+    """Finds the replicas: TPUStrategy if a TPU answers, MirroredStrategy on several GPUs, else one.
 
-    Several CPU devices count too where someone has made them, and there is no GPU.
+    Without a GPU, several logical CPU devices count as well.
 
     Args:
-        note: Told what was found, if it is no single device.
+        note: Told what was found unless it is a single device.
     """
     if keras.backend.backend() != "tensorflow":
         return Replicas()
@@ -116,12 +121,12 @@ def find(note: Callable[[str], None]) -> Replicas:
 
 
 def _tpu(tf: Any, note: Callable[[str], None]) -> Any:
-    """TPUStrategy; None where there is no sign of a TPU, or it does not answer."""
+    """TPUStrategy; None if there is no sign of a TPU, or the TPU does not answer."""
     if not any(os.environ.get(name) for name in _TPU_VARIABLES) and not glob.glob("/dev/accel*"):
         return None
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect()
         return tf.distribute.TPUStrategy(resolver)
-    except Exception as error:  # of many kinds: no TPU, a TPU of another process, no such name
+    except Exception as error:  # there are many kinds: no TPU, another process's TPU, no such name
         note(f"no TPU answers TensorFlow ({type(error).__name__}: {error}); going on without it")
         return None

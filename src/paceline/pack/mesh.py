@@ -1,8 +1,11 @@
 """Devices as a mesh: slots spread over the axis ``trial``, each slot's batch over ``data``.
 
-Slots on different devices share nothing, so a program over ``trial`` alone is each device's own
-program and no device waits for another. Where there are fewer trials than devices, the batch of
-each is split as well; then the devices of a trial exchange gradients and batch statistics.
+Slots on different devices share nothing, so a program over ``trial`` alone runs on each device by
+itself, and no device waits for another. With fewer trials than devices the batch of each trial is
+split too; then the devices of a trial exchange gradients and batch statistics.
+
+Notation
+    S: slots; ``trial`` divides S. B: examples per trial and step; ``data`` divides B.
 """
 
 from __future__ import annotations
@@ -25,12 +28,12 @@ _TEXT = re.compile(r"(\d+)(?:x(\d+))?")
 
 @dataclass(frozen=True)
 class MeshLayout:
-    """Devices in rows of ``data``.
+    """Devices in ``trial`` rows of ``data`` devices.
 
     Attributes:
-        devices: trial * data of them.
-        trial: Devices that slots are spread over.
-        data: Devices that one slot's batch is split over.
+        devices: trial * data devices, row by row.
+        trial: Number of rows, over which slots are spread.
+        data: Devices of a row, over which the batch of each of its slots is split.
     """
 
     devices: tuple[Any, ...]
@@ -39,23 +42,28 @@ class MeshLayout:
 
     @cached_property
     def mesh(self) -> Mesh:
-        """The devices with named axes."""
+        """The devices as a JAX mesh with the axes ``trial`` and ``data``."""
         grid = np.empty(len(self.devices), object)
         grid[:] = self.devices
         return Mesh(grid.reshape(self.trial, self.data), (TRIAL, DATA))
 
     @property
     def over_slots(self) -> NamedSharding:
-        """Of arrays with a leading axis of slots."""
+        """Sharding of arrays [S, ...]: each row of devices holds its slots."""
         return NamedSharding(self.mesh, PartitionSpec(TRIAL))
 
     @property
     def everywhere(self) -> NamedSharding:
-        """Of arrays that every device holds."""
+        """Sharding of arrays that every device holds as a whole."""
         return NamedSharding(self.mesh, PartitionSpec())
 
     def shapes(self, tree: Any, *, over_slots: bool) -> Any:
-        """Shapes with the sharding that arrays of that kind have."""
+        """Shapes and dtypes with a sharding.
+
+        Args:
+            tree: A nest of arrays, or of shapes and dtypes.
+            over_slots: Whether the arrays are [S, ...]; False: every device holds all of them.
+        """
         sharding = self.over_slots if over_slots else self.everywhere
         return jax.tree.map(
             lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), tree
@@ -64,14 +72,14 @@ class MeshLayout:
     def spread(
         self, function: Callable[..., Any], over_slots: Sequence[bool]
     ) -> Callable[..., Any]:
-        """A function of whole packs, run by all devices; its results are over slots.
+        """A function of a whole pack, run by all devices; its results are spread over slots.
 
         Args:
-            function: Takes any number of slots.
-            over_slots: For each argument, whether it has a leading axis of slots.
+            function: Works for any number of slots, and returns arrays [S, ...].
+            over_slots: For each argument, whether its arrays are [S, ...].
         """
         if self.data == 1:
-            # Each device runs the function on its slots: there is nothing to exchange.
+            # Each device runs the function on its own slots: devices have nothing to exchange.
             specs = tuple(PartitionSpec(TRIAL) if each else PartitionSpec() for each in over_slots)
             return jax.shard_map(
                 function,
@@ -87,7 +95,12 @@ class MeshLayout:
         return run
 
     def split(self, batch: Any, size: int) -> Any:
-        """A slot's batch, inside the program, split over devices where it divides."""
+        """A slot's batch, inside a program, split over the devices of a row.
+
+        Args:
+            batch: A nest of arrays [B, ...].
+            size: B; a batch that the devices do not divide stays whole.
+        """
         if self.data == 1 or size % self.data:
             return batch
         return jax.lax.with_sharding_constraint(
@@ -96,7 +109,7 @@ class MeshLayout:
 
     @property
     def vmap_axis(self) -> str | None:
-        """The axis that ``vmap`` over slots has inside a program whose batches are split."""
+        """The mesh axis of ``vmap`` over slots in a program that splits batches; else None."""
         return TRIAL if self.data > 1 else None
 
     def __str__(self) -> str:
@@ -110,10 +123,10 @@ def check_mesh(mesh: Any) -> tuple[int, int | None] | None:
         mesh: "auto"; a number of devices; or (trial, data), also as text: "8", "4x2".
 
     Returns:
-        None for "auto"; else devices over trials, and over the batch (None: none are).
+        None for "auto"; else the number of devices over trials, and over a batch (None: not said).
 
     Raises:
-        UsageError: It is none of these.
+        UsageError: ``mesh`` is none of these.
     """
     if mesh is None or mesh == "auto":
         return None
@@ -131,10 +144,15 @@ def check_mesh(mesh: Any) -> tuple[int, int | None] | None:
 
 
 def check_use(mesh: tuple[int, int | None] | None, plan: str, executor: str) -> None:
-    """Checks a mesh of several devices against what else was asked for.
+    """Checks a mesh of several devices against the plan and the executor.
+
+    Args:
+        mesh: From ``check_mesh``.
+        plan: The plan that the user asks for.
+        executor: The executor that the user asks for.
 
     Raises:
-        UsageError: It would be of no use.
+        UsageError: The plan or the executor would not use the mesh.
     """
     if mesh is None or mesh[0] * (mesh[1] or 1) == 1:
         return
@@ -150,10 +168,13 @@ def check_use(mesh: tuple[int, int | None] | None, plan: str, executor: str) -> 
 def local_devices(given: tuple[int, int | None] | None) -> list[Any]:
     """The devices a search uses: those asked for, else all accelerators, else one CPU.
 
-    A CPU's cores are used by threads (lanes); its devices are used only when they are asked for.
+    Threads (lanes) use the cores of a CPU; its devices are used only when they are asked for.
+
+    Args:
+        given: From ``check_mesh``.
 
     Raises:
-        UsageError: There are not as many devices.
+        UsageError: JAX finds fewer devices.
     """
     devices = jax.local_devices()
     if given is None:
@@ -179,13 +200,14 @@ def lay_out(
     """How the trials of a program are spread over devices.
 
     Args:
-        devices: Those a search uses.
-        given: The user's mesh, or None.
-        n_trials: Trials there are for the program, so far as is known.
-        batch_size: Examples per trial and step; it is never changed.
+        devices: The devices that the search uses.
+        given: The user's mesh, from ``check_mesh``.
+        n_trials: Trials of the program, as far as is known.
+        batch_size: B, which is never changed.
 
     Returns:
-        The layout, None for a single device; and a sentence for the user where devices stay idle.
+        The layout, None for a single device; and a sentence for the user where devices stay idle,
+        else None.
 
     Raises:
         UsageError: The batch cannot be split as the user asks.
@@ -199,7 +221,7 @@ def lay_out(
                 f"{_largest(batch_size, data)} it can."
             )
     else:
-        # The most trials side by side that leave every row as many devices.
+        # As many rows as there are trials, if all rows get the same number of devices.
         trial = max(t for t in range(1, n + 1) if n % t == 0 and (t <= n_trials or t == 1))
         data = _largest(batch_size, n // trial)
     if trial * data == 1:

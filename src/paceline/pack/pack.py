@@ -1,8 +1,11 @@
 """A pack: trials of one program that train together, one slot each.
 
-The number of slots is fixed when the program is compiled. Admitting and evicting change values,
-never a shape, so nothing is traced or compiled again. A slot without a trial computes and is not
-read.
+The number of slots is fixed when the program is compiled. Admitting and evicting a trial change
+values, never a shape, so nothing is traced or compiled again. A free slot computes like the others,
+and its results are dropped.
+
+Notation
+    S: slots. N: examples that one slot trains on. V: examples that one slot validates on.
 """
 
 from __future__ import annotations
@@ -15,9 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from paceline.data.arrays import epoch_order
-from paceline.data.batched import EpochBatches
-from paceline.data.chunks import ChunkedArrays, ChunkedBatches, chunked_order
+from paceline.data.chunks import EpochData, GivenOrder
 from paceline.data.folds import Fold
 from paceline.pack.callbacks.driver import CallbackDriver
 from paceline.pack.plan import Arrays, CompiledPlan
@@ -28,20 +29,22 @@ from paceline.program.trace import State
 
 @dataclass
 class SlotTrial:
-    """A trial on its way through a pack, or a member of one (``members.py``).
+    """A trial that trains in a slot; one fold or one repetition of a trial that has several.
 
     Attributes:
-        number: The trial's number, or the member's.
-        seed: Decides its order of examples.
-        epochs: Epochs it is to train.
-        state: Its initial variables; dropped once it sits in a slot.
-        train, test: Its constants in the two steps; test is None without validation data.
+        number: The trial's number; each fold or repetition has one of its own.
+        seed: Decides the order of the training examples.
+        epochs: Epochs to train.
+        state: The variables to start from; None while the trial sits in a slot, whose variables
+            then count.
+        train, test: The constants of the train step and of the test step; test is None without
+            validation data.
         epoch: Epochs trained so far.
-        fold: The examples it trains and validates on; None: all of both data sets.
-        order: Called for each epoch, from 0: numbers of its training examples, i32[N]; None: they
-            follow from the seed. Where the data are a stream, they always do.
-        driver: Its callbacks; None without.
-        first_epoch: The number of its first epoch, from 0, as ``validation_freq`` counts.
+        fold: The examples to train on and to validate on; None: all of both data sets.
+        order: Gives the order of the training examples, i32[N], for each pass over the data; None:
+            the seed decides it. Data that are sent in chunks always follow the seed.
+        driver: The trial's callbacks; None without callbacks.
+        first_epoch: The number of the first epoch, from 0, as ``validation_freq`` counts.
     """
 
     number: int
@@ -52,7 +55,7 @@ class SlotTrial:
     test: Sequence[Constant] | None
     epoch: int = 0
     fold: Fold | None = None
-    order: Callable[[int], np.ndarray] | None = None
+    order: GivenOrder | None = None
     driver: CallbackDriver | None = None
     first_epoch: int = 0
 
@@ -66,100 +69,118 @@ class EpochTimes:
 
 
 class Pack:
-    """Slots, and what is in them.
+    """The slots of one compiled program, and the trials that train in them.
 
     Args:
-        program: The group's.
-        data: Training data on the device.
-        n_examples: N, those that one slot trains on.
-        validation: Validation data on the device, or None.
-        shuffle: Whether each epoch has an order of its own.
-        log_names, val_log_names: Names of the logs of the two steps.
-        n_own: V where riders have folds; None where all validate on all of ``validation``.
-        cut: How the data are cut into epochs; None: each goes over all of them.
-        batch_size: B, where there is a cut.
-        validation_freq: As ``fit`` takes it.
+        program: The compiled program of the trials' group.
+        data: Training data.
+        validation: Validation data on the device, a nest of arrays [examples, ...], or None.
+        shuffle: Whether the examples of each epoch are shuffled.
+        log_names, val_log_names: Names of the logs of the train step and of the test step.
+        n_own: V where trials have folds; None where all trials validate on all of ``validation``.
+        validation_freq: The epochs to validate after, as ``fit`` takes them.
+
+    Attributes:
+        program: The compiled program.
+        slots: The trial of each slot; None: the slot is free.
+        began: When the epoch that trains now began, in seconds of ``time.perf_counter``; None
+            before the first epoch.
     """
 
     def __init__(
         self,
         program: CompiledPlan,
-        data: Any,
-        n_examples: int,
+        data: EpochData,
         validation: Any | None,
         shuffle: bool,
         log_names: tuple[str, ...],
         val_log_names: tuple[str, ...],
         n_own: int | None = None,
-        cut: EpochBatches | None = None,
-        batch_size: int = 1,
         validation_freq: int | Collection[int] = 1,
     ) -> None:
         self.program = program
-        self.riders: list[SlotTrial | None] = [None] * program.n_slots
-        self._data, self._n_examples = data, n_examples
+        self.slots: list[SlotTrial | None] = [None] * program.n_slots
+        self._data, self._shuffle = data, shuffle
         self._validation, self._n_own = validation, n_own
-        self._shuffle, self._freq = shuffle, validation_freq
-        self._cut = cut or EpochBatches(-(-n_examples // batch_size))
-        self._batch_size = batch_size
+        self._freq = validation_freq
         self._names = [*log_names, *(f"val_{name}" for name in val_log_names)]
         self._state: list[Arrays] | None = None
         self._metrics: Arrays = []
         self._constants: tuple[Arrays, Arrays] | None = None
         self._waiting: dict[int, State] = {}
-        self.began: float | None = None  # when the epoch that trains now did, by perf_counter
+        self.began: float | None = None
         self._admitted: dict[int, State] = {}  # states of this epoch's newcomers, until it is over
-        self._fetched: list[list[np.ndarray]] | None = None  # all slots, after this epoch
-        self._fetches = 0  # states asked for since
-        self._view: SlotView | None = None  # what callbacks look at between two epochs
+        self._fetched: list[list[np.ndarray]] | None = None  # state of all slots after this epoch
+        self._fetches = 0  # how often ``state`` has fetched a trial's state since this epoch
+        self._view: SlotView | None = None  # what callbacks read and write between two epochs
 
     @property
     def free(self) -> list[int]:
-        """Slots without a trial."""
-        return [slot for slot, rider in enumerate(self.riders) if rider is None]
+        """Numbers of the slots without a trial, ascending."""
+        return [slot for slot, trial in enumerate(self.slots) if trial is None]
 
     @property
     def live(self) -> list[SlotTrial]:
         """The trials that train now."""
-        return [rider for rider in self.riders if rider is not None]
+        return [trial for trial in self.slots if trial is not None]
 
-    def takes(self, rider: SlotTrial) -> bool:
-        """Whether a trial would read the same data next as those that train now.
+    def takes(self, trial: SlotTrial) -> bool:
+        """Whether a trial's next epoch has the same steps as the next epoch of the trials here.
 
-        Where passes over the data are cut into epochs, or not every epoch is validated, slots must
-        be at the same place: a program trains as many steps in all of them.
+        A program trains as many steps in all slots, and validates all slots or none. So where a
+        pass over the data is several epochs, or not every epoch is validated, a trial must be at
+        the same place as the others.
         """
         if not self.live:
             return True
         other = self.live[0]
-        if not self._cut.meet(rider.epoch, other.epoch):
+        if not self._data.epochs.meet(trial.epoch, other.epoch):
             return False
-        ours, theirs = rider.first_epoch + rider.epoch, other.first_epoch + other.epoch
+        ours, theirs = trial.first_epoch + trial.epoch, other.first_epoch + other.epoch
         return ours == theirs or (isinstance(self._freq, int) and (ours - theirs) % self._freq == 0)
 
-    def admit(self, rider: SlotTrial, slot: int | None = None) -> None:
-        """Puts a trial into a free slot, or that one; it trains from the next epoch on."""
+    def admit(self, trial: SlotTrial, slot: int | None = None) -> None:
+        """Puts a trial into a slot; the trial trains from the next epoch on.
+
+        Args:
+            trial: With a state to start from.
+            slot: Number of the slot; None: the first free one.
+        """
         slot = self.free[0] if slot is None else slot
-        assert rider.state is not None
-        self.riders[slot] = rider
-        self._waiting[slot] = rider.state
-        rider.state = None
+        assert trial.state is not None
+        self.slots[slot] = trial
+        self._waiting[slot] = trial.state
+        trial.state = None
         self._constants = None
-        if rider.driver is not None:
-            rider.driver.attach(_Place(self, slot))
+        if trial.driver is not None:
+            trial.driver.attach(_PackSlot(self, slot))
 
     def read(self, slot: int, part: int, leaf: int) -> np.ndarray:
-        """A copy of one variable of a slot as it is now."""
+        """A copy of one variable of a slot as it is now.
+
+        Args:
+            slot: Number of the slot.
+            part: Number of the list in ``State.lists``.
+            leaf: Number of the variable in that list.
+        """
         if slot in self._waiting:
             return np.array(self._waiting[slot].lists()[part][leaf])
         return self._seen.read(slot, part, leaf)
 
     def write(self, slot: int, part: int, leaf: int, value: np.ndarray) -> None:
-        """Replaces one variable of a slot, from the next epoch on."""
+        """Replaces one variable of a slot, from the next epoch on.
+
+        Args:
+            slot: Number of the slot.
+            part: Number of the list in ``State.lists``.
+            leaf: Number of the variable in that list.
+            value: An array of the variable's shape.
+        """
         if slot in self._waiting:
             lists = [list(part) for part in self._waiting[slot].lists()]
             lists[part][leaf] = np.array(value)
-            self._waiting[slot] = State(*lists)  # a new one: folds of a trial begin with the same
+            # A new State: the folds of a trial share the one they begin with.
+            self._waiting[slot] = State(*lists)
         else:
             self._seen.write(slot, part, leaf, value)
 
@@ -171,94 +192,111 @@ class Pack:
         return self._view
 
     def _flush(self) -> None:
-        """Has what callbacks wrote in the slots."""
+        """Writes what callbacks changed into the slots."""
         if self._view is not None:
             *self._state, self._metrics = self._view.written()
             self._view = None
 
     def exchange(self, program: CompiledPlan) -> None:
-        """Goes on with another compile of the same group: more constants are inputs now."""
+        """Replaces the program by another compile of its group, which has more inputs."""
         self.program = program
         self._constants = None
 
     def evict(self, number: int) -> None:
-        """Takes a trial out; its slot is free at once."""
+        """Takes a trial out and drops its state; its slot is free at once.
+
+        Raises:
+            KeyError: The pack has no trial of this number.
+        """
         slot = self._slot_of(number)
-        rider, self.riders[slot] = self.riders[slot], None
+        trial, self.slots[slot] = self.slots[slot], None
         self._waiting.pop(slot, None)
-        if rider is not None and rider.driver is not None:
-            rider.driver.attach(None)
+        if trial is not None and trial.driver is not None:
+            trial.driver.attach(None)
 
     def replace(self, number: int, state: State) -> None:
-        """Gives a trial other values of its variables, from its next epoch on."""
+        """Gives a trial other values of its variables, from its next epoch on.
+
+        Raises:
+            KeyError: The pack has no trial of this number.
+        """
         self._waiting[self._slot_of(number)] = state
 
     def take_out(self, number: int) -> SlotTrial:
-        """Takes a trial out with its state as it is now, on the host, to be admitted again."""
+        """Takes a trial out, with a copy of its state on the host, to be admitted again.
+
+        Raises:
+            KeyError: The pack has no trial of this number.
+        """
         self._flush()
         slot = self._slot_of(number)
-        rider, state = self.riders[slot], self._state
-        assert rider is not None
-        self.riders[slot] = None
-        if rider.driver is not None:
-            rider.driver.attach(None)
-        if slot in self._waiting:  # it has not trained here yet
-            rider.state = self._waiting.pop(slot)
-            return rider
+        trial, state = self.slots[slot], self._state
+        assert trial is not None
+        self.slots[slot] = None
+        if trial.driver is not None:
+            trial.driver.attach(None)
+        if slot in self._waiting:  # the trial has not trained here yet
+            trial.state = self._waiting.pop(slot)
+            return trial
         assert state is not None
         trainable, non_trainable, optimizer = (self.program.row(part, slot) for part in state)
         metrics = self.program.row(self._metrics, slot)
-        rider.state = State(trainable, non_trainable, optimizer, metrics)
-        return rider
+        trial.state = State(trainable, non_trainable, optimizer, metrics)
+        return trial
 
     def states(self) -> dict[int, State]:
-        """The state of every live trial as it is now, on the host; the trials stay."""
+        """Trial number -> a copy of its state on the host; the trials stay in their slots."""
         self._flush()
         found = {}
         whole: list[list[np.ndarray]] | None = None
-        for slot, rider in enumerate(self.riders):
-            if rider is None:
+        for slot, trial in enumerate(self.slots):
+            if trial is None:
                 continue
             if slot in self._waiting:
-                found[rider.number] = self._waiting[slot]
+                found[trial.number] = self._waiting[slot]
                 continue
             if whole is None:
                 assert self._state is not None
                 whole = self.program.fetch([*self._state, self._metrics])
-            found[rider.number] = State(*([a[slot] for a in part] for part in whole))
+            found[trial.number] = State(*([a[slot] for a in part] for part in whole))
         return found
 
     def rescue(self) -> tuple[list[SlotTrial], list[SlotTrial]]:
         """Takes all trials out after an epoch that failed.
 
+        A program that fails may have overwritten the memory of the states it was given.
+
         Returns:
-            Those that can be admitted again as they were before that epoch, and those whose state
-            went with the memory that the failed program had been given.
+            The trials that can be admitted again as they were before that epoch, and the trials
+            whose state is lost.
         """
         saved, lost = [], []
         held = self._state is not None and not any(
             array.is_deleted() for part in self._state for array in part
         )
-        for slot, rider in enumerate(self.riders):
-            if rider is None:
+        for slot, trial in enumerate(self.slots):
+            if trial is None:
                 continue
             state = self._waiting.get(slot) or self._admitted.get(slot)
             if state is not None:
-                rider.state = state
-                saved.append(rider)
+                trial.state = state
+                saved.append(trial)
             elif held:
-                saved.append(self.take_out(rider.number))
+                saved.append(self.take_out(trial.number))
             else:
-                lost.append(rider)
-            if rider.driver is not None:
-                rider.driver.attach(None)
-        self.riders = [None] * len(self.riders)
+                lost.append(trial)
+            if trial.driver is not None:
+                trial.driver.attach(None)
+        self.slots = [None] * len(self.slots)
         return saved, lost
 
     def weights(self, number: int) -> Callable[[], tuple[list[np.ndarray], list[np.ndarray]]]:
-        """A way to fetch a trial's trainable and non-trainable variables as they are now.
+        """A function that fetches a trial's trainable and non-trainable variables.
 
-        It must be called before the pack trains on.
+        Call the function before the pack trains on: it reads the present state of the slot.
+
+        Raises:
+            KeyError: The pack has no trial of this number.
         """
         self._flush()
         slot = self._slot_of(number)
@@ -267,9 +305,12 @@ class Pack:
         return lambda: (self.program.row(state[0], slot), self.program.row(state[1], slot))
 
     def state(self, number: int) -> Callable[[], State]:
-        """A way to fetch all of a trial's variables as they are after this epoch.
+        """A function that fetches all of a trial's variables as they are after this epoch.
 
-        It must be called before the pack trains on.
+        Call the function before the pack trains on: it reads the present state of the slot.
+
+        Raises:
+            KeyError: The pack has no trial of this number.
         """
         self._flush()
         slot = self._slot_of(number)
@@ -279,15 +320,16 @@ class Pack:
             self._fetches += 1
             if self._fetched is None and self._fetches == 1:
                 return State(*(self.program.row(part, slot) for part in parts))
-            if self._fetched is None:  # several are asked for: all at once costs less
+            # From the second trial on, one fetch of all slots costs less than one of each.
+            if self._fetched is None:
                 self._fetched = self.program.fetch(parts)
             return State(*([array[slot] for array in part] for part in self._fetched))
 
         return fetch
 
     def _slot_of(self, number: int) -> int:
-        for slot, rider in enumerate(self.riders):
-            if rider is not None and rider.number == number:
+        for slot, trial in enumerate(self.slots):
+            if trial is not None and trial.number == number:
                 return slot
         raise KeyError(number)
 
@@ -295,7 +337,10 @@ class Pack:
         """Trains and validates every live trial for one epoch.
 
         Returns:
-            Trial number -> the epoch's logs, and the time it took.
+            Trial number -> the epoch's logs by name, and the seconds that the epoch took.
+
+        Raises:
+            DataError: A data set in batches ended early, or has a batch of another shape.
         """
         self.began = began = time.perf_counter()
         self._fetched, self._fetches = None, 0
@@ -303,9 +348,9 @@ class Pack:
         self._settle()
         assert self._state is not None and self._constants is not None
         leader = self.live[0]
-        if isinstance(self._data, ChunkedBatches):
-            self._data.seek(leader.epoch)
-        orders = [None if rider is None else self._order(rider) for rider in self.riders]
+        self._data.seek(leader.epoch)
+        orders = [None if trial is None else self._order(trial) for trial in self.slots]
+        # A free slot computes too; any order will do, since nobody reads its results.
         some = next(order for order in orders if order is not None)
         order = np.stack([some if order is None else order for order in orders])
         state, logs = self.program.train(
@@ -314,7 +359,7 @@ class Pack:
         logs = [np.asarray(logs)]
         trained = time.perf_counter()
         if self._validation is not None and self._validates(leader):
-            # Validation moves state too: recurrent layers draw dropout seeds there, as in Keras.
+            # Validation changes state too: recurrent layers draw seeds of dropout, as in Keras.
             state[1], val_logs = self.program.validate(
                 [*state, self._metrics], self._constants[1], self._validation, self._own()
             )
@@ -324,56 +369,44 @@ class Pack:
         self._admitted.clear()
         values = np.concatenate(logs, axis=1)
         results: dict[int, dict[str, float]] = {}
-        for slot, rider in enumerate(self.riders):
-            if rider is not None:
-                rider.epoch += 1
-                results[rider.number] = dict(zip(self._names, values[slot].tolist(), strict=False))
+        for slot, trial in enumerate(self.slots):
+            if trial is not None:
+                trial.epoch += 1
+                results[trial.number] = dict(zip(self._names, values[slot].tolist(), strict=False))
         return results, EpochTimes(trained - began, time.perf_counter() - trained)
 
-    def _validates(self, rider: SlotTrial) -> bool:
-        epoch = rider.first_epoch + rider.epoch + 1
+    def _validates(self, trial: SlotTrial) -> bool:
+        epoch = trial.first_epoch + trial.epoch + 1
         return epoch % self._freq == 0 if isinstance(self._freq, int) else epoch in self._freq
 
-    def _order(self, rider: SlotTrial) -> np.ndarray:
-        """The examples, or from a reel the batches, of a trial's next epoch."""
-        if isinstance(self._data, ChunkedBatches):
-            return self._data.order(rider.seed, rider.epoch, self._shuffle)
-        number, first, count = self._cut.of(rider.epoch)
-        start = first * self._batch_size
-        stop = min(self._n_examples, (first + count) * self._batch_size)
-        if isinstance(self._data, ChunkedArrays):
-            size = self._data.size
-            order = chunked_order(rider.seed, rider.epoch, stop - start, self._shuffle, size)
-            order += np.int32(start)
-        elif rider.order is not None:
-            order = rider.order(number)[start:stop]
-        else:
-            order = epoch_order(rider.seed, number, self._n_examples, self._shuffle)[start:stop]
-        return order if rider.fold is None else rider.fold.train[order]
+    def _order(self, trial: SlotTrial) -> np.ndarray:
+        """The examples of a trial's next epoch: i32[examples of the epoch], or its batches."""
+        order = self._data.order(trial.seed, trial.epoch, self._shuffle, trial.order)
+        return order if trial.fold is None else trial.fold.train[order]
 
     def _own(self) -> np.ndarray | None:
-        """What each slot validates on, i32[S, V]; None where that is the same for all."""
+        """The examples each slot validates on, i32[S, V]; None where all validate on all."""
         if self._n_own is None:
             return None
-        anything = np.arange(self._n_own, dtype=np.int32)  # a slot without a trial is not read
-        folds = [rider.fold if rider is not None else None for rider in self.riders]
+        anything = np.arange(self._n_own, dtype=np.int32)  # of a free slot, whose logs are dropped
+        folds = [trial.fold if trial is not None else None for trial in self.slots]
         return np.stack([anything if fold is None else fold.validation for fold in folds])
 
     def _settle(self) -> None:
         """Moves newly admitted trials onto the device, and lays out the constants of all."""
         if self._constants is None:
-            riders = self.live
-            rows = [rider or riders[0] for rider in self.riders]
+            some = self.live[0]  # a free slot computes too, with any constants
+            rows = [trial or some for trial in self.slots]
             train, test = self.program.lifted
             self._constants = (
-                self.program.lay([[rider.train[i].value for i in train] for rider in rows]),
-                self.program.lay([[(rider.test or ())[i].value for i in test] for rider in rows]),
+                self.program.lay([[row.train[i].value for i in train] for row in rows]),
+                self.program.lay([[(row.test or ())[i].value for i in test] for row in rows]),
             )
         if not self._waiting:
             return
-        some = next(iter(self._waiting.values()))
-        if self._state is None or len(self._waiting) == len(self.riders):
-            everyone = [self._waiting.get(slot, some) for slot in range(len(self.riders))]
+        if self._state is None or len(self._waiting) == len(self.slots):
+            anyone = next(iter(self._waiting.values()))
+            everyone = [self._waiting.get(slot, anyone) for slot in range(len(self.slots))]
             *self._state, self._metrics = self.program.place(everyone)
         else:
             for slot, state in self._waiting.items():
@@ -385,8 +418,8 @@ class Pack:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """One slot of a pack."""
+class _PackSlot:
+    """One slot of a pack, as a trial's callbacks read and write it."""
 
     pack: Pack
     slot: int

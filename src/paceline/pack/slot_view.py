@@ -1,8 +1,11 @@
 """Single variables of a pack's slots on the host, between two epochs.
 
-Small ones, such as learning rates, are fetched for all slots at once: callbacks of many trials look
-at the same. Of large ones a slot's whole list is fetched, by the program that fetches weights.
-What is written is gathered, and goes to the device in one piece.
+A small variable, such as a learning rate, is fetched for all slots at once: the callbacks of all
+trials read the same one. Of a large variable a slot's whole list is fetched, by the program that
+fetches weights. Values that callbacks write are gathered, and go to the device in one piece.
+
+Notation
+    S: slots. part: number of a list in ``State.lists``. leaf: number of a variable in that list.
 """
 
 from __future__ import annotations
@@ -16,29 +19,29 @@ import numpy as np
 from paceline.pack.plan import Arrays, CompiledPlan
 from paceline.program.trace import State
 
-#: Bytes of a variable up to which all slots' are fetched at once.
+#: Bytes of one slot's variable up to which those of all slots are fetched at once.
 _SMALL = 4096
 
-_Leaf = tuple[int, int]  # a list of the state, and a number within it
+_Leaf = tuple[int, int]  # (part, leaf)
 
 
 class SlotView:
     """Reads and writes variables of slots.
 
     Args:
-        program: Of the pack.
-        state: Its four lists, as they are between two epochs.
+        program: The pack's program.
+        state: The four lists of arrays [S, ...] between two epochs.
     """
 
     def __init__(self, program: CompiledPlan, state: Sequence[Arrays]) -> None:
         self._program, self._state = program, [list(part) for part in state]
-        self._columns: dict[_Leaf, np.ndarray] = {}  # all slots' values, slots along the first axis
-        self._rows: dict[tuple[int, int], list[np.ndarray]] = {}  # (list, slot) -> its arrays
+        self._columns: dict[_Leaf, np.ndarray] = {}  # values [S, ...]
+        self._rows: dict[tuple[int, int], list[np.ndarray]] = {}  # (part, slot) -> its arrays
         self._new_columns: set[_Leaf] = set()
-        self._new_rows: dict[int, dict[_Leaf, np.ndarray]] = {}  # slot -> what was written
+        self._new_rows: dict[int, dict[_Leaf, np.ndarray]] = {}  # slot -> written values
 
     def read(self, slot: int, part: int, leaf: int) -> np.ndarray:
-        """A copy of one variable of a slot."""
+        """A copy of one variable of a slot, with the shape it has in the trial."""
         if self._is_small(part, leaf):
             return self._column(part, leaf)[slot].copy()
         written = self._new_rows.get(slot, {}).get((part, leaf))
@@ -49,7 +52,7 @@ class SlotView:
         return self._rows[part, slot][leaf].copy()
 
     def write(self, slot: int, part: int, leaf: int, value: np.ndarray) -> None:
-        """Replaces one variable of a slot."""
+        """Replaces one variable of a slot by a value of the same shape."""
         if self._is_small(part, leaf):
             self._column(part, leaf)[slot] = value
             self._new_columns.add((part, leaf))
@@ -57,13 +60,13 @@ class SlotView:
             self._new_rows.setdefault(slot, {})[part, leaf] = np.array(value)
 
     def written(self) -> list[Arrays]:
-        """The four lists with what was written; the old ones may be gone."""
+        """The four lists with the written values; do not use the old lists: they may be donated."""
         state = self._state
         for part, leaf in self._new_columns:
             old, column = state[part][leaf], self._columns[part, leaf]
             if old.ndim == column.ndim:
                 state[part][leaf] = jax.device_put(column, old.sharding)
-            else:  # a plan of one slot, without an axis for it
+            else:  # the plan sequential: its arrays have no axis of slots
                 state[part][leaf] = jnp.array(column[0])
         for slot, values in self._new_rows.items():
             lists = [self._program.row(part, slot) for part in state]

@@ -1,13 +1,14 @@
 """A traced step in canonical form: fingerprint, constants, and the step with constants lifted.
 
 Notation
-    constant: a number or array burnt into a jaxpr, numbered by one fixed walk over the equations,
+    constant: a number or array written into a jaxpr, numbered by one fixed walk over the equations,
         so that constant i of one trial is constant i of every trial with the same fingerprint.
     lift: make constant i an input of the step, one value per trial.
 
-The walk inlines calls, numbers variables in order of appearance, and writes down everything but the
-values of floating-point constants. Integer and boolean constants stay in the fingerprint: they
-decide schedules and shapes, and a group split by them is merely smaller, never wrong.
+The walk inlines calls, numbers variables in order of appearance, and adds everything but the values
+of floating-point constants to the fingerprint. Integer and boolean constants are part of the
+fingerprint: they decide schedules and shapes. Where they split a group in two, the groups are
+smaller, but never wrong.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ class Unpackable(Exception):
 
 @dataclass(frozen=True)
 class Constant:
-    """A floating-point constant met by the walk.
+    """A floating-point constant of a step.
 
     Attributes:
-        value: The value, in the dtype the step uses it in; shape () for numbers.
+        value: The value, in the dtype that the step uses; shape () for a number.
         aval: Its abstract value (shape, dtype, weak type).
-        liftable: False inside primitives whose bodies we do not rewrite, and where vmap takes no
-            value per trial: there the value is part of the fingerprint.
+        liftable: Whether the constant can become an input. False inside primitives whose bodies
+            are not rewritten, and where ``vmap`` takes no value per trial: there the value is part
+            of the fingerprint.
     """
 
     value: np.ndarray
@@ -48,14 +50,15 @@ class Constant:
 
 @dataclass(frozen=True)
 class Canonical:
-    """What the walk found.
+    """A step's fingerprint and constants.
 
     Attributes:
-        fingerprint: sha256, equal for steps that differ in floating-point constants only.
-        constants: In walk order.
-        batched_rng_differs: The step draws from a generator whose numbers change under ``vmap``
-            (rbg).
-        convolves: The step holds a convolution.
+        fingerprint: sha256 as hexadecimal digits, equal for steps that differ in liftable
+            constants only.
+        constants: The floating-point constants, in the order of the walk.
+        batched_rng_differs: Whether the step draws from a generator (rbg) whose numbers change
+            under ``vmap``.
+        convolves: Whether the step holds a convolution.
     """
 
     fingerprint: str
@@ -68,7 +71,10 @@ _ALLOWED_CALLBACK_HINT = "move the side effect out of the training step"
 
 
 class _Scope:
-    """Constants used inside one jaxpr being rewritten; a body passes its needs to its parent."""
+    """The lifted constants and arrays that one jaxpr needs as inputs while it is rewritten.
+
+    The body of a loop needs them as operands of the loop: the parent's scope then needs them too.
+    """
 
     def __init__(self, parent: _Scope | None) -> None:
         self.parent = parent
@@ -81,7 +87,11 @@ class _Scope:
 
 
 class _Walk:
-    """One walk. With ``lift`` it also emits the rewritten equations."""
+    """One walk over a step; with ``lift`` it also emits the rewritten equations.
+
+    Each variable and constant has a token, its name in the text that is digested. An operand is a
+    pair: its token, and its atom in the rewritten jaxpr, or None where nothing is rewritten.
+    """
 
     def __init__(self, lift: Collection[int] | None = None) -> None:
         self.constants: list[Constant] = []
@@ -101,7 +111,7 @@ class _Walk:
     def fingerprint(self) -> str:
         return self._digest.hexdigest()
 
-    # -- atoms: (token, rewritten atom or None) ----------------------------------------------------
+    # -- operands: (token, rewritten atom or None) -------------------------------------------------
 
     def _fresh(self) -> str:
         self._n_vars += 1
@@ -122,7 +132,7 @@ class _Walk:
         return f"c{index}:{aval_text(aval)}", self._kept(value, aval, scope, index)
 
     def _freeze(self, token: str) -> None:
-        """Makes a constant part of the fingerprint after all."""
+        """Makes the value of a constant, which has a token already, part of the fingerprint."""
         if token.startswith("c"):
             index = int(token[1 : token.index(":")])
             constant = self.constants[index]
@@ -137,7 +147,7 @@ class _Walk:
             return scope.var(index, aval)
         if np.shape(value) == () and not jv.is_key(aval):
             return jv.Literal(jv.constant_value(value, aval)[()], aval)
-        # Arrays cannot be literals: they become inputs too, told apart by negative numbers.
+        # Arrays cannot be literals: they become inputs too, under negative numbers.
         self.arrays.append(value)
         return scope.var(-len(self.arrays), aval)
 
@@ -295,9 +305,9 @@ class _Walk:
         return canonical_text(value)
 
 
-#: They take their initial value from one trial: vmap has no rule for one per trial.
+#: Primitives whose initial value ``vmap`` cannot take per trial: it has no rule for that.
 _UNBATCHED = frozenset({"reduce", "reduce_window", "select_and_scatter"})
-#: Under vmap the hardware's generators give other numbers than for one trial.
+#: Primitives of generators that give other numbers under ``vmap`` than for one trial.
 _HARDWARE_RNG = frozenset({"rng_bit_generator", "rng_uniform"})
 #: Higher-order primitives whose bodies we rewrite, and the parameters that hold those bodies.
 _BODIES = {"scan": ("jaxpr",), "while": ("cond_jaxpr", "body_jaxpr"), "cond": ("branches",)}
@@ -358,7 +368,7 @@ def _prepend(body: Any, new: list[Any]) -> Any:
 
 
 def _no_debug(jaxpr: Any, n_in: int) -> Any:
-    """Debug info names inputs and results; the inputs are others here, so the names go."""
+    """Debug info without names: it names the inputs, and a rewritten jaxpr has other inputs."""
     info = jaxpr.debug_info
     replace = getattr(info, "_replace", None)
     if replace is None:
@@ -367,7 +377,7 @@ def _no_debug(jaxpr: Any, n_in: int) -> Any:
 
 
 def canonicalise(closed: Any) -> Canonical:
-    """Walks a traced step.
+    """The fingerprint and the constants of a traced step.
 
     Args:
         closed: A closed jaxpr, as ``jax.make_jaxpr`` gives it.
@@ -398,7 +408,11 @@ def lift(closed: Any, indices: Sequence[int]) -> Any:
         indices: Numbers of the constants to lift, ascending.
 
     Returns:
-        A closed jaxpr; one input for each of ``indices`` comes before the step's own.
+        A closed jaxpr whose first inputs are the lifted constants, in the order of ``indices``; the
+        inputs of the step follow.
+
+    Raises:
+        Unpackable: As for ``canonicalise``.
     """
     walk = _Walk(lift=frozenset(indices))
     walk.arrays = []
@@ -421,16 +435,16 @@ def lift(closed: Any, indices: Sequence[int]) -> Any:
     return jv.make_closed(jaxpr, [walk.arrays[-i - 1] for i in arrays])
 
 
-# -- text of avals and parameters, cached: it was half of the cost of a fingerprint ---------------
+# -- text of avals and parameters; cached, because making it is half of the cost of a fingerprint --
 
 _AVALS: dict[Any, str] = {}
 _TEXTS: dict[tuple[type, Any], str] = {}
-#: An address, or an array that may be cut short.
+#: Text that differs between processes (an address) or leaves out values (a long array).
 _VAGUE = re.compile(r" at 0x|\b[aA]rray\(")
 
 
 def aval_text(aval: Any) -> str:
-    """Shape, dtype and weak type as text."""
+    """Shape, dtype and weak type of an abstract value as text."""
     key = (aval.shape, aval.dtype, getattr(aval, "weak_type", False))
     text = _AVALS.get(key)
     if text is None:

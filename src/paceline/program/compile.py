@@ -1,9 +1,4 @@
-"""Compiling with XLA: counted, timed, in the background, and remembered on disk.
-
-The persistent compilation cache is on by default. Its folder has a size limit, because only then
-does JAX lock it, and several searches may share it. ``PACELINE_CACHE_DIR`` moves it; a folder the
-user has set in JAX stays.
-"""
+"""Compiling with XLA: counted, timed, and in the background."""
 
 from __future__ import annotations
 
@@ -17,10 +12,7 @@ from typing import Any
 import jax
 
 from paceline.program import lowered_cache
-from paceline.program.compilation_cache import programs_folder
-from paceline.program.disk_cache import cache_folder, cache_is_on
 
-_CACHE_BYTES = 2 * 2**30
 #: On a CPU: vectors as wide as it has. No other option that changes the code: what XLA offers to
 #: leave out copies in loops (xla_cpu_copy_insertion_use_region_analysis) gives wrong numbers
 #: (JAX 0.10.2; docs/decisions/0006).
@@ -73,33 +65,6 @@ class Executable:
         return flops if flops > 0 else None
 
 
-def use_persistent_cache() -> None:
-    """Turns JAX's persistent compilation cache on, for every program however small.
-
-    Does nothing where the user has chosen a folder or switched the cache off.
-    """
-    global _listening
-    with _lock:
-        if not _listening:
-            jax.monitoring.register_event_listener(_on_event)
-            _listening = True
-    if cache_folder() is not None or not cache_is_on():
-        return
-    path = programs_folder()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return  # a read-only home: compile every time
-    jax.config.update("jax_compilation_cache_dir", str(path))
-    jax.config.update("jax_compilation_cache_max_size", _CACHE_BYTES)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    # JAX decides at its first compile whether there is a cache; models may have been built before.
-    from jax.experimental.compilation_cache import compilation_cache
-
-    compilation_cache.reset_cache()
-
-
 def compile_in_background(
     function: Callable[..., Any],
     shapes: tuple[Any, ...],
@@ -118,7 +83,7 @@ def compile_in_background(
             levels, which make a step a little faster (docs/decisions/0003).
         key: From ``lowered_cache.key_of``, to find the lowered program on disk.
     """
-    global _pool
+    global _pool, _listening
     start = time.perf_counter()
     lowered = lowered_cache.lowered(function, shapes, donate, key)
     lowering = time.perf_counter() - start
@@ -126,6 +91,9 @@ def compile_in_background(
     if jax.default_backend() == "cpu":
         options = _CPU | _QUICK if quick else _CPU
     with _lock:
+        if not _listening:
+            jax.monitoring.register_event_listener(_on_event)
+            _listening = True
         if _pool is None:
             _pool = ThreadPoolExecutor(2, thread_name_prefix="paceline-compile")
 

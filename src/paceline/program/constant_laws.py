@@ -5,32 +5,55 @@ Each constant that differs between traced trials is explained as one of a few fo
 also decides by numbers: it drops a dropout of rate 0, and bounds or rounds may hide elsewhere. Such
 decisions are made at thresholds, or at whole numbers. So a number is trusted strictly between
 values that were traced and gave the same program, and never at a whole number that was not itself
-traced. Whatever lies outside is traced, and widens what is known; one constant that no formula
-explains ends it.
+traced. A trial with any other number is traced, and widens what is known. Where no formula explains
+a constant, nothing of that group is predicted from then on.
+
+The laws of a structure are kept on disk (``StoredLaws``, ``store_laws``, ``load_laws``): the first
+search of a structure traces four or more models before it trusts the laws, the next search only
+one. That one tells whether the stored group is the same; only then is the rest believed. The
+constants that were inputs of the compiled step are stored too, so that the next search makes the
+very same programs. The key of a file holds all that decides a step: structure, shapes, versions and
+the code of this package.
+
+Notation
+    structure: a model without its numbers (``model_structure.py``), and whatever else its steps
+        depend on. group: trials of one structure that share a program.
+    numbers: the floating-point numbers of a model, in a fixed order.
+    steps: the constants of the train step and, with validation data, of the test step.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax
+import keras
 import numpy as np
 
+from paceline.program import jax_compat
 from paceline.program.canonical import Constant
-from paceline.program.step_template import same
+from paceline.program.disk_cache import DiskCache, source_digest
+from paceline.program.step_template import StepTemplate, same
 
 #: Trials that are traced before any is predicted.
 ENOUGH = 4
 #: Values of a number that are traced before values between them are trusted.
 _VALUES = 3
-#: Structures remembered: where each trial has its own, they must not pile up.
+#: Structures that are remembered: where each trial has its own, they must not pile up.
 _STRUCTURES = 64
 #: Traced trials whose numbers are kept.
 _ROWS = 256
-#: Those whose constants are kept, to explain later ones and for trials equal to them.
+#: Traced trials whose constants are kept, to test formulas and to serve trials equal to them.
 _REMEMBERED = 32
+#: Bytes of a stored file, at most; constants may be arrays.
+_MOST = 2**20
+
+_CACHE = DiskCache("structures", kept=500)
 
 _FORMULAS: tuple[Callable[[float], float], ...] = (
     lambda v: v,
@@ -50,19 +73,19 @@ _FORMULAS: tuple[Callable[[float], float], ...] = (
 
 Numbers = tuple[float, ...]
 Steps = list[tuple[Constant, ...]]
-#: (number, formula)
+#: (which of the numbers, which of ``_FORMULAS``)
 Law = tuple[int, int]
 
 
 class ConstantPredictor:
-    """All that has been learnt, by structure.
+    """The laws of all structures that a search has met.
 
-    A structure may fall into several groups (a dropout of rate 0 is another program): each is
-    learnt apart.
+    A structure may have several groups (a dropout of rate 0 gives another program): each group has
+    laws of its own.
     """
 
     def __init__(self) -> None:
-        self._shelves: OrderedDict[Any, list[GroupLaws]] = OrderedDict()
+        self._by_structure: OrderedDict[Any, list[GroupLaws]] = OrderedDict()
 
     def add(
         self, structure: Any, group: Any, numbers: Numbers, steps: Sequence[Sequence[Constant]]
@@ -70,40 +93,46 @@ class ConstantPredictor:
         """Learns from a traced trial.
 
         Args:
-            structure: Of its recipe, with whatever else its steps depend on (batch size).
-            group: Key of the group it belongs to.
-            numbers: Of its recipe.
-            steps: The constants of its train step and, with validation data, its test step.
+            structure: The trial's structure, with whatever else its steps depend on (batch size).
+            group: Key of the trial's group.
+            numbers: The trial's numbers.
+            steps: The constants of its train step and, with validation data, of its test step.
         """
-        shelf = self._shelves.setdefault(structure, [])
-        self._shelves.move_to_end(structure)
-        if len(self._shelves) > _STRUCTURES:
-            self._shelves.popitem(last=False)
-        ours = next((learned for learned in shelf if learned.group == group), None)
+        groups = self._by_structure.setdefault(structure, [])
+        self._by_structure.move_to_end(structure)
+        if len(self._by_structure) > _STRUCTURES:
+            self._by_structure.popitem(last=False)
+        ours = next((learned for learned in groups if learned.group == group), None)
         if ours is None:
             ours = GroupLaws(group)
-            for other in shelf:
+            for other in groups:
                 for met in other.met:
                     ours.exclude(met)
-            shelf.append(ours)
+            groups.append(ours)
         ours.add(numbers, steps)
-        for other in shelf:
+        for other in groups:
             if other is not ours:
                 other.exclude(numbers)
 
     def exclude(self, structure: Any, group: Any, numbers: Numbers) -> None:
-        """Learns that a trial of the structure does not belong to a group met before."""
-        for learned in self._shelves[structure]:
+        """Learns that a trial of the structure does not belong to a group that was met before.
+
+        Args:
+            structure: The trial's structure.
+            group: Key of the group that it does not belong to.
+            numbers: The trial's numbers.
+        """
+        for learned in self._by_structure[structure]:
             if learned.group == group:
                 learned.exclude(numbers)
 
-    def shelves(self) -> Iterator[tuple[Any, list[GroupLaws]]]:
-        """All structures, with what is known of them by group."""
-        yield from self._shelves.items()
+    def by_structure(self) -> Iterator[tuple[Any, list[GroupLaws]]]:
+        """All structures, each with the laws of its groups."""
+        yield from self._by_structure.items()
 
     def predict(self, structure: Any, numbers: Numbers) -> tuple[Any, Steps] | None:
-        """The group of a trial and the constants of its steps; None where it has to be traced."""
-        for learned in self._shelves.get(structure, ()):
+        """The group of a trial and the constants of its steps; None: it must be traced."""
+        for learned in self._by_structure.get(structure, ()):
             steps = learned.predict(numbers)
             if steps is not None:
                 return learned.group, steps
@@ -112,22 +141,23 @@ class ConstantPredictor:
 
 @dataclass
 class GroupLaws:
-    """What is known of one structure within one group.
+    """The laws of one group of a structure.
 
     Attributes:
-        group: Key of the group that its traced trials belong to.
-        hopeless: Nothing will be predicted but trials equal to traced ones.
+        group: Key of the group.
+        unpredictable: Some constant has no law, or a number between traced ones gave another
+            program: only trials equal to traced ones are predicted from then on.
     """
 
     group: Any
-    hopeless: bool = False
+    unpredictable: bool = False
     _traced: dict[Numbers, Steps] = field(default_factory=dict)
     _rows: list[Numbers] = field(default_factory=list)  # the numbers of traced trials
-    _elsewhere: list[Numbers] = field(default_factory=list)  # and of those in other groups
+    _elsewhere: list[Numbers] = field(default_factory=list)  # those of trials in other groups
     _laws: list[dict[int, list[Law]]] = field(default_factory=list)  # per step: constant -> laws
-    _values: list[set[float]] = field(default_factory=list)  # per number: traced, not special
-    _choices: tuple[int, ...] = ()  # numbers with few values
-    _combinations: set[Numbers] = field(default_factory=set)  # of choices, traced
+    _values: list[set[float]] = field(default_factory=list)  # per number: its traced values
+    _choices: tuple[int, ...] = ()  # which numbers have few values
+    _combinations: set[Numbers] = field(default_factory=set)  # traced values of the choices
 
     @property
     def met(self) -> list[Numbers]:
@@ -143,35 +173,36 @@ class GroupLaws:
         """Learns from a traced trial of the group.
 
         Args:
-            numbers: Of its recipe.
-            steps: The constants of its train step and, with validation data, its test step.
+            numbers: The trial's numbers.
+            steps: The constants of its train step and, with validation data, of its test step.
         """
         if numbers in self._traced:
             return
-        self.hopeless = self.hopeless or not self._explain(numbers, steps)
+        self.unpredictable = self.unpredictable or not self._explain(numbers, steps)
         if len(self._traced) < _REMEMBERED:
             self._traced[numbers] = [tuple(step) for step in steps]
-        if not self.hopeless and len(self._rows) < _ROWS:
+        if not self.unpredictable and len(self._rows) < _ROWS:
             self._rows.append(numbers)
             self._survey()
 
     def exclude(self, numbers: Numbers) -> None:
         """Learns that a trial of the same structure belongs to another group."""
-        if not self.hopeless and len(self._elsewhere) < _ROWS:
+        if not self.unpredictable and len(self._elsewhere) < _ROWS:
             self._elsewhere.append(numbers)
             self._survey()
 
     def predict(self, numbers: Numbers) -> Steps | None:
-        """The constants of a trial's steps; None where it has to be traced."""
+        """The constants of a trial's steps; None: it must be traced."""
         if numbers in self._traced:
             return self._traced[numbers]
-        if self.hopeless or not self._trusted(numbers):
+        if self.unpredictable or not self._trusted(numbers):
             return None
         steps = []
         for template, laws in zip(self._template, self._laws, strict=True):
             constants = list(template)
             for i, explanations in laws.items():
-                # Two numbers may have gone together so far: where they part, trace.
+                # Two numbers may have been equal so far, so that either explains the constant.
+                # Where they differ now, nobody knows which one counts: trace.
                 dtype = constants[i].value.dtype
                 first, *others = (_apply(f, numbers[j], dtype) for j, f in explanations)
                 if first is None or any(v is None or not same(v, first) for v in others):
@@ -185,10 +216,10 @@ class GroupLaws:
         return next(iter(self._traced.values()))
 
     def _survey(self) -> None:
-        """Brings up to date where numbers are trusted.
+        """Brings up to date between which values numbers are trusted.
 
-        Trials with a whole number among those that differ show nothing of other values: a product
-        with 0 hides the other factor.
+        A trial with a whole number among the numbers that differ is left out: it may hide the
+        effect of the others, as a product with 0 hides the other factor.
         """
         if not self._rows:
             return
@@ -197,7 +228,7 @@ class GroupLaws:
         plain = rows[~(rows[:, differ] == np.round(rows[:, differ])).any(axis=1)]
         self._values = [set(column) for column in plain.T.tolist()]
         n_values = [len(values) for values in self._values]
-        # Numbers with few values may have gone together by chance: only combinations seen count.
+        # Numbers with few values may have met by chance: only combinations that were traced count.
         self._choices = tuple(
             j for j, n in enumerate(n_values) if 1 < n < max(_VALUES, len(plain) / 2)
         )
@@ -205,10 +236,10 @@ class GroupLaws:
         if len(plain):
             low, high = plain.min(axis=0), plain.max(axis=0)
             others = np.array(self._elsewhere).reshape(-1, rows.shape[1])
-            self.hopeless = bool(((low <= others) & (others <= high)).all(axis=1).any())
+            self.unpredictable = bool(((low <= others) & (others <= high)).all(axis=1).any())
 
     def _trusted(self, numbers: Numbers) -> bool:
-        """Whether each number lies where its effect has been seen."""
+        """Whether each number lies between traced values, and is not a new whole number."""
         if len(self._rows) < ENOUGH:
             return False
         for value, values in zip(numbers, self._values, strict=True):
@@ -224,7 +255,7 @@ class GroupLaws:
         return tuple(numbers[j] for j in self._choices)
 
     def _explain(self, numbers: Numbers, steps: Sequence[Sequence[Constant]]) -> bool:
-        """Brings the laws up to date; False when a constant has none."""
+        """Brings the laws up to date; False: some constant has no law."""
         if not self._traced:
             self._laws = [{} for _ in steps]
             return True
@@ -233,7 +264,7 @@ class GroupLaws:
                 if i not in laws:
                     if same(new.value, old.value):
                         continue
-                    # Until now it was always the same.
+                    # Until now this constant was the same in every trial.
                     laws[i] = self._laws_of(old.value)
                 laws[i] = [law for law in laws[i] if _holds(law, numbers, new.value)]
                 if not laws[i]:
@@ -241,7 +272,7 @@ class GroupLaws:
         return True
 
     def _laws_of(self, value: np.ndarray) -> list[Law]:
-        """Every law that gives this value in all trials remembered."""
+        """Every law that gives this value in all traced trials that are kept."""
         if value.ndim:
             return []
         laws = [(j, f) for j in range(len(self._rows[0])) for f in range(len(_FORMULAS))]
@@ -265,3 +296,118 @@ def _apply(formula: int, number: float, dtype: Any) -> np.ndarray | None:
             return np.asarray(made).astype(dtype)
     except (ArithmeticError, TypeError, ValueError):
         return None
+
+
+@dataclass(frozen=True)
+class StoredLaws:
+    """The laws of one group as a file holds them.
+
+    Attributes:
+        group: Key of the group.
+        rows: For each traced trial its numbers and, per step, the bytes of each constant.
+        lifted: Per step, the constants that were inputs of the compiled step.
+        widened: Per step, whether ``lifted`` had been widened to all constants.
+    """
+
+    group: tuple[Any, ...]
+    rows: list[tuple[Numbers, list[list[bytes]]]]
+    lifted: list[list[int]]
+    widened: list[bool]
+
+    @classmethod
+    def of(cls, laws: GroupLaws, roles: Sequence[StepTemplate]) -> StoredLaws:
+        """What to keep of a group.
+
+        Args:
+            laws: The laws of the group.
+            roles: Its train step and, with validation data, its test step.
+        """
+        return cls(
+            laws.group,
+            [
+                (numbers, [[constant.value.tobytes() for constant in step] for step in steps])
+                for numbers, steps in laws.traced.items()
+            ],
+            [list(role.lifted) for role in roles],
+            [role.widened for role in roles],
+        )
+
+    def like(self, steps: Sequence[Sequence[Constant]]) -> Iterator[tuple[Numbers, Steps]]:
+        """The rows as constants with the shapes and dtypes of ``steps``; rows that fit only."""
+        for numbers, values in self.rows:
+            if [len(step) for step in steps] == [len(step) for step in values]:
+                try:
+                    yield (
+                        numbers,
+                        [
+                            tuple(_as(c, v) for c, v in zip(*pair, strict=True))
+                            for pair in zip(steps, values, strict=True)
+                        ],
+                    )
+                except ValueError:  # bytes of another size
+                    continue
+
+    def settle(self, roles: Sequence[StepTemplate]) -> None:
+        """Makes those constants inputs of a group's steps that were inputs when it was stored."""
+        for role, lifted, widened in zip(roles, self.lifted, self.widened, strict=True):
+            constants = role.full.canonical.constants
+            fits = all(0 <= i < len(constants) and constants[i].liftable for i in lifted)
+            if not role.settled and fits and role.observed <= set(lifted):
+                role.lifted, role.widened, role.settled = tuple(lifted), widened, True
+
+
+def laws_key(structure: str, *shapes: Any) -> str:
+    """The key of the file that holds the laws of a structure.
+
+    Args:
+        structure: Digest of a model's structure.
+        *shapes: Whatever else its steps depend on, as text or trees of shapes.
+    """
+    versions = (keras.__version__, jax.__version__, jax.default_backend(), jax_compat.settings())
+    parts = (source_digest(), *versions, structure, *(str(part) for part in shapes))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def load_laws(key: str) -> list[StoredLaws]:
+    """The laws stored under a key, one for each group; none where no valid file is found."""
+    body = _CACHE.read(f"{key}.json")
+    if body is None:
+        return []
+    try:
+        return [_from_json(each) for each in json.loads(body)]
+    except (ValueError, TypeError, KeyError):  # another program wrote the file
+        return []
+
+
+def store_laws(key: str, groups: Sequence[StoredLaws]) -> None:
+    """Stores the laws of a structure's groups; without groups, removes the file of the key."""
+    body = json.dumps([_to_json(group) for group in groups]).encode()
+    if groups and len(body) <= _MOST:
+        _CACHE.write(f"{key}.json", body)
+    else:
+        _CACHE.remove(f"{key}.json")
+
+
+def _as(constant: Constant, raw: bytes) -> Constant:
+    value = np.frombuffer(raw, constant.value.dtype).reshape(constant.value.shape)
+    return (
+        constant if value.tobytes() == constant.value.tobytes() else replace(constant, value=value)
+    )
+
+
+def _to_json(one: StoredLaws) -> dict[str, Any]:
+    rows = [[list(n), [[c.hex() for c in step] for step in steps]] for n, steps in one.rows]
+    return {"group": one.group, "rows": rows, "lifted": one.lifted, "widened": one.widened}
+
+
+def _from_json(found: dict[str, Any]) -> StoredLaws:
+    rows = [
+        (tuple(map(float, n)), [[bytes.fromhex(c) for c in step] for step in steps])
+        for n, steps in found["rows"]
+    ]
+    return StoredLaws(
+        tuple(found["group"]),
+        rows,
+        [[int(i) for i in step] for step in found["lifted"]],
+        [bool(each) for each in found["widened"]],
+    )

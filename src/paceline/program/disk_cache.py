@@ -13,8 +13,10 @@ from pathlib import Path
 
 import jax
 
+from paceline.program.files import write_atomically
+
 #: Whose code makes programs. Found by name: ``program`` itself must not import ``plan``.
-_PACKAGES = ("paceline.pack.plan", "paceline.program", "paceline.program.rewrites")
+_PACKAGES = ("paceline.pack.plan", "paceline.program")
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,7 @@ class DiskCache:
             return
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            temporary = folder / f".{os.getpid()}-{key}"
-            temporary.write_bytes(_sha(body) + body)
-            os.replace(temporary, folder / key)
+            write_atomically(folder / key, _sha(body) + body)
             files = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime)
             for old in files[: -self.kept]:
                 old.unlink(missing_ok=True)

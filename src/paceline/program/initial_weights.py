@@ -23,7 +23,7 @@ import keras
 import numpy as np
 
 from paceline.program import jax_compat as jv
-from paceline.program.patch import RefCountedPatch
+from paceline.program.keras_private import RefCountedPatch
 
 #: Functions of ``jax.random`` whose numbers follow from the key and their position alone.
 NAMES = ("uniform", "normal", "truncated_normal")

@@ -40,7 +40,14 @@ _BODY_PARAMS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
 def call_body(params: dict[str, Any]) -> tuple[Any, list[Any]]:
-    """The jaxpr a call primitive runs, and the values of its constants."""
+    """The jaxpr that a call primitive runs, and the values of its constants.
+
+    Args:
+        params: The parameters of its equation.
+
+    Raises:
+        KeyError: No parameter holds a jaxpr.
+    """
     for name in _BODY_PARAMS:
         body = params.get(name)
         if isinstance(body, ClosedJaxpr):
@@ -72,14 +79,14 @@ def is_hardware_key(aval: Any) -> bool:
 
 
 def trace_state() -> Any:
-    """What is being traced in this thread; equal where it is the same, such as nothing."""
+    """A value for what JAX traces in this thread; equal values mean the same trace, or none."""
     # It moved out of ``jax.core`` in 0.7.
     module = jex_core if hasattr(jex_core, "get_opaque_trace_state") else jax_core
     return module.get_opaque_trace_state(convention="flax")  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def counts_by_position(key: Any) -> bool:
-    """Whether number i of a draw follows from this key and i alone: threefry does by default."""
+    """Whether number i of a draw follows from this key and i alone, as with threefry by default."""
     if not isinstance(key, jax.Array) or not jax.config.jax_threefry_partitionable:  # pyright: ignore[reportAttributeAccessIssue]
         return False
     if is_key(key):
@@ -99,22 +106,25 @@ def constant_value(value: Any, aval: Any) -> np.ndarray:
 
 
 def make_closed(jaxpr: Any, consts: list[Any]) -> Any:
-    """A closed jaxpr."""
+    """A closed jaxpr of a jaxpr and the values of its constants."""
     return ClosedJaxpr(jaxpr, consts)
 
 
 def new_var(aval: Any) -> Any:
-    """A fresh variable; 0.6.2 and 0.10 agree on ``Var(aval)``."""
+    """A new variable of a jaxpr; 0.6.2 and 0.10 agree on ``Var(aval)``."""
     return Var(aval)
 
 
 def extend_linear(params: dict[str, Any], count: int) -> dict[str, Any]:
-    """``scan`` marked operands as linear until 0.7: the lifted ones are not."""
+    """Parameters of a ``scan`` with ``count`` more operands in front, which are not linear.
+
+    ``scan`` marked operands as linear until 0.7.
+    """
     if "linear" in params:
         return {**params, "linear": (False,) * count + tuple(params["linear"])}
     return params
 
 
 def settings() -> str:
-    """All of JAX's settings as they are now, those of ``with`` blocks included."""
+    """Text of all of JAX's settings as they are now, those of ``with`` blocks included."""
     return repr(jax.config.values)

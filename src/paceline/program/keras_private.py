@@ -6,24 +6,27 @@ Some things have no public way:
 
 ``Model._symbolic_build``
     creates the state of metrics, loss and optimizer exactly when and as ``fit`` does, without
-    training a step. ``train_on_batch`` would do it by changing the weights.
+    training a step. ``train_on_batch`` creates it too, but changes the weights.
 Keras' global state
-    ``object_name_uids`` numbers automatic layer names. Every trial must name its outputs alike,
-    because metrics are named after them; ``clear_session`` would do it by losing the user's dtype
-    policy and distribution. ``global_random_seed`` and ``global_seed_generator`` are set by
-    ``set_random_seed`` and have no getter: a search leaves them as they were.
+    ``object_name_uids`` numbers automatic layer names. Every trial must give its outputs the same
+    names, because metrics are named after them; ``clear_session`` resets the numbers too, but loses
+    the user's dtype policy and distribution. ``set_random_seed`` sets ``global_random_seed`` and
+    ``global_seed_generator``, which have no getter: a search leaves them as they were.
     Functions of users that take turns in threads (``compat/interception``) each have a global state
-    of their own, which is put into Keras' place when it is their turn: it is ``threading.local``,
-    so that a new thread sees none of the user's settings, and ``clear_session`` replaces it for all
-    threads at once.
+    of their own, which is put into Keras' place when it is their turn. The state is
+    ``threading.local``, so that a new thread sees none of the user's settings, and
+    ``clear_session`` replaces it for all threads at once.
 Names of attributes and classes
-    that ``recipe.py`` meets on its walk over a model's objects. Should they change, models differ
-    where they need not: their trials are traced, and nothing worse.
+    that ``model_structure.py`` meets on its walk over a model's objects. If Keras changes them,
+    equal models look different, and their trials are traced; nothing worse happens.
 TensorFlow's table of gradients
     grows with every function that is traced; ``gradients_forgotten`` keeps it as it was.
 The array of a variable
-    is read and written by Keras in one attribute, ``VALUE``. ``bind`` puts a property in its place,
-    so that a callback of a trial in a pack finds the variables of its slot (``callbacks/``).
+    is one attribute that Keras reads and writes, ``VALUE``. ``bind`` puts a property in its place,
+    so that a callback of a trial in a pack finds the variables of its slot (``pack/callbacks``).
+
+``RefCountedPatch`` is how this package replaces functions of Keras and JAX: once, for as long as
+any search needs the change.
 """
 
 from __future__ import annotations
@@ -118,9 +121,9 @@ def symbolic_build(model: Any, batch: Any, drawn: Callable[[], None] | None = No
 
     Args:
         model: A compiled model.
-        batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` of things with ``shape`` and
-            ``dtype``.
-        drawn: Called when ``fit`` would take a batch from its data to look at.
+        batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, nests of things with ``shape``
+            [B, ...] and ``dtype``.
+        drawn: Called when ``fit`` would take a batch from its data to inspect it.
     """
     if drawn is None:
         model._symbolic_build(data_batch=batch)
@@ -133,7 +136,7 @@ def symbolic_build(model: Any, batch: Any, drawn: Callable[[], None] | None = No
 
 
 class _OneBatch:
-    """What ``fit`` goes over, as far as building looks at it."""
+    """Stands for the iterator of ``fit``, as far as building a model reads it."""
 
     def __init__(self, batch: Any, drawn: Callable[[], None]) -> None:
         self._batch, self._drawn = batch, drawn
@@ -154,14 +157,14 @@ def _numbers_before_batches() -> int:
 
 
 def global_state() -> dict[str, Any]:
-    """The objects that hold Keras' global state, by name: one state for each thread within."""
+    """Name -> object that holds a part of Keras' global state, one for each thread."""
     from keras.src.backend.common import global_state
 
     return {name: v for name, v in vars(global_state).items() if isinstance(v, threading.local)}
 
 
 def set_global_state(state: dict[str, Any]) -> None:
-    """Puts such objects into their place, for all threads."""
+    """Puts objects from ``global_state`` or ``new_global_state`` into place, for all threads."""
     from keras.src.backend.common import global_state
 
     for name, value in state.items():
@@ -169,7 +172,7 @@ def set_global_state(state: dict[str, Any]) -> None:
 
 
 def settings() -> dict[str, dict[str, Any]]:
-    """Copies of what this thread sees of the global state, but for names and seeds."""
+    """Copies of this thread's global state, without numbers of names and seeds."""
     return {
         name: {k: _copied(v) for k, v in vars(local).items() if k not in _FRESH}
         for name, local in global_state().items()
@@ -177,7 +180,7 @@ def settings() -> dict[str, dict[str, Any]]:
 
 
 def new_global_state(settings: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Objects for ``set_global_state`` whose state, in this thread, is these settings."""
+    """Objects for ``set_global_state`` that hold these settings in this thread."""
     made = {}
     for name, values in settings.items():
         made[name] = threading.local()
@@ -204,14 +207,14 @@ def _as_it_is(
 
 
 class Cell(Protocol):
-    """Where a variable's array is."""
+    """The place of a variable's array."""
 
     def get(self) -> Any:
-        """The array, or None where Keras has taken it away."""
+        """The array; None where Keras has taken it away for a while."""
         ...
 
     def set(self, value: Any) -> None:
-        """Replaces it."""
+        """Replaces the array."""
         ...
 
 
@@ -221,7 +224,7 @@ _CELL = "_paceline_cell"
 
 
 def bind(variable: Any, cell: Cell) -> None:
-    """From now on a variable's array is what its cell says; the array it holds is forgotten."""
+    """Makes a variable take its array from a cell from now on; its present array is dropped."""
     cls = type(variable)
     if cls not in _BOUND.values():
         if cls not in _BOUND:
@@ -241,10 +244,10 @@ def _set(variable: Any, value: Any) -> None:
 
 @contextmanager
 def gradients_forgotten() -> Iterator[None]:
-    """On TensorFlow: gradients that a model's functions register inside are gone after it.
+    """A block after which TensorFlow forgets the gradients that functions registered in it.
 
-    Each function that Keras traces registers some under names of their own, in a table that never
-    shrinks; they hold the function's graph, megabytes a model.
+    Each function that Keras traces registers gradients under new names, in a table that never
+    shrinks. They hold the function's graph, megabytes for each model.
     """
     registry = sys.modules.get("tensorflow.python.framework.ops")
     table: Any = getattr(getattr(registry, "gradient_registry", None), "_registry", None)
@@ -258,7 +261,7 @@ def gradients_forgotten() -> Iterator[None]:
 
 @contextmanager
 def fresh_names() -> Iterator[None]:
-    """Automatic layer names start at their beginning inside, and go on where they were after."""
+    """A block in which automatic layer names start anew; after it they go on where they were."""
     with _kept("object_name_uids") as state:
         if state is not None:
             state.set_global_attribute("object_name_uids", None)
@@ -267,7 +270,7 @@ def fresh_names() -> Iterator[None]:
 
 @contextmanager
 def seed_state_kept() -> Iterator[None]:
-    """What ``keras.utils.set_random_seed`` sets inside Keras is after as it was before."""
+    """A block after which Keras' own random state is as it was before."""
     with _kept("global_random_seed", "global_seed_generator"):
         yield
 
@@ -285,3 +288,32 @@ def _kept(*names: str) -> Iterator[Any]:
     finally:
         for name, value in before.items():
             global_state.set_global_attribute(name, value)
+
+
+class RefCountedPatch:
+    """A change of another library: made for the first of its users, unmade after the last one.
+
+    Args:
+        install: Makes the change. If it raises, the user does not count.
+        remove: Unmakes the change.
+    """
+
+    def __init__(self, install: Callable[[], None], remove: Callable[[], None]) -> None:
+        self._install, self._remove = install, remove
+        self._lock = threading.Lock()
+        self._n_users = 0
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """A block that uses the change; blocks may overlap, in one thread and in several."""
+        with self._lock:
+            if self._n_users == 0:
+                self._install()
+            self._n_users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._n_users -= 1
+                if self._n_users == 0:
+                    self._remove()

@@ -1,15 +1,16 @@
-"""Skipping the trace: constants read off a model's objects instead of tracing its steps again.
+"""The structure of a stock model: what its steps follow from, read without a trace.
 
 Tracing a small model's train and test step takes three quarters of the time a trial costs before it
 trains. Keras' own code, though, can only use what it can reach: the model's attributes, their
-attributes, and so on, and a few global settings. Two models alike in all of that but for some
-floating-point numbers have the same steps but for constants that follow from those numbers.
+attributes, and so on, and a few global settings. If two models are equal in all of that but for
+some floating-point numbers, then their steps are equal but for constants that follow from those
+numbers. ``constant_laws.py`` finds out how constants follow from numbers.
 
-A recipe is that graph of objects, split into structure and numbers; ``learned.py`` finds out how
-constants follow from numbers. Where user code comes into reach (a class, a function, an object of
-another package) there is no recipe, and the trial is traced. Configurations (``get_config``) would
-be shorter to read, but do not tell all: rematerialisation, flash attention, variables excluded from
-weight decay, whatever is set on an object after it was made.
+A ``ModelStructure`` is that graph of objects, split into structure and numbers. A model that
+reaches code of the user's (a class, a function, an object of another package) has none, and its
+trial is traced. Configurations (``get_config``) would be shorter to read, but leave much out:
+rematerialisation, flash attention, variables excluded from weight decay, whatever is set on an
+object after it was made.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ import numpy as np
 from paceline.program import jax_compat, keras_private
 
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
-#: Packages whose classes a stock model may hold, as a dtype: whole names, since anyone may publish
-#: a package whose name begins with one of them, as jaxopt does.
+#: Packages whose classes a stock model may hold, for instance as a dtype. Whole names: anyone may
+#: publish a package whose name begins with one of them, as jaxopt does.
 _STOCK = frozenset({"builtins", "numpy", "jax", "jaxlib"})
 _ADDRESS = re.compile(r"\d{6,}")
 
@@ -43,7 +44,7 @@ class ModelStructure:
 
     Attributes:
         structure: Digest of everything but the numbers.
-        numbers: Floating-point numbers within the model, in one fixed order. The values of
+        numbers: The floating-point numbers within the model, in one fixed order. The values of
             variables, such as a constant learning rate, are not among them: they are state.
     """
 
@@ -52,7 +53,7 @@ class ModelStructure:
 
 
 def structure_of(model: Any) -> ModelStructure | None:
-    """The recipe of a compiled model; None where its steps may run code that is not Keras' own.
+    """The structure of a compiled model; None where its steps may run code that is not Keras' own.
 
     Args:
         model: A compiled Keras model, built or not.
@@ -68,7 +69,7 @@ def structure_of(model: Any) -> ModelStructure | None:
 
 
 class _NotStock(Exception):
-    """Something in reach of the model is not Keras' own."""
+    """The model reaches something that is not Keras' own."""
 
 
 def _context() -> str:
@@ -90,19 +91,22 @@ class _Reader:
     """One walk over a graph of objects, in an order that follows from the graph alone.
 
     Args:
-        state: ids of the variables whose values are inputs of the step.
+        state: The ids of the variables whose values are inputs of the step.
     """
 
     def __init__(self, state: set[int]) -> None:
         self.words: list[str] = []
         self.numbers: list[float] = []
         self._state = state
-        self._places: dict[int, int] = {}  # id of an object -> when it was met
+        self._places: dict[int, int] = {}  # id of an object -> its place in the walk
         self._sets: list[Any] = []
         self._stack: list[Any] = []
 
     def read(self, root: Any) -> None:
-        """Writes down ``root`` and all in its reach; every word says how many parts follow."""
+        """Writes down ``root`` and all that it reaches.
+
+        Each word fixes how many parts follow, so that two graphs with the same words are the same.
+        """
         write, stack, places = self.words.append, self._stack, self._places
         stack.append(root)
         while stack:
@@ -207,12 +211,12 @@ class _Reader:
             raise _NotStock(type(value))
         attributes = vars(value)
         if isinstance(value, keras.random.SeedGenerator):
-            # Its state is a variable; the number it was made from plays no further part.
+            # Its state is a variable; no step reads the number that it was made from.
             attributes = {k: v for k, v in attributes.items() if k != keras_private.FIRST_SEED}
         self._parts(f"{name} {' '.join(attributes)}", attributes.values())
 
     def _label(self, key: Any) -> str:
-        """A set's element or a dict's key as text; an address within becomes its object's place."""
+        """A set's element or a dict's key as text; an address in it becomes its object's place."""
         if isinstance(key, (str, int, float, bytes, tuple)) or key is None:
             return _ADDRESS.sub(self._place, repr(key))
         if id(key) in self._places:

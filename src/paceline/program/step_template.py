@@ -1,9 +1,9 @@
 """Trials that share a program: one template, and each trial's values for constants that differ.
 
-A group is keyed by the fingerprints of its train and test step. Constants that are equal in every
-trial seen stay constants, so that XLA can fold them; those that differ become inputs. A later trial
-that differs elsewhere widens the set once, to every floating-point constant, so that a program is
-compiled twice at most.
+The fingerprints of the train and the test step are the key of a group. Constants that are equal in
+every trial seen stay constants, so that XLA can fold them; constants that differ become inputs
+("lifted"). Where a later trial differs in another constant, every floating-point constant becomes
+an input, so that a program is compiled twice at most.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from paceline.program.canonical import Constant, Unpackable
 from paceline.program.trace import Step
 
-#: Numbers that XLA folds away or that operators treat specially (padding, masks). While nothing is
-#: known of what differs they stay constants.
+#: Numbers that XLA folds away or that operators treat specially (padding, masks). They stay
+#: constants while only one trial has been seen.
 _SPECIAL = (0.0, 1.0, np.inf, -np.inf)
 _MIXED = (
     "a hyperparameter and the batch size meet in one number of its step, which the last, smaller "
@@ -30,12 +30,12 @@ class StepTemplate:
     """The train or the test step of a group.
 
     Attributes:
-        full: The template on a full batch.
-        tail: The template on the last, smaller batch; None when the data divides evenly.
-        observed: Constants seen to differ between trials.
-        lifted: Constants that are inputs of the compiled step; holds ``observed``.
-        settled: ``lifted`` has been chosen, perhaps as none.
-        widened: ``lifted`` has been chosen again, as all there are.
+        full: The first trial's step on a full batch.
+        tail: The first trial's step on the smaller batch; None: all batches are full.
+        observed: Numbers of the constants that have differed between trials.
+        lifted: Numbers of the constants that are inputs of the compiled step, ascending.
+        settled: Whether ``lifted`` has been chosen, perhaps as none.
+        widened: Whether ``lifted`` has been chosen a second time, as all constants.
     """
 
     full: Step
@@ -49,10 +49,10 @@ class StepTemplate:
         """Notes in which constants a trial's step differs from the template.
 
         Args:
-            constants: Those of the trial's step on a full batch.
+            constants: The constants of the trial's step on a full batch.
 
         Raises:
-            Unpackable: A number differs both between trials and between batch sizes.
+            Unpackable: A constant differs both between trials and between batch sizes.
         """
         ours = self.full.canonical.constants
         differ = {
@@ -71,8 +71,12 @@ class StepTemplate:
     def verify_tail(self, constants: Sequence[Constant], tail: Step) -> None:
         """Checks on a second trial that the smaller batch's constants follow from the full batch's.
 
+        Args:
+            constants: The constants of the trial's step on a full batch.
+            tail: The trial's step on the smaller batch.
+
         Raises:
-            Unpackable: They do not.
+            Unpackable: They do not follow.
         """
         assert self.tail is not None
         full, small = self.full.canonical.constants, self.tail.canonical.constants
@@ -86,15 +90,15 @@ class StepTemplate:
 
     @property
     def stale(self) -> bool:
-        """Whether the compiled step lacks an input that is needed now."""
+        """Whether a constant differs between trials and is no input of the compiled step."""
         return not self.observed <= set(self.lifted)
 
     def settle(self, n_seen: int) -> None:
         """Chooses the lifted constants for the next compile.
 
         Args:
-            n_seen: How many trials of the group have been seen; with one, nothing is known of what
-                differs.
+            n_seen: Trials of the group that have been seen; one trial does not show which constants
+                differ.
         """
         constants = self.full.canonical.constants
         if self.settled and not self.stale:
@@ -111,11 +115,11 @@ class StepTemplate:
 
     @property
     def tail_lifted(self) -> tuple[int, ...]:
-        """The constants the smaller batch takes from the full one's, by number.
+        """Numbers of the lifted constants that the smaller batch shares with the full one.
 
-        The two steps are the same code on another shape, so constant i is constant i; a number that
-        hangs on the batch size (the 1/B of a mean) differs between the two templates and stays what
-        it is.
+        The two steps are the same code on another shape, so constant i is constant i of both. A
+        constant that depends on the batch size (the 1/B of a mean) differs between the two
+        templates, and stays a constant.
         """
         if self.tail is None:
             return ()
@@ -124,7 +128,7 @@ class StepTemplate:
 
 
 def same(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two constants are equal to the bit (NaN equals itself)."""
+    """Whether two constants have the same shape and the same bits (NaN equals itself)."""
     return a.shape == b.shape and a.tobytes() == b.tobytes()
 
 

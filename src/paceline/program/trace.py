@@ -1,13 +1,16 @@
 """A user's model as traced steps: what Keras' own ``train_step`` and ``test_step`` compute.
 
 Notation
+    B: examples of a batch. L: number of logs.
+    batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, nests of shapes and dtypes [B, ...].
     state: four lists of arrays, as Keras orders them: trainable, non-trainable, optimizer and
-        metric variables. Seeds of dropout live among the non-trainable ones.
-    logs: f32[L], one number per metric, in ``log_names`` order.
+        metric variables. Seeds of dropout are among the non-trainable ones.
+    logs: float[L], one number per metric, in the order of ``log_names``.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +20,11 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
+from paceline.errors import UsageError
 from paceline.program import keras_private
 from paceline.program.canonical import Canonical, Unpackable, canonicalise
 
-#: Layers of Keras' that say ``supports_jit = False`` and are traced all the same.
+#: Layers of Keras that have ``supports_jit = False`` and can be traced on JAX all the same.
 _AUGMENTING = tuple(
     getattr(keras.layers, name)
     for name in (
@@ -34,10 +38,17 @@ _AUGMENTING = tuple(
     if hasattr(keras.layers, name)  # Keras 3.10 has not all of them
 )
 
+#: Precision as users name it -> Keras' dtype policy.
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+
 
 @dataclass(frozen=True)
 class State:
-    """The initial values of a trial's variables, four lists of arrays."""
+    """The values of one trial's variables, four lists of arrays.
+
+    Attributes:
+        trainable, non_trainable, optimizer, metrics: Arrays with the shapes of the variables.
+    """
 
     trainable: list[Any]
     non_trainable: list[Any]
@@ -59,9 +70,10 @@ class Step:
     """One traced step on one batch shape.
 
     Attributes:
-        closed: The jaxpr: flat state and batch in, logs and flat state out.
+        closed: The closed jaxpr: the flat state and batch are its inputs, logs and the flat state
+            its results.
         canonical: Its fingerprint and constants.
-        log_names: Names of the logs, in the order the model reports them.
+        log_names: Names of the L logs, in the order in which the model reports them.
     """
 
     closed: Any
@@ -70,10 +82,14 @@ class Step:
 
 
 def check_packable(model: Any) -> None:
-    """Raises what keeps a model out of a pack before anything is traced.
+    """Checks what keeps a model out of a pack and shows before anything is traced.
+
+    Args:
+        model: A compiled model.
 
     Raises:
-        Unpackable: With the reason, to follow "trial 3 runs in fit: ".
+        Unpackable: The model cannot be packed. The message is the reason, to follow "trial 3 runs
+            in fit: ".
     """
     if keras.backend.backend() != "jax":
         raise Unpackable(
@@ -95,8 +111,8 @@ def check_packable(model: Any) -> None:
 def _augments(model: Any) -> bool:
     """Whether layers that change images at random are why Keras does not compile a model.
 
-    They are written for ``tf.data`` too, and so marked as not to be compiled on any backend; on
-    JAX they are traced like other layers.
+    Keras marks these layers as not to be compiled on any backend, because they also run in
+    ``tf.data``; JAX traces them like other layers.
     """
     slow = [layer for layer in _layers(model) if not layer.supports_jit]
     return bool(slow) and all(type(layer) in _AUGMENTING for layer in slow)
@@ -114,7 +130,7 @@ def build_state(model: Any, batch: Any) -> State:
 
     Args:
         model: A compiled model.
-        batch: The first batch, as shapes: ``(x, y)`` or the like.
+        batch: Shapes and dtypes of the first batch.
     """
     keras_private.symbolic_build(model, batch)
     model.reset_metrics()
@@ -122,11 +138,15 @@ def build_state(model: Any, batch: Any) -> State:
 
 
 def optimizer_start(model: Any, batch: Any) -> tuple[State, list[Any] | None]:
-    """As ``build_state``, and what the optimizer's own variables start from.
+    """As ``build_state``, and from what the optimizer's own variables start.
+
+    Args:
+        model: A compiled model.
+        batch: Shapes and dtypes of the first batch.
 
     Returns:
-        The state, and shapes of the variables that building the optimizer adds, where all of them
-        are zero: then those of a model alike are too. None where they are not.
+        The state; and the shapes and dtypes of the variables that building the optimizer adds, if
+        all of them are zero, since they are zero for models of the same structure too. Else None.
     """
     before = list(model.optimizer.variables)
     state = build_state(model, batch)
@@ -143,12 +163,12 @@ def quick_state(
 
     Args:
         model: A compiled, built model of stock classes.
-        like: Shapes of a model of the same structure.
+        like: Shapes and dtypes of the state of a model of the same structure.
         metrics: That model's metric variables as they were at first.
-        start: Shapes of what building that model's optimizer added, if it was zero.
+        start: From ``optimizer_start`` of that model.
 
     Returns:
-        None where the model is not as expected after all.
+        The state; None where its shapes are not those of ``like``.
     """
     if start is None:
         model.optimizer.build(model.trainable_variables)
@@ -163,7 +183,12 @@ def quick_state(
 
 
 def weighed_shapes(batch: Any, class_weight: np.ndarray | None) -> Any:
-    """A batch's shapes as a step sees them that is given class weights."""
+    """A batch's shapes as a step sees them: with class weights, ``sample_weight`` [B] is added.
+
+    Args:
+        batch: Shapes and dtypes of a batch.
+        class_weight: float[classes], or None.
+    """
     if class_weight is None:
         return batch
     size = jax.tree.leaves(batch)[0].shape[0]
@@ -177,13 +202,14 @@ def trace_train(
 
     Args:
         model: A compiled, built model.
-        state: Its variables.
-        batch: Shapes of ``(x, y)`` or the like.
-        class_weight: float[classes]: becomes a constant of the step, which weighs each example of
+        state: Its variables, or their shapes and dtypes.
+        batch: Shapes and dtypes of a batch.
+        class_weight: float[classes], becomes a constant of the step, which weighs each example of
             ``(x, y)`` by its class as Keras does.
 
     Raises:
-        Unpackable: The step has side effects or changes the shape of its state.
+        Unpackable: The step has side effects, changes the shape of its state, or reports something
+            else than numbers.
     """
     own = type(model).train_step is not keras.Model.train_step
 
@@ -197,7 +223,12 @@ def trace_train(
 
 
 def trace_test(model: Any, state: State, batch: Any) -> Step:
-    """Traces ``model.test_step`` on one batch shape; the optimizer's variables take no part.
+    """Traces ``model.test_step`` on one batch shape; the optimizer's variables are no inputs.
+
+    Args:
+        model: A compiled, built model.
+        state: Its variables, or their shapes and dtypes.
+        batch: Shapes and dtypes of a batch.
 
     Raises:
         Unpackable: As for ``trace_train``.
@@ -212,12 +243,12 @@ def trace_test(model: Any, state: State, batch: Any) -> Step:
 
 
 def flat_logs(logs: dict[str, Any]) -> dict[str, Any]:
-    """Logs as Keras' history has them: a metric whose result is a dict stands for its parts."""
+    """Logs as Keras' history has them: a metric that reports a dict is replaced by its entries."""
     names: list[str] = []
     for name, value in logs.items():
         names += flat_logs(value) if isinstance(value, dict) else [name]
     values: dict[str, Any] = {}
-    for name in sorted(logs):  # where two parts share a name, Keras keeps the last in this order
+    for name in sorted(logs):  # where two entries share a name, Keras keeps the last in this order
         value = logs[name]
         values.update(flat_logs(value) if isinstance(value, dict) else {name: value})
     return {str(name): values[name] for name in names}
@@ -256,14 +287,18 @@ def _trace(step: Callable[..., Any], state: tuple[list[Any], ...], batch: Any) -
 
 
 def _weights(y: Any, table: Any) -> Any:
-    """One weight per example of its class: numbers of classes, or one-hot."""
+    """The weight of each example's class, float[B]; y is classes [B], [B, 1] or one-hot rows."""
     if y.ndim > 1:
         y = jnp.argmax(y, axis=-1) if y.shape[-1] != 1 else jnp.squeeze(y, axis=-1)
     return table[jnp.round(y).astype("int32")]
 
 
 def _results(model: Any, logs: Any, metrics: Any, own: bool) -> dict[str, Any]:
-    """What ``fit`` puts into the history: the metrics' results where they name the same things."""
+    """The logs that ``fit`` puts into the history.
+
+    After a ``train_step`` of the user's these are the metrics' results, where they have the same
+    names as the logs that the step returns.
+    """
     if not isinstance(logs, dict) or not logs:
         raise Unpackable(
             f"its step returns {type(logs).__name__} for logs, not a dict with entries"
@@ -289,3 +324,31 @@ def _variables(model: Any) -> tuple[list[Any], ...]:
 
 def _values(variables: list[Any]) -> list[Any]:
     return [variable.value for variable in variables]
+
+
+def check_precision(name: str | None) -> str | None:
+    """Returns the name of a precision, or None.
+
+    Raises:
+        UsageError: No precision has this name.
+    """
+    if name is not None and name not in POLICIES:
+        raise UsageError(f"precision: {name!r} is not one of {', '.join(POLICIES)}.")
+    return name
+
+
+@contextlib.contextmanager
+def policy_of(name: str | None) -> Iterator[None]:
+    """A block in which Keras' dtype policy is that of a precision; None changes nothing.
+
+    A ``build`` that sets a policy itself, or gives layers a dtype, overrides it.
+    """
+    if name is None:
+        yield
+        return
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(POLICIES[name])
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)

@@ -2,7 +2,7 @@
 
 A build declares hyperparameters on a ``HyperParameters`` object, with KerasTuner's methods. Each
 declaration that is active becomes a ``Parameter``, which is what a sampler chooses and a storage
-keeps; a ``Space`` is the union of the parameters met so far, and an ``GridWalk`` walks every
+keeps; a ``Space`` is the union of the parameters met so far, and a ``GridWalk`` walks every
 configuration of it.
 
 Notation: a *real* value is what the user's build receives; a *stored* value is what Optuna sees.
@@ -10,9 +10,8 @@ They differ where Optuna has no distribution for what KerasTuner offers (see ``P
 """
 
 from paceline.search_space.declaration import Condition, HyperParameter
+from paceline.search_space.grid import GridWalk
 from paceline.search_space.hyperparameters import HyperParameters
-from paceline.search_space.odometer import GridWalk
-from paceline.search_space.parameter import Parameter
-from paceline.search_space.space import Space
+from paceline.search_space.parameter import Parameter, Space
 
 __all__ = ["Condition", "GridWalk", "HyperParameter", "HyperParameters", "Parameter", "Space"]

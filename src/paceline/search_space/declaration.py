@@ -12,8 +12,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from paceline.errors import SpaceError
-from paceline.search_space.distribution import Distribution, distribution_of, grid_values
-from paceline.search_space.scalars import Scalar, find_choice, number, plain, whole
+from paceline.search_space.distribution import (
+    Distribution,
+    Scalar,
+    distribution_of,
+    find_choice,
+    grid_values,
+    number,
+    plain,
+    whole,
+)
 
 Kind = Literal["Int", "Float", "Choice", "Boolean", "Fixed"]
 Sampling = Literal["linear", "log", "reverse_log"]

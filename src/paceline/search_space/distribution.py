@@ -1,7 +1,8 @@
-"""From a declaration to the distribution that Optuna samples, and the points of its grid.
+"""The distribution that Optuna samples for a declaration, the points of its grid, and its scalars.
 
 Grids are computed in decimals: 0.1 in steps of 0.1 has 0.3 on it, and 0.001 times 10 is 0.01, not
-a neighbour of it.
+a neighbour of it. Values that users write become plain Python scalars here: NumPy's scalars are
+accepted, and a bool is never taken for an int.
 """
 
 from __future__ import annotations
@@ -11,17 +12,22 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, cast
 
+import numpy as np
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from paceline.errors import SpaceError
-from paceline.search_space.scalars import Scalar
 
+Scalar = bool | int | float | str
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 
 # A grid takes this many values of a range that has no grid of its own, as KerasTuner does.
 GRID_POINTS = 10
 # A step so small that its values fill memory is a mistake; no search could tell such values apart.
 MAX_CHOICES = 100_000
+# Relative distance under which two floats are one grid point: a value that went through text or a
+# float sum comes back to its choice, and neighbouring choices are further apart than this in any
+# real space.
+SAME_FLOAT = 1e-9
 
 
 def distribution_of(
@@ -185,3 +191,73 @@ def spread(low: float, high: float, log: bool) -> list[float]:
     else:
         inner = [low + (high - low) * share for share in shares]
     return [low, *inner, high]
+
+
+def plain(value: Any) -> Any:
+    """Return a NumPy scalar or 0-d array as the Python scalar it holds; anything else unchanged."""
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        return value.item()
+    return value
+
+
+def whole(where: str, argument: str, value: Any) -> int:
+    """Return ``value`` as an int.
+
+    Args:
+        where: The call at fault, as the user wrote it; begins the message.
+        argument: Name of the argument.
+        value: An int, a NumPy integer or a float without fraction.
+
+    Raises:
+        SpaceError: It is none of these, or a bool.
+    """
+    value = plain(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0:
+        return int(value)
+    raise SpaceError(f"{where}: {argument} is {value!r}, expected a whole number; pass an int.")
+
+
+def number(where: str, argument: str, value: Any) -> float:
+    """Return ``value`` as a finite float.
+
+    Args:
+        where: The call at fault, as the user wrote it; begins the message.
+        argument: Name of the argument.
+        value: An int, a float or a NumPy number.
+
+    Raises:
+        SpaceError: It is none of these, a bool, infinite or NaN.
+    """
+    value = plain(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    raise SpaceError(f"{where}: {argument} is {value!r}, expected a finite number; pass a float.")
+
+
+def same(value: Any, other: Scalar) -> bool:
+    """Return whether two scalars are equal; a bool equals only a bool."""
+    if not isinstance(value, Scalar):
+        return False
+    return isinstance(value, bool) == isinstance(other, bool) and value == other
+
+
+def find_choice(value: Any, choices: Sequence[Scalar]) -> Scalar | None:
+    """Return the choice that ``value`` means, in the type of the choices; None when there is none.
+
+    ``1`` finds ``1.0`` and the other way round; a bool finds only a bool, a str only a str.
+
+    Args:
+        value: What was given.
+        choices: Scalars of one type.
+    """
+    value = plain(value)
+    if not isinstance(value, Scalar):
+        return None
+    if value in choices:
+        choice = choices[choices.index(value)]
+        return choice if same(value, choice) else None
+    if isinstance(value, float):
+        for choice in choices:
+            if isinstance(choice, float) and math.isclose(value, choice, rel_tol=SAME_FLOAT):
+                return choice
+    return None

@@ -13,8 +13,8 @@ from typing import Any
 from paceline.errors import SpaceError
 from paceline.search_space import declaration
 from paceline.search_space.declaration import Condition, HyperParameter
+from paceline.search_space.distribution import Scalar, plain, same
 from paceline.search_space.parameter import Parameter
-from paceline.search_space.scalars import Scalar, plain, same
 
 
 class UnknownHyperParameterError(SpaceError, KeyError):

@@ -1,5 +1,7 @@
 """A parameter: one thing a sampler may choose, as Optuna sees it and as the user does.
 
+A ``Space`` is the union of the parameters that builds have declared so far.
+
 | declared | distribution | stored value |
 |---|---|---|
 | Int, linear, or log without step | int | the value |
@@ -8,7 +10,7 @@
 | Int, Float: reverse_log without step | int, float on a log scale | ``low + high - value`` |
 | Choice, Boolean | categorical | the value |
 
-The last but one is called ``[reversed]``: Optuna has no scale that is dense near the upper bound.
+The fourth row is called ``[reversed]``: Optuna has no scale that is dense near the upper bound.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from optuna.distributions import (
     CategoricalDistribution,
@@ -29,12 +31,14 @@ from paceline.errors import SpaceError
 from paceline.search_space.declaration import HyperParameter
 from paceline.search_space.distribution import (
     Distribution,
+    Scalar,
     cardinality,
+    find_choice,
     grid_point,
     grid_values,
     mirror,
+    plain,
 )
-from paceline.search_space.scalars import Scalar, find_choice, plain
 
 
 @dataclass(frozen=True)
@@ -179,3 +183,58 @@ class Parameter:
         kind = "a whole number" if isinstance(known, IntDistribution) else "a number"
         steps = "" if known.step in (None, 1) else f" in steps of {known.step}"
         return f"{kind} from {known.low} to {known.high}{steps}"
+
+
+class DeclaredParameters(Protocol):
+    """An ``hp`` after a build, as far as a space learns from it; see ``HyperParameters``."""
+
+    @property
+    def parameters(self) -> Mapping[str, Parameter]:
+        """Storage name -> parameter of what the build declared."""
+        ...
+
+
+class Space:
+    """The union of the parameters met in builds.
+
+    Attributes:
+        parameters: Storage name -> parameter, in the order first met.
+    """
+
+    def __init__(self, parameters: Mapping[str, Parameter] | None = None) -> None:
+        self.parameters: dict[str, Parameter] = dict(parameters or {})
+
+    def learn(self, hp: DeclaredParameters) -> None:
+        """Add the parameters that a build met; nothing is added when one conflicts.
+
+        Args:
+            hp: The hp after a build.
+
+        Raises:
+            SpaceError: A parameter is known under the same name and condition with other bounds.
+        """
+        for storage_name, parameter in hp.parameters.items():
+            known = self.parameters.get(storage_name)
+            if known is not None and not known.same_values(parameter):
+                raise SpaceError(
+                    f'hyperparameter "{storage_name}": same name, same condition, other bounds: '
+                    f"{known.distribution} before, {parameter.distribution} now; give it another "
+                    "name, put it in an hp.conditional_scope, or start another study."
+                )
+        for storage_name, parameter in hp.parameters.items():
+            self.parameters.setdefault(storage_name, parameter)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no parameter met so far is a continuous float."""
+        return all(parameter.is_finite for parameter in self.parameters.values())
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the parameters as JSON values; ``from_json`` is the way back."""
+        return [parameter.to_json() for parameter in self.parameters.values()]
+
+    @classmethod
+    def from_json(cls, data: list[dict[str, Any]]) -> Space:
+        """Return the space that ``to_json`` described."""
+        parameters = [Parameter.from_json(entry) for entry in data]
+        return cls({parameter.storage_name: parameter for parameter in parameters})

@@ -1,4 +1,4 @@
-"""What a study tries next."""
+"""What a study asks its proposer for: how many trials may be open, and what users may enqueue."""
 
 from __future__ import annotations
 
@@ -8,106 +8,74 @@ from typing import Any, TypeVar
 from optuna.samplers import BaseSampler
 
 from paceline.errors import SpaceError
-from paceline.search_space import HyperParameters, Space
+from paceline.search_space import HyperParameters
 from paceline.study import trial_codec
 from paceline.study.draft import Draft
 from paceline.study.proposer import Proposer
-from paceline.study.restored import RestoredStudy
 from paceline.study.samplers.samplers import resolve_sampler
-from paceline.study.samplers.values import check_seed
-from paceline.study.searcher import Searcher
+from paceline.study.searcher import SearchStrategy
+from paceline.study.trial import INTERRUPTED, Trial
 from paceline.study.trials import TrialTable
-from paceline.study.workers.shared_study import Membership, own_seed
+from paceline.study.workers.shared_study import StudyPeers
 
 T = TypeVar("T")
 
 
 class TrialAsker:
-    """Drafts of a study's trials, as many at once as its sampler can stand.
+    """Asks for a study's trials, as many at once as its sampler can learn from.
 
     Args:
         sampler: random, qmc, tpe, gp, grid or an object of ``optuna.samplers``.
-        seed: Of all that is drawn at random; 0 or above.
-        space: What is known of the search space.
-        past: What the study had before this search.
-        book: Its trials.
-        membership: Its part among the workers that search it.
+        strategy: Who decides what is tried.
+        proposer: Runs builds under the sampler.
+        trials: The study's trials.
+        peers: The other workers of the study.
         n_trials: Trials wanted in all; None when only time bounds the search.
 
     Attributes:
-        n_trials: The same; the search settles it.
-        n_counted: Trials there are for it: those that are not tried again.
-        proposer: Runs builds under the sampler; another one once others are known to search too.
-        draws_alone: Of a study of others', this worker draws from a seed of its own.
-
-    Raises:
-        SamplerError: An unknown sampler.
-        MissingExtraError: A sampler whose package is not installed.
-        UsageError: A seed that is no whole number from 0.
+        n_trials: The same; see ``limit_trials``.
+        n_counted: Trials that count for ``n_trials``: not those that are tried again, and not those
+            that continue others.
+        draws_alone: Whether this worker draws from a seed of its own, since the study is shared.
     """
 
     def __init__(
         self,
         sampler: str | BaseSampler,
-        seed: int,
-        space: Space,
-        past: RestoredStudy,
-        book: TrialTable,
-        membership: Membership,
+        strategy: SearchStrategy,
+        proposer: Proposer,
+        trials: TrialTable,
+        peers: StudyPeers,
         n_trials: int | None,
     ) -> None:
-        self._sampler, self._seed = sampler, check_seed(seed)
-        self._book, self._membership = book, membership
+        self._sampler, self._strategy = sampler, strategy
+        self._proposer, self._trials, self._peers = proposer, trials, peers
+        self._adaptive = proposer.adaptive
         self.n_trials, self.n_counted = n_trials, 0
-        self._adaptive = resolve_sampler(sampler, seed).adaptive
-        self.draws_alone = False
-        self.proposer = self._made(space, past)
+        self.draws_alone = peers.shared
 
     @property
     def max_open(self) -> int | None:
-        """How many trials may be open at once; None where the sampler does not mind.
+        """How many trials may be open at once; None without a limit.
 
-        An adaptive sampler that is asked ahead knows less: in waves of 64, TPE is random search.
+        An adaptive sampler that is asked ahead learns less: in waves of 64, TPE is random search.
         """
-        if self.director is not None:
-            return self.director.max_open
         if not self._adaptive:
-            return None
-        n_workers = self._membership.n_workers
+            return self._strategy.max_open
+        n_workers = self._peers.n_workers
         return max(2 if n_workers > 1 else 4, (self.n_trials or 0) // 8 // n_workers)
 
-    @property
-    def director(self) -> Searcher | None:
-        """Who decides instead of a sampler; None in most studies."""
-        return self.proposer.director
+    def limit_trials(self, n_trials: int | None) -> None:
+        """Set how many trials are wanted in all; None when only time bounds the search."""
+        self.n_trials = n_trials
 
-    @property
-    def in_order(self) -> bool:
-        """Whether trials come as a grid walks, so that the first say little of the next."""
-        return self.director is not None or self._sampler == "grid"
+    def count_trial(self, trial: Trial) -> None:
+        """Count a trial that is new here."""
+        self.n_counted += _counts(trial)
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether the last ``propose`` found nothing that had not been tried."""
-        return self.proposer.exhausted
-
-    @property
-    def refused(self) -> dict[str, Any] | None:
-        """The last values given by the user that were an error."""
-        return self.proposer.refused
-
-    def seen(self, hparams: Mapping[str, Any]) -> bool:
-        """Return whether some trial had exactly these values, failed ones included.
-
-        Those that were interrupted do not count: they are tried again.
-        """
-        return self.proposer.seen(hparams)
-
-    def on_note(self, note: Callable[[str], None]) -> None:
-        """Have ``note`` called with each line of text that users may want to see."""
-        self.proposer.note = note
-
-    # Drafts
+    def recount_trials(self) -> None:
+        """Count all trials again, since other workers have changed some."""
+        self.n_counted = sum(map(_counts, self._trials))
 
     def propose(
         self, run: Callable[[HyperParameters, Draft], T]
@@ -122,8 +90,8 @@ class TrialAsker:
                 attempt.
 
         Returns:
-            Draft, hp and the result of ``run``; None when nothing is left to try: then
-            ``exhausted`` is true.
+            Draft, hp and the result of ``run``; None when nothing is left to try: then the
+            proposer's ``exhausted`` is true.
 
         Raises:
             BuildFailed: ``run`` raised, for a configuration that has not failed before.
@@ -131,16 +99,14 @@ class TrialAsker:
                 enqueued value or name that build does not know.
             SamplerError: The sampler failed.
         """
-        families = self.proposer.families
-        families.open = self.max_open or 1
-        if self.n_trials is not None:
-            families.sure = self.n_trials - self.n_counted
-        return self.proposer.propose(run)
+        n_sure = None if self.n_trials is None else self.n_trials - self.n_counted
+        self._proposer.families.expect(self.max_open or 1, n_sure)
+        return self._proposer.propose(run)
 
-    def propose_on(
+    def propose_continuation(
         self, number: int, run: Callable[[HyperParameters, Draft], T]
     ) -> tuple[Draft, HyperParameters, T]:
-        """Return a draft that goes on with a trial that has ended: its hparams and its seed.
+        """Return a draft that continues a trial that has ended, with its hparams and its seed.
 
         Args:
             number: The trial's.
@@ -149,23 +115,8 @@ class TrialAsker:
         Raises:
             BuildFailed, SpaceError, SamplerError: As from ``propose``.
         """
-        trial = self._book.trial(number)
-        return self.proposer.go_on(number, trial.hparams, trial.seed, run)
-
-    def ask(self, *, attempt: int = 0) -> Draft:
-        """Return a draft of the next trial, whose values are chosen while build runs.
-
-        Args:
-            attempt: How many proposals for this trial were turned down before.
-
-        Raises:
-            SamplerError: The sampler failed.
-        """
-        return self.proposer.ask(attempt)
-
-    def reject(self, draft: Draft) -> None:
-        """Drop a draft, the last one proposed or asked for: only samplers know of it."""
-        self.proposer.reject(draft)
+        trial = self._trials.by_number(number)
+        return self._proposer.propose_continuation(number, trial.hparams, trial.seed, run)
 
     def enqueue(self, hparams: Mapping[str, Any]) -> None:
         """Have a configuration tried next; the sampler chooses what it does not name.
@@ -186,52 +137,17 @@ class TrialAsker:
                 )
         if not values:
             raise SpaceError("enqueue: no hyperparameter is named; give at least one value.")
-        self.proposer.enqueue(values, users=True)
+        self._proposer.enqueued.enqueue(values, users=True)
 
-    # Families
-
-    def fill(self, slots: int) -> None:
-        """Have trials that share a program asked for one after another, where the sampler lets us.
+    def share(self, seed: int) -> None:
+        """Draw from another seed: others were found to search the study before its first trial.
 
         Args:
-            slots: Trials that train at once; 1 is the plain order.
+            seed: This worker's own; see ``shared_study.sampling_seed``.
         """
-        self.proposer.families.slots = slots
+        self.draws_alone = True
+        self._proposer.reseed(resolve_sampler(self._sampler, seed), seed)
 
-    @property
-    def wave(self) -> int:
-        """How many trials of one structure the sampler is asked for at once; 1 with most."""
-        return self.proposer.families.wave
 
-    @property
-    def in_family(self) -> bool:
-        """Whether the next trial can share the last one's program, as far as is known."""
-        return self.proposer.in_family
-
-    # Other workers
-
-    def share(self) -> None:
-        """Others are found to search the study, before anything was proposed."""
-        before = self.proposer
-        self.proposer = self._made(before.space, None)
-        self.proposer.succeed(before)
-
-    def _made(self, space: Space, past: RestoredStudy | None) -> Proposer:
-        """What proposes trials."""
-        seed, token = self._seed, self._membership.token
-        self.draws_alone = self._membership.shared
-        if token is not None and self.draws_alone:
-            seed = own_seed(seed, token)
-        trials = [] if past is None else past.trials
-        resumed = None if past is None else past.resumed
-        return Proposer(
-            resolve_sampler(self._sampler, seed),
-            seed,
-            space,
-            # A storage may hold trials of other programs that wait to be run: they have numbers.
-            next_number=len(trials),
-            past=trials,
-            sign=self._book.sign,
-            resumed=resumed,
-            foretold=None if past is None or resumed is None else past.foretold,
-        )
+def _counts(trial: Trial) -> bool:
+    return trial.error != INTERRUPTED and trial.continues is None

@@ -1,11 +1,19 @@
-"""A trial that is being proposed."""
+"""Configurations that are not trials yet: drafts, the queue before the sampler, and those tried.
+
+A ``Draft`` is being proposed. ``EnqueuedTrials`` come before what a sampler chooses.
+``TriedConfigurations`` recognises one that was tried already.
+"""
 
 from __future__ import annotations
 
+import collections
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.search_space import HyperParameters, Parameter
+from paceline.study import trial_codec
 from paceline.study.samplers.values import Chooser
 
 
@@ -25,20 +33,20 @@ class BuildFailed(Exception):
 
 @dataclass(eq=False)
 class Draft:
-    """A trial that is being proposed: no part of the study before ``Study.accept``.
+    """A configuration that is being proposed; ``Study.accept`` makes it a trial.
 
     Attributes:
-        number: The number that it will have.
-        seed: The seed that it will have: 31 bits, from the study's seed and the number.
+        number: The number that the trial will have.
+        seed: The seed that the trial will have: 31 bits, from the study's seed and the number.
         attempt: How many proposals for this number were turned down before.
         values: Values given by the user: plain name -> real value.
         chooser: Returns the real value of a parameter.
-        mirror_number: Its number in the mirror.
+        sampled_number: Its number in the study in memory that samplers learn from.
         chosen: Storage name -> parameter and real value chosen, in the order met.
-        draw: Number of the draw that it tries, in random search.
+        draw: The number of its draw, in random search; None for other samplers.
         failed: Whether the build raised.
-        continues: The trial that it goes on with.
-        hp: What build is given, where a director decides.
+        continues: The number of the trial that it continues, or None.
+        hp: The hp that a ``Searcher`` has suggested; None where a sampler chooses.
     """
 
     number: int
@@ -46,7 +54,7 @@ class Draft:
     attempt: int
     values: dict[str, Any]
     chooser: Chooser
-    mirror_number: int
+    sampled_number: int
     chosen: dict[str, tuple[Parameter, Any]] = field(default_factory=dict)
     draw: int | None = None
     failed: bool = False
@@ -58,3 +66,122 @@ class Draft:
         if parameter.storage_name not in self.chosen:
             self.chosen[parameter.storage_name] = parameter, self.chooser(parameter)
         return self.chosen[parameter.storage_name][1]
+
+
+class EnqueuedTrials:
+    """A queue of values that are tried before those that a sampler chooses.
+
+    Args:
+        resumed: Of ``state``, in a session that continues another; empty otherwise.
+
+    Attributes:
+        refused: The last values of a user that were an error.
+    """
+
+    def __init__(self, resumed: Mapping[str, Any]) -> None:
+        self.refused: dict[str, Any] | None = None
+        # Each: plain name -> real value, and whether the user asked for these values.
+        self._queue: collections.deque[tuple[dict[str, Any], bool]] = collections.deque(
+            (dict(values), users) for values, users in resumed.get("queue", ())
+        )
+        # What the user enqueued in the session that is continued: the script enqueues it once more.
+        self._given: list[dict[str, Any]] = [dict(values) for values in resumed.get("given", ())]
+        self._given_again = collections.Counter(map(key_of, self._given))
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def enqueue(self, values: Mapping[str, Any], *, users: bool) -> None:
+        """Have values tried after those that wait already.
+
+        Args:
+            values: Plain name -> real value; the sampler chooses the others.
+            users: Whether the user asked for them: then a value or name that build does not know is
+                an error; otherwise it is left out.
+        """
+        if users:
+            key = key_of(values)
+            if self._given_again[key]:
+                self._given_again[key] -= 1
+                return
+            self._given.append(dict(values))
+        self._queue.append((dict(values), users))
+
+    def refuse(self, values: dict[str, Any]) -> None:
+        """Note values of the user that were an error."""
+        self.refused = values
+
+    def pop(self) -> tuple[dict[str, Any], bool]:
+        """Return the next values, and whether the user asked for them."""
+        return self._queue.popleft()
+
+    def waiting(self) -> list[tuple[dict[str, Any], bool]]:
+        """All values that wait, in order; ``put_back`` takes them."""
+        return list(self._queue)
+
+    def put_back(self, waiting: list[tuple[dict[str, Any], bool]]) -> None:
+        """Replace the queue by what ``waiting`` returned before."""
+        self._queue = collections.deque(waiting)
+
+    def state(self) -> dict[str, Any]:
+        """Return the queue as JSON values."""
+        return {
+            "queue": [[trial_codec.plain(values), users] for values, users in self._queue],
+            "given": trial_codec.plain(self._given),
+        }
+
+
+def key_of(hparams: Mapping[str, Any]) -> str:
+    """Return a text that is equal for equal values; 1, 1.0 and True are not equal."""
+    return json.dumps(dict(hparams), sort_keys=True)
+
+
+class TriedConfigurations:
+    """The configurations that need not be tried again.
+
+    Those of trials are known by their values. Those that builds of this process have met are known
+    as paths of choices, too: a build that makes the same choices asks for the same parameters, so a
+    path that is known from end to end needs no build to be recognised. Paths of an earlier process
+    are not used: the user may have changed the build since.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        # Values chosen so far -> the parameter asked for next; None where the build ended.
+        self._next: dict[tuple[Any, ...], Parameter | None] = {}
+
+    def note(self, hparams: Mapping[str, Any]) -> None:
+        """Note the values of a trial: plain name -> real value."""
+        self._seen.add(key_of(hparams))
+
+    def seen(self, hparams: Mapping[str, Any]) -> bool:
+        """Return whether some trial had exactly these values.
+
+        Those that were interrupted do not count: they are tried again.
+        """
+        return key_of(hparams) in self._seen
+
+    def note_draft(self, draft: Draft) -> None:
+        """Note the choices of a draft whose build was run."""
+        # Given values are no choices, so the choices would not be the whole path; and where a
+        # build failed, another build of the same choices may go further.
+        if not draft.values and not draft.failed:
+            self.add_path(draft.chosen.values())
+
+    def add_path(self, choices: Iterable[tuple[Parameter, Any]]) -> None:
+        """Note the choices that a build asked for, in order."""
+        path: tuple[Any, ...] = ()
+        for parameter, value in choices:
+            self._next[path] = parameter
+            path += (value,)
+        self._next[path] = None
+
+    def leads_to_known(self, choose: Chooser) -> bool:
+        """Return whether the choices of ``choose`` are those of a known path."""
+        path: tuple[Any, ...] = ()
+        while path in self._next:
+            parameter = self._next[path]
+            if parameter is None:
+                return True
+            path += (choose(parameter),)
+        return False

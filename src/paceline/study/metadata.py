@@ -1,20 +1,25 @@
-"""A study as a storage keeps it: an ordinary Optuna study with one attribute of ours.
+"""A study as a storage keeps it: an ordinary Optuna study with one attribute of Paceline's.
 
-What a study says of itself in its storage, beside its trials: the attribute ``paceline``.
+``StoredStudy`` is what a storage holds of a study, ``StudyMetadata`` the attribute ``paceline``
+that describes it there, and ``RestoredStudy`` what a search begins with: the trials as the storage
+has them, or as they were when a checkpoint was taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import StudyError
 from paceline.search_space import Space
 from paceline.study import trial_codec
 from paceline.study.objective import Direction
+from paceline.study.trial import INTERRUPTED, Trial, TrialState
 
 # The attribute of an Optuna study that holds what only Paceline knows of it.
 META = "paceline"
@@ -82,17 +87,17 @@ def stored_space(name: str, meta: Mapping[str, Any]) -> Space:
 
 
 class StudyMetadata:
-    """A study's attribute, and what of it grows while the study is searched.
+    """The attribute ``paceline`` of a study, which grows with the study's space.
 
     Args:
         study: Its name, for messages.
         stored: What the storage holds of the study; None for a new one.
-        session: Of this search: every one that begins has its own.
+        session: Tells this search from all others.
 
     Attributes:
         meta: The attribute, JSON values.
         space: What is known of the search space.
-        session: A search that goes on from a snapshot has the one that the snapshot was taken in.
+        session: The same; a search that continues from a snapshot has the session of the snapshot.
 
     Raises:
         StudyError: The attribute was written by a newer version, or cannot be read.
@@ -105,7 +110,7 @@ class StudyMetadata:
         self._n_parameters = len(self.space.parameters)
 
     def write(self, meta: Mapping[str, Any]) -> None:
-        """Replace the attribute; the format's version, space and session are added."""
+        """Replace the attribute's contents; the format's version, space and session are added."""
         space = self.space.to_json()
         self._n_parameters = len(space)
         more = {"format": FORMAT, "space": space, "session": self.session}
@@ -113,9 +118,107 @@ class StudyMetadata:
 
     @property
     def outgrown(self) -> bool:
-        """Whether the space has parameters that the attribute does not."""
+        """Whether the space has parameters that ``meta`` does not hold."""
         return len(self.space.parameters) > self._n_parameters
 
-    def share(self) -> None:
-        """Others search the study: nobody goes back to this session."""
+    def end_session(self) -> None:
+        """Rename the session, since others search the study: no checkpoint may go back to it."""
         self.session = f"shared-{self.session.removeprefix('shared-')}"
+
+
+class RestoredStudy:
+    """The trials that a search begins with.
+
+    Args:
+        stored: What the storage holds of the study; None for a new one.
+        resumed: Of ``Study.state``, or None.
+
+    Attributes:
+        resumed: The snapshot, where the storage allows to continue from it; None otherwise.
+        trials: The trials, by number: as stored, or as the snapshot has them.
+        foretold: The hparams of trials that will come again, by number.
+    """
+
+    def __init__(self, stored: StoredStudy | None, resumed: Mapping[str, Any] | None) -> None:
+        self.trials: list[FrozenTrial] = stored.trials if stored is not None else []
+        self.resumed: Mapping[str, Any] | None = None
+        self.foretold: dict[int, dict[str, Any]] = {}
+        # Trials that are to come again, and have ended in the storage: their stored ends stand.
+        self._ended: dict[int, FrozenTrial] = {}
+        session = "" if stored is None else stored.meta.get("session", "")
+        if stored is None or resumed is None or resumed.get("session") != session:
+            return
+        back = rolled_back(stored.trials, resumed)
+        if back is None:
+            return
+        self.resumed = resumed
+        self._ended = {
+            trial.number: trial
+            for trial in stored.trials
+            if trial.state.is_finished()
+            and (trial.number >= resumed["next"] or str(trial.number) in resumed["open"])
+        }
+        self.trials, self.foretold = back
+        self._stored = set(self.foretold)
+
+    def is_stored(self, number: int) -> bool:
+        """Whether the storage holds a trial already that begins again here."""
+        return self.resumed is not None and number in self._stored
+
+    def end_of(self, number: int, state: TrialState, value: float | None) -> Trial | None:
+        """Return the trial as it ended before, where it ends otherwise now; else None."""
+        stored = self._ended.pop(number, None)
+        if stored is None:
+            return None
+        values = None if state == "failed" or value is None else [value]
+        if (stored.state, stored.values) == (trial_codec.OPTUNA_STATES[state], values):
+            return None
+        # Something is not as it was: another device, or a build that was mended.
+        return trial_codec.from_frozen(stored)
+
+    def not_come_again(self) -> Iterator[Trial]:
+        """Trials that were to come again and have not, as they ended before."""
+        for stored in self._ended.values():
+            trial = trial_codec.from_frozen(stored)
+            if trial is not None:
+                yield trial
+
+
+def rolled_back(
+    trials: Sequence[FrozenTrial], facts: Mapping[str, Any]
+) -> tuple[list[FrozenTrial], dict[int, dict[str, Any]]] | None:
+    """Return the trials of a study as they were when a snapshot was taken.
+
+    Args:
+        trials: All that the storage holds now, by number.
+        facts: The snapshot, of ``Study.state``.
+
+    Returns:
+        The trials of the snapshot, those under way running again; and the hparams of the trials
+        that began since, by number. None where the storage does not hold the snapshot's trials.
+    """
+    n, opened = facts["next"], facts["open"]
+    if len(trials) < n:
+        return None
+    past = []
+    for stored in trials[:n]:
+        trial, was = stored, opened.get(str(stored.number))
+        if was is None and not stored.state.is_finished():
+            return None
+        if was is not None:
+            trial = copy.copy(stored)
+            trial.state, trial.values, trial.datetime_complete = OptunaState.RUNNING, None, None
+            values = trial.intermediate_values.items()
+            trial.intermediate_values = {e: v for e, v in values if e <= was["epochs"]}
+            attrs = {key: trial.user_attrs.get(key) for key in ("hparams", "seed", "draw")}
+            attrs["program"] = was["program"]
+            if stored.user_attrs.get("error") == INTERRUPTED:
+                return None  # it has been tried again since
+            if not isinstance(attrs["hparams"], dict) or attrs["hparams"] != was["hparams"]:
+                return None
+            trial.user_attrs = {key: value for key, value in attrs.items() if value is not None}
+        past.append(trial)
+    later = {trial.number: trial.user_attrs.get("hparams") for trial in trials[n:]}
+    if not all(isinstance(hparams, dict) for hparams in later.values()):
+        return None
+    return past, {number: hparams or {} for number, hparams in later.items()}

@@ -1,10 +1,14 @@
-"""What to try next: drafts of trials, none of which repeats an earlier configuration."""
+"""What to try next: drafts of trials, none of which repeats an earlier configuration.
+
+A ``Proposer`` runs the user's build for configurations from three sources, in this order: values
+that were enqueued, the study's sampler, and a walk through the whole space when the sampler finds
+nothing new. A ``Searcher`` is a source of its own, in place of these three.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from optuna.trial import FrozenTrial
@@ -12,23 +16,20 @@ from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import SamplerError, SpaceError
 from paceline.search_space import GridWalk, HyperParameters, Parameter, Space
-from paceline.study.draft import BuildFailed, Draft
-from paceline.study.enqueued import EnqueuedTrials, key_of
+from paceline.study.draft import BuildFailed, Draft, EnqueuedTrials, TriedConfigurations
+from paceline.study.metadata import RestoredStudy
 from paceline.study.samplers.families import Families
-from paceline.study.samplers.in_memory_study import InMemoryStudy
+from paceline.study.samplers.in_memory_study import SampledTrials
 from paceline.study.samplers.samplers import Sampler, fixed
-from paceline.study.samplers.tried import Tried
 from paceline.study.samplers.values import Chooser, random_chooser, trial_seed
 from paceline.study.searcher import Searcher
-from paceline.study.stopwatch import Stopwatch
 from paceline.study.trial import INTERRUPTED
 
 T = TypeVar("T")
 
-# Attempts at a new configuration: by the sampler (which may propose its optimum for ever), at random.
+# Attempts at a new configuration: by the sampler (which may propose its optimum for ever), and then
+# at random.
 OWN_ATTEMPTS, RANDOM_ATTEMPTS = 10, 20
-# States of other workers' trials that samplers go by.
-_HEARD = (OptunaState.RUNNING, OptunaState.COMPLETE, OptunaState.PRUNED)
 
 
 class Proposer:
@@ -37,8 +38,10 @@ class Proposer:
     Attributes:
         space: What is known of the search space.
         exhausted: Whether the last ``propose`` found nothing new.
-        families: Which trials have the structure of the one before.
-        director: Decides instead of a sampler, where there is one.
+        families: Decides which trials have the structure of the one before.
+        sampled: The trials that the sampler learns from.
+        enqueued: Values that are tried before those that the sampler chooses.
+        tried: The configurations that need not be tried again.
         note: Called with a line of text that users may want to see.
     """
 
@@ -47,80 +50,82 @@ class Proposer:
         sampler: Sampler,
         seed: int,
         space: Space,
-        *,
-        next_number: int,
-        past: Sequence[FrozenTrial],
+        restored: RestoredStudy,
         sign: int,
-        resumed: Mapping[str, Any] | None = None,
-        foretold: Mapping[int, Mapping[str, Any]] | None = None,
+        note: Callable[[str], None],
     ) -> None:
-        """Begin, or go on.
+        """Propose a study's first trials, or its next ones.
 
         Args:
             sampler: Chooses values.
             seed: The study's.
             space: What is known of the search space.
-            next_number: The first number that is free.
-            past: Trials of earlier sessions, as the storage holds them.
-            sign: 1 where low values of ``past`` are good, -1 where high ones are.
-            resumed: Of ``snapshot``: trials of ``past`` that run are under way again.
-            foretold: The hparams of trials that will come again, by number.
+            restored: The trials that the study had before, and the ``state`` of a resumed search.
+            sign: 1 where low values are good, -1 where high ones are.
+            note: Called with a line of text that users may want to see.
         """
-        self.space = space
+        self.space, self.note = space, note
         self.exhausted = False
-        self._stopwatch = Stopwatch()
-        self.note: Callable[[str], None] = logging.getLogger("paceline").info
-        self._sampler, self.director = sampler, sampler.director
-        self._seed = seed
-        self._next = next_number
-        self._past, self._sign = past, sign
-        self._lazy_mirror: InMemoryStudy | None = None
-        self._mirrored: dict[int, int] = {}  # number of an open trial -> the mirror's number
-        self._told: set[int] = set()  # numbers of trials that have ended in the mirror
+        self._sampler, self._seed = sampler, seed
+        past, resumed = restored.trials, restored.resumed or {}
+        # A storage may hold trials of other programs that wait to be run: they have numbers.
+        self._next = len(past)
         self._draft: Draft | None = None
-        self._tried = Tried()
-        self._odometer = GridWalk(every=sampler.name != "grid")
-        self._seen: set[str] = set()
+        self.tried = TriedConfigurations()
+        self._grid = GridWalk(every=sampler.name != "grid")
+        # Trials of a resumed search that come again: number -> their hparams.
+        self._foretold = dict(restored.foretold)
         if sampler.points is not None:
-            sampler.points.know((resumed or {}).get("points", ()))
-            sampler.points.know(space.parameters)
-        self._foretold = dict(foretold or {})
-        resumed = resumed or {}
-        self._wishes = EnqueuedTrials(resumed)
-        self._open = [t.number for t in past if t.state == OptunaState.RUNNING and resumed]
+            sampler.points.learn_names(resumed.get("points", ()))
+            sampler.points.learn_names(space.parameters)
+        self.enqueued = EnqueuedTrials(resumed)
         self.families = Families(sampler, seed, space, past, resumed.get("families"))
-        if self._open:
-            self._mirror()  # it must hear of them
+        self.sampled = SampledTrials(
+            learns=sampler.users,
+            past=past,
+            sign=sign,
+            open_again=[t.number for t in past if t.state == OptunaState.RUNNING and resumed],
+        )
+
+    def reseed(self, sampler: Sampler, seed: int) -> None:
+        """Draw from another seed; nothing was proposed, and the study had no trials."""
+        self._sampler, self._seed = sampler, seed
+        if sampler.points is not None:
+            sampler.points.learn_names(self.space.parameters)
+        slots = self.families.slots
+        self.families = Families(sampler, seed, self.space, ())
+        self.families.fill(slots)
+        self.sampled = SampledTrials(learns=sampler.users, past=(), sign=1)
 
     @property
-    def seconds(self) -> float:
-        """Time spent in samplers."""
-        return self._stopwatch.seconds
+    def adaptive(self) -> bool:
+        """Whether the sampler learns from the trials' values."""
+        return self._sampler.adaptive
 
     # Proposing
 
     def propose(
         self, run: Callable[[HyperParameters, Draft], T]
     ) -> tuple[Draft, HyperParameters, T] | None:
-        """Return the next configuration; see ``Agenda.propose``."""
-        told, waiting = self._foretold.pop(self._next, None), self._wishes.waiting()
+        """Return the next configuration; see ``TrialAsker.propose``."""
+        told, waiting = self._foretold.pop(self._next, None), self.enqueued.waiting()
         found = self._propose(run)
         if found is None or told is None or found[1].hparams == told:
             return found
-        # Values given meanwhile, or a sampler that does not decide again as it did: what was
-        # decided stands, and what was given comes later.
+        # The user has enqueued values meanwhile, or the sampler does not choose as it did. The
+        # choice that is in the storage stands, and the enqueued values come later.
         self.reject(found[0])
-        self._wishes.put_back(waiting)
+        self.enqueued.put_back(waiting)
         return self._propose_given(run, dict(told), users=False) or self._propose(run)
 
-    def go_on(
+    def propose_continuation(
         self,
         number: int,
         values: Mapping[str, Any],
         seed: int,
         run: Callable[[HyperParameters, Draft], T],
     ) -> tuple[Draft, HyperParameters, T]:
-        """Return a draft that goes on with a trial; see ``Agenda.propose_on``."""
+        """Return a draft that continues a trial; see ``TrialAsker.propose_continuation``."""
         self._foretold.pop(self._next, None)
         draft = self.ask(0, values)
         draft.seed, draft.continues = seed, number
@@ -130,10 +135,10 @@ class Proposer:
         self, run: Callable[[HyperParameters, Draft], T]
     ) -> tuple[Draft, HyperParameters, T] | None:
         self.exhausted = False
-        if self.director is not None:
-            return self._propose_directed(self.director, run)
-        while self._wishes:
-            values, users = self._wishes.pop()
+        if self._sampler.searcher is not None:
+            return self._propose_suggested(self._sampler.searcher, run)
+        while self.enqueued:
+            values, users = self.enqueued.pop()
             found = self._propose_given(run, values, users)
             if found is not None:
                 return found
@@ -141,12 +146,13 @@ class Proposer:
             return self._walk(run)
         for attempt in range(OWN_ATTEMPTS + RANDOM_ATTEMPTS):
             draft = self.ask(attempt)
-            if not self._tried.leads_to_known(draft.choose):
+            # A build may take seconds, so a path of choices that is known is not built again.
+            if not self.tried.leads_to_known(draft.choose):
                 built = self._build(draft, run)
                 if built is not None:
                     return draft, *built
             self.reject(draft)
-        return self._walk(run)
+        return self._walk(run)  # a small space may be tried to its end
 
     def ask(
         self,
@@ -164,14 +170,15 @@ class Proposer:
         Raises:
             SamplerError: The sampler failed.
         """
-        if self._draft is not None:  # a search was interrupted between propose and accept
+        if self._draft is not None:  # the caller was interrupted between propose and accept
             self._drop(self._draft)
         number, sampler, draw = self._next, None, None
-        with self._stopwatch.running():
+        with self.sampled.stopwatch.running():
             if chooser is not None:
-                pass
+                pass  # nothing is left to the sampler
             elif self._sampler.points is not None and attempt == 0:
                 chooser = self._sampler.points.chooser(number)
+            # Values that were given are no draw: the draw is tried as it is later.
             elif self.families.draws is not None and values is None:
                 draw = self.families.next_draw()
                 chooser = self.families.draws.chooser(draw)
@@ -181,16 +188,16 @@ class Proposer:
                     sampler = fixed(structure, sampler)
             else:
                 chooser = random_chooser(self._seed, number, attempt)
-            asked = self._mirror().ask(sampler)
+            asked = self.sampled.study.ask(sampler)
 
         def choose(parameter: Parameter) -> Any:
             known = self.space.parameters.get(parameter.storage_name)
             if known is not None and not known.same_values(parameter):
-                return parameter.values()[0]  # any: Space.learn refuses it after the build
-            with self._stopwatch.running():
+                return parameter.values()[0]  # any value: Space.learn refuses the build afterwards
+            with self.sampled.stopwatch.running():
                 if chooser is not None:
                     return chooser(parameter)
-                stored = self._mirror().suggest(
+                stored = self.sampled.study.suggest(
                     asked, parameter.storage_name, parameter.distribution
                 )
                 return parameter.from_storage(stored)
@@ -201,8 +208,8 @@ class Proposer:
         )
         return self._draft
 
-    def settle(self, draft: Draft, hp: HyperParameters) -> dict[str, Any]:
-        """Work out what is to be stored of a draft, before it is accepted or rejected.
+    def stored_values(self, draft: Draft, hp: HyperParameters) -> dict[str, Any]:
+        """Return the values to store of a draft, which is accepted or rejected afterwards.
 
         Returns:
             Storage name -> stored value.
@@ -214,15 +221,15 @@ class Proposer:
             with contextlib.suppress(SpaceError):  # bounds may change from build to build
                 self.space.learn(hp)
         hparams, values, parameters = hp.hparams, hp.to_storage(), hp.parameters
-        with self._stopwatch.running():
-            for name, stored in self._mirror().params(draft.mirror_number).items():
+        with self.sampled.stopwatch.running():
+            for name, stored in self.sampled.study.params(draft.sampled_number).items():
                 parameter = parameters.get(name)
-                # A mirrored value does not come back to the last digit: store what was chosen, so
-                # that a sampler sees the same after a restart.
+                # A mirrored value comes back with a rounding error. The value chosen is stored, so
+                # that a sampler sees the same one after a restart.
                 if parameter and parameter.from_storage(stored) == hparams[parameter.name]:
                     values[name] = stored
-            self._mirror().settle(
-                draft.mirror_number,
+            self.sampled.study.set_params(
+                draft.sampled_number,
                 values,
                 {name: parameter.distribution for name, parameter in parameters.items()},
             )
@@ -232,68 +239,37 @@ class Proposer:
         """Make a draft a trial that runs; see ``Study.accept``.
 
         Args:
-            draft: With the number that it has for good.
-            values: Of ``settle``.
+            draft: The draft, with the number that its trial has.
+            values: Of ``stored_values``.
             hparams: Plain name -> real value.
         """
         self._check(draft)
         self._draft = None
         self._next = draft.number + 1
-        self.families.begin(draft.number, values, draft.draw, given=bool(draft.values))
-        self._mirrored[draft.number] = draft.mirror_number
-        self.have_seen(hparams)
-        self._note_tried(draft)
+        self.families.begin_trial(draft.number, values, draft.draw, given=bool(draft.values))
+        self.sampled.accept(draft.number, draft.sampled_number)
+        self.tried.note(hparams)
+        self.tried.note_draft(draft)
 
     def reject(self, draft: Draft) -> None:
-        """Turn a draft down: it leaves no trace but in the mirror."""
+        """Reject a draft: only the sampler knows of it afterwards."""
         self._check(draft)
-        self.families.turn_down(draft.draw)
+        self.families.reject_draw(draft.draw)
         self._drop(draft)
-
-    def enqueue(self, values: Mapping[str, Any], *, users: bool) -> None:
-        """Have values tried next.
-
-        Args:
-            values: Plain name -> real value; the sampler chooses the others.
-            users: Whether a value or name that build does not know is an error; else it is
-                left out.
-        """
-        self._wishes.add(values, users=users)
-
-    @property
-    def refused(self) -> dict[str, Any] | None:
-        """The last values of a user that were an error."""
-        return self._wishes.refused
-
-    def seen(self, hparams: Mapping[str, Any]) -> bool:
-        """Return whether some trial had exactly these values."""
-        return key_of(hparams) in self._seen
 
     @property
     def in_family(self) -> bool:
         """Whether the next trial can have the structure of the last one."""
-        return not self._wishes and self.families.goes_on
+        return not self.enqueued and self.families.goes_on
 
-    def have_seen(self, hparams: Mapping[str, Any]) -> None:
-        """Note the values of a trial."""
-        self._seen.add(key_of(hparams))
-
-    def snapshot(self) -> dict[str, Any]:
-        """What cannot be told from the trials, as JSON values."""
+    def state(self) -> dict[str, Any]:
+        """Return what cannot be told from the trials, as JSON values."""
         return {
             "next": self._next,
-            **self._wishes.snapshot(),
+            **self.enqueued.state(),
             "points": [] if self._sampler.points is None else self._sampler.points.names,
-            "families": self.families.snapshot(),
+            "families": self.families.state(),
         }
-
-    # Learning
-
-    def report(self, number: int, epoch: int, loss: float) -> None:
-        """Tell samplers the loss of an open trial after an epoch."""
-        if number in self._mirrored:
-            with self._stopwatch.running():
-                self._mirror().report(self._mirrored[number], epoch, loss)
 
     def tell(self, number: int, state: OptunaState, loss: float | None) -> None:
         """Tell samplers how a trial ended; the loss for a complete one only.
@@ -301,57 +277,39 @@ class Proposer:
         Raises:
             SamplerError: The sampler failed.
         """
-        if number in self._mirrored:
-            self._told.add(number)
-            self.families.end(number, state)
-            with self._stopwatch.running():
-                self._mirror().tell(self._mirrored.pop(number), state, loss)
+        if self.sampled.is_open(number):
+            self.families.end_trial(number, state)
+            self.sampled.tell(number, state, loss)
 
-    # Other workers
+    # Trials of other workers
 
     @property
     def next_number(self) -> int:
-        """The first number that is free, as far as is known."""
+        """The first number that is free, as far as this worker knows."""
         return self._next
 
-    def number_from(self, number: int) -> None:
-        """The storage has trials up to this number, which is free; what was foretold is there."""
-        self._next = max(self._next, number)
+    def skip_numbers(self, n_stored: int) -> None:
+        """Number further trials from ``n_stored``: the storage has so many.
+
+        The trials that were foretold are among them.
+        """
+        self._next = max(self._next, n_stored)
         self._foretold.clear()
 
-    def hear(self, trial: FrozenTrial, sign: int) -> None:
+    def learn_peer_trial(self, trial: FrozenTrial, sign: int) -> None:
         """Learn of a trial of another worker, as the storage holds it: it runs, or has ended.
 
         Args:
             trial: The trial.
             sign: 1 where low values are good, -1 where high ones are.
         """
-        number = trial.number
-        with self._stopwatch.running():
-            if number not in self._mirrored:
-                if trial.state in _HEARD and number not in self._told:
-                    self._mirrored[number] = self._mirror().add(trial, sign)
-            elif trial.state.is_finished():
-                for epoch, value in trial.intermediate_values.items():
-                    self._mirror().report(self._mirrored[number], epoch, sign * value)
-                value = trial.value if trial.state == OptunaState.COMPLETE else None
-                loss = None if value is None else sign * value
-                self._mirror().tell(self._mirrored[number], trial.state, loss)
-        if trial.state.is_finished() and number not in self._told:
-            self._told.add(number)
-            self._mirrored.pop(number, None)
-            self.families.end(number, trial.state)
+        if self.sampled.learn_peer_trial(trial, sign):
+            self.families.end_trial(trial.number, trial.state)
         hparams = trial.user_attrs.get("hparams", trial.params)
         if trial.user_attrs.get("error") != INTERRUPTED and isinstance(hparams, dict):
-            self.have_seen(hparams)
+            self.tried.note(hparams)
 
-    def succeed(self, before: Proposer) -> None:
-        """Go on in place of another, which has proposed nothing."""
-        self._wishes = before._wishes
-        self.note, self._stopwatch = before.note, before._stopwatch
-        self.families.slots = before.families.slots
-
-    def adopt(self, number: int, trial: FrozenTrial, hparams: Mapping[str, Any]) -> None:
+    def adopt_peer_trial(self, number: int, trial: FrozenTrial, hparams: Mapping[str, Any]) -> None:
         """Begin a trial that another worker had begun.
 
         Args:
@@ -359,12 +317,11 @@ class Proposer:
             trial: Its stored form, running.
             hparams: Plain name -> real value.
         """
-        with self._stopwatch.running():
-            self._mirrored[number] = self._mirror().add(trial, 1)
-        self.families.begin(number, trial.params, None, given=True)
-        self.have_seen(hparams)
+        self.sampled.adopt_peer_trial(number, trial)
+        self.families.begin_trial(number, trial.params, None, given=True)
+        self.tried.note(hparams)
 
-    def lose(self, number: int) -> None:
+    def lose_trial(self, number: int) -> None:
         """Forget a trial that another worker has taken over."""
         self.tell(number, OptunaState.FAIL, None)
 
@@ -377,11 +334,11 @@ class Proposer:
         try:
             hp, made = self._run(draft, run)
         except BuildFailed as failed:
-            if self.seen(failed.hp.hparams):
+            if self.tried.seen(failed.hp.hparams):
                 return None
             raise
-        if self.seen(hp.hparams):
-            self._note_tried(draft)
+        if self.tried.seen(hp.hparams):
+            self.tried.note_draft(draft)
             return None
         return hp, made
 
@@ -393,7 +350,7 @@ class Proposer:
         try:
             made = run(hp, draft)
             self.space.learn(hp)
-        except (SpaceError, SamplerError):  # wrong for every configuration
+        except (SpaceError, SamplerError):  # every configuration would raise it
             self._drop(draft)
             raise
         except Exception as error:
@@ -414,7 +371,7 @@ class Proposer:
                 built = self._build(draft, run)
             except SpaceError as error:
                 if users:
-                    self._wishes.refused = values
+                    self.enqueued.refuse(values)
                     raise
                 self.note(f"a trial that was interrupted is not tried again: {error}")
                 return None
@@ -422,7 +379,7 @@ class Proposer:
                 hp = built[0]
                 if users and hp.unused:
                     self.reject(draft)
-                    self._wishes.refused = values
+                    self.enqueued.refuse(values)
                     names = ", ".join(repr(name) for name in hp.unused)
                     raise SpaceError(
                         f"enqueue: build knows no hyperparameter {names}; with these values it "
@@ -435,12 +392,12 @@ class Proposer:
         self.note(f"enqueued configuration {values} has been tried before: skipped.")
         return None
 
-    def _propose_directed(
-        self, director: Searcher, run: Callable[[HyperParameters, Draft], T]
+    def _propose_suggested(
+        self, searcher: Searcher, run: Callable[[HyperParameters, Draft], T]
     ) -> tuple[Draft, HyperParameters, T] | None:
-        """Propose what the director says, whatever that is."""
-        with self._stopwatch.running():
-            hp = director.next(self._next)
+        """Propose what a searcher suggests, also a configuration that was tried before."""
+        with self.sampled.stopwatch.running():
+            hp = searcher.suggest(self._next)
         if hp is None:
             return None
         draft = self.ask(0, chooser=lambda parameter: parameter.default)
@@ -454,46 +411,28 @@ class Proposer:
     def _walk(
         self, run: Callable[[HyperParameters, Draft], T]
     ) -> tuple[Draft, HyperParameters, T] | None:
-        """Propose the next configuration of all, in order, that has not been tried."""
-        while not self._odometer.done:
-            chooser = self._odometer.chooser()
-            if not self._tried.leads_to_known(chooser):
+        """Walk through the whole space to the next configuration that has not been tried."""
+        while not self._grid.done:
+            chooser = self._grid.chooser()
+            if not self.tried.leads_to_known(chooser):
                 draft = self.ask(0, chooser=chooser)
                 try:
                     built = self._build(draft, run)
                 except BuildFailed:
-                    self._odometer.advance()
+                    self._grid.advance()
                     raise
                 if built is not None:
                     return draft, *built
                 self.reject(draft)
-            self._odometer.advance()
+            self._grid.advance()
         self.exhausted = True
         return None
 
-    def _note_tried(self, draft: Draft) -> None:
-        # With given values the choices asked for are not the whole path, and the path of a failed
-        # build ends where another build may go on.
-        if not draft.values and not draft.failed:
-            self._tried.add(draft.chosen.values())
-
-    def _mirror(self) -> InMemoryStudy:
-        """The mirror, made when it is first needed: whoever only reads a study has none."""
-        if self._lazy_mirror is None:
-            self._lazy_mirror = InMemoryStudy(learns=self._sampler.users)
-            for frozen in self._past:
-                if frozen.number in self._open:
-                    self._mirrored[frozen.number] = self._lazy_mirror.add(frozen, self._sign)
-                elif frozen.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
-                    self._lazy_mirror.add(frozen, self._sign)
-            self._past = ()
-        return self._lazy_mirror
-
     def _drop(self, draft: Draft) -> None:
-        """Forget a draft; what it was to try comes again."""
+        """Forget a draft; its draw is tried again, unless it was rejected."""
         self._draft = None
-        with self._stopwatch.running():
-            self._mirror().tell(draft.mirror_number, OptunaState.FAIL)
+        with self.sampled.stopwatch.running():
+            self.sampled.study.tell(draft.sampled_number, OptunaState.FAIL)
 
     def _check(self, draft: Draft) -> None:
         if draft is not self._draft:

@@ -1,73 +1,113 @@
-"""A director: another tool's search that Paceline trains for.
+"""Who decides what a study tries: its sampler, or another tool's search.
 
-It decides what is tried and keeps what came of it; Paceline builds, packs and trains. Given to
-``Tuner`` in the sampler's place. A study of such a search asks nobody else, and refuses nothing
-that the director proposes: configurations may come twice.
+The rest of a search asks a ``SearchStrategy`` and never which kind it is. ``samplers.samplers`` has
+the strategy of every sampler. A ``Searcher`` is given to ``Tuner`` in the sampler's place: it
+suggests configurations and keeps the results, and Paceline builds, packs and trains them. Its study
+accepts whatever it suggests, also a configuration that was tried before.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from paceline.search_space import HyperParameters
+from paceline.search_space import HyperParameters, Space
 from paceline.study.trial import Trial
 
 
-class Searcher(ABC):
-    """What a search needs of whoever decides instead of a sampler."""
+class TrialWeights(Protocol):
+    """Holds the weights of trials under way, and gives those of trials that have ended."""
 
-    @abstractmethod
-    def begin(self, batch: Any) -> None:
-        """A search begins.
-
-        Args:
-            batch: Shapes of a batch, as a step sees them; None where the data does not tell.
-        """
-
-    @abstractmethod
-    def space(self) -> HyperParameters:
-        """An hp with what is known of the space, for a first look at a model."""
-
-    @abstractmethod
-    def next(self, number: int) -> HyperParameters | None:
-        """The next configuration to build and train.
+    def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Any]) -> None:
+        """Take a trial's weights at its best epoch so far, if they are worth holding.
 
         Args:
-            number: The number that the study's trial will have.
-
-        Returns:
-            What ``build`` is given, and nobody else changes; None while the director waits for
-            results, or for good when it is ``over``.
+            number: The trial.
+            epoch: The epoch of ``value``, from 1.
+            value: The objective.
+            fetch: Copies the weights from the device.
         """
+        ...
 
-    @abstractmethod
-    def again(self, number: int) -> HyperParameters:
-        """What ``next`` gave for a trial under way, as a copy: its model is built once more."""
+    def complete(self, number: int) -> None:
+        """Note that a trial is complete."""
+        ...
 
-    @property
-    @abstractmethod
-    def over(self) -> bool:
-        """Whether nothing is left to try."""
+    def forget(self, number: int) -> None:
+        """Drop the weights of a trial that is not complete."""
+        ...
 
-    @property
-    @abstractmethod
-    def remaining(self) -> int | None:
-        """Configurations still to come, as far as that is known."""
+    def weights(self, number: int) -> Any:
+        """Return the weights of a trial that has ended; None where they are not held."""
+        ...
+
+    def save(self, rebuild: Any, note: Any = None) -> None:
+        """Write to disk what is not there yet."""
+        ...
+
+
+class SearchStrategy(ABC):
+    """Decides which configurations a study tries, and learns what became of them.
+
+    Attributes:
+        resumable: Whether the study's storage holds all that decides, so that other processes may
+            search the study too, and a later one may continue it.
+        ends_by_itself: Whether configurations come in an order of its own until there are no more,
+            as those of a grid: the search then needs no ``n_trials`` and no timeout, and the first
+            trials say little of the next ones.
+        limits_failures: Whether it has a rule of its own on how many trials may fail.
+    """
+
+    resumable: bool
+    ends_by_itself: bool
+    limits_failures: bool
 
     @property
     @abstractmethod
     def max_open(self) -> int | None:
-        """How many trials may be under way at once; None where it does not mind."""
+        """How many trials may be under way at once; None without a limit."""
 
     @abstractmethod
-    def reported(self, number: int, members: Sequence[Mapping[str, float]]) -> None:
-        """A trial has ended an epoch; the logs of each of its members."""
+    def n_to_come(self, n_left: int | None) -> int | None:
+        """Return how many trials will still be asked for; None where that is not known.
+
+        Args:
+            n_left: Trials missing to the number that the user wants; None without such a number.
+        """
 
     @abstractmethod
-    def member(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
-        """A member of a trial that has several has ended an epoch.
+    def first_look(self) -> HyperParameters | None:
+        """Return an hp with what is known of the space, for a first look at a model; None for an
+        empty one.
+        """
+
+    @abstractmethod
+    def on_search_begin(self, space: Space, hp: HyperParameters, batch: Any) -> None:
+        """Note that a search begins.
+
+        Args:
+            space: The study's search space.
+            hp: After the first look at a model.
+            batch: Shapes of a batch, as a step sees them; None where the data does not tell.
+        """
+
+    @abstractmethod
+    def hp_again(self, number: int, hparams: Mapping[str, Any]) -> HyperParameters:
+        """Return the hp of a trial under way, as a copy: its model is built once more.
+
+        Args:
+            number: The trial's.
+            hparams: Plain name -> real value.
+        """
+
+    @abstractmethod
+    def on_trial_result(self, number: int, members: Sequence[Mapping[str, float]]) -> None:
+        """Note that a trial has ended an epoch; ``members`` are the logs of each of its members."""
+
+    @abstractmethod
+    def on_member_result(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
+        """Note that one member of a trial has ended an epoch.
 
         Args:
             number: The trial's.
@@ -76,13 +116,37 @@ class Searcher(ABC):
         """
 
     @abstractmethod
-    def failed(self, number: int, error: BaseException) -> None:
-        """A trial has failed, and is about to end; what is raised here ends the search."""
+    def on_trial_error(self, number: int, error: BaseException) -> bool:
+        """Note that a trial has failed and is about to end; what is raised here ends the search.
+
+        Returns:
+            Whether the user has been told of the failure.
+        """
 
     @abstractmethod
-    def ended(self, trial: Trial) -> None:
-        """A trial has ended; what is raised here ends the search."""
+    def on_trial_complete(self, trial: Trial) -> None:
+        """Note that a trial has ended, however it ended; what is raised here ends the search."""
 
     @abstractmethod
-    def models(self) -> Any:
-        """Keeps the trials' weights: an object with the methods of ``BestModels``."""
+    def trial_weights(self) -> TrialWeights | None:
+        """Return what keeps the trials' weights; None where the search keeps its best models."""
+
+
+class Searcher(SearchStrategy):
+    """Another tool's search. Its state is known to this process alone."""
+
+    resumable = False
+    ends_by_itself = True
+    limits_failures = True
+
+    @abstractmethod
+    def suggest(self, number: int) -> HyperParameters | None:
+        """Return the next configuration to build and train.
+
+        Args:
+            number: The number that the study's trial will have.
+
+        Returns:
+            The hp that ``build`` is called with, changed by nobody else; None while the searcher
+            waits for results, and after its last configuration.
+        """

@@ -1,15 +1,16 @@
-"""A study: its trials, what became of them, and where all of it is kept.
+"""A study: its trials, and everything that keeps them.
 
-A trial is kept three times, each for one purpose: as the ``Trial`` that users see (``book.py``), in
-the mirror that samplers learn from (``agenda.py``, ``proposer.py``), and in the storage, which a
-thread writes behind (``ledger.py``, ``writer.py``). Calls here never wait for a storage; ``open``,
-``persist``, ``flush`` and ``close`` do.
+A trial is kept three times, each for one purpose: as the ``Trial`` that users see (``trials.py``),
+in the study in memory that samplers learn from (``samplers/in_memory_study.py``), and in the
+storage, which a thread writes (``storage/write_behind.py``). ``accept`` and the methods of
+``TrialUpdates`` do not wait for the storage; ``open``, ``persist``, ``state`` and ``close`` do.
 """
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-import time
+import weakref
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,39 +19,53 @@ from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial
 
-from paceline.search_space import HyperParameters, Space
+from paceline.errors import PacelineError
+from paceline.search_space import HyperParameters
 from paceline.study import trial_codec
 from paceline.study.ask import TrialAsker
 from paceline.study.draft import Draft
-from paceline.study.metadata import StoredStudy, StudyMetadata, check_name
+from paceline.study.metadata import RestoredStudy, StoredStudy, StudyMetadata, check_name
 from paceline.study.objective import Direction
-from paceline.study.restored import RestoredStudy
+from paceline.study.proposer import Proposer
+from paceline.study.samplers.samplers import resolve_sampler, strategy_of
+from paceline.study.samplers.values import check_seed
 from paceline.study.storage.events import StudyDescribed, TrialCreated
-from paceline.study.storage.storage import StudyStorage
-from paceline.study.storage.untrusted import (
+from paceline.study.storage.folder import (
     check_attributes,
     check_folder,
     check_storage_text,
     raise_renamed,
 )
-from paceline.study.storage.write_behind import Ledger
+from paceline.study.storage.storage import StudyStorage
+from paceline.study.storage.write_behind import LOGGED, WriteBehind
 from paceline.study.tell import TrialUpdates
-from paceline.study.trial import INTERRUPTED, Trial
+from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
-from paceline.study.workers.shared_study import ClaimLost, Membership, PeerChanges, join
+from paceline.study.workers.shared_study import (
+    ClaimLost,
+    PeerChanges,
+    StudyPeers,
+    join,
+    sampling_seed,
+)
 from paceline.study.workers.worker import Worker
 
 
 class Study:
-    """Trials by number.
+    """Trials of one objective over one search space, kept in one storage.
 
     Attributes:
-        name: Its name.
-        exists: Whether it was in the storage when opened.
-        resumed: Whether it goes on from a snapshot.
-        agenda: What it tries next.
-        course: What becomes of its trials.
-        membership: Its part among the workers that search it.
+        name: The study's name.
+        exists: Whether the study was in the storage when it was opened.
+        resumed: Whether it continues from a snapshot.
+        trials: Its trials, as users see them, and its direction.
+        metadata: What the storage holds of it beside the trials: ``meta`` and ``space``.
+        strategy: Who decides what is tried: a sampler or a ``Searcher``.
+        proposer: Drafts the next trials.
+        asker: Limits how many trials are open.
+        updates: Notes the epochs and ends of trials.
+        peers: The other workers that search it.
+        writer: Writes it to the storage.
     """
 
     def __init__(
@@ -58,38 +73,57 @@ class Study:
         name: str,
         store: StudyStorage,
         stored: StoredStudy | None,
+        writer: WriteBehind,
         *,
         direction: Direction | None,
         sampler: str | BaseSampler,
         seed: int,
         n_trials: int | None,
+        note: Callable[[str], None],
         resumed: Mapping[str, Any] | None = None,
         worker: Worker | None = None,
     ) -> None:
         """Make a study of what a storage holds; use ``Study.open``."""
-        self.name = name
+        self.name, self.writer = name, writer
         self.exists = stored is not None
-        self._past = past = RestoredStudy(stored, resumed)
-        self.resumed = past.resumed is not None
-        # Of every search that begins; one that goes on is the same.
+        self._restored = restored = RestoredStudy(stored, resumed)
+        self.resumed = restored.resumed is not None
+        # Every search that begins has a session of its own; one that is resumed keeps its session.
         session = secrets.token_hex(8) if worker is None else worker.token
         if self.resumed and stored is not None:
             session = stored.meta["session"]
-        self._book = TrialTable(name)
+        self.trials = TrialTable(name)
         if stored is not None:
-            self._book.direction = stored.direction
+            self.trials.set_direction(stored.direction)
         if direction is not None:
-            self.set_direction(direction)
-        self._description = StudyMetadata(name, stored, session)
-        self._ledger = Ledger(store)
-        self.membership = Membership(store, name, worker, self._book, self._ledger)
-        self.agenda = TrialAsker(
-            sampler, seed, self.space, past, self._book, self.membership, n_trials
+            self.trials.set_direction(direction)
+        self.metadata = StudyMetadata(name, stored, session)
+        self._worker, self._seed = worker, check_seed(seed)
+        self.strategy = strategy_of(sampler)
+        sampling = sampling_seed(self._seed, worker)
+        self.proposer = Proposer(
+            resolve_sampler(sampler, sampling),
+            sampling,
+            self.metadata.space,
+            restored,
+            self.trials.sign,
+            note,
         )
-        self.membership.begin()
-        self.course = TrialUpdates(
-            self._book, self.agenda, self._ledger, self.membership, past, self._description
+        self.peers = StudyPeers(store, name, worker, self.trials, self.proposer, writer)
+        self.asker = TrialAsker(
+            sampler, self.strategy, self.proposer, self.trials, self.peers, n_trials
         )
+        self.updates = TrialUpdates(
+            self.trials,
+            self.asker,
+            self.proposer,
+            writer,
+            self.peers,
+            restored,
+            self.metadata,
+        )
+        # The writer's thread keeps the writer alive, so it ends with the study.
+        weakref.finalize(self, _close_quietly, writer)
 
     @classmethod
     def open(
@@ -105,24 +139,28 @@ class Study:
         resumed: Mapping[str, Any] | None = None,
         worker: Worker | None = None,
         is_left: Callable[[FrozenTrial], bool] | None = None,
+        note: Callable[[str], None] = LOGGED,
     ) -> Study:
         """Return a study with what is stored of it; writes nothing.
 
         Args:
-            name: Its name, also that of its folder.
+            name: The study's name, also that of its folder.
             storage: ``journal:PATH``, an Optuna URL, a storage object, or None for the journal
                 file ``<directory>/<name>/journal.log``.
             directory: Folder of the studies.
             direction: maximize or minimize; None takes the stored one, or waits for
-                ``set_direction``.
-            sampler: random, qmc, tpe, gp, grid or an object of ``optuna.samplers``.
-            seed: Of all that is drawn at random; 0 or above.
+                ``trials.set_direction``.
+            sampler: random, qmc, tpe, gp, grid, an object of ``optuna.samplers``, or a
+                ``Searcher``.
+            seed: The seed of everything drawn at random; 0 or above.
             n_trials: Trials wanted in all; None when only time bounds the search.
-            resumed: Of ``snapshot``: the study is as it was then, as far as the storage allows.
-            worker: Joins the others that search the study, if there are any: give one to search
-                it, and none to read it.
-            is_left: Whether a trial that runs in the storage can be gone on with although there is
-                no snapshot: then it is taken over, as if its worker had died a moment ago.
+            resumed: Of ``state``: the study is as it was then, as far as the storage allows.
+            worker: Searches the study, together with other workers if there are any; None for a
+                study that is only read.
+            is_left: Returns whether a trial that runs in the storage can be continued although
+                there is no snapshot: then it is taken over, as if its worker had died a moment
+                ago.
+            note: Called with each line of text that users may want to see.
 
         Raises:
             StudyError: An impossible name, another direction than the stored one, or a study that
@@ -135,77 +173,36 @@ class Study:
         check_name(name)
         check_storage_text(storage)
         check_folder(Path(directory) / name)
-        began = time.perf_counter()
         store = StudyStorage.of(storage, name, Path(directory))
-        if worker is not None:
-            resumed = join(worker, store, name, resumed, is_left)
-        stored = store.load(name)
-        if storage is None and stored is None and (others := store.names()):
-            raise_renamed(name, Path(directory), others)
-        check_attributes(name, stored.trials if stored is not None else ())
-        study = cls(
-            name,
-            store,
-            stored,
-            direction=direction,
-            sampler=sampler,
-            seed=seed,
-            n_trials=n_trials,
-            resumed=resumed,
-            worker=worker,
-        )
-        study._ledger.stopwatch.seconds += time.perf_counter() - began
-        return study
-
-    # Reading
-
-    @property
-    def meta(self) -> dict[str, Any]:
-        """What only Paceline knows of it, JSON values; see ``persist``."""
-        return self._description.meta
-
-    @property
-    def direction(self) -> Direction | None:
-        """Whether the objective is to maximize or minimize; None while it is not known."""
-        return self._book.direction
-
-    @property
-    def space(self) -> Space:
-        """What is known of the search space, earlier sessions included."""
-        return self._description.space
-
-    @property
-    def trials(self) -> list[Trial]:
-        """All trials by number, those still running included. Not to be changed."""
-        return self._book.trials
-
-    def trial(self, number: int) -> Trial:
-        """Return one trial.
-
-        Raises:
-            StudyError: There is none of this number.
-        """
-        return self._book.trial(number)
-
-    @property
-    def best(self) -> Trial | None:
-        """The complete trial with the best value, the first of equals; None when there is none."""
-        return self._book.best
-
-    @property
-    def leading(self) -> Trial | None:
-        """The trial with the best value so far, whatever its state; None when there is none."""
-        return self._book.leading
+        writer = WriteBehind(store, note=note, owner=worker)
+        with writer.stopwatch.running():
+            if worker is not None:
+                resumed = join(worker, store, name, writer, resumed, is_left)
+            stored = store.load(name)
+            if storage is None and stored is None and (others := store.names()):
+                raise_renamed(name, Path(directory), others)
+            check_attributes(name, stored.trials if stored is not None else ())
+            return cls(
+                name,
+                store,
+                stored,
+                writer,
+                direction=direction,
+                sampler=sampler,
+                seed=seed,
+                n_trials=n_trials,
+                note=note,
+                resumed=resumed,
+                worker=worker,
+            )
 
     @property
     def seconds(self) -> dict[str, float]:
         """Time of the calling thread: ``sampler`` and ``storage``."""
-        return {"sampler": self.agenda.proposer.seconds, "storage": self._ledger.seconds}
-
-    @property
-    def writer_seconds(self) -> float:
-        """Processor time that the writer's thread has taken."""
-        return self._ledger.cpu_seconds
+        return {
+            "sampler": self.proposer.sampled.stopwatch.seconds,
+            "storage": self.writer.stopwatch.seconds,
+        }
 
     def accept(self, draft: Draft, hp: HyperParameters) -> int:
         """Make a draft a running trial.
@@ -218,133 +215,109 @@ class Study:
             The trial's number.
 
         Raises:
-            Outrun: Another worker was quicker, or the storage does not answer, which would have to
-                number it; the draft is dropped.
+            ClaimLost: Another worker was quicker, or the storage, which would have to number the
+                trial, does not answer; the draft is dropped.
             SpaceError: A parameter is known with other bounds.
         """
-        agenda, membership = self.agenda, self.membership
-        values, parameters = agenda.proposer.settle(draft, hp), hp.parameters
+        values, parameters = self.proposer.stored_values(draft, hp), hp.parameters
         trial = Trial(draft.number, hparams=hp.hparams, seed=draft.seed, continues=draft.continues)
-        with membership.door():
+        # Another worker that joins meanwhile waits: a trial is numbered here or by the storage.
+        with self.peers.numbering_lock():
             stored = trial_codec.to_frozen(
                 trial,
                 values,
                 {name: parameters[name].distribution for name in values},
-                draw=None if agenda.draws_alone else draft.draw,
-                owner=membership.token,
+                draw=None if self.asker.draws_alone else draft.draw,
+                owner=self.peers.token,
             )
-            if membership.shared:
-                number = membership.claim(agenda.proposer, stored, agenda.n_trials)
+            if self.peers.shared:
+                number = self.peers.claim(stored, self.asker.n_trials)
                 if number is None:
-                    agenda.reject(draft)
+                    self.proposer.reject(draft)
                     raise ClaimLost
                 draft.number = trial.number = number
-            elif not self._past.has(draft.number):
-                self._ledger.put(TrialCreated(trial.number, stored))
-        agenda.proposer.accept(draft, values, hp.hparams)
-        self._book.put(trial)
-        agenda.n_counted += draft.continues is None
-        if self._description.outgrown and self._ledger.started:
-            self._describe(self.meta)
+            elif not self._restored.is_stored(draft.number):
+                self.writer.record(TrialCreated(trial.number, stored))
+        self.proposer.accept(draft, values, hp.hparams)
+        self.trials.add(trial)
+        self.asker.count_trial(trial)
+        # Another process that reads the study finds its space there.
+        if self.metadata.outgrown and self.writer.started:
+            self._describe(self.metadata.meta)
         return trial.number
 
-    def set_direction(self, direction: Direction) -> None:
-        """Say whether high or low values are good, where ``open`` could not.
+    def state(self, afresh: Container[int] = ()) -> dict[str, Any]:
+        """Return what the storage does not hold of the study, as JSON values.
 
-        Raises:
-            StudyError: The study is searched in the other direction.
-        """
-        self._book.set_direction(direction)
-
-    def snapshot(self, afresh: Container[int] = ()) -> dict[str, Any]:
-        """The study as it is, as far as the storage would not tell: JSON values.
-
-        What has ended is in the storage then.
+        The trials that have ended are in the storage when this returns.
 
         Args:
-            afresh: Trials under way that would begin again from their first epoch.
+            afresh: Numbers of trials under way that would begin again from their first epoch.
 
         Raises:
             StorageError: It could not be written.
         """
-        self.flush()
-        session = self._description.session
-        opened = self.course.under_way(afresh)
-        return {**self.agenda.proposer.snapshot(), "open": opened, "session": session}
+        self.writer.flush()
+        under_way = self.updates.under_way(afresh)
+        return {**self.proposer.state(), "open": under_way, "session": self.metadata.session}
 
-    def hear(self) -> PeerChanges | None:
-        """Take note of what other workers did, and take over what dead ones left.
+    def sync_workers(self) -> PeerChanges | None:
+        """Learn of other workers' trials, and take over those that dead workers left.
 
         Returns:
-            What a search has to do about it; None where there is nothing to hear.
+            What the search has to act on; None where no other worker has been here, or the storage
+            does not answer.
         """
-        if not self.membership.shared:
+        if not self.peers.shared:
             return None
-        self._description.share()
-        heard = self.membership.hear(self.agenda.proposer)
-        if heard is not None:
-            self.agenda.n_counted = sum(
-                trial.error != INTERRUPTED and trial.continues is None for trial in self.trials
-            )
-        return heard
-
-    # Storage
+        self.metadata.end_session()
+        changes = self.peers.sync()
+        if changes is not None:
+            self.asker.recount_trials()
+        return changes
 
     def persist(self, meta: Mapping[str, Any]) -> None:
-        """Make the study's folder and storage, at the first call, and describe the study there.
+        """Make the study's folder and storage at the first call, and describe the study there.
 
-        What was accepted before is written as well. Trials that a dead process left running become
-        failed, with the error "interrupted".
+        Trials that were accepted before are written as well. Trials that a dead process left
+        running become failed, with the error "interrupted".
 
         Args:
-            meta: Replaces ``meta``, JSON values: objective, direction, sampler, seed, origin,
-                search arguments. The format's version and the space are added here.
+            meta: Replaces ``metadata.meta``, JSON values: objective, direction, sampler, seed,
+                origin, search arguments. The format's version and the space are added here.
 
         Raises:
             StorageError: It cannot be written.
             StudyError: Another process has just made a study of this name.
         """
-        if self._ledger.started:
+        if self.writer.started:
             self._describe(meta)
             return
-        if self.direction is None:
+        if self.trials.direction is None:
             raise RuntimeError("persist before set_direction")
         if self.exists:
             self._describe(meta)
         else:
-            self._description.write(meta)
-            self.membership.create(self.direction, self.meta)
-            if self.membership.shared:
-                self.agenda.share()
-        self.course.give_up_left()
-        self._ledger.start(self.name)
-
-    def look_after(self) -> bool:
-        """Say when the storage stops taking records and when it takes them again.
-
-        Returns:
-            Whether it takes them.
-        """
-        return self._ledger.look_after(self.agenda.proposer.note)
-
-    def flush(self) -> None:
-        """Wait until everything is in the storage.
-
-        Raises:
-            StorageError: It cannot be written now.
-        """
-        self._ledger.flush()
+            self.metadata.write(meta)
+            self.peers.create_study(self.trials.direction, self.metadata.meta)
+            if self.peers.shared:
+                self.asker.share(sampling_seed(self._seed, self._worker))
+        self.updates.fail_left_running()
+        self.writer.start(self.name)
 
     def close(self) -> None:
-        """Write what is left and end the writer; safe to call again. Reading goes on working.
+        """Write the records left and end the writer; safe to call again. Reading still works.
 
         Raises:
             StorageError: Something could not be written: the storage has not answered for a minute.
         """
-        self._ledger.close()
-
-    # Inside
+        self.writer.close()
 
     def _describe(self, meta: Mapping[str, Any]) -> None:
-        self._description.write(meta)
-        self._ledger.put(StudyDescribed(self.meta))
+        self.metadata.write(meta)
+        self.writer.record(StudyDescribed(self.metadata.meta))
+
+
+def _close_quietly(writer: WriteBehind) -> None:
+    with contextlib.suppress(PacelineError):
+        writer.close()

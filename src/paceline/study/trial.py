@@ -14,7 +14,7 @@ INTERRUPTED = "interrupted"
 
 @dataclass
 class Trial:
-    """One configuration and what came of it.
+    """One configuration and its results.
 
     Attributes:
         number: Position in the study, from 0; the same as the Optuna trial's number.
@@ -23,15 +23,15 @@ class Trial:
         hparams: Plain name -> real value, only those that were active.
         epochs: Epochs trained.
         seed: The trial's own seed: weights, dropout and data order follow from it.
-        seconds: Its share of the time its pack trained and validated.
+        seconds: Its share of the time for which its pack trained and validated.
         program: Short fingerprint of the compiled program it ran in; None when it ran in ``fit``.
         plan: stacked, mapped, sequential or fit.
         not_packed: Why it trained in ``fit``; None in a pack.
         history: Metric name -> one float per epoch, names as Keras has them.
         error: Why it failed; None otherwise.
         best_epoch: The epoch of ``value``, from 1; None until an epoch was reported.
-        continues: The number of the trial that this one has gone on with, to train longer: their
-            histories are the same up to its last epoch. None: it began by itself.
+        continues: The number of the trial that this one continues, to train longer: both histories
+            are the same up to that trial's last epoch. None: it continues no other trial.
         members: With repeats or folds, the objective of each of the trial's members, one list per
             epoch; ``value`` and ``history`` are means over them. Empty otherwise.
     """

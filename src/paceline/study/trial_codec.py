@@ -24,8 +24,8 @@ _STATES: dict[OptunaState, TrialState] = {
     OptunaState.FAIL: "failed",
     OptunaState.RUNNING: "running",
 }
-#: Attributes of a stored trial beside the user's: the token of the worker that trains it, and that
-#: it is none, since another stands for it.
+#: Attributes of a stored trial beside the user's: the token of the worker that trains it, and a
+#: mark that its worker has withdrawn it, since an earlier trial has the same configuration.
 OWNER, WITHDRAWN = "paceline:owner", "paceline:withdrawn"
 # Fields of a Trial that are attributes of the stored one, beside hparams, history and value.
 _ATTRIBUTES = (
@@ -73,7 +73,7 @@ def to_frozen(
 
 
 def owner_of(stored: FrozenTrial) -> str | None:
-    """The token of the worker that trains a stored trial; None where nobody said."""
+    """Return the token of the worker that trains a stored trial; None where it names none."""
     owner = stored.system_attrs.get(OWNER)
     return owner if isinstance(owner, str) else None
 
@@ -89,7 +89,7 @@ def set_fields(trial: Trial, attrs: Mapping[str, Any]) -> dict[str, Any]:
     return other
 
 
-def ended(trial: Trial, other: Mapping[str, Any]) -> tuple[float | None, dict[str, Any]]:
+def end_of(trial: Trial, other: Mapping[str, Any]) -> tuple[float | None, dict[str, Any]]:
     """Return the value and the attributes to store at the end of a trial.
 
     Args:
@@ -109,9 +109,9 @@ def ended(trial: Trial, other: Mapping[str, Any]) -> tuple[float | None, dict[st
 
 
 def from_frozen(stored: FrozenTrial) -> Trial | None:
-    """Return a stored trial as users see it; None for one that waits to be run or is none.
+    """Return a stored trial as users see it; None for one that waits to be run or is withdrawn.
 
-    One that another program stored has its parameters for hparams and no history.
+    A trial that another program stored has its parameters as hparams, and no history.
     """
     state = _STATES.get(stored.state)
     if state is None or WITHDRAWN in stored.system_attrs:
@@ -137,7 +137,7 @@ def from_frozen(stored: FrozenTrial) -> Trial | None:
 
 
 def to_json(trial: Trial, *, afresh: bool) -> dict[str, Any]:
-    """A trial under way, as JSON values; ``update_from_json`` takes them.
+    """Return a trial under way as JSON values; ``update_from_json`` takes them.
 
     Args:
         trial: The trial.
@@ -151,7 +151,7 @@ def to_json(trial: Trial, *, afresh: bool) -> dict[str, Any]:
 
 
 def update_from_json(trial: Trial, was: Mapping[str, Any]) -> None:
-    """Gives a trial that is under way again what it had."""
+    """Restore a trial that is under way again from ``to_json``."""
     set_fields(trial, {name: was[name] for name in _ATTRIBUTES if name in was})
     trial.state = was["state"]
     trial.value = None if was["value"] is None else float(was["value"])

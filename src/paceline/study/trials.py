@@ -1,20 +1,18 @@
-"""The trials of a study as users see them: by number, the best of them, epoch by epoch.
-
-Which of a study's trials go on, when its best ones are to train longer.
-"""
+"""The trials of a study as users see them, the best of them, and those that are to train longer."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import overload
 
 from paceline.errors import StudyError
 from paceline.study.objective import Direction, is_better
 from paceline.study.trial import Trial
 
 
-class TrialTable:
-    """Trials by number.
+class TrialTable(Sequence[Trial]):
+    """The trials of a study, in the order of their numbers, those still running included.
 
     Args:
         study: Name of the study, for messages.
@@ -28,24 +26,19 @@ class TrialTable:
         self.direction: Direction | None = None
         self._trials: dict[int, Trial] = {}
 
-    def put(self, trial: Trial) -> None:
+    def add(self, trial: Trial) -> None:
         """Add a trial, or replace the one of its number."""
         self._trials[trial.number] = trial
 
-    def drop(self, number: int) -> None:
-        """Forget a trial, if there is one of this number."""
+    def remove(self, number: int) -> None:
+        """Remove the trial of this number, if there is one."""
         self._trials.pop(number, None)
 
     def get(self, number: int) -> Trial | None:
-        """Return one trial, or None."""
+        """Return one trial; None where there is none of this number."""
         return self._trials.get(number)
 
-    @property
-    def trials(self) -> list[Trial]:
-        """All trials by number."""
-        return [self._trials[number] for number in sorted(self._trials)]
-
-    def trial(self, number: int) -> Trial:
+    def by_number(self, number: int) -> Trial:
         """Return one trial.
 
         Raises:
@@ -56,11 +49,28 @@ class TrialTable:
             raise StudyError(f'study "{self._study}" has no trial {number!r}: {last}.')
         return self._trials[number]
 
+    # A number may be missing, of a trial that its worker has withdrawn: positions are not numbers.
+
+    @overload
+    def __getitem__(self, index: int) -> Trial: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Trial]: ...
+
+    def __getitem__(self, index: int | slice) -> Trial | list[Trial]:
+        return list(self)[index]
+
+    def __iter__(self) -> Iterator[Trial]:
+        return iter([self._trials[number] for number in sorted(self._trials)])
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
     @property
     def best(self) -> Trial | None:
         """The complete trial with the best value, the first of equals; None when there is none."""
         best: Trial | None = None
-        for trial in self.trials:
+        for trial in self:
             if trial.state == "complete" and self.better(trial.value, best and best.value):
                 best = trial
         return best
@@ -69,7 +79,7 @@ class TrialTable:
     def leading(self) -> Trial | None:
         """The trial with the best value so far, whatever its state; None when there is none."""
         leading: Trial | None = None
-        for trial in self.trials:
+        for trial in self:
             if trial.value is not None and trial.state != "failed":
                 if self.better(trial.value, leading and leading.value):
                     leading = trial
@@ -108,7 +118,10 @@ class TrialTable:
         value: float | None,
         members: Sequence[float],
     ) -> None:
-        """Note an epoch of a trial, as ``Course.report``; it replaces one that was there."""
+        """Note an epoch of a trial, with the arguments of ``TrialUpdates.report``.
+
+        An epoch that was noted before is replaced.
+        """
         trial.epochs = epoch
         if members:
             trial.members[epoch - 1 :] = [[float(member) for member in members]]
@@ -125,33 +138,33 @@ class TrialTable:
 def trials_to_continue(
     trials: Sequence[Trial], best: int, epochs: int | None, direction: Direction
 ) -> list[int]:
-    """Numbers of the trials that go on, the best first.
+    """Return the numbers of the trials to continue, the best first.
 
-    A finished trial of Optuna's cannot be opened again, so one that goes on is another trial, which
-    continues it: of the same hparams and seed, with the same history so far. The one that was
-    continued is left as it is, and does not go on a second time. While another worker trains what
-    continues a trial, that trial is one of the best all the same: of the best two that two workers
-    are to continue, each begins one.
+    Optuna cannot open a finished trial again, so another trial continues it, with the same hparams,
+    seed and history so far. The finished one stays as it is and is not continued a second time. A
+    trial that another worker continues at this moment still counts among the best: of the best two
+    trials, two workers continue one each.
 
     Args:
         trials: All of the study.
-        best: How many of the best complete trials are meant.
-        epochs: Epochs that they are to have; those that have them stay. None: not known yet.
+        best: How many of the best complete trials are to be continued.
+        epochs: Epochs that they are to have; those that have as many are left out. None: not known
+            yet.
         direction: Whether high or low values are good.
     """
     continued = {trial.continues for trial in trials if trial.state != "failed"}
     going_on = {trial.continues for trial in trials if trial.state in ("running", "paused")}
-    there: list[Trial] = []
+    candidates: list[Trial] = []
     for trial in trials:
         over = trial.number in continued - going_on
         if trial.state == "complete" and trial.value is not None and not over:
-            there.append(trial)
-    # Stable: of equals the earlier one.
-    there.sort(key=lambda trial: rank(trial.value or 0.0, direction))
-    left = [trial for trial in there[:best] if trial.number not in going_on]
+            candidates.append(trial)
+    # The sort is stable: of equal trials the earlier one comes first.
+    candidates.sort(key=lambda trial: rank(trial.value or 0.0, direction))
+    left = [trial for trial in candidates[:best] if trial.number not in going_on]
     return [t.number for t in left if epochs is None or t.epochs < epochs]
 
 
 def rank(value: float, direction: Direction) -> float:
-    """Sorts values, the best first."""
+    """Return a key that sorts values, the best first."""
     return -value if direction == "maximize" else value

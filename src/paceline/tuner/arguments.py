@@ -17,10 +17,10 @@ from paceline.data.inputs import (
     DataArguments,
     DataReader,
     LoadedData,
+    TrialInputs,
     is_function,
     weights_by_class,
 )
-from paceline.data.trial_inputs import TrialInputs
 from paceline.errors import UsageError
 from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.search_space import HyperParameters

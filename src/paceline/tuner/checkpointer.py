@@ -65,7 +65,7 @@ class SearchCheckpointer:
 
     def between_rounds(self) -> None:
         """Keeps the search where that is due."""
-        if self._keeper is not None and self._study.membership.shared and not self._shared:
+        if self._keeper is not None and self._study.peers.shared and not self._shared:
             self._shared = True
             self._keeper.hasten()  # what was kept before helps nobody who takes over
         self.keep_if_due()
@@ -77,10 +77,10 @@ class SearchCheckpointer:
 
     def keep(self) -> None:
         """Saves the search as it is, between two rounds, where the storage knows what has ended."""
-        if self._keeper is None or not self._study.look_after():
+        if self._keeper is None or not self._study.writer.check_storage():
             return
         with self._keeper.timed():
-            if self._study.membership.shared:
+            if self._study.peers.shared:
                 self._keep_trials(self._keeper)
             else:
                 self._keep_search(self._keeper)
@@ -103,7 +103,7 @@ class SearchCheckpointer:
     def refuse(self) -> None:
         """Has what is kept forget values of the user's that are an error: they would come again."""
         if self._keeper is not None:
-            self._keeper.refuse(self._study.agenda.refused)
+            self._keeper.refuse(self._study.proposer.enqueued.refused)
 
     @property
     def seconds(self) -> float:
@@ -113,7 +113,7 @@ class SearchCheckpointer:
     def _keep_trials(self, keeper: SavePolicy) -> None:
         """Others change the study meanwhile: there is no going back, for a trial alone there is."""
         with contextlib.suppress(StorageError):  # as below
-            self._study.flush()  # one that has ended is kept no more
+            self._study.writer.flush()  # one that has ended is kept no more
             shared = self._suspension.shared()
             if shared is None:
                 keeper.clear()

@@ -11,8 +11,8 @@ import numpy as np
 
 from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset
+from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels, output_shapes
-from paceline.data.trial_inputs import TrialInputs
 from paceline.errors import BuildError, PacelineError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.program import keras_private, trace

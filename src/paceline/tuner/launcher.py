@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 from paceline.data.arrays import ArrayData
+from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels
-from paceline.data.trial_inputs import TrialInputs
 from paceline.executor.base import Job
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
@@ -76,7 +76,7 @@ class TrialLauncher:
         say_once: Callable[[str, str], None],
     ) -> None:
         self._builder, self._study, self._arguments = builder, study, arguments
-        self._agenda = study.agenda
+        self._asker, self._proposer = study.asker, study.proposer
         self._packs, self._fit, self._roster, self._teams = packs, fit, roster, teams
         self._ends, self._watch, self._doomed = ends, watch, doomed
         self._relay, self._best = relay, best
@@ -88,12 +88,12 @@ class TrialLauncher:
     def ask(self) -> bool:
         """Begins the trial that the study proposes; False when it has none."""
         try:
-            proposal = self._agenda.propose(self._build)
+            proposal = self._asker.propose(self._build)
         except BuildFailed as failed:
             self._begin_failed(failed)
             return True
         if proposal is None:
-            if self._agenda.director is not None:  # it has no more, or waits for results
+            if not self._proposer.exhausted:  # a searcher has no more, or waits for results
                 return False
             self.over = True
             text = "every configuration of the space has been tried"
@@ -110,19 +110,19 @@ class TrialLauncher:
 
     def go_on(self) -> None:
         """Begins a trial that goes on with the next of those that are to train longer."""
-        source = self._study.trial(self.to_go_on.popleft())
+        source = self._study.trials.by_number(self.to_go_on.popleft())
         try:
-            draft, hp, made = self._agenda.propose_on(source.number, self._build)
+            draft, hp, made = self._asker.propose_continuation(source.number, self._build)
         except BuildFailed as failed:
             self._begin_failed(failed, extra=True)
             return
         if made[1] <= source.epochs:
-            self._agenda.reject(draft)
+            self._proposer.reject(draft)
             return
         try:
             number = self._study.accept(draft, hp)
         except ClaimLost:
-            if self._study.membership.waits:
+            if self._study.peers.waits:
                 self.to_go_on.appendleft(source.number)
             return
         self._begin(number, made[1], extra=True)
@@ -137,17 +137,16 @@ class TrialLauncher:
             self._say_once(f"{why} epoch again: its last variables are not kept", why)
             return
         assert self._packs is not None
-        if self._packs.go_on(number, source.epochs, parts):
-            self._study.course.take_up(number, source.history, source.epochs)
+        if self._packs.start_from(number, source.epochs, parts):
+            self._study.updates.copy_epochs(number, source.history, source.epochs)
             running.epoch, running.seconds = source.epochs, source.seconds
 
     @property
     def to_come(self) -> int | None:
         """Trials still to be asked for; None where only time or the space is a limit."""
-        director, limit = self._agenda.director, self._arguments.n_trials
-        if director is not None:
-            return 0 if director.over else director.remaining
-        return None if limit is None else max(0, limit - self._roster.n_counted)
+        limit = self._arguments.n_trials
+        n_left = None if limit is None else max(0, limit - self._roster.n_counted)
+        return self._study.strategy.n_to_come(n_left)
 
     def adopt(self, number: int) -> int:
         """Begins a trial of the study that another worker had begun.
@@ -155,7 +154,7 @@ class TrialLauncher:
         Returns:
             After which epoch it goes on: 0 where nothing is left of what was trained.
         """
-        trial = self._study.trial(number)
+        trial = self._study.trials.by_number(number)
         extra = trial.continues is not None
         try:
             made = self._build_again(trial)
@@ -175,9 +174,9 @@ class TrialLauncher:
             return 0
         if self._teams.size > 1 or left.epoch >= running.epochs:
             return 0
-        if not packs.go_on(number, left.epoch, left.parts):
+        if not packs.start_from(number, left.epoch, left.parts):
             return 0
-        self._study.course.take_up(number, left.history, left.epoch)
+        self._study.updates.copy_epochs(number, left.history, left.epoch)
         running.epoch, running.seconds = left.epoch, left.seconds
         if left.best is not None:
             epoch, value, weights = left.best
@@ -186,7 +185,7 @@ class TrialLauncher:
 
     def again(self, number: int) -> None:
         """Builds a trial that is under way, and hands it to an executor once more."""
-        trial, epochs = self._study.trial(number), self._roster.running[number].epochs
+        trial, epochs = self._study.trials.by_number(number), self._roster.running[number].epochs
         try:
             model, _, setting = self._build_again(trial)
         except Exception as error:
@@ -197,7 +196,7 @@ class TrialLauncher:
     def example(self, job: int) -> tuple[Any, TrialInputs] | None:
         """The model of a trial that has ended, and its setting."""
         try:
-            trial = self._study.trial(self._teams.trial_of(job))
+            trial = self._study.trials.by_number(self._teams.trial_of(job))
             model, _, setting = self._build_again(trial)
         except Exception:  # what it was for is compiled anew when it is needed
             return None
@@ -237,10 +236,8 @@ class TrialLauncher:
         return model, epochs, setting
 
     def _rebuilder(self, number: int, hparams: dict[str, Any]) -> Callable[[int], Any]:
-        director = self._agenda.director
-        if director is not None:
-            return lambda seed: self._builder(director.again(number), seed)
-        return lambda seed: self._builder(HyperParameters(values=hparams), seed)
+        strategy = self._study.strategy
+        return lambda seed: self._builder(strategy.hp_again(number, hparams), seed)
 
     def _submit(
         self, number: int, seed: int, hparams: dict[str, Any], made: tuple[Any, int, TrialInputs]
@@ -273,7 +270,7 @@ class TrialLauncher:
             self._submit_to_packs(self._packs, number, jobs)
 
     def _submit_to_packs(self, packs: LocalExecutor, number: int, jobs: list[Job]) -> None:
-        to_come, size, most = self.to_come, self._teams.size, self._agenda.max_open
+        to_come, size, most = self.to_come, self._teams.size, self._asker.max_open
         if to_come is not None:
             left = to_come + len(self.to_go_on)
             packs.demand.expected = packs.waiting + size * (1 + left)
@@ -281,12 +278,12 @@ class TrialLauncher:
                 packs.demand.expected = min(packs.demand.expected, size * most)
         else:
             packs.demand.expected = size * most if most else packs.max_slots
-        packs.demand.family = size * self._agenda.wave
+        packs.demand.family = size * self._proposer.families.wave
         try:
             for job in jobs:
                 packs.submit(job)
             if jobs[0].program is not None:
-                self._study.course.learn_program(number, jobs[0].program)
+                self._study.updates.learn_program(number, jobs[0].program)
         except Unpackable as why:
             self._say_once(
                 f"trial {number} and its like run in Keras' own fit, one at a time: {why}",

@@ -67,18 +67,15 @@ class SearchLoop:
         self._best, self._arguments = best, arguments
         self._packs, self._fit = packs, fit
         if packs is not None:
-            packs.tell_notes_to(notes)
-            packs.demand.in_order = study.agenda.in_order
-            packs.trial_timeout, packs.suspects = watch.seconds, watch.condemned.suspects
-            study.agenda.fill(max(1, packs.max_slots // arguments.n_members))
+            study.proposer.families.fill(max(1, packs.max_slots // arguments.n_members))
         self._note = notes
         self._roster = RunningTrials(study.trials)
         self._teams = MemberReports(
             arguments.n_members, pruner is not None, packs, fit, self._report
         )
-        self._director = study.agenda.director
-        # A director has its own rules on how many may fail.
-        self._failures = FailureLimit() if self._director is None else FailureLimit(math.inf)
+        self._strategy = study.strategy
+        limits = self._strategy.limits_failures
+        self._failures = FailureLimit(math.inf) if limits else FailureLimit()
         self._finisher = TrialEnd(
             study=study,
             roster=self._roster,
@@ -183,7 +180,7 @@ class SearchLoop:
     def _go_on(self) -> bool:
         """One round: asks for trials, trains for an epoch; False at the end of the search."""
         self.each_round()
-        self._study.look_after()
+        self._study.writer.check_storage()
         self._others.hear()
         if self._stop.asked:
             self.continuation.keep()
@@ -197,7 +194,7 @@ class SearchLoop:
             return False
         if self._packs is not None and self._packs.busy:
             self._supply.begin_round(self._packs)
-            times = self._packs.accounts.seconds
+            times = self._packs.timings.seconds
             before = times.train + times.validate  # a compile is waited for once
             self._supply.training = True
             self._packs.advance(self._receive, self._ahead, self._job_failed)
@@ -216,7 +213,7 @@ class SearchLoop:
         return True
 
     def _raise_cause(self) -> None:
-        found = self._failures.error(self._starter.over)  # of a director that is never so
+        found = self._failures.error(self._starter.over)  # which is never so under a searcher
         if found is not None:
             self.continuation.keep()  # what failed has ended: mended, the search goes on after it
             raise found[0] from found[1]
@@ -263,7 +260,7 @@ class SearchLoop:
     def _receive_in_fit(self, report: EpochReport) -> LateAnswer:
         with shielded():
             answer = self._receive(report)
-            if answer == "go":
+            if answer == "continue":
                 self.continuation.keep_if_due()
             return answer
 
@@ -276,12 +273,13 @@ class SearchLoop:
             return "stop"
         value = self._value_of(report.logs)
         member = self._teams.name_of(report.number, len(self._arguments.folds))
-        error = self._not_finite(report, value, self._study.trial(number).hparams, member)
+        error = self._not_finite(
+            report, value, self._study.trials.by_number(number).hparams, member
+        )
         if error is not None:
             self._finisher.training_failed(number, error)
             return "stop"
-        if self._director is not None:
-            self._director.member(number, value, report.weights)
+        self._strategy.on_member_result(number, value, report.weights)
         answer = self._teams.receive(report)
         if number in self._roster.running and self._must_leave(report):
             return "stop"
@@ -321,13 +319,12 @@ class SearchLoop:
         running.wall += report.wall
         running.epoch = report.epoch
         running.plan, running.program = report.plan, report.program
-        trial = self._study.trial(report.number)
+        trial = self._study.trials.by_number(report.number)
         before = trial.value
         objective = self._objective.name
         members = [member.get(objective, math.nan) for member in report.members]
-        self._study.course.report(report.number, report.epoch, logs, value, members)
-        if self._director is not None:
-            self._director.reported(report.number, report.members or [logs])
+        self._study.updates.report(report.number, report.epoch, logs, value, members)
+        self._strategy.on_trial_result(report.number, report.members or [logs])
         error = self._not_finite(report, value, trial.hparams)
         if error is not None:
             self._finisher.training_failed(report.number, error)
@@ -344,7 +341,7 @@ class SearchLoop:
             return "stop"
         if self._must_leave(report):
             return "stop"
-        return "go" if value is None else self._judging.of(report, value)
+        return "continue" if value is None else self._judging.of(report, value)
 
     def _must_leave(self, report: EpochReport) -> bool:
         """Whether time is up for a trial that nobody else could stop; packs stop by themselves."""

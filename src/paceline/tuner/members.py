@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from paceline.data.trial_inputs import TrialInputs
+from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, Weights
 from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.search_space import HyperParameters
@@ -123,7 +123,7 @@ class TrialMembers:
         self.complete = 0
         self.trained = dict.fromkeys(self.jobs, 0)
         self.waiting: set[int] = set()
-        self.verdict: Answer = "go"
+        self.verdict: Answer = "continue"
         self.ended: dict[int, Mapping[str, float]] = {}
         self._reports: dict[int, dict[int, Mapping[str, float]]] = {}  # epoch -> job -> logs
         self._held: Weights | None = None  # what ``_fetch`` returns, where it was copied
@@ -194,7 +194,8 @@ class TrialMembers:
             "complete": self.complete,
             "trained": list(self.trained.items()),
             "waiting": sorted(self.waiting),
-            "verdict": self.verdict,
+            # "go" is the word that checkpoints of earlier versions hold.
+            "verdict": "go" if self.verdict == "continue" else self.verdict,
             "reports": [
                 [epoch, job, dict(logs)]
                 for epoch, found in self._reports.items()
@@ -208,7 +209,8 @@ class TrialMembers:
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Has everyone come as far as a snapshot says."""
-        self.complete, self.verdict = facts["complete"], facts["verdict"]
+        self.complete, verdict = facts["complete"], facts["verdict"]
+        self.verdict = "continue" if verdict == "go" else verdict
         self.trained, self.waiting = dict(facts["trained"]), set(facts["waiting"])
         for epoch, job, logs in facts["reports"]:
             self._reports.setdefault(epoch, {})[job] = logs
@@ -297,7 +299,7 @@ class MemberReports:
         team.add(report)
         while (mean := team.due(report)) is not None:
             team.verdict = self._handle(mean)
-            if team.verdict != "go":
+            if team.verdict != "continue":
                 break
             self._catch_up(team)
         return lambda: self._answer(number, report)
@@ -305,7 +307,7 @@ class MemberReports:
     def resume(self, number: int) -> None:
         """All members of a paused trial go on."""
         team = self._teams[number]
-        team.verdict = "go"
+        team.verdict = "continue"
         team.waiting.update(job for job in team.jobs if job not in team.ended)
         self._catch_up(team)
 
@@ -337,7 +339,7 @@ class MemberReports:
             return "stop" if report.last else team.verdict
         first, packed = self.is_first(report.number), report.plan != "fit"
         if not packed or not (first or self._together):
-            return "go"
+            return "continue"
         if first:
             team.hold()
         if report.last or report.epoch >= team.epochs:

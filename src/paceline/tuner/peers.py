@@ -55,7 +55,7 @@ class PeerWatcher:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._study, self._roster, self._teams = study, roster, teams
-        self._membership = study.membership
+        self._peers = study.peers
         self._best, self._pruner, self._objective = best, pruner, objective
         self._adopt, self._note, self._pause = adopt, note, pause
         self._adopted = adopted
@@ -69,13 +69,13 @@ class PeerWatcher:
         Args:
             n_left: Trials that the study still lacks: the last few are asked about each time.
         """
-        if not self._membership.shared:
+        if not self._peers.shared:
             return
         now = time.monotonic()
         if now < self._next and (n_left is None or n_left > self.LAST):
             return
         self._next = now + self.EVERY
-        heard = self._study.hear()
+        heard = self._study.sync_workers()
         if heard is not None:
             self._heed(heard)
 
@@ -87,13 +87,13 @@ class PeerWatcher:
             elsewhere, or all who train have given a sign of life since there was nothing to do.
             True also where trials of one that is gone have just begun here.
         """
-        if not self._membership.shared:
+        if not self._peers.shared:
             return False
         if not self._waits:
             self._waits = True
-            self._membership.watch()
-        membership = self._membership
-        if not membership.waits and (not self._roster.n_theirs or membership.all_alive()):
+            self._peers.watch_peers()
+        peers = self._peers
+        if not peers.waits and (not self._roster.n_theirs or peers.all_peers_alive()):
             self._waits = self._took = False
             self._next = 0.0
             self.hear()  # one that was found dead a moment ago is waited for no more
@@ -108,7 +108,7 @@ class PeerWatcher:
             self._lose(number)
         if self._pruner is not None:
             for trial in heard.ended:
-                self._pruner.learn(trial, trial.history.get(self._objective, []))
+                self._pruner.learn_trial(trial, trial.history.get(self._objective, []))
         self._roster.share(self._study.trials, heard.n_theirs)
         for number in heard.adopted:
             epoch = self._adopt(number)
@@ -128,4 +128,4 @@ class PeerWatcher:
             )
         self._best.forget(number)
         if self._pruner is not None:
-            self._pruner.ended(Trial(number, "failed"))
+            self._pruner.end_trial(Trial(number, "failed"))

@@ -51,7 +51,7 @@ class TrialPrefetch:
         pruned: bool,
         timed_out: Callable[[], bool],
     ) -> None:
-        self._agenda, self._membership = study.agenda, study.membership
+        self._asker, self._proposer, self._peers = study.asker, study.proposer, study.peers
         self._arguments, self._packs, self._fit = arguments, packs, fit
         self._roster, self._starter, self._failures = roster, starter, failures
         self._others, self._outlook = others, outlook
@@ -72,7 +72,7 @@ class TrialPrefetch:
         """Works out how many trials are got ready while packs train."""
         demand = packs.demand
         demand.all_asked = self.all_asked()
-        free = demand.one_program and self._agenda.max_open is None and not self._pruned
+        free = demand.one_program and self._asker.max_open is None and not self._pruned
         # Trials may leave early where there is somebody to stop them.
         steady = not self._pruned and self._arguments.callbacks is None
         self._due = None if free else demand.ahead(steady=steady)
@@ -111,19 +111,19 @@ class TrialPrefetch:
             return True
         if self._starter.to_go_on:
             return False
-        if self._starter.over or self._agenda.exhausted:
+        if self._starter.over or self._proposer.exhausted:
             return True
         return self._starter.to_come == 0
 
     def _may_ask(self) -> bool:
-        if self._membership.waits or self.all_asked():
+        if self._peers.waits or self.all_asked():
             return False
         # Those for fit are trained one by one: no more of them than may wait.
         if self._fit.waiting >= (self._packs.max_slots if self._packs and self._packs.busy else 1):
             return False
         if self._starter.to_go_on:
             return True
-        most = self._agenda.max_open
+        most = self._asker.max_open
         return most is None or len(self._roster.running) < most
 
     def _finish_family(self) -> None:
@@ -133,5 +133,5 @@ class TrialPrefetch:
         """
         size = self._arguments.n_members
         for _ in range(1, self._packs.max_slots // size if self._packs else 1):
-            if not self._agenda.in_family or not self.ask():
+            if not self._proposer.in_family or not self.ask():
                 break

@@ -52,6 +52,6 @@ def trace_ends_of_space(
 
         hp = HyperParameters(chooser=choose)
         try:
-            packs.study(builder(hp, seed), arguments.setting_for(hp))
+            packs.pretrace(builder(hp, seed), arguments.setting_for(hp))
         except Exception:  # a build or trace that fails here says nothing: the trials will tell
             return

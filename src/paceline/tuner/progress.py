@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
-from paceline.executor.timings import Seconds
+from paceline.executor.reporting import Seconds
 from paceline.report.forecast import Pace, pace_of, rounds_left
 from paceline.report.progress import Progress
 from paceline.report.tables import best_record
@@ -60,7 +60,7 @@ class ProgressReporter:
     def progress(self, phase: str) -> Progress:
         """The search at this moment."""
         now, roster = time.perf_counter(), self._roster
-        best, packs = self._study.best or self._study.leading, self._packs
+        best, packs = self._study.trials.best or self._study.trials.leading, self._packs
         self._recent.append((now, roster.trial_epochs))
         rate, pace = self._rate(now), self._pace(now)
         left = None
@@ -87,13 +87,13 @@ class ProgressReporter:
             best_number=best.number if best else None,
             best_value=best.value if best else None,
             best_hparams=best.hparams if best else {},
-            rounds=roster.trial_epochs if packs is None else packs.accounts.n_rounds,
+            rounds=roster.trial_epochs if packs is None else packs.timings.n_rounds,
             pace=None if pace is None else (pace.at_once, pace.round),
         )
 
     def _pace(self, now: float) -> Pace | None:
         """How fast rounds follow each other, lately; None before the first."""
-        spent = None if self._packs is None else self._packs.accounts
+        spent = None if self._packs is None else self._packs.timings
         if spent is None or not spent.rounds:
             rate = self._rate(now)  # one trial after another, in fit
             return None if rate is None else Pace(1.0, 1.0 / rate)
@@ -138,8 +138,8 @@ class ProgressReporter:
             packs: Where trials ran; None when none could.
             fit: Where the others ran.
         """
-        study, roster, best = self._study, self._roster, self._study.best
-        times = packs.accounts.seconds if packs else Seconds()
+        study, roster, best = self._study, self._roster, self._study.trials.best
+        times = packs.timings.seconds if packs else Seconds()
         plans = set(packs.plans) if packs else set()
         if fit.used:
             plans.add("fit")
@@ -163,7 +163,7 @@ class ProgressReporter:
             if packs
             else {"distinct": 0, "compiled": 0, "from_cache": 0},
             "plans": sorted(plans),
-            "slots_busy": packs.accounts.busy_share if packs else None,
+            "slots_busy": packs.timings.busy_share if packs else None,
             "checkpoint_seconds": checkpoint_seconds,
-            "writer_seconds": study.writer_seconds,
+            "writer_seconds": study.writer.cpu_seconds,
         }

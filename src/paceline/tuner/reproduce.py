@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import BuildError
-from paceline.executor.base import Answer, EpochReport
+from paceline.executor.base import Answer, EpochReport, PackOptions, SearchData
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
@@ -127,7 +127,7 @@ def train_again(
         plans.append(report.plan)
         for name, value in report.logs.items():
             history.setdefault(name, []).append(float(value))
-        return "stop" if report.epoch >= trial.epochs else "go"
+        return "stop" if report.epoch >= trial.epochs else "continue"
 
     def failed(job: int, error: BaseException) -> None:
         raise BuildError(f"trial {trial.number} failed this time: {error}") from error
@@ -189,12 +189,11 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...
 def _packs(arguments: SearchArguments) -> LocalExecutor | None:
     if arguments.why_fit is not None or arguments.data is None:
         return None
-    return LocalExecutor(
+    data = SearchData(
         arguments.data,
         arguments.validation,
         validation_freq=arguments.validation_freq,
         shuffle=bool(arguments.shuffle),
-        slots=1,
-        plan="sequential",
         fold=arguments.fold,
     )
+    return LocalExecutor(data, PackOptions(slots=1, plan="sequential"))

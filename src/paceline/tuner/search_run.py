@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import StorageError, StudyError, TrialTimeoutError
+from paceline.executor.base import EpochLimit, PackOptions, SearchData
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.report.progress import Progress
 from paceline.study.objective import Objective
 from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
-from paceline.study.searcher import Searcher
-from paceline.study.storage.untrusted import check_folder
+from paceline.study.samplers.samplers import strategy_of
+from paceline.study.storage.folder import check_folder
 from paceline.study.study import Study
 from paceline.study.trials import trials_to_continue
 from paceline.study.workers.worker import Worker
@@ -133,8 +134,8 @@ class SearchRun:
         """
         settings, objective = self._settings, self._objective
         check_folder(settings.folder)
-        directed = isinstance(settings.sampler, Searcher)
-        snapshot = None if directed else self._keeper.load(self._notes)
+        resumable = strategy_of(settings.sampler).resumable
+        snapshot = self._keeper.load(self._notes) if resumable else None
         self.study = study = Study.open(
             settings.study,
             storage=settings.storage,
@@ -145,22 +146,19 @@ class SearchRun:
             resumed=None if snapshot is None else snapshot.facts["study"],
             worker=self._worker,
             is_left=None if self._relay is None else self._relay.has,
+            note=self._notes,
         )
-        study.agenda.on_note(self._notes)
         if self._relay is not None:
             self._relay.forget()  # others may train on, and die later
-        stored = study.meta.get("objective")
+        stored = study.metadata.meta.get("objective")
         if stored is not None and stored != objective.name:
             raise StudyError(
                 f"study: {study.name!r} was made with the objective {stored!r}, not "
                 f"{objective.name!r}; use another study name, or that objective."
             )
-        if study.agenda.director is None:
-            study.space.learn(self._found.hp)
-        else:
-            study.agenda.director.begin(self._found.batch)
+        study.strategy.on_search_begin(study.metadata.space, self._found.hp, self._found.batch)
         for hparams in enqueued:
-            study.agenda.enqueue(hparams)
+            study.asker.enqueue(hparams)
         self.models = TrainedModels(
             study,
             self._builder,
@@ -174,7 +172,7 @@ class SearchRun:
                 "the checkpoint of this study is not used: the storage holds other trials than it "
                 "was taken with; those that were under way are tried again"
             )
-        if (n_again := study.course.n_again) and not directed and not self._keeper.any:
+        if (n_again := study.updates.n_again) and resumable and not self._keeper.any:
             self._notes(
                 f"there is no checkpoint in {settings.folder / 'checkpoints'} (it was removed, or "
                 "never written: several processes that search one study write none): "
@@ -195,9 +193,9 @@ class SearchRun:
         # The first that is left is the last that is done here.
         with ExitStack() as stack:
             pruner = self._make_pruner()
-            packs = self._make_packs(stack)
             watch = self._make_watch()
-            more = study.agenda.director is None and (limit is None or limit > n_done - n_open)
+            packs = self._make_packs(stack, watch)
+            more = study.strategy.resumable and (limit is None or limit > n_done - n_open)
             if packs is not None and more:
                 with suppress(TrialTimeoutError):  # what it is about shows in the trials
                     watch.build(partial(self._study_ends, packs))
@@ -214,11 +212,11 @@ class SearchRun:
                 notes=self._notes,
                 watch=watch,
                 ends=self.models.ends,
-                keeper=self._keeper if study.agenda.director is None else None,
+                keeper=self._keeper if study.strategy.resumable else None,
                 relay=self._relay,
             )
             if study.trials:
-                provenance.compare(study.name, study.meta, arguments, self._notes)
+                provenance.compare(study.name, study.metadata.meta, arguments, self._notes)
             meta = provenance.meta(
                 settings.decisive(), arguments, self._objective, self._found.batch
             )
@@ -228,7 +226,7 @@ class SearchRun:
             stack.callback(lambda: None if search.stuck else self._save())
             # Alone, a search that dies goes back to a checkpoint, which holds what is not saved.
             search.each_round = _Throttled(
-                self._save, at_once=lambda: study.membership.shared and self.models.best.unsaved
+                self._save, at_once=lambda: study.peers.shared and self.models.best.unsaved
             )
             self._ask_for_more(search)
             if self._snapshot is not None:
@@ -239,7 +237,7 @@ class SearchRun:
                 self._resume(search, self._snapshot)
             search.run()
             unsaved = self._save()
-            study.course.show_ends()
+            study.updates.show_ends()
             study.close()
             if unsaved is not None:
                 raise StorageError(
@@ -249,7 +247,7 @@ class SearchRun:
             if search.done:  # and all that came of it is on disk
                 watch.condemned.clear()
                 self._keeper.clear()
-                if self._worker is not None and not self._worker.company and self._relay:
+                if self._worker is not None and not self._worker.has_peers and self._relay:
                     self._relay.clear()
 
     def _ask_for_more(self, search: SearchLoop) -> None:
@@ -311,7 +309,8 @@ class SearchRun:
             arguments.n_trials = before  # the same call goes on, and adds no more
         else:
             arguments.settle(n_done)
-        limit = study.agenda.n_trials = arguments.n_trials
+        limit = arguments.n_trials
+        study.asker.limit_trials(limit)
         if limit is not None and n_done >= limit and not is_open and not arguments.continue_best:
             self._notes(
                 f"study {study.name!r} already has its {limit} trials; n_trials='+N' (--trials +N) "
@@ -337,20 +336,24 @@ class SearchRun:
             ],
         )
 
-    def _make_packs(self, stack: ExitStack) -> LocalExecutor | None:
+    def _make_packs(self, stack: ExitStack, watch: TrialTimeout) -> LocalExecutor | None:
         """Where trials are packed, closed when ``stack`` is; None where none can be."""
         arguments, settings = self._arguments, self._settings
         if arguments.why_fit is not None or arguments.data is None:
             return None
-        packs = LocalExecutor(
+        data = SearchData(
             arguments.data,
             arguments.validation,
             validation_freq=arguments.validation_freq,
             shuffle=bool(arguments.shuffle),
-            slots=settings.slots,
-            plan=settings.plan,
-            mesh=settings.mesh,
             fold=arguments.fold,
+        )
+        packs = LocalExecutor(
+            data,
+            PackOptions(settings.slots, settings.plan, settings.mesh),
+            note=self._notes,
+            limit=EpochLimit(watch.seconds, watch.condemned.suspects),
+            in_order=self.study.strategy.ends_by_itself,
         )
         stack.callback(packs.close)
         if not callable(arguments.batch_size):

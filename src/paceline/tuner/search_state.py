@@ -80,7 +80,7 @@ class SearchState:
         if fitted is not None:
             afresh.discard(fitted["job"])
         facts: dict[str, Any] = {
-            "study": self._study.snapshot(afresh),
+            "study": self._study.state(afresh),
             "packs": packed,
             "fit": fitted,
             "teams": self._teams.snapshot(sorted({*under_way} - afresh), arrays),
@@ -92,7 +92,7 @@ class SearchState:
             "n_begun": self._roster.n_begun,
             "n_extra": self._roster.n_extra,
             "best": self._best.snapshot(arrays, afresh),
-            "pruner": None if self._pruner is None else self._pruner.snapshot(),
+            "pruner": None if self._pruner is None else self._pruner.state(),
         }
         return Snapshot(facts, arrays, lasting)
 
@@ -110,7 +110,7 @@ class SearchState:
         for number, (epoch, state) in packs.states().items():
             running = self._roster.running.get(number)
             if running is not None and running.epoch == epoch:
-                trial = self._study.trial(number)
+                trial = self._study.trials.by_number(number)
                 history = {name: list(column) for name, column in trial.history.items()}
                 left = HandedOverTrial(
                     epoch, running.seconds, history, state.lists(), self._best.held(number)
@@ -137,19 +137,22 @@ class SearchState:
         lost = self._packed(facts, arrays, sorted(under_way), submit, example)
         for number in lost:
             self._roster.running[number] = RunningTrial(under_way[number].epochs)
-            self._study.course.begin_again(number)
+            self._study.updates.restart(number)
             self._best.drop(number)
         teams = facts.get("teams", {})
         running = {str(number) for number in self._roster.running if number not in lost}
         self._teams.restore({n: was for n, was in teams.items() if n in running}, arrays)
         if self._pruner is not None:
-            self._pruner.restore(facts["pruner"])
+            self._pruner.load_state(facts["pruner"])
             for number in under_way:
                 if number not in self._roster.running:  # its build failed this time
-                    self._pruner.ended(self._study.trial(number))
+                    self._pruner.end_trial(self._study.trials.by_number(number))
         for number in sorted(under_way):
             # Its build may have failed this time.
-            if number in self._roster.running and self._study.trial(number).state == "paused":
+            if (
+                number in self._roster.running
+                and self._study.trials.by_number(number).state == "paused"
+            ):
                 self._roster.pause(number)
         arrays.clear()  # whoever needs some has them
         self._roster.trial_epochs, self._roster.n_begun = facts["trial_epochs"], facts["n_begun"]
@@ -173,10 +176,9 @@ class SearchState:
             return []
         if not whole:
             packs.restore(facts, arrays, example)
-        packs.resuming = True
-        for number in numbers:
-            submit(number)
-        packs.resuming = False
+        with packs.resubmitting():
+            for number in numbers:
+                submit(number)
         if whole:
             self._leave_ended(packs, facts, snapshot.get("teams", {}))
             jobs = packs.restore(facts, arrays, example)

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ from typing import Any, TypeVar
 
 from paceline.errors import PacelineError, StuckError, TrialTimeoutError
 from paceline.executor.base import PackTimeout
+from paceline.program.files import write_atomically
 from paceline.study.study import Study
 from paceline.study.trial_codec import plain
 
@@ -61,7 +61,7 @@ class TrialTimeout:
 
     def verdict(self, number: int) -> TrialTimeoutError | None:
         """Why a trial is not to be trained at all; None where it is."""
-        return self.condemned.verdict(number, self._study.trial(number).hparams)
+        return self.condemned.verdict(number, self._study.trials.by_number(number).hparams)
 
     def build(self, call: Callable[[], T]) -> T:
         """Calls the user's build.
@@ -79,9 +79,9 @@ class TrialTimeout:
         """Trains a trial in Keras' ``fit``; raises like ``build``."""
 
         def stuck(text: str) -> None:
-            self.condemned.condemn(number, self._study.trial(number).hparams, text)
+            self.condemned.condemn(number, self._study.trials.by_number(number).hparams, text)
             with contextlib.suppress(PacelineError):
-                self._study.flush()
+                self._study.writer.flush()
             self._when_stuck(f"trial {number}: {text}", True)
 
         return run_with_timeout(self.seconds, call, self._text("its training had not ended"), stuck)
@@ -116,7 +116,7 @@ class TrialTimeout:
                 continue
             for number, epoch in trials.items():
                 text = self._text(f"epoch {epoch + 1} had not ended")
-                self.condemned.condemn(number, self._study.trial(number).hparams, text)
+                self.condemned.condemn(number, self._study.trials.by_number(number).hparams, text)
                 certain.append((number, text))
         return certain
 
@@ -197,9 +197,7 @@ class StuckTrials:
             "suspects": {str(job): epoch for job, epoch in self.suspects.items()},
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_name(f".{os.getpid()}-{self._path.name}")
-        temporary.write_text(json.dumps(held))
-        os.replace(temporary, self._path)
+        write_atomically(self._path, json.dumps(held).encode())
 
 
 T = TypeVar("T")

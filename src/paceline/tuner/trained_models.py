@@ -9,9 +9,9 @@ from typing import Any
 
 from paceline.data import arrays as data_module
 from paceline.errors import StudyError
-from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import search_process
 from paceline.program import keras_private
-from paceline.program.precision import policy_of
 from paceline.search_space import HyperParameters
 from paceline.study.study import Study
 from paceline.study.trial import Trial
@@ -53,16 +53,16 @@ class TrainedModels:
             for trial in study.trials
             if trial.state == "complete" and trial.value is not None
         }
-        self.best: Any = BestModels(self._folder, keep, study.direction)
+        self.best: Any = BestModels(self._folder, keep, study.trials.direction)
         if not study.resumed:  # else some that have ended are under way again
             self.best.expect(values)
-        if study.agenda.director is not None:
-            self.best = study.agenda.director.models()
-        assert study.direction is not None
+        if (searchers := study.strategy.trial_weights()) is not None:
+            self.best = searchers
+        assert study.trials.direction is not None
         self.ends = LastVariables(
             folder / "ends",
             keep,
-            partial(rank, direction=study.direction),
+            partial(rank, direction=study.trials.direction),
             values,
         )
 
@@ -73,7 +73,7 @@ class TrainedModels:
             StudyError: Its saved weights are gone, or do not fit what build makes now.
         """
         weights = self.best.weights(trial.number)
-        with random_state_kept(), policy_of(self._precision):
+        with search_process(self._precision):
             if weights is not None:
                 return self._with_weights(trial.number, weights)
             path = self.best.weights_path(trial.number)
@@ -117,7 +117,7 @@ class TrainedModels:
 
     def _rebuild(self, trial: Trial) -> Any:
         model = self._builder(HyperParameters(values=trial.hparams), trial.seed)
-        batch = self._study.meta.get("batch")
+        batch = self._study.metadata.meta.get("batch")
         if model.built:
             model.optimizer.build(model.trainable_variables)  # its state is saved with the model
         elif batch is not None:
@@ -125,6 +125,6 @@ class TrainedModels:
         return model
 
     def _with_weights(self, number: int, weights: Any) -> Any:
-        model = self._rebuild(self._study.trial(number))
+        model = self._rebuild(self._study.trials.by_number(number))
         apply_weights(model, weights)
         return model

@@ -51,7 +51,7 @@ class TrialEnd:
         self._study, self._roster, self._teams = study, roster, teams
         self._best, self._ends, self._failures = best, ends, failures
         self._pruner, self._note = pruner, note
-        self._director = study.agenda.director
+        self._strategy = study.strategy
 
     def prune(self, number: int) -> None:
         """Ends a trial that is not worth its time."""
@@ -68,8 +68,8 @@ class TrialEnd:
         self._failures.ended_well()
         self._best.complete(number)
         self._finish(number, "complete")
-        trial = self._study.trial(number)
-        if fetch is None or self._director is not None:  # which has no use for them
+        trial = self._study.trials.by_number(number)
+        if fetch is None or not self._strategy.resumable:  # nobody will continue the trial
             return
         if trial.state == "complete" and trial.value is not None:
             self._ends.offer(number, trial.epochs, trial.value, lambda: fetch().lists())
@@ -87,9 +87,7 @@ class TrialEnd:
 
     def _fail(self, number: int, error: BaseException) -> None:
         text = describe(error)
-        if self._director is not None:
-            self._director.failed(number, error)
-        else:
+        if not self._strategy.on_trial_error(number, error):
             self._note(f"trial {number} failed: {text}")
         self._finish(number, "failed", error=text)
 
@@ -102,16 +100,15 @@ class TrialEnd:
             **({"not_packed": running.not_packed} if running.not_packed else {}),
             **attrs,
         }
-        state = self._study.course.finish(number, state, attrs=facts)
+        state = self._study.updates.finish(number, state, attrs=facts)
         self._roster.end(number, state)
         self._teams.end(number)
         if state != "complete":
             self._best.forget(number)
-        trial = self._study.trial(number)
+        trial = self._study.trials.by_number(number)
         if self._pruner is not None:
-            self._pruner.ended(trial)
-        if self._director is not None:
-            self._director.ended(trial)
+            self._pruner.end_trial(trial)
+        self._strategy.on_trial_complete(trial)
 
 
 class PrunerVerdicts:
@@ -140,10 +137,10 @@ class PrunerVerdicts:
         """What becomes of a trial after an epoch that is not its last."""
         pruner, number = self._pruner, report.number
         if pruner is None:
-            return "go"
+            return "continue"
         running = self._roster.running[number]
         verdict = pruner.judge(
-            self._study.trial(number),
+            self._study.trials.by_number(number),
             report.epoch,
             running.epochs,
             value,
@@ -154,8 +151,9 @@ class PrunerVerdicts:
             return "stop"
         if verdict == "pause":
             self._roster.pause(number)
-            self._study.course.pause(number)
-        return verdict
+            self._study.updates.pause(number)
+            return "pause"
+        return "continue"
 
     def bring_back(self) -> None:
         """Paused trials whose time has come go on; those that have lost for good end."""
@@ -181,7 +179,7 @@ class PrunerVerdicts:
     def _resume(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._roster.unpause(number)
-            self._study.course.unpause(number)
+            self._study.updates.unpause(number)
             self._teams.resume(number)
 
 

@@ -9,24 +9,20 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import keras
-
 from paceline.data.folds import Fold
 from paceline.errors import ObjectiveError, StudyError, UsageError
-from paceline.executor import garbage, malloc
-from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import search_process
 from paceline.pack.mesh import check_mesh, check_use
-from paceline.program.compile import use_persistent_cache
-from paceline.program.initial_weights import shared_initializer_programs
-from paceline.program.precision import check_precision, policy_of
+from paceline.program.trace import check_precision
 from paceline.report.live import live_view
 from paceline.report.progress import Progress
 from paceline.report.results import results_frame
 from paceline.study.metadata import check_name
 from paceline.study.objective import Objective, resolve_objective
 from paceline.study.pruners.pruners import check_pruner
-from paceline.study.searcher import Searcher
-from paceline.study.storage.lock import study_lock
+from paceline.study.samplers.samplers import strategy_of
+from paceline.study.storage.folder import study_lock
 from paceline.study.study import Study
 from paceline.study.trial import Trial
 from paceline.study.workers.worker import WORKERS, Worker
@@ -120,7 +116,7 @@ class Tuner:
         if plan not in PLANS:
             raise UsageError(f"plan: {plan!r} is not one of {', '.join(PLANS)}.")
         self.name = study
-        self._director = sampler if isinstance(sampler, Searcher) else None
+        self._strategy = strategy_of(sampler)
         self._settings = TunerConfig(
             study=study,
             storage=storage,
@@ -252,19 +248,11 @@ class Tuner:
             repeats=repeats,
             folds=folds,
             others=fit_arguments,
-            needs_end=self._settings.sampler != "grid" and self._director is None,
+            needs_end=not self._strategy.ends_by_itself,
         )
         self._folds = arguments.folds
-        _use_cache()
-        with (
-            self._view(verbose),
-            random_state_kept(),
-            policy_of(self._settings.precision),
-            garbage.gc_calmed(),
-            malloc.freed_memory_kept(),
-            shared_initializer_programs(),
-        ):
-            first = None if self._director is None else self._director.space()
+        with self._view(verbose), search_process(self._settings.precision):
+            first = self._strategy.first_look()
             found = run_with_timeout(
                 arguments.trial_timeout,
                 lambda: probe(
@@ -326,15 +314,10 @@ class Tuner:
         trial = self.trial(number)
         if trial.epochs == 0:
             raise StudyError(f"study: trial {number} of {self.name!r} has no epochs to reproduce.")
-        meta = self._require_study().meta
+        meta = self._require_study().metadata.meta
         known, others = arguments_again(meta.get("search", {}), search_arguments, trial.epochs)
         arguments = self._read(x, y, **known, others=others)
-        _use_cache()
-        with (
-            random_state_kept(),
-            policy_of(self._settings.precision),
-            shared_initializer_programs(),
-        ):
+        with search_process(self._settings.precision):
             plan, history = train_again(self._builder, arguments, trial)
         now = {
             "data": None if arguments.data is None else arguments.data.digest(),
@@ -389,7 +372,7 @@ class Tuner:
         """A worker of the study, which leaves with the stack, and the folder that is its own."""
         whole = self._settings.folder
         first = stack.enter_context(study_lock(whole))
-        if self._director is not None:
+        if not self._strategy.resumable:
             if not first:
                 raise StudyError(
                     f"study: {self.name!r} is being searched by another process, and what decides "
@@ -409,7 +392,7 @@ class Tuner:
         Raises:
             StudyError: No trial has a value yet.
         """
-        best = self._require_study().best
+        best = self._require_study().trials.best
         if best is None:
             raise StudyError(
                 f"study: {self.name!r} has no finished trial with a value yet; run search first."
@@ -452,7 +435,7 @@ class Tuner:
         Raises:
             StudyError: There is no trial of that number.
         """
-        return self._require_study().trial(number)
+        return self._require_study().trials.by_number(number)
 
     @property
     def folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -484,12 +467,6 @@ class Tuner:
                 study, self._builder, settings.folder, settings.keep_best, settings.precision
             )
         return self._study
-
-
-def _use_cache() -> None:
-    """Has JAX keep what it compiles, where Keras runs on it."""
-    if keras.backend.backend() == "jax":
-        use_persistent_cache()
 
 
 def _to_stderr(text: str) -> None:

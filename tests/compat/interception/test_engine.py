@@ -149,8 +149,8 @@ def own_fit(i):
         (partial(fitted, steps_per_epoch=2), "steps_per_epoch is given"),
         (partial(fitted, validation_data=(X_VAL, Y_VAL), validation_freq=2), "validation_freq"),
         (partial(fitted, shuffle="batch"), "shuffle is 'batch'"),
-        (partial(generator_fit, 0), "steps_per_epoch is given"),
-        (partial(eager_fit, 0), "run_eagerly=True"),
+        pytest.param(partial(generator_fit, 0), "steps_per_epoch is given", marks=pytest.mark.slow),
+        pytest.param(partial(eager_fit, 0), "run_eagerly=True", marks=pytest.mark.slow),
         (partial(own_fit, 0), r"its class OwnFit has its own fit\(\)"),
     ],
 )

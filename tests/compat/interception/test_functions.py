@@ -19,18 +19,24 @@ SEEDS = [21, 22, 23]
 
 #: Those that have their like among the others: ``make test-slow``.
 ALIKE = {
+    "another_layer_count",
     "averaged_weights",
     "data_overwritten_between",
     "defaults",
+    "ended_by_a_loss_that_is_no_number",
     "first_epoch_later",
     "folds_inside",
     "plain",
     "positional",
+    "remainders",
     "scheduled",
     "session_cleared",
+    "split_and_weighted",
     "twice",
+    "two_models",
     "unshuffled",
     "validation_in_a_list",
+    "validations_are_told_of",
 }
 
 

@@ -33,6 +33,7 @@ def example(monkeypatch) -> Any:
     return module
 
 
+@pytest.mark.slow
 def test_the_example_runs_to_its_best_model(example, capsys):
     tuner, (x_test, y_test) = example.search(max_trials=2, epochs=1)
     assert isinstance(tuner, ours.RandomSearch)

@@ -92,6 +92,7 @@ def test_our_project_opens_there(theirs, tmp_path):
     assert len(there.oracle.trials) == 3
 
 
+@pytest.mark.slow
 def test_trials_under_way_are_tried_again(tmp_path):
     class Interrupted(ours.RandomSearch):
         stop = True

@@ -31,29 +31,29 @@ def study_of(text, **arguments):
 
 def test_a_log_becomes_a_study():
     study = study_of(OLD)
-    assert (study.name, study.direction) == ("scan", "maximize")
+    assert (study.name, study.trials.direction) == ("scan", "maximize")
     first, second, third = study.trials
     assert first.hparams == {"lr": 0.1, "units": 8, "activation": "relu", "opt": "nan"}
     assert (first.value, first.seconds, first.state) == (0.75, 3.5, "complete")
     assert (first.epochs, first.history["val_loss"][-1]) == (10, 0.6)
     assert second.hparams["units"] == 16
     assert (third.state, third.error) == ("failed", "val_acc is nan")
-    assert study.best.number == 1
+    assert study.trials.best.number == 1
 
 
 def test_another_objective_and_another_version():
     study = study_of(OLD, study="by-loss", objective="val_loss")
-    assert study.direction == "minimize"
-    assert study.best.number == 0
+    assert study.trials.direction == "minimize"
+    assert study.trials.best.number == 0
     study = study_of(NEW, study="new")
     assert [trial.hparams for trial in study.trials] == [{"lr": 3}, {"lr": 4}]
-    assert study.best.value == 0.2
+    assert study.trials.best.value == 0.2
 
 
 def test_params_may_be_named():
     study = study_of("loss,lr,score\n1.0,0.5,3\n2.0,0.1,4\n", params=["lr"], objective="score")
     assert [trial.hparams for trial in study.trials] == [{"lr": 0.5}, {"lr": 0.1}]
-    assert study.best.value == 4
+    assert study.trials.best.value == 4
 
 
 @pytest.mark.parametrize(

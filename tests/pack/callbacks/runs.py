@@ -12,7 +12,7 @@ import numpy as np
 import toys
 import zoo
 from paceline.data.arrays import prepare
-from paceline.executor.base import Answer, EpochReport, Job
+from paceline.executor.base import Answer, EpochReport, Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder, random_state_kept
 from paceline.search_space import HyperParameters
@@ -47,9 +47,8 @@ class Runs:
 
 def packed(make: Make, build: Any = toys.dense, *, slots: int = 2, **executor: Any) -> Runs:
     """Trains a trial for each of ``HPARAMS`` in packs, without a study."""
-    local = LocalExecutor(
-        prepare(X, Y), prepare(XV, YV), shuffle=False, slots=slots, **{"plan": "stacked"} | executor
-    )
+    data = SearchData(prepare(X, Y), prepare(XV, YV), shuffle=False)
+    local = LocalExecutor(data, PackOptions(slots=slots, **{"plan": "stacked"} | executor))
     runs, builder = Runs(), ModelBuilder(build)
 
     def callbacks(number: int) -> list[Any]:
@@ -63,7 +62,7 @@ def packed(make: Make, build: Any = toys.dense, *, slots: int = 2, **executor: A
         trainable, non_trainable = epoch.weights()
         runs.weights.setdefault(epoch.number, []).append([*trainable, *non_trainable])
         runs.slots[-1].add(epoch.number)
-        return "go"
+        return "continue"
 
     try:
         with random_state_kept():

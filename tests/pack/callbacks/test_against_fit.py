@@ -158,12 +158,13 @@ def test_a_callback_does_what_it_does_in_fit(name: str) -> None:
         assert all(len(trials) == 2 for trials in ours.slots[: min(epochs) + 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "plan"),
     [
         (ema, "mapped"),
-        pytest.param(ema, "sequential", marks=pytest.mark.slow),
-        pytest.param(recurrent, "stacked", marks=pytest.mark.slow),
+        (ema, "sequential"),
+        (recurrent, "stacked"),
     ],
 )
 def test_whatever_the_model_and_the_plan(build: Any, plan: str) -> None:
@@ -177,6 +178,7 @@ def test_whatever_the_model_and_the_plan(build: Any, plan: str) -> None:
         assert_same_arrays(ours.callbacks[1][-1].end, theirs.callbacks[1][-1].end, tolerance)
 
 
+@pytest.mark.slow
 def test_spread_over_devices() -> None:
     make = recorded(CASES["in this order"])
     with zoo.float64():
@@ -197,15 +199,14 @@ def test_a_schedule_cannot_be_replaced() -> None:
     def reads() -> Any:
         return [callbacks.ReduceLROnPlateau("val_loss", min_delta=-1e9)]
 
+    def writes() -> Any:
+        return [callbacks.LearningRateScheduler(lambda epoch, lr: lr / 2)]
+
     with zoo.float64():
         ours = packed(reads, build)
         assert_same(ours, alone(reads, 0, build), 0)
         assert ours.history[0]["learning_rate"][0] != ours.history[0]["learning_rate"][1]
-
-    def writes() -> Any:
-        return [callbacks.LearningRateScheduler(lambda epoch, lr: lr / 2)]
-
-    ours, theirs = packed(writes, build), alone(writes, 0, build)
+        ours, theirs = packed(writes, build), alone(writes, 0, build)
     assert {str(error) for error in ours.failed.values()} == {str(theirs.failed[0])}
     assert "LearningRateSchedule" in str(theirs.failed[0])
 

@@ -140,7 +140,8 @@ def test_a_pruned_trial_ends_its_callbacks_and_a_paused_one_keeps_them(make) -> 
         np.testing.assert_allclose(tuner.history(number)["rate"], rates, rtol=1e-5)
 
 
-@pytest.mark.parametrize("executor", ["local", pytest.param("fit", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["local", "fit"])
 def test_members_have_their_own_and_one_that_stops_counts_with_its_last_epoch(
     make, executor
 ) -> None:

@@ -15,6 +15,7 @@ from paceline.program.rewrites import CPU_CHAINS, CPU_RULES, rewrite
 from paceline.program.rewrites.splice import splice
 
 RNG = np.random.default_rng(0)
+DTYPES = [pytest.param("float16", marks=pytest.mark.slow), "bfloat16", "float32"]
 
 
 def primitives(jaxpr: Any) -> list[str]:
@@ -252,7 +253,7 @@ def test_precision_and_type_of_a_product_are_kept() -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("find", [lax.argmax, lax.argmin], ids=["max", "min"])
 def test_places_of_extremes(find: Any, dtype: str, axis: int) -> None:
     shape = [3, 4, 5]
@@ -288,7 +289,7 @@ def test_every_rule_has_its_primitive_here() -> None:
     assert set(CPU_CHAINS) == {"reduce_sum"}
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("window", [(2, 2), (3, 2)])
 def test_max_pool_in_every_dtype(dtype: str, window: tuple[int, int]) -> None:
     gradient = pool_gradient(*window, "SAME")

@@ -157,6 +157,7 @@ def test_whoever_asks_jax_for_more_precision_gets_it() -> None:
         assert windows(lambda x, kernel: convolve(x, kernel), *given) == [(5, 5)]  # noqa: PLW0108
 
 
+@pytest.mark.slow
 def test_training_is_that_of_keras(monkeypatch: pytest.MonkeyPatch, cache_folder: Any) -> None:
     """Small convolutions too, and in float64: a wrong gradient would show in every digit."""
     module: Any = sys.modules["paceline.program.rewrites.winograd"]

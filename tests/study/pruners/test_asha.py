@@ -86,7 +86,7 @@ def test_who_left_waits_no_more_but_holds_its_place() -> None:
     ladder = RungLadder(ASHA(), n_trials=9)
     for number in range(3):
         ladder.judge(number, 1, 27, float(number) + (number == 0) * 5)
-    ladder.leave(1)
+    ladder.end_trial(1)
     assert ladder.promoted() == []
 
 

@@ -89,7 +89,7 @@ def test_trials_that_end_count() -> None:
     made = pruner("median")
     for number in range(5):
         made.judge(Trial(number, value=0.5), 1, 9, 0.5)
-        made.ended(Trial(number, "complete", 0.5))
+        made.end_trial(Trial(number, "complete", 0.5))
     assert made.judge(Trial(5, value=0.3), 1, 9, 0.3) == "prune"
 
 

@@ -30,7 +30,7 @@ LOW, MID, HIGH = ([base + 0.01 * i for i in range(5)] for base in (0.1, 0.5, 0.9
 
 def test_a_trial_worse_in_every_fold_stops_and_a_better_one_does_not() -> None:
     made = pruner()
-    made.ended(trial(0, MID, HIGH, state="complete"))
+    made.end_trial(trial(0, MID, HIGH, state="complete"))
     assert made.judge(trial(1, LOW), 1, 9, 0.1) == "prune"
     assert made.judge(trial(2, HIGH), 1, 9, 0.9) == "go"
     # What counts is the best trial's same epoch, not its end.
@@ -41,18 +41,18 @@ def test_a_trial_worse_in_every_fold_stops_and_a_better_one_does_not() -> None:
 
 def test_low_is_good_where_it_is() -> None:
     made = pruner(direction="minimize")
-    made.ended(trial(0, LOW, state="complete"))
+    made.end_trial(trial(0, LOW, state="complete"))
     assert made.judge(trial(1, HIGH), 1, 9, 0.9) == "prune"
 
 
 def test_the_best_trial_is_that_of_the_best_value_earlier_sessions_included() -> None:
     made = pruner(past=[(trial(0, MID, state="complete"), [])])
     assert made.judge(trial(1, LOW), 1, 9, 0.1) == "prune"
-    made.ended(trial(2, LOW, state="complete"))
+    made.end_trial(trial(2, LOW, state="complete"))
     assert made.judge(trial(3, LOW), 1, 9, 0.1) == "prune"
-    made.ended(trial(4, HIGH, state="pruned"))
+    made.end_trial(trial(4, HIGH, state="pruned"))
     assert made.judge(trial(5, MID), 1, 9, 0.5) == "go"
-    made.ended(trial(6, HIGH, state="complete"))
+    made.end_trial(trial(6, HIGH, state="complete"))
     assert made.judge(trial(7, MID), 1, 9, 0.5) == "prune"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from paceline.search_space import Parameter
-from paceline.study.samplers.families import TPE_BEGINS, WAVE
+from paceline.study.samplers.families import TPE_BEGINS, WAVE, StructuralParameters
 from paceline.study.samplers.values import random_chooser
 from paceline.study.study import Study
 
@@ -42,7 +44,7 @@ def program(hparams: dict[str, Any]) -> str:
 
 def new(name: str = "s", slots: int = 8, n_trials: int | None = N, **arguments: Any) -> Study:
     study = Study.open(name, **({"direction": "maximize", "n_trials": n_trials} | arguments))
-    study.agenda.fill(slots)
+    study.proposer.families.fill(slots)
     return study
 
 
@@ -50,23 +52,23 @@ def go_on(study: Study, n: int, build: Any = deep, at_once: int = 4) -> list[dic
     """Asks for ``n`` trials; those before the last ``at_once`` have ended."""
     begun: list[int] = []
     for _ in range(n):
-        proposal = study.agenda.propose(build)
+        proposal = study.asker.propose(build)
         if proposal is None:
             break
         draft, hp, hparams = proposal
         study.persist({})
         begun.append(study.accept(draft, hp))
-        study.course.learn_program(begun[-1], program(hparams))
+        study.updates.learn_program(begun[-1], program(hparams))
         if len(begun) > at_once:
             end(study, begun[-1 - at_once])
-    return [study.trial(number).hparams for number in begun]
+    return [study.trials.by_number(number).hparams for number in begun]
 
 
 def end(study: Study, number: int) -> None:
-    hparams = study.trial(number).hparams
+    hparams = study.trials.by_number(number).hparams
     value = -abs(np.log10(hparams.get("lr", 1e-3)) + 2) + hparams["units"] / 100
-    study.course.report(number, 1, {"val_accuracy": value}, value)
-    study.course.finish(number, "complete", attrs={"program": program(hparams)})
+    study.updates.report(number, 1, {"val_accuracy": value}, value)
+    study.updates.finish(number, "complete", attrs={"program": program(hparams)})
 
 
 def keys(found: list[dict[str, Any]]) -> list[str]:
@@ -113,7 +115,7 @@ def test_a_small_space_is_still_tried_to_its_end():
     study = new(n_trials=100)
     found = go_on(study, 100, small)
     assert len(set(keys(found))) == len(found) == 36
-    assert study.agenda.exhausted
+    assert study.proposer.exhausted
 
 
 @pytest.mark.parametrize("dies_after", [1, 17, 30])
@@ -121,10 +123,10 @@ def test_a_search_that_goes_on_after_a_crash_tries_what_was_left(dies_after):
     plain = go_on(new("plain", slots=1, seed=2), N)
     dead = new(seed=2)
     go_on(dead, dies_after)
-    dead.flush()  # its last four trials are never ended
+    dead.writer.flush()  # its last four trials are never ended
     twice = new(seed=2)
     go_on(twice, 6)
-    twice.flush()
+    twice.writer.flush()
     study = new(seed=2)
     left = N - sum(trial.state == "complete" for trial in study.trials)
     go_on(study, left, at_once=0)
@@ -147,9 +149,9 @@ def test_the_order_is_plain_where_nobody_knows_how_many_trials_will_run():
 
 def test_a_draw_says_which_it_was(optuna_study):
     study = new()
-    study.agenda.enqueue({"units": 16})
+    study.asker.enqueue({"units": 16})
     go_on(study, N, at_once=0)
-    study.flush()
+    study.writer.flush()
     stored = optuna_study("s").trials
     assert "draw" not in stored[0].user_attrs  # it was given
     assert sorted(trial.user_attrs["draw"] for trial in stored[1:]) == list(range(N - 1))
@@ -163,16 +165,16 @@ def test_an_interrupted_draw_comes_again():
     plain = go_on(new("plain", slots=1), N)
     study = new()
     with pytest.raises(KeyboardInterrupt, match="stop"):
-        study.agenda.propose(interrupted)
+        study.asker.propose(interrupted)
     assert keys(go_on(study, N)) == keys(plain)
 
 
 def test_a_family_goes_on_while_there_are_draws_of_it():
     study = new()
-    assert not study.agenda.in_family
+    assert not study.proposer.in_family
     before = go_on(study, 12)
     for _ in range(N - 12):
-        promised = study.agenda.in_family
+        promised = study.proposer.in_family
         before += go_on(study, 1)
         if promised:
             assert program(before[-1]) == program(before[-2])
@@ -202,7 +204,7 @@ def test_random_values_are_even_and_hang_on_nothing_else():
 @pytest.mark.parametrize(("n", "wave"), [(64, WAVE), (36, 4)])
 def test_tpe_is_asked_in_waves_of_one_structure(seed, n, wave):
     study = new(sampler="tpe", seed=seed, n_trials=n)
-    assert min(WAVE, study.agenda.max_open) == wave
+    assert min(WAVE, study.asker.max_open) == wave
     found = go_on(study, n)
     begun = TPE_BEGINS + 4  # four are open when the next one is asked for
     assert len(set(map(program, found[:begun]))) > 2  # TPE knows nothing yet
@@ -226,31 +228,31 @@ def test_tpe_is_free_where_a_structure_has_been_tried_out():
     study = new(sampler="tpe", n_trials=100)
     found = go_on(study, 100, small)
     assert len(set(keys(found))) == len(found) == 36
-    assert study.agenda.exhausted
+    assert study.proposer.exhausted
 
 
 def test_a_trial_that_was_given_leads_no_wave():
     study = new(sampler="tpe", n_trials=64)
     go_on(study, 22)
-    study.agenda.enqueue({"units": 16, "layers": 1})
-    assert not study.agenda.in_family  # what was given comes first
+    study.asker.enqueue({"units": 16, "layers": 1})
+    assert not study.proposer.in_family  # what was given comes first
     go_on(study, 1)
     for number in range(18, 23):
         end(study, number)
-    study.agenda.enqueue({"units": 16, "layers": 1})
+    study.asker.enqueue({"units": 16, "layers": 1})
     go_on(study, 1)
-    assert not study.agenda.in_family
+    assert not study.proposer.in_family
 
 
 def test_a_trial_that_was_given_takes_no_place_in_a_wave():
     study = new(sampler="tpe", n_trials=64)
     begun = TPE_BEGINS + 4
     found = go_on(study, begun + 3)
-    assert study.agenda.in_family
-    study.agenda.enqueue({"units": 16, "layers": 1})
+    assert study.proposer.in_family
+    study.asker.enqueue({"units": 16, "layers": 1})
     found += go_on(study, 1 + WAVE - 3)
     assert {program(hparams) for hparams in found[begun + 4 :]} == {program(found[begun])}
-    assert not study.agenda.in_family
+    assert not study.proposer.in_family
 
 
 # Others
@@ -267,3 +269,77 @@ def test_other_samplers_keep_their_own_order(sampler):
         return go_on(new(name, slots=slots, sampler=made), 30)
 
     assert found("family", 8) == found("plain", 1)
+
+
+# Which parameters are structural
+
+
+def learnt(trials, program, continuous=("lr",)) -> StructuralParameters:
+    structure = StructuralParameters()
+    for values in trials:
+        structure.learn(
+            program(values), values, [name for name in values if name not in continuous]
+        )
+    return structure
+
+
+def some(n, seed=0):
+    rng = random.Random(seed)
+    return [
+        {
+            "momentum": rng.choice([0.8, 0.9]),
+            "units": rng.choice([16, 32, 64]),
+            "batch": rng.choice([32, 64]),
+            "lr": rng.random(),
+            "patience": rng.randrange(100),
+        }
+        for _ in range(n)
+    ]
+
+
+def by_units_and_batch(values):
+    return f"{values['units']}-{values['batch']}"
+
+
+def test_nothing_is_structural_while_all_trials_share_a_program():
+    structure = learnt(some(20), lambda values: "one")
+    assert structure.names == () and structure.n_programs == 1
+    assert structure.of(some(1)[0]) == {}
+
+
+def test_what_tells_programs_apart_is_structural_and_nothing_else():
+    for seed in range(20):
+        structure = learnt(some(40, seed), by_units_and_batch)
+        assert set(structure.names) == {"units", "batch"}
+        assert structure.n_programs == 6
+
+
+def test_a_continuous_number_is_not_taken_for_structural():
+    trials = [{"lr": number / 10} for number in range(5)]
+    assert learnt(trials, lambda values: str(values["lr"])).names == ()
+
+
+def test_a_wrong_guess_does_not_last():
+    structure = StructuralParameters()
+    structure.learn("a", {"momentum": 0.8, "units": 16}, ["momentum", "units"])
+    structure.learn("b", {"momentum": 0.9, "units": 32}, ["momentum", "units"])
+    assert structure.names == ("momentum",)  # both tell the two apart: the first is guessed
+    structure.learn("b", {"momentum": 0.8, "units": 32}, ["momentum", "units"])
+    assert structure.names == ("units",)
+
+
+def test_a_parameter_that_matters_for_some_values_only_is_left_out():
+    # A dropout of rate 0 is none: another program, of which "units" knows nothing.
+    trials = [
+        {"dropout": dropout, "units": units}
+        for dropout, units in itertools.product([0.0, 0.1, 0.2], [8, 16])
+    ]
+    structure = learnt(trials, lambda values: f"{values['units']}-{values['dropout'] > 0}")
+    assert structure.names == ("units",)
+
+
+def test_a_parameter_that_is_not_there_is_no_part_of_a_structure():
+    trials = [{"layers": 1}, {"layers": 2, "second": 8}, {"layers": 2, "second": 16}]
+    structure = learnt(trials, str)
+    assert structure.of(trials[0]) == {name: 1 for name in structure.names if name == "layers"}
+    assert structure.of(trials[2])["second"] == 16

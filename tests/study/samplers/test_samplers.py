@@ -14,9 +14,9 @@ from optuna.distributions import (
 
 from paceline.errors import MissingExtraError, SamplerError, UsageError
 from paceline.search_space import GridWalk, HyperParameters
+from paceline.study.draft import TriedConfigurations
 from paceline.study.samplers.samplers import resolve_sampler
 from paceline.study.samplers.sobol import Sobol
-from paceline.study.samplers.tried import Tried
 from paceline.study.samplers.values import check_seed, trial_seed, value_at
 
 
@@ -133,7 +133,7 @@ def test_sobol_keeps_the_coordinates_of_an_earlier_session():
     first = Sobol(1)
     found = points(1, range(20), first)
     later = Sobol(1)
-    later.know(["kind", "units", "rate", "more[kind=b]"])
+    later.learn_names(["kind", "units", "rate", "more[kind=b]"])
     assert points(1, range(10, 20), later) == found[10:]
 
 
@@ -154,10 +154,10 @@ def test_configurations_tried_are_recognised_without_a_build():
         if hp.Choice("kind", ["a", "b"]) == "a":
             hp.Int("units", 1, 3)
 
-    tried, odometer, shown = Tried(), GridWalk(), []
-    assert not tried.leads_to_known(odometer.chooser())
-    while not odometer.done:
-        choose = odometer.chooser()
+    tried, grid, shown = TriedConfigurations(), GridWalk(), []
+    assert not tried.leads_to_known(grid.chooser())
+    while not grid.done:
+        choose = grid.chooser()
         if not tried.leads_to_known(choose):
             met = []
 
@@ -168,9 +168,9 @@ def test_configurations_tried_are_recognised_without_a_build():
             hp = HyperParameters(chooser=note)
             build(hp)
             shown.append(hp.hparams)
-            tried.add(met)
-            assert tried.leads_to_known(odometer.chooser())
-        odometer.advance()
+            tried.add_path(met)
+            assert tried.leads_to_known(grid.chooser())
+        grid.advance()
     assert len(shown) == 4
 
     again = GridWalk()
@@ -180,6 +180,6 @@ def test_configurations_tried_are_recognised_without_a_build():
 
 
 def test_a_build_that_asks_for_nothing_is_one_configuration():
-    tried = Tried()
-    tried.add([])
+    tried = TriedConfigurations()
+    tried.add_path([])
     assert tried.leads_to_known(lambda parameter: pytest.fail("nothing to choose"))

@@ -94,47 +94,46 @@ def stopped(server: servers.PostgreSQL) -> Iterator[None]:
 def train(study: Study, n: int) -> None:
     """Trials of two epochs, one after another."""
     for _ in range(n):
-        found = study.agenda.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
+        found = study.asker.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
         assert found is not None
         draft, hp, _ = found
         study.persist({})
         number = study.accept(draft, hp)
         for epoch in (1, 2):
-            study.course.report(number, epoch, {"val": epoch / 4}, epoch / 4)
-        study.course.finish(number, "complete")
+            study.updates.report(number, epoch, {"val": epoch / 4}, epoch / 4)
+        study.updates.finish(number, "complete")
 
 
 def outlives(storage: str, blocked: Blocked, match: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A study whose storage fails for a while loses nothing, and says both."""
     monkeypatch.setattr(rdb, "SQLITE_WAIT", 0.05)
     notes: list[str] = []
-    study = Study.open("s", storage=storage, direction="maximize")
-    study.agenda.on_note(notes.append)
+    study = Study.open("s", storage=storage, direction="maximize", note=notes.append)
     train(study, 3)
-    under_way = study.agenda.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
+    under_way = study.asker.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
     assert under_way is not None
     number = study.accept(*under_way[:2])
-    study.course.report(number, 1, {"val": 0.1}, 0.1)
-    study.flush()
-    assert study.look_after()
+    study.updates.report(number, 1, {"val": 0.1}, 0.1)
+    study.writer.flush()
+    assert study.writer.check_storage()
     with blocked():
-        study.course.report(number, 2, {"val": 0.9}, 0.9)
+        study.updates.report(number, 2, {"val": 0.9}, 0.9)
         train(study, 3)
-        study.course.finish(number, "complete")
+        study.updates.finish(number, "complete")
         with pytest.raises(StorageError, match=match):
-            study.flush()
-        assert not study.look_after()
+            study.writer.flush()
+        assert not study.writer.check_storage()
         train(study, 2)
-        assert not study.look_after()
-    study.flush()
-    assert study.look_after()
+        assert not study.writer.check_storage()
+    study.writer.flush()
+    assert study.writer.check_storage()
     assert len(notes) == 2
     assert "Training goes on; " in notes[0]
     assert notes[1] == "the storage answers again; what waited is written"
     study.close()
     again = Study.open("s", storage=storage)
     assert [trial.number for trial in again.trials] == list(range(9))
-    assert again.trials == study.trials
+    assert list(again.trials) == list(study.trials)
     stored = StudyStorage.of(storage, "s", Path("runs")).load("s")
     assert stored is not None
     assert [t.intermediate_values for t in stored.trials if t.number != number] == [
@@ -193,7 +192,7 @@ def test_a_storage_that_never_answers_again_is_said_at_the_end(monkeypatch) -> N
     monkeypatch.setattr(rdb, "SQLITE_WAIT", 0.05)
     study = Study.open("s", storage="sqlite:///s.db", direction="maximize")
     train(study, 1)
-    study.flush()
+    study.writer.flush()
     match = r"locked.* \d+ records of the last trials are not in it; .*search again"
     with locked(Path("s.db")):
         train(study, 1)
@@ -212,7 +211,7 @@ def test_a_journal_cut_in_the_middle_of_a_line_loses_that_line_and_keeps_it_besi
     whole = len(data) - len(lines[-1])
     os.truncate(journal, whole + len(lines[-1]) // 2)
     again = Study.open("s", direction="maximize")
-    assert again.trials == study.trials[: len(again.trials)]
+    assert list(again.trials) == study.trials[: len(again.trials)]
     assert len(again.trials) in (3, 4)
     before = len(again.trials)
     train(again, 2)

@@ -144,7 +144,7 @@ def written(store: StudyStorage) -> tuple[list[FrozenTrial], dict[str, Any]]:
     writer = WriteBehind(store)
     writer.start("s")
     for batch in batches():
-        writer.put(batch)
+        writer.record(*batch)
         writer.flush()
     writer.close()
     assert writer.trouble is None
@@ -274,16 +274,16 @@ def test_a_trial_that_another_process_ended_is_left_as_it_is(database, opened):
     store = opened(database())
     writer = WriteBehind(store)
     writer.start("s")
-    writer.put([begun(0), begun(1)])
+    writer.record(begun(0), begun(1))
     writer.flush()
     study = store.study_id("s")
     first, second = store.storage.get_all_trials(study)
     store.storage.set_trial_state_values(first._trial_id, TrialState.FAIL)
-    writer.put(
-        [EpochReported(0, 1, 0.5), EpochReported(1, 1, 0.5), TrialAnnotated(0, {"plan": "stacked"})]
+    writer.record(
+        EpochReported(0, 1, 0.5), EpochReported(1, 1, 0.5), TrialAnnotated(0, {"plan": "stacked"})
     )
-    writer.put(
-        [TrialFinished(0, "complete", 0.5, {"epochs": 1}), TrialFinished(1, "complete", 0.25)]
+    writer.record(
+        TrialFinished(0, "complete", 0.5, {"epochs": 1}), TrialFinished(1, "complete", 0.25)
     )
     writer.close()
     first, second = store.storage.get_all_trials(study)
@@ -304,11 +304,11 @@ def test_a_batch_whose_reply_is_lost_is_not_written_twice(database, opened, monk
     monkeypatch.setattr(WriteBehind, "WAITS", (0.0,))
     store = opened(database())
     writer = WriteBehind(store)
-    writer.put([begun(0), begun(1), EpochReported(0, 1, 0.5), TrialFinished(0, "complete", 0.5)])
+    writer.record(begun(0), begun(1), EpochReported(0, 1, 0.5), TrialFinished(0, "complete", 0.5))
     writer.start("s")
     with pytest.raises(StorageError, match="connection lost"):
         writer.flush()
-    writer.put([EpochReported(1, 1, 0.75), begun(2)])
+    writer.record(EpochReported(1, 1, 0.75), begun(2))
     writer.close()
     trials = store.storage.get_all_trials(store.study_id("s"))
     assert [(t.number, t.state.name, t.intermediate_values) for t in trials] == [

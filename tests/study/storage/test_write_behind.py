@@ -84,14 +84,14 @@ def trials(storage):
 
 
 def test_records_wait_for_the_start_and_then_arrive_in_order(storage, writer):
-    writer.put([begun(0), EpochReported(0, 1, 0.5), begun(1)])
+    writer.record(begun(0), EpochReported(0, 1, 0.5), begun(1))
     writer.flush()
     assert trials(storage) == []
 
     writer.start("s")
     writer.flush()
-    writer.put([EpochReported(0, 2, 0.7), TrialAnnotated(1, {"plan": "stacked"})])
-    writer.put([TrialFinished(0, "complete", 0.7, {"epochs": 2}), StudyDescribed({"n": 1})])
+    writer.record(EpochReported(0, 2, 0.7), TrialAnnotated(1, {"plan": "stacked"}))
+    writer.record(TrialFinished(0, "complete", 0.7, {"epochs": 2}), StudyDescribed({"n": 1}))
     writer.flush()
     first, second = trials(storage)
     assert (first.state, first.value) == (TrialState.COMPLETE, 0.7)
@@ -104,11 +104,11 @@ def test_records_wait_for_the_start_and_then_arrive_in_order(storage, writer):
 
 
 def test_a_trial_that_begins_and_ends_in_one_batch_is_one_call(storage, writer):
-    writer.put(
-        [begun(0), begun(1), EpochReported(0, 1, 0.5), TrialAnnotated(0, {"plan": "stacked"})]
+    writer.record(
+        begun(0), begun(1), EpochReported(0, 1, 0.5), TrialAnnotated(0, {"plan": "stacked"})
     )
-    writer.put(
-        [TrialFinished(0, "failed", None, {"error": "boom"}), TrialFinished(1, "pruned", 0.25)]
+    writer.record(
+        TrialFinished(0, "failed", None, {"error": "boom"}), TrialFinished(1, "pruned", 0.25)
     )
     writer.start("s")
     writer.flush()
@@ -125,7 +125,7 @@ def test_putting_does_not_wait_for_a_storage_that_hangs(storage, writer):
     writer.start("s")
     storage.gate.clear()
     for number in range(100):
-        writer.put([begun(number)])
+        writer.record(begun(number))
     assert storage.calls == []
     storage.gate.set()
     writer.close()
@@ -138,18 +138,18 @@ MATCH = "storage Counting cannot be written: disk on fire"
 
 def test_records_wait_for_a_storage_that_fails_and_are_then_all_there(storage, writer):
     writer.start("s")
-    writer.put([begun(0)])
+    writer.record(begun(0))
     writer.flush()
-    assert (writer.trouble, writer.waiting) == (None, 0)
+    assert (writer.trouble, writer.n_waiting) == (None, 0)
     storage.failure = RuntimeError("disk on fire")
-    writer.put([EpochReported(0, 1, 0.5), begun(1), EpochReported(1, 1, 0.25)])
+    writer.record(EpochReported(0, 1, 0.5), begun(1), EpochReported(1, 1, 0.25))
     with pytest.raises(StorageError, match=MATCH):
         writer.flush()
-    writer.put([TrialFinished(1, "complete", 0.25)])
-    assert (str(writer.trouble).startswith(MATCH), writer.waiting) == (True, 4)
+    writer.record(TrialFinished(1, "complete", 0.25))
+    assert (str(writer.trouble).startswith(MATCH), writer.n_waiting) == (True, 4)
     storage.failure = None
     writer.flush()
-    assert (writer.trouble, writer.waiting) == (None, 0)
+    assert (writer.trouble, writer.n_waiting) == (None, 0)
     first, second = trials(storage)
     assert first.intermediate_values == {1: 0.5}
     assert (second.state, second.value) == (TrialState.COMPLETE, 0.25)
@@ -167,11 +167,11 @@ def test_what_a_storage_took_before_it_failed_is_not_written_twice(storage, writ
 
     monkeypatch.setattr(Counting, "create_new_trial", cut_off)
     writer.start("s")
-    writer.put([begun(0), begun(1)])
+    writer.record(begun(0), begun(1))
     with contextlib.suppress(StorageError):  # unless the second attempt was quicker
         writer.flush()
     writer.flush()
-    writer.put([EpochReported(0, 1, 0.5), EpochReported(1, 1, 0.25)])
+    writer.record(EpochReported(0, 1, 0.5), EpochReported(1, 1, 0.25))
     writer.flush()
     assert [t.intermediate_values for t in trials(storage)] == [{1: 0.5}, {1: 0.25}]
 
@@ -182,7 +182,7 @@ def test_a_storage_that_never_answers_is_given_up_when_the_study_closes(
     monkeypatch.setattr(WriteBehind, "PATIENCE", 0.0)
     writer.start("s")
     storage.failure = RuntimeError("disk on fire")
-    writer.put([begun(0), begun(1)])
+    writer.record(begun(0), begun(1))
     for _ in range(2):
         with pytest.raises(StorageError, match=f"{MATCH}.*2 records of the last trials"):
             writer.close()
@@ -190,11 +190,11 @@ def test_a_storage_that_never_answers_is_given_up_when_the_study_closes(
 
 def test_a_trial_that_another_process_ended_is_left_as_it_is(storage, writer):
     writer.start("s")
-    writer.put([begun(0)])
+    writer.record(begun(0))
     writer.flush()
     storage.set_trial_state_values(0, TrialState.FAIL)
-    writer.put(
-        [EpochReported(0, 1, 0.5), begun(1), TrialFinished(0, "complete", 0.5, {"epochs": 1})]
+    writer.record(
+        EpochReported(0, 1, 0.5), begun(1), TrialFinished(0, "complete", 0.5, {"epochs": 1})
     )
     writer.flush()
     first, second = trials(storage)
@@ -204,7 +204,7 @@ def test_a_trial_that_another_process_ended_is_left_as_it_is(storage, writer):
 
 def test_closing_writes_what_is_left_and_may_be_done_twice(storage, writer):
     writer.start("s")
-    writer.put([begun(0)])
+    writer.record(begun(0))
     writer.close()
     writer.close()
     assert len(trials(storage)) == 1
@@ -224,7 +224,7 @@ def test_an_attempt_that_was_under_way_does_not_end_a_flush(storage, writer):
     storage._note = note
     storage.gate.clear()
     writer.start("s")
-    writer.put([begun(0)])
+    writer.record(begun(0))
     assert entered.wait(30)
     for seconds, event in ((0.1, storage.gate), (0.3, later)):
         threading.Timer(seconds, event.set).start()

@@ -63,8 +63,8 @@ class Party:
             beats=False,
         )
         settings: dict[str, Any] = {"direction": "maximize", "n_trials": 1000, **arguments}
+        settings["note"] = self.notes.append
         study = Study.open("s", storage=self.storage, worker=worker, **settings)
-        study.agenda.on_note(self.notes.append)
         study.persist({})
         self.workers[study] = worker
         if beats:
@@ -85,7 +85,9 @@ class Party:
         return found.trials
 
 
-@pytest.fixture(params=["memory", "journal", "sqlite", "postgresql"])
+@pytest.fixture(
+    params=["memory", "journal", pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"]
+)
 def storage(request: pytest.FixtureRequest) -> Any:
     match request.param:
         case "memory":
@@ -111,7 +113,7 @@ def floating(hp: Any, draft: Any) -> None:
 
 
 def begin(study: Study, build: Callable[..., Any] = floating) -> int | None:
-    found = study.agenda.propose(build)
+    found = study.asker.propose(build)
     try:
         return None if found is None else study.accept(*found[:2])
     except ClaimLost:
@@ -125,42 +127,42 @@ def must_begin(study: Study, build: Callable[..., Any] = floating) -> int:
 
 
 def end(study: Study, number: int, value: float = 0.5) -> None:
-    study.course.report(number, 1, {"val": value}, value)
-    study.course.finish(number, "complete")
+    study.updates.report(number, 1, {"val": value}, value)
+    study.updates.finish(number, "complete")
 
 
 def test_numbers_and_configurations_are_each_one_workers(party: Party) -> None:
     studies = [party.join(), party.join(), party.join()]
-    assert [study.membership.shared for study in studies] == [True, True, True]
+    assert [study.peers.shared for study in studies] == [True, True, True]
     numbers = [must_begin(study) for _ in range(4) for study in studies]
     assert sorted(numbers) == numbers and len(set(numbers)) == 12
     for number, study in zip(numbers, studies * 4, strict=True):
         end(study, number)
     for study in studies:
-        study.flush()
+        study.writer.flush()
     for study in studies:
-        study.hear()
+        study.sync_workers()
     stored = party.stored()
     assert [trial.state for trial in stored] == [OptunaState.COMPLETE] * 12
     assert len({trial.params["x"] for trial in stored}) == 12
-    assert all(study.trials == studies[0].trials for study in studies)
+    assert all(list(study.trials) == list(studies[0].trials) for study in studies)
 
 
 def test_who_is_alone_numbers_its_trials_and_makes_room_for_a_second(party: Party) -> None:
     first = party.join()
-    assert not first.membership.shared
+    assert not first.peers.shared
     before = [must_begin(first) for _ in range(3)]  # the storage may not have them yet
     assert before == [0, 1, 2]
     second = party.join()
-    assert first.membership.shared and second.membership.shared
+    assert first.peers.shared and second.peers.shared
     assert party.notes == ["another search works on this study: trials are shared with them"]
     assert must_begin(second) == 3
     assert must_begin(first) == 4
     end(first, 1)
-    first.flush()
-    second.hear()
-    assert second.trial(1).value == 0.5
-    assert {n: second.trial(n).state for n in (0, 2)} == {0: "running", 2: "running"}
+    first.writer.flush()
+    second.sync_workers()
+    assert second.trials.by_number(1).value == 0.5
+    assert {n: second.trials.by_number(n).state for n in (0, 2)} == {0: "running", 2: "running"}
 
 
 def test_a_study_has_no_more_trials_than_wanted(party: Party) -> None:
@@ -168,7 +170,7 @@ def test_a_study_has_no_more_trials_than_wanted(party: Party) -> None:
     one, two = party.join(n_trials=5), party.join(n_trials=5)
     numbers = [begin(study) for _ in range(4) for study in (one, two)]
     assert [number is None for number in numbers] == [False] * 5 + [True] * 3
-    one.hear()
+    one.sync_workers()
     assert [trial.number for trial in one.trials] == [0, 1, 2, 3, 4]
     assert len(party.stored()) == 8  # those withdrawn are there, as failed
     assert len(Study.open("s", storage=party.storage).trials) == 5
@@ -180,17 +182,17 @@ def test_of_two_equal_configurations_one_is_trained(party: Party) -> None:
     theirs = [begin(two, small_build) for _ in range(3)]  # the same three: it has not asked
     assert mine == [0, 1, 2]
     assert theirs == [None, None, None]
-    two.hear()
+    two.sync_workers()
     found = [begin(two, small_build) for _ in range(3)]
     assert None not in found
-    one.hear()
-    assert begin(one, small_build) is None and one.agenda.exhausted
+    one.sync_workers()
+    assert begin(one, small_build) is None and one.proposer.exhausted
     assert len({str(sorted(trial.hparams.items())) for trial in one.trials}) == 6
 
 
 def go_on(study: Study, number: int) -> int | None:
     try:
-        return study.accept(*study.agenda.propose_on(number, floating)[:2])
+        return study.accept(*study.asker.propose_continuation(number, floating)[:2])
     except ClaimLost:
         return None
 
@@ -200,8 +202,8 @@ def test_of_the_best_that_train_longer_each_is_one_workers(party: Party) -> None
     one, two = party.join(), party.join()
     for value in (0.1, 0.9, 0.5, 0.7):
         end(one, must_begin(one), value)
-    one.flush()
-    two.hear()
+    one.writer.flush()
+    two.sync_workers()
     wanted = [trials_to_continue(study.trials, 3, 2, "maximize") for study in (one, two)]
     assert wanted == [[1, 3, 2]] * 2
     assert go_on(one, 1) == 4
@@ -211,10 +213,10 @@ def test_of_the_best_that_train_longer_each_is_one_workers(party: Party) -> None
     assert go_on(one, 3) is None
     three = party.join()
     assert trials_to_continue(three.trials, 3, 2, "maximize") == [2]
-    two.course.report(found, 1, {"val": 0.8}, 0.8)
-    two.course.finish(found, "complete")
-    two.flush()
-    one.hear()
+    two.updates.report(found, 1, {"val": 0.8}, 0.8)
+    two.updates.finish(found, "complete")
+    two.writer.flush()
+    one.sync_workers()
     assert go_on(one, 3) is None
     assert [trial.continues for trial in one.trials] == [None] * 4 + [1, 3]
 
@@ -226,13 +228,13 @@ def test_each_learns_from_the_others(party: Party, monkeypatch) -> None:
     one, two = party.join(sampler="tpe"), party.join(sampler="tpe")
     for _ in range(15):
         number = must_begin(one)
-        end(one, number, -abs(one.trial(number).hparams["x"] - 0.9))
-    one.flush()
-    two.hear()
+        end(one, number, -abs(one.trials.by_number(number).hparams["x"] - 0.9))
+    one.writer.flush()
+    two.sync_workers()
     found = []
     for _ in range(12):
         number = must_begin(two)
-        found.append(two.trial(number).hparams["x"])
+        found.append(two.trials.by_number(number).hparams["x"])
         end(two, number, -abs(found[-1] - 0.9))
     # At random, 7 of 12 within a fifth of the range come about once in 250 times.
     assert sum(x > 0.8 for x in found) >= 7
@@ -242,22 +244,22 @@ def test_who_dies_has_its_trials_taken_over(party: Party) -> None:
     one, two = party.join(), party.join()
     numbers = [must_begin(one), must_begin(one)]
     end(one, must_begin(one))
-    one.course.report(numbers[0], 1, {"val": 0.9}, 0.9)
-    one.flush()
+    one.updates.report(numbers[0], 1, {"val": 0.9}, 0.9)
+    one.writer.flush()
     party.die(one)
     party.pass_time((MISSED - 1) * EVERY)
-    heard = two.hear()
+    heard = two.sync_workers()
     assert heard is not None and (heard.adopted, heard.n_theirs) == ([], 2)
     party.pass_time(3 * EVERY)
-    heard = two.hear()
+    heard = two.sync_workers()
     assert heard is not None and heard.n_theirs == 0
     assert len(heard.adopted) == 2
     for was, number in zip(numbers, heard.adopted, strict=True):
-        assert two.trial(was).error == INTERRUPTED
-        assert two.trial(number).hparams == one.trial(was).hparams
-        assert two.trial(number).seed == one.trial(was).seed
+        assert two.trials.by_number(was).error == INTERRUPTED
+        assert two.trials.by_number(number).hparams == one.trials.by_number(was).hparams
+        assert two.trials.by_number(number).seed == one.trials.by_number(was).seed
         end(two, number)
-    two.flush()
+    two.writer.flush()
     states = [trial.state.name for trial in party.stored()]
     assert states == ["FAIL", "FAIL", "COMPLETE", "COMPLETE", "COMPLETE"]
 
@@ -267,12 +269,14 @@ def test_only_one_takes_over(party: Party) -> None:
     must_begin(one)
     party.die(one)
     party.pass_time((MISSED + 2) * EVERY)
-    adopted = [heard.adopted for study in (two, three) if (heard := study.hear()) is not None]
+    adopted = [
+        heard.adopted for study in (two, three) if (heard := study.sync_workers()) is not None
+    ]
     assert sorted(map(len, adopted)) == [0, 1]
-    two.hear()
-    three.hear()
+    two.sync_workers()
+    three.sync_workers()
     assert sum(trial.state == "running" for trial in two.trials) == 1
-    assert two.trials == three.trials
+    assert list(two.trials) == list(three.trials)
 
 
 def test_two_that_take_over_at_once_leave_one(party: Party, monkeypatch) -> None:
@@ -287,46 +291,46 @@ def test_two_that_take_over_at_once_leave_one(party: Party, monkeypatch) -> None
         found = claim(self, *arguments, **named)
         if not others:
             others.append(None)
-            others[0] = three.hear()
+            others[0] = three.sync_workers()
         return found
 
     monkeypatch.setattr(TrialClaims, "claim", interleaved)
-    heard = two.hear()
+    heard = two.sync_workers()
     assert heard is not None and len(heard.adopted) == 1
     assert others[0].adopted == []
     end(two, heard.adopted[0])
-    two.flush()
+    two.writer.flush()
     standing = [trial for trial in party.stored() if stands(trial)]
     assert [trial.state.name for trial in standing] == ["COMPLETE"]
-    assert two.trial(heard.adopted[0]).hparams == one.trial(number).hparams
+    assert two.trials.by_number(heard.adopted[0]).hparams == one.trials.by_number(number).hparams
 
 
 def test_who_comes_back_finds_its_trials_gone_and_harms_nothing(party: Party) -> None:
     one, two = party.join(), party.join()
     numbers = [must_begin(one), must_begin(one)]
-    one.flush()
+    one.writer.flush()
     party.die(one)
     party.pass_time((MISSED + 2) * EVERY)
-    heard = two.hear()
+    heard = two.sync_workers()
     assert heard is not None and len(heard.adopted) == 2
     for number in heard.adopted:
         end(two, number, 0.25)
-    two.flush()
+    two.writer.flush()
     # It wakes up, and goes on as if nothing had been.
-    one.course.report(numbers[0], 1, {"val": 1.0}, 1.0)
-    one.course.finish(numbers[0], "complete")
-    one.course.report(numbers[1], 1, {"val": 1.0}, 1.0)
-    one.flush()
+    one.updates.report(numbers[0], 1, {"val": 1.0}, 1.0)
+    one.updates.finish(numbers[0], "complete")
+    one.updates.report(numbers[1], 1, {"val": 1.0}, 1.0)
+    one.writer.flush()
     party.workers[one].beat()
-    heard = one.hear()
+    heard = one.sync_workers()
     assert heard is not None and set(heard.lost) >= {numbers[1]}
     assert [trial.value for trial in one.trials] == [None, None, 0.25, 0.25]
-    assert one.trials == two.trials
+    assert list(one.trials) == list(two.trials)
     number = must_begin(one)  # a worker like any other, again
     end(one, number)
-    one.flush()
-    two.hear()
-    assert two.trial(number).value == 0.5
+    one.writer.flush()
+    two.sync_workers()
+    assert two.trials.by_number(number).value == 0.5
     states = [trial.state.name for trial in party.stored()]
     assert states == ["FAIL", "FAIL", "COMPLETE", "COMPLETE", "COMPLETE"]
 
@@ -335,21 +339,21 @@ def test_who_was_alone_and_thought_dead_writes_over_nobodys_numbers(party: Party
     """Its last trials were never in the storage: their numbers are others' by now."""
     one = party.join()
     must_begin(one)
-    one.flush()
+    one.writer.flush()
     party.die(one)
     party.clock.now += 100.0  # it sleeps
     two = party.join()  # which has watched it in vain
-    assert not two.membership.shared
+    assert not two.peers.shared
     numbers = [must_begin(two) for _ in range(3)]
     for number in numbers:
         end(two, number)
-    two.flush()
+    two.writer.flush()
     unwritten = [must_begin(one), must_begin(one)]
     end(one, unwritten[0], 0.9)
-    one.flush()
+    one.writer.flush()
     party.workers[one].beat()
-    one.hear()
-    assert one.membership.shared
+    one.sync_workers()
+    assert one.peers.shared
     stored = party.stored()
     assert len(stored) == 4  # the first one of `one`, as interrupted, and the three
     assert [trial.value for trial in stored[1:]] == [0.5, 0.5, 0.5]
@@ -362,11 +366,11 @@ def test_a_reader_that_sleeps_itself_buries_nobody(party: Party) -> None:
     party.die(one)
     party.clock.now += 1000.0  # nobody beats, nobody looks
     party.workers[two].beat()
-    heard = two.hear()
+    heard = two.sync_workers()
     assert heard is not None and heard.adopted == []
     party.clock.beating.append(party.workers[one])
     party.pass_time(MISSED * 2 * EVERY)
-    heard = two.hear()
+    heard = two.sync_workers()
     assert heard is not None and (heard.adopted, heard.n_theirs) == ([], 1)
 
 
@@ -377,7 +381,7 @@ def test_what_is_left_on_leaving_is_taken_after_a_beat(party: Party) -> None:
     party.die(one)
     party.workers[one].leave()
     party.workers[two].beat()
-    heard = two.hear()
+    heard = two.sync_workers()
     assert heard is not None and len(heard.adopted) == 1
 
 
@@ -385,14 +389,14 @@ def test_a_beat_of_a_moment_ago_does_not_say_that_one_lives(party: Party) -> Non
     """Who has nothing left to do waits for a sign that was given since."""
     one, two = party.join(), party.join()
     must_begin(one)
-    two.hear()
+    two.sync_workers()
     party.workers[one].beat()  # its last, and nobody has seen it
     party.die(one)
-    two.membership.watch()
-    assert not two.membership.all_alive()
+    two.peers.watch_peers()
+    assert not two.peers.all_peers_alive()
     party.pass_time((MISSED + 2) * EVERY)
-    assert two.membership.all_alive()  # those that are gone are not waited for
-    heard = two.hear()
+    assert two.peers.all_peers_alive()  # those that are gone are not waited for
+    heard = two.sync_workers()
     assert heard is not None and len(heard.adopted) == 1
 
 
@@ -406,10 +410,10 @@ def test_a_worker_of_this_machine_that_dies_after_its_beat_is_known_at_once(
     assert lock is not None
     lock.release()  # as the system does when a process dies
     party.die(one)
-    heard = two.hear()
+    heard = two.sync_workers()
     assert heard is not None and heard.adopted == []
-    party.workers[two].crew.look()
-    heard = two.hear()
+    party.workers[two].heartbeats.look()
+    heard = two.sync_workers()
     assert heard is not None and len(heard.adopted) == 1
 
 
@@ -419,7 +423,7 @@ def test_a_dead_worker_of_this_machine_is_known_at_once(
 ) -> None:
     one = party.join(folder=tmp_path / "workers")
     must_begin(one)
-    one.flush()
+    one.writer.flush()
     worker = party.workers[one]
     assert worker._lock is not None
     worker._lock.release()  # as the system does when a process dies
@@ -428,8 +432,8 @@ def test_a_dead_worker_of_this_machine_is_known_at_once(
     party.die(one)
     party.clock.pause = lambda seconds: pytest.fail("it waits")
     two = party.join(folder=tmp_path / "workers")
-    assert not two.membership.shared
-    assert two.trial(0).error == INTERRUPTED
+    assert not two.peers.shared
+    assert two.trials.by_number(0).error == INTERRUPTED
     assert party.notes == []
 
 
@@ -439,7 +443,7 @@ def test_who_has_left_holds_no_connection(postgresql: servers.PostgreSQL) -> Non
     party = Party(url, Clock())
     one, two = party.join(), party.join()
     end(one, must_begin(one))
-    two.hear()
+    two.sync_workers()
     for study in (one, two):
         study.close()
         party.workers[study].leave()
@@ -454,8 +458,8 @@ def test_a_file_that_a_storage_names_is_never_touched(party: Party, tmp_path: Pa
     one = party.join(folder=tmp_path / "workers")
     precious = tmp_path / "precious.lock"
     precious.write_text("keep me")
-    crew = party.workers[one].crew
-    sign = {"beat": 1, "mode": "alone", **crew._place}
+    heartbeats = party.workers[one].heartbeats
+    sign = {"beat": 1, "mode": "alone", **heartbeats._place}
     store = StudyStorage.of(party.storage, "s", Path("runs"))
     study = store.study_id("s")
     for token in ("../precious", "a" * 16):

@@ -16,11 +16,9 @@ from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import intercepted
 from paceline.compat.interception.function_thread import FunctionThread
 from paceline.compat.interception.packed_fit import FitHandler, PackedFit
-from paceline.executor import garbage, malloc
-from paceline.executor.base import Answer, EpochReport, LateAnswer
+from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
 from paceline.executor.local import LocalExecutor
-from paceline.program.compile import use_persistent_cache
-from paceline.program.initial_weights import shared_initializer_programs
+from paceline.executor.process import search_process
 
 #: Functions under way at the same time, at most. Each needs a thread and the memory of a model.
 _MOST = 512
@@ -51,7 +49,7 @@ class Engine:
         notes: Callable[[str], None] | None = None,
         noun: str = "function",
     ) -> None:
-        self.executors = ExecutorPool(self.say, slots=slots, plan=plan, mesh=mesh)
+        self.executors = ExecutorPool(self.say, PackOptions(slots, plan, mesh))
         self._notes, self._noun = notes, noun
         self._said: set[str] = set()
         self._numbers = itertools.count()
@@ -94,16 +92,10 @@ class Engine:
         """
         if self._threads:
             raise RuntimeError("engine: a run is under way; end or close it first.")
-        use_persistent_cache()
         n_calls = n_calls or operator.length_hint(calls) or None
         self._source, self._more, self._held, self._left = iter(calls), True, False, n_calls
-        with (
-            intercepted(),
-            garbage.gc_calmed(),
-            malloc.freed_memory_kept(),
-            shared_initializer_programs(),
-            ExitStack() as stack,
-        ):
+        # Functions have their random state apart: ``Surroundings``.
+        with search_process(random_state=False, also=[intercepted()]), ExitStack() as stack:
             stack.callback(self._cancel)
             while self._round():
                 while self._ended:
@@ -212,7 +204,7 @@ class Engine:
         packed_fit.report = report
         self._go(packed_fit.thread)
         if not packed_fit.over:
-            return "go"
+            return "continue"
         self._packed_fits.pop(packed_fit.number, None)
         return "stop"
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from paceline.compat.interception.fit_arguments import FitArguments, copied
+from paceline.executor.base import PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 
 #: Number of data sets that stay on the device although no fit needs them.
@@ -17,11 +18,11 @@ class ExecutorPool:
 
     Args:
         notes: Called with each line of text for the user.
-        **arguments: Further arguments of ``LocalExecutor``.
+        options: Slots, plan and mesh.
     """
 
-    def __init__(self, notes: Callable[[str], None], **arguments: Any) -> None:
-        self._notes, self._arguments = notes, arguments
+    def __init__(self, notes: Callable[[str], None], options: PackOptions) -> None:
+        self._notes, self._options = notes, options
         self._by_key: dict[tuple[Any, ...], LocalExecutor] = {}  # the one used last comes last
 
     def __iter__(self) -> Iterator[LocalExecutor]:
@@ -34,17 +35,14 @@ class ExecutorPool:
         if executor is None:
             self._drop_idle(_IDLE - 1)
             validation = None if arguments.validation is None else copied(arguments.validation)
-            executor = LocalExecutor(
+            data = SearchData(
                 copied(arguments.data),
                 validation,
                 validation_batch_size=arguments.validation_batch_size,
                 shuffle=arguments.shuffle,
-                **self._arguments,
             )
-            executor.tell_notes_to(self._notes)
-            executor.demand.in_order = (
-                True  # fits do not say which calls follow, so keep their order
-            )
+            # Fits do not say which calls follow, so the executor keeps their order.
+            executor = LocalExecutor(data, self._options, note=self._notes, in_order=True)
         self._by_key[key] = executor
         return executor
 

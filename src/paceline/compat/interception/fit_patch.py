@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import keras
 
-from paceline.program.patch import RefCountedPatch
+from paceline.program.keras_private import RefCountedPatch
 
 #: The type of Keras' own ``fit``, or of what another library has put in its place.
 Fit = Callable[..., Any]

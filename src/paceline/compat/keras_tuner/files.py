@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from paceline.compat.keras_tuner.errors import ProjectError
+from paceline.program.files import write_atomically
 
 
 def say(text: Any = "") -> None:
@@ -18,10 +18,7 @@ def say(text: Any = "") -> None:
 
 def write_json(path: str | Path, content: Any) -> None:
     """Writes a JSON file, whole or not at all."""
-    path = Path(path)
-    temporary = path.with_name(f".{os.getpid()}-{path.name}")
-    temporary.write_text(json.dumps(content), encoding="utf-8")
-    os.replace(temporary, path)
+    write_atomically(Path(path), json.dumps(content).encode())
 
 
 def read_json(path: str | Path) -> Any:

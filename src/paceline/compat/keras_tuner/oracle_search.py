@@ -25,8 +25,8 @@ from paceline.compat.keras_tuner.oracles.hyperband import BEGIN, EPOCHS, PARENT
 from paceline.errors import BuildError
 from paceline.executor.model_builder import random_state_kept
 from paceline.program import keras_private
-from paceline.search_space import HyperParameters
-from paceline.study.searcher import Searcher
+from paceline.search_space import HyperParameters, Space
+from paceline.study.searcher import Searcher, TrialWeights
 from paceline.study.trial import Trial as Record
 from paceline.tuner.checkpoint.best_models import apply_weights
 
@@ -93,7 +93,7 @@ def to_stderr(text: str) -> None:
 
 
 class OracleSearcher(Searcher):
-    """An oracle as Paceline's search asks it, and what it hears back.
+    """Suggests the trials of an oracle, and tells the oracle their results.
 
     Args:
         tuner: Whose oracle it is.
@@ -116,15 +116,15 @@ class OracleSearcher(Searcher):
 
     # -- what the search asks ----------------------------------------------------------------------
 
-    def begin(self, batch: Any) -> None:
-        """Notes how a batch looks."""
+    def on_search_begin(self, space: Space, hp: HyperParameters, batch: Any) -> None:
+        """Notes the shapes of a batch; the space is the oracle's."""
         self._batch = batch
 
-    def space(self) -> HyperParameters:
-        """The space so far."""
+    def first_look(self) -> HyperParameters:
+        """The oracle's space so far."""
         return self._oracle.get_space()
 
-    def next(self, number: int) -> HyperParameters | None:
+    def suggest(self, number: int) -> HyperParameters | None:
         """The oracle's next trial."""
         self._learn()
         if self._stopped and not self._oracle._retry_queue:
@@ -146,18 +146,14 @@ class OracleSearcher(Searcher):
         if trial is not None and trial.status == TrialStatus.RUNNING:
             self._oracle.built(trial)
 
-    def again(self, number: int) -> HyperParameters:
-        """A trial's hp once more."""
+    def hp_again(self, number: int, hparams: Mapping[str, Any]) -> HyperParameters:
+        """A copy of the hp of a trial under way."""
         return self._open[number].hyperparameters.copy()
 
-    @property
-    def over(self) -> bool:
-        """Whether the oracle has stopped."""
-        return self._stopped and not self._oracle._retry_queue
-
-    @property
-    def remaining(self) -> int | None:
-        """Trials to come, those tried again included."""
+    def n_to_come(self, n_left: int | None) -> int | None:
+        """Trials that the oracle still wants, those tried again included."""
+        if self._stopped and not self._oracle._retry_queue:
+            return 0
         left = self._oracle.remaining_trials()
         return None if left is None else max(0, left) + len(self._oracle._retry_queue)
 
@@ -168,20 +164,21 @@ class OracleSearcher(Searcher):
 
     # -- what the search tells ---------------------------------------------------------------------
 
-    def reported(self, number: int, members: Sequence[Mapping[str, float]]) -> None:
+    def on_trial_result(self, number: int, members: Sequence[Mapping[str, float]]) -> None:
         """Notes an epoch's logs."""
         self._logs.setdefault(number, []).append(members)
 
-    def member(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
+    def on_member_result(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
         """Holds an execution's weights where they are the best."""
         self._held.take(number, value, fetch)
 
-    def failed(self, number: int, error: BaseException) -> None:
-        """Notes why a trial failed."""
+    def on_trial_error(self, number: int, error: BaseException) -> bool:
+        """Notes why a trial failed; the tuner tells the user."""
         self._errors[number] = error
         self._tuner._note_failure(self._open[number], error)
+        return True
 
-    def ended(self, trial: Record) -> None:
+    def on_trial_complete(self, trial: Record) -> None:
         """Tells the oracle, and writes the weights."""
         number = trial.number
         ours, error = self._open.pop(number), self._errors.pop(number, None)
@@ -190,7 +187,7 @@ class OracleSearcher(Searcher):
             self._complete(ours, epochs, weights, trial.program)
         self._tuner.on_trial_end(ours)
 
-    def models(self) -> Any:
+    def trial_weights(self) -> TrialWeights:
         """Holds the weights of trials under way."""
         return self._held
 
@@ -257,12 +254,11 @@ def _went_well(error: BaseException, epochs: Sequence[Any], oracle: Any) -> bool
     return all(value == value for value in values)  # none is NaN
 
 
-class _BestWeights:
+class _BestWeights(TrialWeights):
     """The best weights of each trial under way, over its epochs and executions.
 
-    It has the methods of ``BestModels`` that a search calls. When a trial ends, ``OracleSearcher``
-    takes its weights out and saves them in the project, so this object holds the weights of no
-    trial that has ended, and saves nothing itself.
+    When a trial ends, ``OracleSearcher`` takes its weights out and saves them in the project, so
+    this object holds the weights of no trial that has ended, and saves nothing itself.
 
     Args:
         objective: Decides which of two values is better.
@@ -295,20 +291,11 @@ class _BestWeights:
     def complete(self, number: int) -> None:
         """Does nothing: ``OracleSearcher`` takes the weights out."""
 
-    def drop(self, number: int) -> None:
-        """Does nothing: ``OracleSearcher`` takes the weights out."""
-
     def forget(self, number: int) -> None:
         """Does nothing: ``OracleSearcher`` takes the weights out."""
 
     def weights(self, number: int) -> None:
         """Returns None: no trial that has ended is held."""
 
-    def path(self, number: int) -> None:
-        """Returns None: the files are those of the project."""
-
-    def weights_path(self, number: int) -> None:
-        """Returns None: the files are those of the project."""
-
-    def save(self, rebuild: Callable[[int, Any], Any], note: Callable[[str], None]) -> None:
+    def save(self, rebuild: Any, note: Any = None) -> None:
         """Does nothing: the weights are saved when a trial ends."""

@@ -139,15 +139,15 @@ def _take_over(study: Study, trial: Trial, objective: Objective) -> None:
     """Adds a trial to the study if it has ended."""
     if trial.status not in (TrialStatus.COMPLETED, TrialStatus.FAILED):
         return
-    number = study.accept(study.agenda.ask(), trial.hyperparameters)
+    number = study.accept(study.proposer.ask(0), trial.hyperparameters)
     if trial.status == TrialStatus.FAILED or not trial.metrics.exists(objective.name):
         lines = (trial.message or "failed").strip().splitlines()
-        study.course.finish(
+        study.updates.finish(
             number, "failed", attrs={"error": lines[-1], "trial_id": trial.trial_id}
         )
         return
     step = trial.best_step or 0
     logs = {name: float(each.get_last_value()) for name, each in trial.metrics.metrics.items()}
     value = float(trial.metrics.get_best_value(objective.name))
-    study.course.report(number, step + 1, logs, value)
-    study.course.finish(number, "complete", attrs={"trial_id": trial.trial_id})
+    study.updates.report(number, step + 1, logs, value)
+    study.updates.finish(number, "complete", attrs={"trial_id": trial.trial_id})

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from paceline.program.files import written_atomically
+
 if TYPE_CHECKING:
     from paceline.compat.talos.scan import Scan
 
@@ -69,14 +71,12 @@ class Deploy:
         path = path if path.suffix == ".zip" else path.with_name(path.name + ".zip")
         self.model_name, self.path = path.stem, str(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.part")
-        try:
-            with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
-                for name, content in self._files().items():
-                    archive.writestr(name, content)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with (
+            written_atomically(path) as temporary,
+            zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive,
+        ):
+            for name, content in self._files().items():
+                archive.writestr(name, content)
 
     def _files(self) -> dict[str, bytes]:
         scan, name = self.scan_object, self.model_name

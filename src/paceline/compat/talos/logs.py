@@ -84,17 +84,17 @@ def from_talos_csv(
             hp = HyperParameters(values=values)
             for each in names:
                 hp.Choice(each, choices[each])
-            number = made.accept(made.agenda.ask(), hp)
+            number = made.accept(made.proposer.ask(0), hp)
             attrs = {"seconds": float(row["duration"])} if "duration" in row else {}
             value = float(row[wanted])
             if not math.isfinite(value):
-                made.course.finish(
+                made.updates.finish(
                     number, "failed", attrs={**attrs, "error": f"{wanted} is {value}"}
                 )
                 continue
             epochs = max(1, int(row.get("round_epochs", 1)))
-            made.course.report(number, epochs, {m: float(row[m]) for m in metrics}, value)
-            made.course.finish(number, "complete", attrs=attrs)
+            made.updates.report(number, epochs, {m: float(row[m]) for m in metrics}, value)
+            made.updates.finish(number, "complete", attrs=attrs)
     finally:
         made.close()
     return name

@@ -1,1 +1,6 @@
-"""Callbacks: each trial has its own, and in a pack they find the variables of its slot."""
+"""Callbacks in packs: each trial has its own copies, which see the variables of the trial's slot.
+
+``per_trial`` makes a trial's callbacks, ``packable`` says which of them a pack can serve,
+``driver`` calls them between epochs, ``slot_model`` is the model that they see, ``state`` stores
+their attributes.
+"""

@@ -1,4 +1,4 @@
-"""One trial's callbacks on their way through packs: called as ``fit`` would call them."""
+"""Calls one trial's callbacks between the epochs of a pack, as ``fit`` would call them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ from paceline.program import keras_private
 
 
 class CallbackDriver:
-    """The callbacks of one trial, or of a member of one, and the model they see.
+    """The callbacks of one trial (or of one fold or repetition of it), and the model they see.
 
     Args:
-        callbacks: Its own copies.
-        make: Builds its model.
-        batch: Shapes of a batch, to make the variables from.
+        callbacks: The trial's own copies.
+        make: Builds the trial's model.
+        batch: Shapes and dtypes of a batch, a nest of [B, ...], to create the variables from.
         params: What Keras tells callbacks: epochs, steps, and the trial.
 
     Attributes:
-        seconds: Spent in callbacks since it was last asked for.
         begun: Whether ``on_train_begin`` was called.
     """
 
@@ -44,13 +43,14 @@ class CallbackDriver:
     ) -> None:
         self._given, self._make, self._batch = list(callbacks), make, batch
         self._params = {"verbose": 0, **params}
-        self._last = _CaptureLogs()
+        self._logs_seen = _CaptureLogs()
         self._list: Any = None
         self._model: SlotModel | None = None
         self._slot: Slot | None = None
-        self._kept: CallbackState | None = None
+        self._stored: CallbackState | None = None
+        # Names of each callback's attributes when training had begun.
         self._begun_with: list[frozenset[str]] = []
-        self._epoch = -1  # the one that has begun last
+        self._epoch = -1  # the epoch that has begun last
         self._logs: dict[str, float] = {}  # of the last epoch, without what callbacks added
         self._seconds = 0.0
         self.begun = self._ended = False
@@ -66,13 +66,16 @@ class CallbackDriver:
         return seconds
 
     def attach(self, slot: Slot | None) -> None:
-        """Sits in that slot from now on."""
+        """Gives the callbacks' model the variables of a slot; None: the trial has left its slot."""
         self._slot = slot
         if self._model is not None:
             self._model.attach(slot)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Before an epoch, from 0; before the first one of all, training begins.
+        """Calls ``on_epoch_begin``, and before the first epoch ``on_train_begin``.
+
+        Args:
+            epoch: Number of the epoch, from 0.
 
         Raises:
             Exception: Whatever a callback raises.
@@ -81,7 +84,7 @@ class CallbackDriver:
         if not self.begun:
             self._begin()
         assert self._model is not None
-        if epoch != self._epoch:  # not again where memory ran out and the epoch comes once more
+        if epoch != self._epoch:  # equal where memory ran out and the epoch is trained once more
             self._epoch = epoch
             self._list.on_epoch_begin(epoch)
             self._model.flush()
@@ -89,7 +92,13 @@ class CallbackDriver:
         self._seconds += time.perf_counter() - began
 
     def end_epoch(self, logs: Mapping[str, float]) -> dict[str, float]:
-        """After an epoch; returns the logs with what callbacks made of them.
+        """Calls the validation's hooks and ``on_epoch_end``.
+
+        Args:
+            logs: The epoch's logs by name, those of validation with the prefix ``val_``.
+
+        Returns:
+            The logs as the callbacks leave them, numbers only.
 
         Raises:
             Exception: Whatever a callback raises.
@@ -104,10 +113,10 @@ class CallbackDriver:
         self._list.on_epoch_end(self._epoch, self._logs)
         self._model.flush()
         self._seconds += time.perf_counter() - began
-        return numbers(self._last.logs)
+        return numbers(self._logs_seen.logs)
 
     def end(self) -> None:
-        """Training is over; what callbacks now make of the model stays with them.
+        """Calls ``on_train_end``; changes of the model in it do not reach the slot.
 
         Raises:
             Exception: Whatever a callback raises.
@@ -121,52 +130,66 @@ class CallbackDriver:
         self._list.on_train_end(self._logs)
 
     def abandon(self) -> None:
-        """The trial is out without an end of training; files are closed."""
+        """Closes files, for a trial that leaves its pack before the end of its training."""
         release(self._given)
         self.attach(None)
 
     def saved(self, name: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-        """The state of all callbacks, as JSON values and, in ``arrays`` under ``name``, arrays."""
-        if self._kept is not None:  # they have not begun since it was read
-            arrays.update(self._kept.arrays)
-            return self._kept.facts
+        """The state of all callbacks, for a checkpoint.
+
+        Args:
+            name: Prefix of the names of their arrays.
+            arrays: Gets the arrays of the state, by name.
+
+        Returns:
+            All else, as JSON values.
+        """
+        if self._stored is not None:  # read from a checkpoint, and training has not begun since
+            arrays.update(self._stored.arrays)
+            return self._stored.facts
         return {"callbacks": callback_state(self._callbacks, name, arrays, self._begun_with)}
 
     def restore(self, name: str, facts: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Has the callbacks begin with a state that was saved under ``name``."""
+        """Makes the callbacks begin with a state that ``saved`` has returned.
+
+        Args:
+            name: Prefix of the names of their arrays.
+            facts: What ``saved`` returned.
+            arrays: Arrays by name, among them those of these callbacks.
+        """
         own = {key: array for key, array in arrays.items() if key.startswith(f"{name}.")}
-        self._kept = CallbackState(facts, own)
+        self._stored = CallbackState(facts, own)
 
     @property
     def _callbacks(self) -> list[Any]:
-        return [each for each in self._list.callbacks if each is not self._last]
+        return [each for each in self._list.callbacks if each is not self._logs_seen]
 
     def _begin(self) -> None:
         model = self._make()
         keras_private.symbolic_build(model, self._batch)
         self._model = SlotModel(model)
         self._model.attach(self._slot)
-        given = [*self._given, self._last]
+        given = [*self._given, self._logs_seen]
         self._list = keras.callbacks.CallbackList(
             given, add_history=True, model=model, **self._params
         )
         model.stop_training = False
         self.begun = True
-        if self._kept is None:
+        if self._stored is None:
             self._list.on_train_begin()
             self._begun_with = attributes_of(self._callbacks)
             return
-        with resumed(self._callbacks, self._kept):
+        with resumed(self._callbacks, self._stored):
             self._list.on_train_begin()
         self._begun_with = attributes_of(self._callbacks)
-        self._kept = None
-        # What they wrote to the model at the beginning is long part of its slot.
+        self._stored = None
+        # What they wrote to the model when training began is part of the slot's variables already.
         self._model.forget()
         model.stop_training = False
 
 
 class _CaptureLogs(keras.callbacks.Callback):
-    """Stands behind the user's, and keeps the logs as they leave them."""
+    """The last callback of a trial: keeps the logs as the user's callbacks leave them."""
 
     logs: Mapping[str, Any] = {}
 

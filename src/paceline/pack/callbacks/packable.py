@@ -9,7 +9,7 @@ import keras
 
 from paceline.program import keras_private
 
-#: Called within an epoch, which a pack trains in one piece.
+#: Hooks that ``fit`` calls within an epoch, which a pack trains in one piece.
 _WITHIN = (
     "on_batch_begin",
     "on_batch_end",
@@ -19,8 +19,9 @@ _WITHIN = (
     "on_test_batch_begin",
     "on_test_batch_end",
 )
-#: Keras' own, whose hooks within an epoch do nothing as they are set up here: ModelCheckpoint and
-#: TensorBoard are asked below; what TerminateOnNaN looks for fails a trial anyway.
+#: Keras' own callbacks whose hooks within an epoch a pack may leave out: ``_why`` refuses a
+#: ModelCheckpoint or TensorBoard that needs them, and a loss that TerminateOnNaN would look for
+#: fails a trial anyway.
 _HARMLESS = (
     keras.callbacks.Callback,
     keras.callbacks.ModelCheckpoint,
@@ -30,7 +31,7 @@ _HARMLESS = (
 
 
 def why_not_packed(callbacks: Iterable[Any]) -> str | None:
-    """Why trials with these callbacks cannot be packed, None if they can."""
+    """Why trials with these callbacks cannot be packed, a text for the user; None: they can."""
     for callback in callbacks:
         name, why = type(callback).__name__, _why(callback)
         if why is not None:

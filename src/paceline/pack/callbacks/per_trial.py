@@ -1,6 +1,7 @@
-"""What the user gave as ``callbacks=``: every trial gets its own, and writes files of its own.
+"""Makes the callbacks of each trial from the user's ``callbacks=``: own copies, own files.
 
-What callbacks leave in an epoch's logs.
+The user gives one list for a whole search. Trials that shared the objects would share their state
+(the best loss that EarlyStopping remembers) and overwrite each other's files.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from paceline.errors import UsageError
 from paceline.pack.callbacks.packable import why_not_packed
 from paceline.pack.callbacks.state import PATHS_OF_TRIAL
 
-#: More inputs than any model has.
+#: More arrays than the inputs of any model; a longer list holds numbers.
 _INPUTS = 100
-#: In a path that a callback holds, it stands for the trial.
+#: Stands for the trial's number in the paths that callbacks hold.
 TRIAL = "{trial}"
-#: Attributes in which Keras' own callbacks hold where they write.
+#: Keras' own callbacks that write: class, attribute that holds the path, whether it is a file.
 _PATHS: tuple[tuple[type, str, bool], ...] = (
     (keras.callbacks.ModelCheckpoint, "filepath", True),
     (keras.callbacks.CSVLogger, "filename", True),
@@ -35,11 +36,11 @@ class CallbackFactory:
         given: A callback, a list of them, or a function of hp that returns either.
 
     Attributes:
-        folder: Where files go whose path names no folder of the trial's; the tuner says.
-        note: Told what users should know, a sentence each; the tuner says.
+        folder: Where files go whose path does not name the trial; the tuner sets it.
+        note: Called with sentences that the user should read; the tuner sets it.
 
     Raises:
-        UsageError: No such thing, or callbacks that cannot be copied.
+        UsageError: ``given`` is none of these, or its callbacks cannot be copied.
     """
 
     def __init__(self, given: Any) -> None:
@@ -64,29 +65,31 @@ class CallbackFactory:
 
     @property
     def names(self) -> list[str] | str:
-        """What a study remembers of them."""
+        """Class names of the callbacks, or "by hp": what a study stores of them."""
         if self._function is not None:
             return "by hp"
         return [type(each).__name__ for each in self._given]
 
     @property
     def why_not_packed(self) -> str | None:
-        """Why no trial of the search can be packed; None if some can, or if hp decides."""
+        """Why no trial of the search can be packed; None: some can, or a function of hp decides."""
         return why_not_packed(_without_backups(self._given))
 
     def share(self, *data: Any) -> None:
-        """The search's data: their arrays are not copied where callbacks hold them.
+        """Names the arrays of the search's data, which copies of callbacks share.
+
+        A callback may hold validation data, and a copy for each trial would fill the memory.
 
         Args:
-            *data: Arrays, and lists, tuples and dicts of arrays.
+            *data: Arrays [N, ...], and lists, tuples and dicts of arrays.
         """
         self._shared.update({id(array): array for nest in data for array in _arrays(nest)})
 
     def ask(self, hp: Any) -> None:
-        """Has a function of hp declare its hyperparameters.
+        """Calls a function of hp once, so that it declares its hyperparameters.
 
         Raises:
-            UsageError: It returns something else than callbacks.
+            UsageError: The function returns something else than callbacks.
         """
         if self._function is not None:
             _flat(self._function(hp))
@@ -95,8 +98,11 @@ class CallbackFactory:
         """New callbacks for a trial, which write to files of its own.
 
         Args:
-            trial: Its number, or a member's name.
-            hp: Its hyperparameters.
+            trial: The trial's number, or the name of a fold or repetition of it.
+            hp: The trial's hyperparameters.
+
+        Raises:
+            UsageError: A function of hp returns something else than callbacks.
         """
         if self._function is not None:
             made = _flat(self._function(hp))
@@ -173,13 +179,13 @@ def _arrays(nest: Any) -> list[Any]:
     if isinstance(nest, Mapping):
         nest = list(nest.values())
     if isinstance(nest, (list, tuple)):
-        few = nest if len(nest) <= _INPUTS else ()  # else they are numbers
+        few = nest if len(nest) <= _INPUTS else ()
         return [leaf for each in few for leaf in _arrays(each)]
     return [nest] if hasattr(nest, "shape") else []
 
 
 def numbers(logs: Mapping[str, Any]) -> dict[str, float]:
-    """Those logs that are numbers; callbacks may add what they like."""
+    """The logs that are numbers; callbacks may add logs of any type."""
     found = {}
     for name, value in logs.items():
         try:

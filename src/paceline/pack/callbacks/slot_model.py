@@ -1,7 +1,8 @@
-"""A trial's model whose variables are those of its slot.
+"""The model that a trial's callbacks see: its variables are those of the trial's slot.
 
-Reading a variable fetches it from the slot, once between two epochs; writing one goes back to the
-slot before the next epoch, if it is another value then. What is not touched is not fetched.
+Reading a variable fetches it from the slot, once between two epochs. A variable that was written
+goes back to the slot before the next epoch, if its value has changed. A variable that no callback
+touches is not fetched.
 """
 
 from __future__ import annotations
@@ -13,18 +14,23 @@ import numpy as np
 
 from paceline.program import keras_private
 
-_METRICS = 3  # their place among the lists of a state
+_METRICS = 3  # the number of the metrics' list in ``State.lists``
 
 
 class Slot(Protocol):
-    """A place in a pack, between two epochs."""
+    """One slot of a pack, between two epochs."""
 
     def read(self, part: int, leaf: int) -> np.ndarray:
-        """A copy of one variable: of its list (``State.lists``), the one of that number."""
+        """A copy of one variable.
+
+        Args:
+            part: Number of the list in ``State.lists``.
+            leaf: Number of the variable in that list.
+        """
         ...
 
     def write(self, part: int, leaf: int, value: np.ndarray) -> None:
-        """Replaces it from the next epoch on."""
+        """Replaces one variable from the next epoch on by a value of the same shape."""
         ...
 
 
@@ -32,7 +38,10 @@ class SlotModel:
     """Binds a model's variables to a slot.
 
     Args:
-        model: Compiled, all of its variables made. Their values are dropped.
+        model: A compiled model with all of its variables. Their values are dropped.
+
+    Attributes:
+        model: The model.
     """
 
     def __init__(self, model: Any) -> None:
@@ -47,31 +56,31 @@ class SlotModel:
                 keras_private.bind(variable, _Cell(self, part, leaf))
 
     def attach(self, slot: Slot | None) -> None:
-        """Sits in that slot from now on; None: in none."""
+        """Binds the variables to a slot from now on; None: to no slot."""
         self.forget()
         self._slot = slot
 
     def forget(self) -> None:
-        """What was read or written counts no more: the slot trains on, or another takes over."""
+        """Drops values that were read or written: the slot trains on, or holds another trial."""
         for cell in self._touched:
             cell.clear()
         self._touched.clear()
 
     def flush(self) -> None:
-        """Writes to the slot what is another value now.
+        """Writes variables that have another value now to the slot.
 
         Raises:
-            RuntimeError: The model does not have the variables it had.
+            RuntimeError: The model or its optimizer has other variables than before.
         """
         self.check()
         for cell in self._touched:
             cell.flush()
 
     def check(self) -> None:
-        """Checks that the variables are still those that train.
+        """Checks that the model has the variables that the compiled program trains.
 
         Raises:
-            RuntimeError: They are not.
+            RuntimeError: The model or its optimizer has other variables than before.
         """
         same = self.model.optimizer is self._optimizer
         same = same and len(self._optimizer.variables) == len(self._lists[2])
@@ -82,7 +91,11 @@ class SlotModel:
             )
 
     def fetch(self, cell: _Cell) -> np.ndarray:
-        """A variable's value in the slot."""
+        """A variable's value in the slot.
+
+        Raises:
+            RuntimeError: The variable is a metric's, or the trial has left its slot.
+        """
         if cell.part == _METRICS:
             raise RuntimeError(
                 "in a pack the variables of metrics are not kept after an epoch: take their "
@@ -101,11 +114,11 @@ class SlotModel:
             self._slot.write(cell.part, cell.leaf, value)
 
     def touch(self, cell: _Cell) -> None:
-        """A cell holds something that must be cleared later."""
+        """Notes that a cell holds a value, which ``forget`` must drop."""
         self._touched.add(cell)
 
     def _trained(self) -> list[bool]:
-        """Which variables are trained: a look at flags, since walking the layers takes longer."""
+        """Which variables are trained, by their flags: walking the layers takes longer."""
         return [variable.trainable for part in self._lists[:2] for variable in part]
 
     def _variables(self) -> tuple[list[Any], ...]:
@@ -119,34 +132,34 @@ class SlotModel:
 
 
 class _Cell:
-    """Where a variable's array is: in the slot, and here what was read of it or written."""
+    """The place of a bound variable's array: the slot, and here a copy once it is touched."""
 
-    __slots__ = ("_base", "_home", "_value", "leaf", "part", "written")
+    __slots__ = ("_base", "_owner", "_value", "leaf", "part", "written")
 
-    def __init__(self, home: SlotModel, part: int, leaf: int) -> None:
-        self._home, self.part, self.leaf = home, part, leaf
+    def __init__(self, owner: SlotModel, part: int, leaf: int) -> None:
+        self._owner, self.part, self.leaf = owner, part, leaf
         self._value: Any = None
-        self._base: np.ndarray | None = None  # as it is in the slot, where it was read
+        self._base: np.ndarray | None = None  # the slot's value, if it was read
         self.written = False
 
     def get(self) -> Any:
         if self._value is None:
-            self._base = self._home.fetch(self)
+            self._base = self._owner.fetch(self)
             self._value = jnp.asarray(self._base)
-            self._home.touch(self)
+            self._owner.touch(self)
         return self._value
 
     def set(self, value: Any) -> None:
-        # None: Keras takes arrays away while it evaluates, and puts them back.
+        # None is no write: Keras takes arrays away while it evaluates, and puts them back.
         self._value, self.written = value, value is not None
-        self._home.touch(self)
+        self._owner.touch(self)
 
     def flush(self) -> None:
         if not self.written:
             return
         value = np.asarray(self._value)
         if self._base is None or value.tobytes() != self._base.tobytes():
-            self._home.put(self, value)
+            self._owner.put(self, value)
             self._base = value
         self.written = False
 
@@ -155,13 +168,13 @@ class _Cell:
         self.written = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _DetachedCell:
-        """For a copy of the model that a callback makes: it keeps the present value."""
+        """For a callback that copies the model: the copy keeps the present value."""
         of_metric = self.part == _METRICS and self._value is None
         return memo.setdefault(id(self), _DetachedCell(None if of_metric else self.get()))
 
 
 class _DetachedCell:
-    """Where a variable's array is, of a model that sits in no slot."""
+    """The place of an array of a copied model, which has no slot."""
 
     def __init__(self, value: Any) -> None:
         self._value = value

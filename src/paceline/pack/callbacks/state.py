@@ -1,11 +1,11 @@
 """The state of callbacks in a checkpoint: plain values as JSON, arrays as arrays.
 
-What is neither (a lock, an open file, an object of the user's) begins anew with ``on_train_begin``,
-and is named. So does an attribute that a callback makes only later: a checkpoint is a file, which
-may change what is there, but add nothing to it.
+Attributes of other types (a lock, an open file, an object of the user's) cannot be stored. They
+begin anew with ``on_train_begin``, and the user is told their names. So does an attribute that a
+callback makes only later: a checkpoint may change attributes that are there, but add none.
 
-Paths are neither kept nor restored. They follow from the callback as the user made it and from the
-folder in which the study is now, which may have been moved; and a file must not decide where a
+Paths are neither stored nor restored. They follow from the callback as the user made it and from
+the folder in which the study is now, which may have been moved. A file must not decide where a
 callback writes.
 """
 
@@ -26,8 +26,8 @@ from paceline.program import keras_private
 
 #: Functions that Keras' callbacks hold; by name, since a file must not be able to name any other.
 _FUNCTIONS = {"less": keras.ops.less, "greater": keras.ops.greater}
-#: What belongs to this run of a callback: the model, and files that are opened again.
-_NOT_KEPT = (
+#: Attributes that belong to one run of a callback: the model, and files that are opened again.
+_NOT_STORED = (
     frozenset({"_model", "model", "params", "csv_file", "writer", keras_private.WRITERS})
     | keras_private.OF_THE_EPOCH
 )
@@ -49,30 +49,31 @@ def callback_state(
     arrays: dict[str, np.ndarray],
     begun_with: Sequence[frozenset[str]],
 ) -> list[dict[str, Any]]:
-    """The attributes of callbacks, as JSON values and, in ``arrays`` under ``name``, arrays.
+    """The attributes of callbacks, for a checkpoint.
 
     Args:
-        callbacks: The callbacks.
-        name: Begins the names of their arrays.
-        arrays: Name -> array, added to.
-        begun_with: ``attributes_of`` the callbacks when training had begun: others are not kept.
+        callbacks: The callbacks of one trial.
+        name: Prefix of the names of their arrays.
+        arrays: Gets the arrays among the attributes, by name.
+        begun_with: What ``attributes_of`` returned when training had begun. Other attributes are
+            not stored.
 
     Returns:
-        Of each its class, its attributes, the names of those that cannot be kept, and the length
-        of the file that a CSVLogger has written.
+        For each callback JSON values: its class, its attributes, the names of the attributes that
+        cannot be stored, and the bytes of the file that a CSVLogger has written.
     """
     found = []
     for at, callback in enumerate(callbacks):
         attributes, lost = {}, []
         for key, value in vars(callback).items():
-            if key in _NOT_KEPT or _is_place(callback, key, value):
+            if key in _NOT_STORED or _is_place(callback, key, value):
                 continue
             if key not in begun_with[at]:
                 lost.append(key)
                 continue
             try:
                 attributes[key] = _encode(value, f"{name}.{at}.{key}", arrays)
-            except _CannotBeKept:
+            except _CannotBeStored:
                 if _has_state(value):
                     lost.append(key)
         facts = {"class": type(callback).__name__, "attributes": attributes, "lost": lost}
@@ -84,10 +85,10 @@ def callback_state(
 
 
 class UnsavedAttributes:
-    """Names what checkpoints do not hold of callbacks, once each.
+    """Tells the user which attributes of callbacks checkpoints do not hold, each once.
 
     Args:
-        note: Told.
+        note: Called with a sentence for the user.
     """
 
     def __init__(self, note: Callable[[str], None]) -> None:
@@ -95,7 +96,7 @@ class UnsavedAttributes:
         self._said: dict[str, set[str]] = {}  # class of callbacks -> attributes
 
     def say(self, callbacks: Iterable[Mapping[str, Any]]) -> None:
-        """Names those of callbacks of which ``callback_state`` has returned these facts."""
+        """Tells of the attributes that ``callback_state``, which returned this, could not store."""
         for callback in callbacks:
             lost = set(callback["lost"]) - self._said.setdefault(callback["class"], set())
             if lost:
@@ -111,15 +112,15 @@ class CallbackState:
     """The state of one trial's callbacks, read from a checkpoint.
 
     Args:
-        facts: What ``callback_state`` returned, under ``callbacks``.
-        arrays: What it put into ``arrays``.
+        facts: A dict with the list that ``callback_state`` returned under "callbacks".
+        arrays: The arrays that it put into ``arrays``, by name.
     """
 
     def __init__(self, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.facts, self.arrays = facts, arrays
 
     def of(self, callbacks: Sequence[Any]) -> list[tuple[Any, Mapping[str, Any]]]:
-        """Each callback with its facts, where it is of the class it was."""
+        """Each callback with its stored facts; callbacks of another class are left out."""
         pairs = zip(callbacks, self.facts["callbacks"], strict=False)
         return [(each, facts) for each, facts in pairs if facts["class"] == type(each).__name__]
 
@@ -140,11 +141,11 @@ def resumed(callbacks: Sequence[Any], kept: CallbackState) -> Iterator[None]:
     yield
     for callback, facts in pairs:
         for key, stored in facts["attributes"].items():
-            if key in _NOT_KEPT or key not in vars(callback):
+            if key in _NOT_STORED or key not in vars(callback):
                 continue
             try:
                 value = _decode(stored, kept.arrays)
-            except _CannotBeKept:
+            except _CannotBeStored:
                 continue
             now = vars(callback)[key]
             if not (_is_place(callback, key, now) or _is_place(callback, key, value)):
@@ -154,7 +155,7 @@ def resumed(callbacks: Sequence[Any], kept: CallbackState) -> Iterator[None]:
 
 
 def release(callbacks: Sequence[Any]) -> None:
-    """Closes the files of Keras' own callbacks, whose trial has ended without them."""
+    """Closes the files of Keras' own callbacks whose ``on_train_end`` will not be called."""
     for callback in callbacks:
         if isinstance(callback, keras.callbacks.CSVLogger) and callback.csv_file is not None:
             callback.csv_file.close()
@@ -172,7 +173,7 @@ def _is_place(callback: Any, key: str, value: Any) -> bool:
     return isinstance(value, Path)
 
 
-class _CannotBeKept(Exception):
+class _CannotBeStored(Exception):
     pass
 
 
@@ -180,7 +181,7 @@ def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     """A value as JSON; arrays go into ``arrays`` under ``name``.
 
     Raises:
-        _CannotBeKept: It is of no kind that is known here.
+        _CannotBeStored: The value has another type.
     """
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
         arrays[name] = np.asarray(value)
@@ -207,7 +208,7 @@ def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     for known, function in _FUNCTIONS.items():
         if value is function:
             return {"function": known}
-    raise _CannotBeKept
+    raise _CannotBeStored
 
 
 _KINDS: dict[str, Callable[[Any, Mapping[str, np.ndarray]], Any]] = {
@@ -225,16 +226,16 @@ def _decode(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     """The value that ``_encode`` was given.
 
     Raises:
-        _CannotBeKept: It is, or holds, a path; checkpoints had them before paths were left out.
+        _CannotBeStored: It is, or holds, a path; checkpoints had them before paths were left out.
     """
     if not isinstance(value, dict):
         return value
     ((kind, held),) = value.items()
     if kind == "path":
-        raise _CannotBeKept
+        raise _CannotBeStored
     return _KINDS[kind](held, arrays)
 
 
 def _has_state(value: Any) -> bool:
-    """Whether something that cannot be kept may hold what training has changed."""
+    """Whether a value that cannot be stored may have changed while training."""
     return not (callable(value) or isinstance(value, type(os)))

@@ -1,7 +1,7 @@
 """The plan ``sequential``: one trial at a time, one compiled step, steps dispatched from the host.
 
-For steps that already fill the device, and for convolutions on CPU, which XLA runs 20 times slower
-inside a loop body (jax #12868).
+For steps that already fill the device, and for convolutions on a CPU, which XLA runs 20 times
+slower inside a loop (jax #12868). Notation: see ``base.py``.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from paceline.data.chunks import chunks_of
+from paceline.data.chunks import EpochData
 from paceline.pack.plan.base import (
     Arrays,
-    Batch,
+    SizedStep,
     Workload,
-    batches,
-    cut,
     data_shapes,
+    gather_examples,
     index_shape,
     lifted_shapes,
     shapes,
-    take,
+    slice_examples,
+    step_sizes,
 )
 from paceline.program.compile import Executable, compile_in_background
 from paceline.program.lowered_cache import key_of
@@ -34,14 +34,14 @@ from paceline.program.trace import State
 
 
 class SequentialProgram:
-    """One slot; its arrays carry no slot axis, only ``order`` does.
+    """The plan ``sequential``: one slot. Its arrays have no axis of slots; ``order`` and logs do.
 
     Args:
         train, test: The group's steps; test is None without validation data.
         state: Shapes of one trial's variables.
         work: What an epoch goes over.
         quick: Compile for a short run.
-        before: An earlier compile; what has not changed since is taken from it.
+        before: An earlier compile; programs whose constants are the same are taken from it.
     """
 
     plan = "sequential"
@@ -65,31 +65,31 @@ class SequentialProgram:
             self._train = before._train
         else:
             arguments = (*one, lifted_shapes(train), data_shapes(work.train, work.resident))
-            for batch in batches(train, work.batch_size, work.rest):
-                with_index = (*arguments, index_shape(batch.size))
+            for step in step_sizes(train, work.batch_size, work.rest):
+                with_index = (*arguments, index_shape(step.size))
                 future = compile_in_background(
-                    _train_step(batch),
+                    _train_step(step),
                     with_index,
                     donate=(0, 1, 2),
                     quick=quick,
-                    key=key_of("sequential train", [train], batch.size, with_index),
+                    key=key_of("sequential train", [train], step.size, with_index),
                 )
-                self._train.append((future, batch.size))
+                self._train.append((future, step.size))
         if test is not None and work.validation is not None:
             if before is not None and before.lifted[1] == self.lifted[1]:
                 self._test = before._test
                 return
             data = data_shapes(work.validation)
             arguments = (one[0], one[1], one[3], lifted_shapes(test), data)
-            for batch in batches(test, work.validation_batch_size, work.validation_rest):
-                which = index_shape() if work.fold is None else index_shape(batch.size)
+            for step in step_sizes(test, work.validation_batch_size, work.validation_rest):
+                which = index_shape() if work.fold is None else index_shape(step.size)
                 with_index = (*arguments, which)
-                key = key_of("sequential test", [test], batch.size, with_index)
-                future = compile_in_background(_test_step(batch), with_index, quick=quick, key=key)
-                self._test.append((future, batch.size))
+                key = key_of("sequential test", [test], step.size, with_index)
+                future = compile_in_background(_test_step(step), with_index, quick=quick, key=key)
+                self._test.append((future, step.size))
 
     def roles(self) -> list[list[Executable]]:
-        """What was compiled for training and for validation; waits for it."""
+        """The programs for training and those for validation; waits until they are compiled."""
         return [[f.result() for f, _ in role] for role in (self._train, self._test) if role]
 
     def ready(self) -> bool:
@@ -97,40 +97,41 @@ class SequentialProgram:
         return all(future.done() for future, _ in (*self._train, *self._test))
 
     def place(self, states: Sequence[State]) -> list[Arrays]:
-        """Copies one trial's variables: the step will reuse their memory."""
+        """Copies one trial's variables to the device: the step will overwrite their memory."""
         return [[jnp.array(a) for a in part] for part in states[0].lists()]
 
     def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
-        """One trial's constants, as they are."""
+        """The constants of the one trial, unchanged."""
         return list(rows[0])
 
     def put(self, state: Sequence[Arrays], slot: int, one: State) -> list[Arrays]:
-        """The next trial takes the only slot."""
+        """The four lists of the trial that takes the only slot."""
         return self.place([one])
 
     def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
-        """The only slot's arrays, on the host."""
+        """Copies of the only slot's arrays on the host."""
         return [np.array(a) for a in part]
 
     def fetch(self, state: Sequence[Arrays]) -> list[list[np.ndarray]]:
-        """The only slot's arrays, on the host, behind an axis for slots."""
+        """Copies of the only slot's arrays on the host, [1, ...]."""
         return [[np.array(a)[None] for a in part] for part in state]
 
     def train(
         self,
         state: Sequence[Arrays],
         lifted: Arrays,
-        data: Any,
+        data: EpochData,
         order: np.ndarray,
         *,
         steps: int | None = None,
     ) -> tuple[list[Arrays], Any]:
-        """One epoch, or so many steps of it; ``order`` is i32[1, at most N]."""
+        """One epoch; ``order`` is i32[1, N]. See ``CompiledPlan.train``."""
         new, logs = list(state), None
         (full, size), *tail = self._train
         order = order if steps is None else order[:, : steps * size]
-        for chunk in chunks_of(data, order, size, self._work.chunk or self._work.n_epoch):
-            jax.block_until_ready(logs)  # the device holds two chunks at most
+        for chunk in data.chunks(order):
+            # Wait until the chunk before has been trained on: the device has memory for two.
+            jax.block_until_ready(logs)
             for start in range(0, chunk.steps * size, size):
                 index = chunk.order[0, start : start + size]
                 *new, logs = full.result().call(*new, lifted, chunk.data, index)
@@ -142,7 +143,7 @@ class SequentialProgram:
     def validate(
         self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None
     ) -> tuple[Arrays, Any]:
-        """All validation batches; ``order`` is i32[1, V] or None."""
+        """All validation batches; ``order`` is i32[1, V] or None. See ``CompiledPlan.validate``."""
         trainable, non_trainable, _, metrics = state
         logs = None
         for call, start, size in _pass(self._test, self._work.n_validation):
@@ -164,7 +165,7 @@ def _pass(
         yield last.result().call, n - last_size, last_size
 
 
-def _train_step(batch: Batch) -> Callable[..., Any]:
+def _train_step(step: SizedStep) -> Callable[..., Any]:
     def run(
         trainable: Arrays,
         non_trainable: Arrays,
@@ -175,13 +176,13 @@ def _train_step(batch: Batch) -> Callable[..., Any]:
         index: Any,
     ) -> Any:
         parts = [trainable, non_trainable, optimizer, metrics]
-        parts, logs = batch.run(lifted, parts, take(data, index))
+        parts, logs = step.run(lifted, parts, gather_examples(data, index))
         return (*parts, logs[None])
 
     return run
 
 
-def _test_step(batch: Batch) -> Callable[..., Any]:
+def _test_step(step: SizedStep) -> Callable[..., Any]:
     def run(
         trainable: Arrays,
         non_trainable: Arrays,
@@ -190,9 +191,12 @@ def _test_step(batch: Batch) -> Callable[..., Any]:
         data: Any,
         where: Any,
     ) -> Any:
-        # The first of a row of examples, or (folds) the numbers of all.
-        examples = take(data, where) if where.ndim else cut(data, where, batch.size)
-        parts, logs = batch.run(lifted, [trainable, non_trainable, metrics], examples)
+        # Folds give the numbers of all examples of the batch, else the number of the first one.
+        if where.ndim:
+            examples = gather_examples(data, where)
+        else:
+            examples = slice_examples(data, where, step.size)
+        parts, logs = step.run(lifted, [trainable, non_trainable, metrics], examples)
         return parts[1], parts[2], logs[None]
 
     return run

@@ -1,4 +1,7 @@
-"""The plans ``stacked`` and ``mapped``: a pack inside a loop over steps, one dispatch an epoch."""
+"""The plans ``stacked`` and ``mapped``: all slots of a pack in one loop over the steps of an epoch.
+
+The host starts one program for each epoch (or chunk). Notation: see ``base.py``.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from paceline.data.chunks import chunks_of
+from paceline.data.chunks import EpochData
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan.base import (
     Arrays,
-    Batch,
+    SizedStep,
     Workload,
-    batches,
-    cut,
     data_shapes,
+    gather_examples,
     index_shape,
     lifted_shapes,
     shapes,
-    take,
+    slice_examples,
+    step_sizes,
 )
 from paceline.program.compile import Executable, compile_in_background
 from paceline.program.lowered_cache import key_of
@@ -37,7 +40,7 @@ _MANY_STEPS = 16
 
 
 class StackedProgram:
-    """All slots in one program.
+    """The plan ``stacked``: each operation works on all slots at once, by ``vmap``.
 
     Args:
         train, test: The group's steps; test is None without validation data.
@@ -45,8 +48,9 @@ class StackedProgram:
         work: What an epoch goes over.
         n_slots: S.
         quick: Compile for a short run.
-        before: An earlier compile for as many slots; what has not changed since is taken from it.
-        layout: Devices that the slots are spread over; None: the default one.
+        before: An earlier compile for as many slots; programs whose constants are the same are
+            taken from it.
+        layout: Devices that the slots are spread over; None: the default device.
     """
 
     plan = "stacked"
@@ -63,9 +67,9 @@ class StackedProgram:
         layout: MeshLayout | None = None,
     ) -> None:
         self.n_slots, self.layout, self.quick = n_slots, layout, quick
-        side = SlotAxis(layout, mapped=self.plan == "mapped")
+        axis = SlotAxis(layout, mapped=self.plan == "mapped")
         self.lifted = (train.lifted, test.lifted if test else ())
-        self._size, self._width = work.batch_size, work.chunk or work.n_epoch
+        self._size = work.batch_size
         many = shapes(state, n_slots)
         self._train: list[Future[Executable]] = []
         self._test: list[Future[Executable]] = []
@@ -73,13 +77,13 @@ class StackedProgram:
             self._train = before._train
         else:
             fixed = (lifted_shapes(train, n_slots), data_shapes(work.train, work.resident))
-            order = index_shape(n_slots, self._width)
-            full, *tail = batches(train, work.batch_size, work.rest)
+            order = index_shape(n_slots, work.chunk or work.n_epoch)
+            full, *tail = step_sizes(train, work.batch_size, work.rest)
             n_logs = len(train.full.log_names)
-            # The smaller batch is a program of its own, so that both compile at the same time.
+            # The smaller batch has a program of its own, so that both compile at the same time.
             functions = [
-                _full_batches(full, 0 if work.ends_small else n_logs, side),
-                *(_last_batch(batch, side) for batch in tail),
+                _full_batches(full, 0 if work.ends_small else n_logs, axis),
+                *(_last_batch(step, axis) for step in tail),
             ]
             extra = [(order, index_shape()), *((order,) for _ in tail)]
             for i, (function, others) in enumerate(zip(functions, extra, strict=True)):
@@ -99,9 +103,9 @@ class StackedProgram:
             if before is not None and before.lifted[1] == self.lifted[1]:
                 self._test = before._test
             else:
-                parts = batches(test, work.validation_batch_size, work.validation_rest)
+                parts = step_sizes(test, work.validation_batch_size, work.validation_rest)
                 n_logs = len(test.full.log_names)
-                function = _validation_pass(parts, work.n_validation, n_logs, side)
+                function = _validation_pass(parts, work.n_validation, n_logs, axis)
                 arguments: tuple[Any, ...] = (
                     *(many[0], many[1], many[3]),
                     lifted_shapes(test, n_slots),
@@ -140,7 +144,7 @@ class StackedProgram:
         )
 
     def roles(self) -> list[list[Executable]]:
-        """What was compiled for training and for validation; waits for it."""
+        """The programs for training and those for validation; waits until they are compiled."""
         return [[f.result() for f in role] for role in (self._train, self._test) if role]
 
     def ready(self) -> bool:
@@ -148,26 +152,26 @@ class StackedProgram:
         return all(future.done() for future in (*self._train, *self._test))
 
     def place(self, states: Sequence[State]) -> list[Arrays]:
-        """Stacks the variables of S trials on the device."""
+        """Stacks the variables of S trials on the device: four lists of arrays [S, ...]."""
         stacked = [
             [np.stack([np.asarray(a) for a in leaves]) for leaves in zip(*parts, strict=True)]
             for parts in zip(*(state.lists() for state in states), strict=True)
         ]
-        # To a device by name: arrays without one would make a second program of ``_put``.
+        # To a named device: for arrays without one JAX would compile ``_put`` a second time.
         to = jax.devices()[0] if self.layout is None else self.layout.over_slots
         return jax.device_put(stacked, to)
 
     def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
-        """Stacks each constant over the slots."""
+        """Stacks each constant over the slots: a list of arrays [S, ...]."""
         return [np.stack(values) for values in zip(*rows, strict=True)]
 
     def put(self, state: Sequence[Arrays], slot: int, one: State) -> list[Arrays]:
-        """Writes one trial's variables into a slot, in place."""
+        """Writes one trial's variables into a slot; the memory of ``state`` is donated."""
         put = _put if self.layout is None else _put_everywhere
         return put(list(state), list(one.lists()), np.int32(slot))
 
     def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
-        """One slot's arrays, on the host."""
+        """Copies of one slot's arrays on the host, with the shapes of the variables."""
         if self.layout is not None:
             return [_row_of_shard(a, slot) for a in part]
         if jax.default_backend() == "cpu":  # host memory: a view and a copy, nothing to compile
@@ -175,24 +179,24 @@ class StackedProgram:
         return [np.array(a) for a in _take_row(part, np.int32(slot))]
 
     def fetch(self, state: Sequence[Arrays]) -> list[list[np.ndarray]]:
-        """All slots' arrays on the host: copies, since programs are given the memory again."""
+        """Copies of all slots' arrays on the host, [S, ...]; programs overwrite the originals."""
         return [[np.array(a) for a in part] for part in state]
 
     def train(
         self,
         state: Sequence[Arrays],
         lifted: Arrays,
-        data: Any,
+        data: EpochData,
         order: np.ndarray,
         *,
         steps: int | None = None,
     ) -> tuple[list[Arrays], Any]:
-        """One epoch of every slot, or so many steps of it; donates all but the metrics."""
+        """One epoch of every slot; see ``CompiledPlan.train``."""
         full, *tail = (future.result().call for future in self._train)
         new, logs = list(state), None
         order = order if steps is None else order[:, : steps * self._size]
-        for chunk in chunks_of(data, order, self._size, self._width):
-            # The device holds the chunk it trains on and the one after: it is asked for no more.
+        for chunk in data.chunks(order):
+            # Wait until the chunk before has been trained on: the device has memory for two.
             jax.block_until_ready(logs)
             if chunk.steps:
                 *new, logs = full(*new, lifted, chunk.data, chunk.order, np.int32(chunk.steps))
@@ -203,17 +207,17 @@ class StackedProgram:
     def validate(
         self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None
     ) -> tuple[Arrays, Any]:
-        """All validation batches of every slot."""
+        """All validation batches of every slot; see ``CompiledPlan.validate``."""
         trainable, non_trainable, _, metrics = state
         own = () if order is None else (order,)
         return self._test[0].result().call(trainable, non_trainable, metrics, lifted, data, *own)
 
 
 class MappedProgram(StackedProgram):
-    """The same with a loop over slots within the loop over steps: each keeps its own operations.
+    """The plan ``mapped``: a loop over slots within the loop over steps, without ``vmap``.
 
-    For steps whose operations ``vmap`` makes slow, such as convolutions, and short enough that a
-    dispatch from the host for each would show.
+    For steps whose operations ``vmap`` makes slow, such as convolutions, and which are so short
+    that a dispatch from the host for each of them would cost much.
     """
 
     plan = "mapped"
@@ -221,18 +225,23 @@ class MappedProgram(StackedProgram):
 
 @dataclass(frozen=True)
 class SlotAxis:
-    """How slots stand side by side within a program.
+    """How a program goes over its slots.
 
     Attributes:
-        layout: Devices that the program runs on; None: one.
-        mapped: One after another in a loop; else at once, each operation over all of them.
+        layout: Devices that the program runs on; None: one device.
+        mapped: Slots follow one after another in a loop; else each operation works on all of them.
     """
 
     layout: MeshLayout | None
     mapped: bool
 
     def over(self, slot: Callable[..., Any], n_slots: int) -> Callable[..., Any]:
-        """The function of a slot over a leading axis; a single one needs no such operations."""
+        """A function of arrays [S, ...] from a function of one slot's arrays.
+
+        Args:
+            slot: The function of one slot.
+            n_slots: S; a single slot needs neither a loop nor ``vmap``.
+        """
         if n_slots == 1:
             return lambda *args: jax.tree.map(
                 lambda a: a[None], slot(*jax.tree.map(lambda a: a[0], args))
@@ -242,18 +251,20 @@ class SlotAxis:
         return jax.vmap(slot, spmd_axis_name=self.layout.vmap_axis if self.layout else None)
 
     def split(self, batch: Any, size: int) -> Any:
-        """A slot's batch, split over devices where the layout says so."""
+        """A slot's batch [size, ...], split over devices where the layout says so."""
         return batch if self.layout is None else self.layout.split(batch, size)
 
 
-def _full_batches(batch: Batch, n_logs: int, side: SlotAxis) -> Callable[..., Any]:
-    """All full batches of an epoch. Their number is an argument: the loop is not unrolled.
+def _full_batches(step: SizedStep, n_logs: int, axis: SlotAxis) -> Callable[..., Any]:
+    """A function that trains on all full batches of an epoch.
+
+    The number of steps is an argument of the function, so that XLA does not unroll the loop.
 
     Args:
-        batch: The step.
-        n_logs: L, or 0 where a smaller batch follows, whose logs are the epoch's: XLA then drops
-            the metrics' results from the loop.
-        side: How slots stand side by side.
+        step: The step on a full batch.
+        n_logs: L; 0 where a smaller batch always follows, whose logs are those of the epoch: XLA
+            then drops the results of the metrics from the loop.
+        axis: How the program goes over its slots.
     """
 
     def epoch(
@@ -267,8 +278,8 @@ def _full_batches(batch: Batch, n_logs: int, side: SlotAxis) -> Callable[..., An
         steps: Any,
     ) -> Any:
         def body(i: Any, carry: Any) -> Any:
-            index = lax.dynamic_slice_in_dim(order, i * batch.size, batch.size, axis=1)
-            parts, logs = _step_of_all(batch, lifted, carry[0], data, index, side)
+            index = lax.dynamic_slice_in_dim(order, i * step.size, step.size, axis=1)
+            parts, logs = _step_of_all(step, lifted, carry[0], data, index, axis)
             return parts, logs[:, :n_logs]
 
         logs = jnp.zeros((order.shape[0], n_logs), jnp.result_type(float))
@@ -279,8 +290,8 @@ def _full_batches(batch: Batch, n_logs: int, side: SlotAxis) -> Callable[..., An
     return epoch
 
 
-def _last_batch(batch: Batch, side: SlotAxis) -> Callable[..., Any]:
-    """The last, smaller batch of an epoch."""
+def _last_batch(step: SizedStep, axis: SlotAxis) -> Callable[..., Any]:
+    """A function that trains on the smaller batch at the end of an epoch."""
 
     def last(
         trainable: Arrays,
@@ -292,31 +303,31 @@ def _last_batch(batch: Batch, side: SlotAxis) -> Callable[..., Any]:
         order: Any,
     ) -> Any:
         parts = [trainable, non_trainable, optimizer, metrics]
-        index = order[:, order.shape[1] - batch.size :]
-        parts, logs = _step_of_all(batch, lifted, parts, data, index, side)
+        index = order[:, order.shape[1] - step.size :]
+        parts, logs = _step_of_all(step, lifted, parts, data, index, axis)
         return (*parts, logs)
 
     return last
 
 
 def _step_of_all(
-    batch: Batch, lifted: Arrays, parts: Any, data: Any, index: Any, side: SlotAxis
+    step: SizedStep, lifted: Arrays, parts: Any, data: Any, index: Any, axis: SlotAxis
 ) -> Any:
     """One training step of S trials, each on its own examples: index is i32[S, B]."""
 
     def slot(lifted: Arrays, parts: Any, index: Any) -> Any:
-        return batch.run(lifted, parts, side.split(take(data, index), batch.size))
+        return step.run(lifted, parts, axis.split(gather_examples(data, index), step.size))
 
-    return side.over(slot, index.shape[0])(lifted, parts, index)
+    return axis.over(slot, index.shape[0])(lifted, parts, index)
 
 
 def _validation_pass(
-    parts: Sequence[Batch], n: int, n_logs: int, side: SlotAxis
+    parts: Sequence[SizedStep], n: int, n_logs: int, axis: SlotAxis
 ) -> Callable[..., Any]:
-    """All validation batches of S trials.
+    """A function that validates S trials on all n examples.
 
-    They share the batch, so it has no slot axis; unless an order is given, i32[S, V]: then each
-    takes its own examples.
+    The trials share each batch, which has no axis of slots. Where the function is given an order,
+    i32[S, V], each trial gathers its own examples.
     """
     full, *tail = parts
     n_full = n // full.size
@@ -329,20 +340,20 @@ def _validation_pass(
         data: Any,
         order: Any = None,
     ) -> Any:
-        def all_slots(batch: Batch, moving: Any, start: Any) -> Any:
+        def all_slots(step: SizedStep, moving: Any, start: Any) -> Any:
             def run(lifted: Arrays, fixed: Arrays, moving: Any, examples: Any) -> Any:
-                new, logs = batch.run(lifted, [fixed, *moving], side.split(examples, batch.size))
+                new, logs = step.run(lifted, [fixed, *moving], axis.split(examples, step.size))
                 return new[1:], logs
 
             if order is None:
-                slot = partial(run, examples=cut(data, start, batch.size))
-                return side.over(slot, n_slots)(lifted, trainable, moving)
+                slot = partial(run, examples=slice_examples(data, start, step.size))
+                return axis.over(slot, n_slots)(lifted, trainable, moving)
 
             def own(lifted: Arrays, fixed: Arrays, moving: Any, index: Any) -> Any:
-                return run(lifted, fixed, moving, take(data, index))
+                return run(lifted, fixed, moving, gather_examples(data, index))
 
-            index = lax.dynamic_slice_in_dim(order, start, batch.size, axis=1)
-            return side.over(own, n_slots)(lifted, trainable, moving, index)
+            index = lax.dynamic_slice_in_dim(order, start, step.size, axis=1)
+            return axis.over(own, n_slots)(lifted, trainable, moving, index)
 
         n_slots = jax.tree.leaves((trainable, non_trainable, metrics))[0].shape[0]
         logs = jnp.zeros((n_slots, n_logs), jnp.result_type(float))
@@ -379,7 +390,7 @@ def _row_of_shard(array: Any, slot: int) -> np.ndarray:
 
 @partial(jax.jit, donate_argnums=0)
 def _put_everywhere(state: list[Arrays], one: list[Arrays], slot: Any) -> list[Arrays]:
-    """As ``_put``; each device looks whether the slot is one of its own, so none is asked."""
+    """As ``_put`` over a mesh: each device replaces the slot if it holds it, without exchange."""
 
     def put(many: Any, new: Any) -> Any:
         here = jnp.arange(many.shape[0]) == slot

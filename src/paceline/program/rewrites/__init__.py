@@ -1,10 +1,23 @@
-"""Rewrites of a traced step: the same numbers by operations that XLA does well on a CPU.
+"""Rewrites of a traced step: the same numbers by operations that XLA compiles well for a CPU.
 
-Each rule is a module of its own. A rule looks at one equation and returns a function of its
-operands that computes the same results, or None where it does not apply. All are exact, to the bit
-(``row_max`` names what zeros and NaN are exempt from), but one: ``winograd`` differs by float32's
-rounding. Accelerators have kernels of their own for all
-of this: there a step stays as it was traced.
+A rule looks at one equation, or at a chain of them, and returns a function of its operands that
+computes the same results, or None where the rule does not apply.
+
+``random_bits``
+    dropout masks: threefry without a loop
+``max_pool``
+    the gradient of max-pooling without select-and-scatter
+``reductions``
+    max, argmax and argmin of rows; sparse cross-entropy without one-hot arrays
+``layouts``
+    convolutions and products on operands that lie as XLA reads them fast
+``winograd``
+    large convolutions by fewer multiplications
+
+``splice`` applies the rules to a jaxpr. All rules are exact, to the bit, with two exceptions:
+``winograd`` differs by float32's rounding, and ``reductions`` names what its maxima do with zeros
+and NaN. Accelerators have kernels of their own for all of this: on them a step stays as it was
+traced.
 """
 
 from __future__ import annotations
@@ -12,17 +25,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from paceline.program.rewrites.arg_extreme import argmax, argmin
-from paceline.program.rewrites.contraction import contraction
-from paceline.program.rewrites.convolution import convolution
+from paceline.program.rewrites.layouts import contraction, convolution
 from paceline.program.rewrites.max_pool import max_pool_gradient
-from paceline.program.rewrites.one_hot import reduce_sum
 from paceline.program.rewrites.random_bits import random_bits
-from paceline.program.rewrites.row_max import reduce_max
+from paceline.program.rewrites.reductions import argmax, argmin, reduce_max, reduce_sum
 from paceline.program.rewrites.splice import ChainRule, Rule, splice
 from paceline.program.rewrites.winograd import winograd
 
-#: Primitive -> rule; exact.
+#: Primitive -> rule for one equation; all exact.
 CPU_RULES: dict[str, Rule] = {
     "random_bits": random_bits,
     "select_and_scatter_add": max_pool_gradient,
@@ -32,17 +42,20 @@ CPU_RULES: dict[str, Rule] = {
     "argmin": argmin,
     "reduce_max": reduce_max,
 }
-#: The same of rules that look at several equations.
+#: Primitive -> rule for an equation and those before it; all exact.
 CPU_CHAINS: dict[str, ChainRule] = {"reduce_sum": reduce_sum}
 
 
 def rewrite(closed: Any, platform: str, without: Sequence[str] = ()) -> Any:
-    """The step as it runs best on a platform.
+    """Applies all rules that a platform needs.
 
     Args:
         closed: A closed jaxpr.
         platform: "cpu", "gpu" or "tpu".
-        without: Primitives to leave as they are, or "winograd", to compare.
+        without: Primitives to leave as they are, or "winograd": to measure what a rule gains.
+
+    Returns:
+        A closed jaxpr with the same inputs and results; ``closed`` itself off the CPU.
     """
     if platform != "cpu":
         return closed

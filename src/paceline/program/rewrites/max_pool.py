@@ -1,10 +1,11 @@
-"""The gradient of max-pooling without XLA's select-and-scatter, which runs on one core and slowly.
+"""The gradient of max-pooling without XLA's select-and-scatter, which runs slowly, on one core.
 
+K strided views of the input are compared, in the order and with the comparison of XLA; that gives
+the largest cell of each window. Each cell then sums the gradients of the windows that chose it, in
+the order of the windows. NaN included, the results are equal to the bit.
+
+Notation
     K: cells of a window, in row-major order. W: windows.
-
-Which cell of each window is the largest is found by comparing K strided views of the input, in the
-order and with the comparison of the original; each cell then sums what the windows over it send it,
-in the order of the windows. NaN included, the results are equal to the bit.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def max_pool_gradient(eqn: Any) -> Replacement | None:
         return None
 
     def gradient(source: Any, operand: Any) -> Any:
-        # As JAX lowers it: what lies outside is -inf, and may win over a NaN.
+        # As JAX lowers it: cells outside of the input are -inf, and may win over a NaN.
         lowest = np.array(-np.inf, operand.dtype)
         padded = lax.pad(operand, lowest, [(*ends, 0) for ends in padding])
         chosen = _largest(padded, window, strides, source.shape)
@@ -71,13 +72,13 @@ def _largest(operand: Any, window: Any, strides: Any, n_windows: Any) -> Any:
 
 
 def _scattered(source: Any, chosen: Any, window: Any, strides: Any, shape: Any) -> Any:
-    """Each window's number at its chosen cell, summed where windows overlap."""
+    """Each window's gradient (``source``) at its chosen cell, summed where windows overlap."""
     zero = np.zeros((), source.dtype)
     if window == strides:
         return _tiled(source, chosen, window, shape)
     total = jnp.zeros(shape, source.dtype)
-    # A cell lies at the end of the windows before it: from the last cell to the first, windows
-    # add in their own order.
+    # One input cell is a late cell of an early window and an early cell of a late one: going from
+    # the last cell to the first adds the windows in their own order.
     for number, cell in reversed(list(enumerate(_cells(window)))):
         config = [
             (c, length - c - ((n - 1) * s + 1), s - 1)
@@ -88,7 +89,7 @@ def _scattered(source: Any, chosen: Any, window: Any, strides: Any, shape: Any) 
 
 
 def _tiled(source: Any, chosen: Any, window: Any, shape: Any) -> Any:
-    """Windows side by side: every cell looks up its window."""
+    """The same for windows that do not overlap: every cell looks up its window."""
     tiles = [size for pair in zip(source.shape, window, strict=True) for size in pair]
     own = range(0, 2 * len(window), 2)
     number: Any = 0

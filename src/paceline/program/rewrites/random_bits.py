@@ -1,9 +1,10 @@
-"""Threefry's random bits in straight-line code.
+"""The dropout rewrite: threefry's random bits in straight-line code.
 
-On a CPU JAX lowers threefry to a loop of five rounds, whose many small operations cost a small
-model's step a third of its time; unrolled, the rounds are one. Written as a plain expression, XLA
-would compute the bits anew for each use (a dropout mask has two: forward and backward), so they are
-drawn in two halves by a loop, which is computed once.
+Dropout draws a mask of random bits in every step. On a CPU JAX lowers threefry to a loop of five
+rounds, whose many small operations take a third of a small model's step; unrolled, XLA fuses all
+rounds into one operation. But XLA would compute a plain expression anew for each of its uses (a
+dropout mask has two: forward and backward). So a loop draws the bits in two halves, and XLA
+computes a loop once.
 
 Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011 (Threefry-2x32, 20
 rounds); the order of counters is that of JAX's ``jax_threefry_partitionable``.
@@ -24,12 +25,15 @@ from paceline.program.rewrites.splice import Replacement
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 _BLOCKS = 5
-#: Words below which a loop of halves costs more than drawing them again.
+#: Words of a draw below which a loop of two halves costs more than computing the words again.
 _FEW = 256
 
 
 def random_bits(eqn: Any) -> Replacement | None:
-    """The rule: 32-bit words of one threefry key, counted as JAX does by default since 0.5."""
+    """The rule: 32-bit words of one threefry key, counted as JAX does by default since 0.5.
+
+    The bits are those of JAX, equal in every position.
+    """
     shape = eqn.params["shape"]
     key = eqn.invars[0].aval
     partitionable = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
@@ -44,7 +48,7 @@ def random_bits(eqn: Any) -> Replacement | None:
 
 
 def _words(key: Any, n: int) -> Any:
-    """``n`` words of a key u32[2]: word i is the two halves of threefry(key, (0, i)), xored."""
+    """u32[n], words of a key u32[2]: word i is the two halves of threefry(key, (0, i)), xored."""
     if n < _FEW:
         return _draw(key, lax.iota(np.uint32, n))
     half = -(-n // 2)
@@ -57,6 +61,7 @@ def _words(key: Any, n: int) -> Any:
 
 
 def _draw(key: Any, counters: Any) -> Any:
+    """The words of a key u32[2] at these counters, both u32[n]."""
     keys = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
     a, b = jnp.full_like(counters, keys[0]), counters + keys[1]
     for block in range(_BLOCKS):

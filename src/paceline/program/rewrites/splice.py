@@ -1,4 +1,4 @@
-"""Replacing equations of a jaxpr by what a function of their operands traces to."""
+"""Replaces equations of a jaxpr by the trace of a function of their operands."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from paceline.program import jax_compat as jv
 
 #: Operands of an equation -> its result.
 Replacement = Callable[..., Any]
-#: What replaces an equation; None: it stays.
+#: An equation -> what replaces it; None: the equation stays.
 Rule = Callable[[Any], Replacement | None]
-#: A variable -> the equation that makes it; None: an input, or a literal.
+#: A variable -> the equation that makes it; None: the variable is an input or a literal.
 Maker = Callable[[Any], Any | None]
 
 
 class Instead(NamedTuple):
-    """A function of other operands than the equation's.
+    """A replacement that works on other operands than those of the equation.
 
     Attributes:
-        operands: Variables that were made before it.
-        function: Of them.
+        operands: Variables that are made before the equation.
+        function: A function of these operands that computes the equation's result.
     """
 
     operands: tuple[Any, ...]
     function: Replacement
 
 
-#: The same for an equation and those before it in its body.
+#: An equation, and what finds the equations before it -> what replaces it; None: it stays.
 ChainRule = Callable[[Any, Maker], Instead | None]
 
 _BODIES = frozenset({"scan", "while", "cond"}) | jv.CALLS | jv.REMAT
@@ -44,7 +44,8 @@ def splice(
     Args:
         closed: A closed jaxpr.
         rules: Primitive -> rule. NumPy arrays that a rule's function closes over become literals.
-        chains: Primitive -> rule that looks at the equations before it; another primitive's.
+        chains: Primitive -> rule that also looks at the equations before; no primitive of
+            ``rules``.
 
     Returns:
         A closed jaxpr with the same inputs, constants and results.
@@ -55,9 +56,8 @@ def splice(
 def _spliced(jaxpr: Any, rules: Mapping[str, Rule], chains: Mapping[str, ChainRule]) -> Any:
     emit: list[Any] = []
     made: dict[Any, Any] = {}
-    instead: dict[
-        Any, Any
-    ] = {}  # a replaced equation's results -> the operands that stand for them
+    # The results of a replaced equation -> the operands that stand for them.
+    instead: dict[Any, Any] = {}
 
     def read(atom: Any) -> Any:
         return atom if jv.is_literal(atom) else instead.get(atom, atom)
@@ -96,19 +96,19 @@ def _bodies(value: Any, rules: Mapping[str, Rule], chains: Mapping[str, ChainRul
 
 
 def _traced(eqn: Any, chosen: Instead) -> Any | None:
-    """The replacement as a closed jaxpr; None where it does not give what the equation gives."""
+    """The replacement as a closed jaxpr; None where its results have other shapes or dtypes."""
     avals = [atom.aval for atom in chosen.operands]
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
     try:
         closed = jax.make_jaxpr(chosen.function)(*shapes)
-    except Exception:  # a rule that does not know this case: the equation was good enough before
+    except Exception:  # the rule does not know this case; the equation is right as it is
         return None
     given, wanted = ([(v.aval.shape, v.aval.dtype) for v in e.outvars] for e in (closed.jaxpr, eqn))
     return closed if given == wanted else None
 
 
 def _inlined(operands: Sequence[Any], closed: Any, emit: list[Any]) -> list[Any]:
-    """Writes down the replacement's equations; returns the operands that hold its results."""
+    """Adds the replacement's equations to ``emit``; returns the operands that hold its results."""
     inner = closed.jaxpr
     names: dict[Any, Any] = dict(zip(inner.invars, operands, strict=True))
     for var, value in zip(inner.constvars, closed.consts, strict=True):

@@ -1,10 +1,15 @@
 """Large convolutions by fewer multiplications: Winograd's minimal filtering along the width.
 
-F(m, r) gets m neighbouring results of a filter of r taps from m + r - 1 products instead of m r
-(Winograd 1980; for networks Lavin and Gray 2016). Along the height a convolution stays, which adds
-up most of what there is to add. The numbers are those of the convolution within a few times
-float32's own rounding, not to the bit; where JAX is asked for more precision
-(``jax_default_matmul_precision``) a convolution stays as it is.
+F(m, r) computes m neighbouring results of a filter of r taps from m + r - 1 products instead of m r
+(Winograd 1980; for networks Lavin and Gray 2016). Along the height an ordinary convolution remains,
+which does most of the additions. The results differ from those of the convolution by a few times
+float32's rounding; where the user asks JAX for more precision (``jax_default_matmul_precision``) a
+convolution stays as it is.
+
+Notation
+    N: images. H, W: their height and width. C: channels. K: channels of the result.
+    H', W': height and width of the result. R, r: taps along height and width. m: results of a tile.
+    points: m + r - 1 values at which polynomials are multiplied.
 """
 
 from __future__ import annotations
@@ -19,21 +24,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from paceline.program.rewrites.convolution import ConvLayout
+from paceline.program.rewrites.layouts import ConvLayout
 from paceline.program.rewrites.splice import Replacement
 
 Pads = Sequence[tuple[int, int]]
 
-#: m, results of a tile. More save more and round worse.
+#: m. A larger tile saves more multiplications and rounds worse.
 TILE = 4
-#: Where the polynomials of filter and data are multiplied, beside infinity.
+#: The points, beside infinity, at which the polynomials of filter and data are multiplied.
 _POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2))
-#: Taps -> channels, on both sides, from which on it was faster (docs/decisions/0028).
+#: r -> channels of data and result from which on the rule was faster (docs/decisions/0028).
 _CHANNELS = {3: 128, 5: 64}
-#: Multiplications of a convolution, below which it is not worth what it takes to compile.
+#: Multiplications of a convolution below which the rule saves less time than it takes to compile.
 _LEAST = 1e8
 _DTYPE = np.float32
-#: Sums over the first axes of both operands.
+#: Dimension numbers of a product that sums over the first axes of both operands.
 _FIRST = (((0,), (0,)), ((), ()))
 _NHWC = ("NHWC", "HWIO", "NHWC")
 
@@ -77,7 +82,7 @@ def filtered(x: Any, kernel: Any, pads: Pads) -> Any:
 
     Args:
         x: float[N, H, W, C].
-        kernel: float[R, r, C, K], R and r taps along height and width.
+        kernel: float[R, r, C, K].
         pads: Zeros before and after the height and the width.
 
     Returns:
@@ -104,9 +109,9 @@ def filtered(x: Any, kernel: Any, pads: Pads) -> Any:
 
 
 def correlated(x: Any, window: Any, pads: Pads) -> Any:
-    """The same with a window that is as large as the images: the gradient of a kernel.
+    """A convolution whose kernel is as large as the images: the gradient of a kernel.
 
-    It is the transpose of ``filtered`` in its kernel.
+    The transpose of ``filtered`` with respect to its kernel.
 
     Args:
         x: float[C, H, W, N].
@@ -120,7 +125,7 @@ def correlated(x: Any, window: Any, pads: Pads) -> Any:
     rows, columns, _, k = window.shape
     taps, high = width + sum(pads[1]) - columns + 1, height + sum(pads[0]) - rows + 1
     data, results, filters, n = _matrices(taps, width, pads[1][0], columns)
-    # [point, tile * N, height, channel], so that a point's products are of whole blocks.
+    # [points, tiles * N, H, C]: the products at one point then read whole blocks.
     x = jnp.pad(jnp.transpose(x, (3, 1, 2, 0)), ((0, 0), pads[0], (0, 0), (0, 0)))
     x = lax.dot_general(data.astype(x.dtype), x, (((1,), (2,)), ((), ())))
     x = x.reshape(n, -1, *x.shape[2:])
@@ -133,7 +138,7 @@ def correlated(x: Any, window: Any, pads: Pads) -> Any:
         shifted = (x[:, tap : tap + rows].reshape(-1, c) for tap in range(high))
         return jnp.stack([lax.dot_general(one, window, _FIRST) for one in shifted])
 
-    # A loop here too.
+    # A loop, as in ``filtered``: straight-line code takes longer to compile.
     products = lax.map(product, (x, window))
     gradient = lax.dot_general(filters.astype(x.dtype), products, _FIRST)  # [r, R, C, K]
     return jnp.transpose(gradient, (2, 1, 0, 3))
@@ -151,17 +156,17 @@ def _along_width(matrix: np.ndarray, x: Any) -> Any:
 def _matrices(
     taps: int, width: int, before: int, results: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """What spreads a row of data over points and tiles, and what brings products back.
+    """The matrices of a row: data to points and tiles, products to results, filter to points.
 
     Args:
-        taps: Of the filter, r.
-        width: Of the data.
-        before: Zeros in front of them.
-        results: How many there are to be.
+        taps: r.
+        width: Numbers of a row of data.
+        before: Zeros in front of the data.
+        results: Results of a row.
 
     Returns:
-        float64[points * tiles, width], float64[results, points * tiles], float64[points, taps], and
-        the number of points.
+        float64[points * tiles, width] for the data, float64[results, points * tiles] for the
+        products, float64[points, r] for the filter, and the number of points.
     """
     back, filters, forth = transforms(TILE, taps)
     n, tiles = len(forth), -(-results // TILE)
@@ -182,14 +187,14 @@ def _matrices(
 
 @cache
 def transforms(tile: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The matrices of F(m, r), made in fractions.
+    """The matrices of F(m, r), computed in fractions, without rounding.
 
     With them the m results of filter g over data d are ``A ((G g) * (B d))``: the product of two
     polynomials by their values at points (Toom and Cook), transposed.
 
     Args:
-        tile: Results, m.
-        taps: Of the filter, r.
+        tile: m.
+        taps: r.
 
     Returns:
         A, float64[m, m + r - 1]; G, float64[m + r - 1, r]; B, float64[m + r - 1, m + r - 1].
@@ -197,7 +202,7 @@ def transforms(tile: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
     n = tile + taps - 1
     back = np.array(_powers(n, tile)).T
     filters, forth = np.array(_powers(n, taps)), np.array(_inverse(_powers(n, n))).T
-    for row in range(n):  # whole numbers for the data, of which there are more
+    for row in range(n):  # whole numbers in the data's matrix: most multiplications are with it
         scale = math.lcm(*(value.denominator for value in forth[row]))
         forth[row] *= scale
         filters[row] /= scale
@@ -211,7 +216,7 @@ def _powers(n: int, degree: int) -> list[list[Fraction]]:
 
 
 def _inverse(matrix: list[list[Fraction]]) -> list[list[Fraction]]:
-    """Gauss and Jordan's, without rounding."""
+    """The inverse of a matrix by Gauss and Jordan, without rounding."""
     n = len(matrix)
     rows = [[*row, *(Fraction(i == j) for j in range(n))] for i, row in enumerate(matrix)]
     for column in range(n):

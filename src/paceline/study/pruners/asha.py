@@ -1,25 +1,33 @@
-"""ASHA with pauses: successive halving that takes nothing back and wastes nothing.
+"""ASHA with pauses: asynchronous successive halving that can continue the trials it held back.
 
-A trial that reaches a rung goes on if it is among the best 1/eta of those that have reached it, and
-is paused otherwise. As others arrive the best 1/eta grows, and paused trials are promoted where
-they stopped. Optuna's and Ray's form stops what we pause.
+``AshaPruner`` is the pruner, ``RungLadder`` the rule. A trial that reaches a rung continues if it
+is among the best 1/eta of the trials that have reached the rung, and is paused otherwise. As more
+trials reach the rung its best 1/eta grows, and paused trials are promoted: they continue at the
+epoch where they were paused. Optuna and Ray stop the trials that are paused here.
 
 Source: Li et al., "A system for massively parallel hyperparameter tuning", 2020, algorithm 2. Three
-differences: rungs are absolute epochs; a paused trial that can no longer be promoted, however the
-trials still to come turn out, is given up at once, so that its state need not be kept; and when
-nothing is left to do and no trial is complete, the best one of the highest rung goes on to the end.
+differences: rungs are absolute epochs; a paused trial that can no longer be promoted, whatever
+values the trials to come have, is given up at once, so that its state need not be kept; and when
+nothing is left to do and no trial is complete, the best trial of the highest rung trains to its
+end.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from paceline.errors import UsageError
+from paceline.study.objective import Direction
+from paceline.study.trial import Trial
 
 #: What becomes of a trial after an epoch.
 Verdict = Literal["go", "prune", "pause"]
+#: A trial that has ended, with the objective's values by epoch.
+EndedTrial = tuple[Trial, list[float]]
 
 
 @dataclass(frozen=True)
@@ -28,11 +36,12 @@ class ASHA:
 
     Attributes:
         min_epochs: The first rung, in epochs.
-        reduction_factor: Of the trials at a rung, one in this many goes on; each rung has this many
-            times the epochs of the one before.
+        reduction_factor: Of the trials at a rung, one in this many continues; each rung has this
+            many times the epochs of the one before.
 
     Raises:
-        UsageError: No whole numbers, min_epochs below 1, or reduction_factor below 2.
+        UsageError: A value that is no whole number, min_epochs below 1, or reduction_factor below
+            2.
     """
 
     min_epochs: int = 1
@@ -47,7 +56,7 @@ class ASHA:
                 )
 
     def rungs(self, epochs: int) -> list[int]:
-        """Epochs at which a trial of ``epochs`` epochs is judged; its last is none of them."""
+        """Return the epochs, below ``epochs``, after which a trial of ``epochs`` is judged."""
         found, rung = [], self.min_epochs
         while rung < epochs:
             found.append(rung)
@@ -55,7 +64,7 @@ class ASHA:
         return found
 
     def check(self, epochs: int) -> None:
-        """Checks that there is a rung at all.
+        """Check that trials of so many epochs reach a rung.
 
         Raises:
             UsageError: The first rung lies beyond the trials' epochs.
@@ -69,30 +78,28 @@ class ASHA:
 
 @dataclass
 class _Rung:
-    """Those that have reached one rung.
+    """The trials that have reached one rung.
 
     Attributes:
         losses: (loss, trial), best first; of equal losses the earlier trial.
-        paused: Those that wait here, with their losses.
+        paused: Trial -> loss, of those that wait here.
     """
 
     losses: list[tuple[float, int]] = field(default_factory=list)
     paused: dict[int, float] = field(default_factory=dict)
 
     def rank(self, number: int, loss: float) -> int:
-        """How many are better."""
+        """Return how many trials are better."""
         return bisect_left(self.losses, (loss, number))
 
 
 class RungLadder:
-    """The rungs of one study, and who stands where.
+    """The rungs of one study: judges trials that reach one, and promotes paused ones.
 
     Args:
-        settings: Of the pruner.
+        settings: Where the rungs are, and how many trials continue.
         n_trials: The study's total; None when only time bounds it.
     """
-
-    pauses = True
 
     def __init__(self, settings: ASHA, n_trials: int | None) -> None:
         self._settings, self._n_trials = settings, n_trials
@@ -102,15 +109,16 @@ class RungLadder:
     def judge(
         self, number: int, epoch: int, epochs: int, loss: float, can_pause: bool = True
     ) -> Verdict:
-        """A trial has ended an epoch: "go", or "pause" until ``promoted`` names it.
+        """Return what becomes of a trial after an epoch; "pause" lasts until ``promoted`` names it.
 
         Args:
             number: The trial's.
             epoch: From 1.
-            epochs: Epochs it would train in all.
-            loss: The best so far; low is good.
-            can_pause: False where it runs to its end or not at all: then the best one so far goes
-                on too, and the others are pruned.
+            epochs: Epochs that it would train in all.
+            loss: Its best so far; low is good.
+            can_pause: Whether the trial could be continued later. If not, trials that are not
+                among the best are pruned; the very best one continues even where 1/eta of the
+                trials is less than one.
         """
         if epoch not in self._settings.rungs(epochs):
             return "go"
@@ -124,25 +132,28 @@ class RungLadder:
         rung.paused[number] = loss
         return "pause"
 
-    def snapshot(self) -> list[Any]:
-        """Who stands where, as JSON values: copies, which are written while the search goes on."""
+    def state(self) -> list[Any]:
+        """Return the trials of each rung, as JSON values.
+
+        They are copies: a thread writes them while the search goes on.
+        """
         return [
             [epoch, list(rung.losses), list(rung.paused.items())]
             for epoch, rung in self._rungs.items()
         ]
 
-    def restore(self, facts: list[Any]) -> None:
-        """Has everyone stand where a snapshot says."""
+    def load_state(self, state: list[Any]) -> None:
+        """Replace the rungs by those that ``state`` returned."""
         self._rungs = {
             epoch: _Rung(
                 [(loss, number) for loss, number in losses],
                 dict(paused),
             )
-            for epoch, losses, paused in facts
+            for epoch, losses, paused in state
         }
 
     def promoted(self) -> list[int]:
-        """Paused trials that go on now, those of the highest rungs first."""
+        """Return the paused trials that continue now, those of the highest rungs first."""
         found = []
         for epoch in sorted(self._rungs, reverse=True):
             rung = self._rungs[epoch]
@@ -154,7 +165,7 @@ class RungLadder:
         return found
 
     def given_up(self) -> list[int]:
-        """Paused trials that can never go on, whatever comes."""
+        """Return the paused trials that can never be promoted, whatever trials still come."""
         if self._n_trials is None:
             return []
         found, places = [], max(1, self._n_trials // self._eta)
@@ -166,9 +177,10 @@ class RungLadder:
         return found
 
     def last(self) -> list[int]:
-        """The best of the highest rung, when no other trial will come.
+        """Return the best paused trial of the highest rung, to continue when no other comes.
 
-        With fewer trials than a full ladder needs nobody would get to the end otherwise.
+        Where there are fewer trials than a full ladder needs, no trial would train to its end
+        otherwise.
         """
         for epoch in sorted(self._rungs, reverse=True):
             rung = self._rungs[epoch]
@@ -178,7 +190,69 @@ class RungLadder:
                     return [number]
         return []
 
-    def leave(self, number: int) -> None:
-        """A trial has ended: it waits no more."""
+    def end_trial(self, number: int) -> None:
+        """Note that a trial has ended and waits no longer; its losses stay in the rungs."""
         for rung in self._rungs.values():
             rung.paused.pop(number, None)
+
+
+class AshaPruner:
+    """ASHA over a study's trials.
+
+    Args:
+        settings: The user's.
+        direction: Of the objective.
+        n_trials: The study's total; None when only time bounds it.
+        past: Trials that have ended, each with the objective's values by epoch: they keep their
+            places in the rungs.
+    """
+
+    pauses = True
+
+    def __init__(
+        self, settings: ASHA, direction: Direction, n_trials: int | None, past: Iterable[EndedTrial]
+    ) -> None:
+        self._sign = -1.0 if direction == "maximize" else 1.0
+        self._ladder = RungLadder(settings, n_trials)
+        for trial, values in past:
+            self.learn_trial(trial, values)
+
+    def learn_trial(self, trial: Trial, values: Sequence[float]) -> None:
+        """Put a trial that has ended into the rungs that it reached; ``values`` are by epoch."""
+        best = math.inf
+        for epoch, value in enumerate(values, start=1):
+            best = min(best, self._sign * value)  # NaN is not less
+            # One epoch more than it trained: its last epoch may have been at a rung.
+            self._ladder.judge(trial.number, epoch, trial.epochs + 1, best)
+        self._ladder.end_trial(trial.number)
+
+    def judge(
+        self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
+    ) -> Verdict:
+        """Return the ladder's verdict on a trial's best value so far."""
+        best = value if trial.value is None else trial.value
+        return self._ladder.judge(trial.number, epoch, epochs, self._sign * best, can_pause)
+
+    def state(self) -> Any:
+        """Return the trials of each rung, as JSON values."""
+        return self._ladder.state()
+
+    def load_state(self, state: Any) -> None:
+        """Replace the rungs by those that ``state`` returned."""
+        self._ladder.load_state(state)
+
+    def end_trial(self, trial: Trial) -> None:
+        """Note that a trial has ended, so that it no longer waits."""
+        self._ladder.end_trial(trial.number)
+
+    def promoted(self) -> list[int]:
+        """Return the paused trials that continue now, those of the highest rungs first."""
+        return self._ladder.promoted()
+
+    def given_up(self) -> list[int]:
+        """Return the paused trials that can never be promoted."""
+        return self._ladder.given_up()
+
+    def last(self) -> list[int]:
+        """Return the best paused trial of the highest rung."""
+        return self._ladder.last()

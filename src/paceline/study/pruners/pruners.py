@@ -1,7 +1,8 @@
-"""Pruners: which trials are worth going on with.
+"""Pruners: which trials are worth training further.
 
-Optuna's are asked over a study in memory that holds the objective's values as they are, since some
-(thresholds) go by them and not by their order. ASHA is ours (``asha.py``).
+Optuna's pruners look at a study in memory that holds the objective's values as they are, since some
+of them (thresholds) compare values with a number and not with one another. ASHA is ours
+(``asha.py``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import UsageError
 from paceline.study.objective import Direction
-from paceline.study.pruners.asha import ASHA, RungLadder, Verdict
+from paceline.study.pruners.asha import ASHA, AshaPruner, EndedTrial, Verdict
 from paceline.study.pruners.wilcoxon import PairedWilcoxon
 from paceline.study.storage.storage import quiet_optuna
 from paceline.study.trial import Trial
@@ -28,9 +29,6 @@ FORMS = (
     "none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "
     "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]], wilcoxon[:P]"
 )
-
-
-EndedTrial = tuple[Trial, list[float]]
 
 
 class Pruner(Protocol):
@@ -45,51 +43,57 @@ class Pruner(Protocol):
     def judge(
         self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
     ) -> Verdict:
-        """What becomes of a trial that has ended an epoch.
+        """Return what becomes of a trial that has ended an epoch.
 
         Args:
-            trial: With the epoch already counted; its value is its best.
+            trial: The trial, with this epoch counted; its value is its best.
             epoch: From 1, below ``epochs``.
-            epochs: Epochs it would train in all.
+            epochs: Epochs that the trial would train in all.
             value: The objective of this epoch.
-            can_pause: Whether it could go on later where it is now; else "pause" is not said.
+            can_pause: Whether the trial could be continued later from this epoch; if not, the
+                answer is never "pause".
         """
         ...
 
-    def snapshot(self) -> Any:
-        """All it knows, as JSON values."""
+    def state(self) -> Any:
+        """Return all that it knows of trials, as JSON values."""
         ...
 
-    def restore(self, facts: Any) -> None:
-        """Knows what it knew when a snapshot was taken, and nothing else."""
+    def load_state(self, state: Any) -> None:
+        """Replace all that it knows by what ``state`` returned."""
         ...
 
-    def ended(self, trial: Trial) -> None:
-        """A trial ended; its state says how."""
+    def end_trial(self, trial: Trial) -> None:
+        """Note that a trial has ended; its state says how."""
         ...
 
-    def learn(self, trial: Trial, values: Sequence[float]) -> None:
-        """A trial has ended that was not judged here; ``values`` are its objective's, by epoch."""
+    def learn_trial(self, trial: Trial, values: Sequence[float]) -> None:
+        """Learn from a trial that was judged elsewhere and has ended.
+
+        Args:
+            trial: The trial.
+            values: The objective's values by epoch.
+        """
         ...
 
     def promoted(self) -> list[int]:
-        """Paused trials that go on now, the most urgent first."""
+        """Return the paused trials that continue now, the most urgent first."""
         ...
 
     def given_up(self) -> list[int]:
-        """Paused trials that can never go on."""
+        """Return the paused trials that can never be continued."""
         ...
 
     def last(self) -> list[int]:
-        """The paused trial to go on with when nothing else is left and none is complete."""
+        """Return the paused trial to continue when no other is left and none is complete."""
         ...
 
 
 def check_pruner(given: Any) -> str | ASHA | BasePruner | None:
-    """Reads ``pruner=`` or ``--pruner``; None for none.
+    """Return the pruner that ``pruner=`` or ``--pruner`` means; None for none.
 
     Raises:
-        UsageError: It is no pruner known here.
+        UsageError: No such pruner.
     """
     if given is None or given == "none":
         return None
@@ -112,7 +116,7 @@ def check_pruner(given: Any) -> str | ASHA | BasePruner | None:
 
 
 def pruner_text(checked: str | ASHA | BasePruner | None) -> str | None:
-    """A pruner as text that ``check_pruner`` reads; of an Optuna object its class."""
+    """Return a pruner as text that ``check_pruner`` reads; for an Optuna object, its class."""
     if isinstance(checked, ASHA):
         return f"asha:{checked.min_epochs}:{checked.reduction_factor}"
     return checked if checked is None or isinstance(checked, str) else type(checked).__name__
@@ -128,7 +132,7 @@ def make_pruner(
     n_members: int = 1,
     note: Callable[[str], None] = lambda text: None,
 ) -> Pruner | None:
-    """The pruner of one search.
+    """Return the pruner of one search.
 
     Args:
         checked: From ``check_pruner``.
@@ -137,7 +141,7 @@ def make_pruner(
         n_trials: The study's total; None when only time bounds it.
         past: Trials that have ended, each with the objective's values by epoch.
         n_members: Members of each trial: repeats, folds.
-        note: Told what users may want to know.
+        note: Called with a line of text that users may want to see.
 
     Raises:
         UsageError: It cannot work with these epochs, or with so few members.
@@ -159,53 +163,8 @@ def make_pruner(
     return OptunaPruner(pruner, direction, past)
 
 
-class AshaPruner:
-    """ASHA over a study's trials."""
-
-    pauses = True
-
-    def __init__(
-        self, settings: ASHA, direction: Direction, n_trials: int | None, past: Iterable[EndedTrial]
-    ) -> None:
-        self._sign = -1.0 if direction == "maximize" else 1.0
-        self._ladder = RungLadder(settings, n_trials)
-        for trial, values in past:  # those of earlier sessions hold their places
-            self.learn(trial, values)
-
-    def learn(self, trial: Trial, values: Sequence[float]) -> None:
-        best = math.inf
-        for epoch, value in enumerate(values, start=1):
-            best = min(best, self._sign * value)  # NaN is not less
-            self._ladder.judge(trial.number, epoch, trial.epochs + 1, best)
-        self._ladder.leave(trial.number)
-
-    def judge(
-        self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
-    ) -> Verdict:
-        best = value if trial.value is None else trial.value
-        return self._ladder.judge(trial.number, epoch, epochs, self._sign * best, can_pause)
-
-    def snapshot(self) -> Any:
-        return self._ladder.snapshot()
-
-    def restore(self, facts: Any) -> None:
-        self._ladder.restore(facts)
-
-    def ended(self, trial: Trial) -> None:
-        self._ladder.leave(trial.number)
-
-    def promoted(self) -> list[int]:
-        return self._ladder.promoted()
-
-    def given_up(self) -> list[int]:
-        return self._ladder.given_up()
-
-    def last(self) -> list[int]:
-        return self._ladder.last()
-
-
 class OptunaPruner:
-    """One of Optuna's pruners, over trials in memory that have the objective's own values."""
+    """One of Optuna's pruners, asked over a study in memory of the objective's own values."""
 
     pauses = False
 
@@ -216,16 +175,17 @@ class OptunaPruner:
         self._direction: Direction = direction
         self._make()
         for trial, values in past:
-            self.learn(trial, values)
+            self.learn_trial(trial, values)
 
-    def learn(self, trial: Trial, values: Sequence[float]) -> None:
+    def learn_trial(self, trial: Trial, values: Sequence[float]) -> None:
+        """Add a trial that has ended to the study in memory; ``values`` are by epoch."""
         self._begin(trial)
         for epoch, value in enumerate(values, start=1):
             self._note(trial.number, epoch, value)
-        self.ended(trial)
+        self.end_trial(trial)
 
     def _make(self) -> None:
-        """Makes an empty study."""
+        """Make an empty study."""
         self._storage = optuna.storages.InMemoryStorage()
         with quiet_optuna():
             self._study = optuna.create_study(
@@ -237,6 +197,7 @@ class OptunaPruner:
     def judge(
         self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
     ) -> Verdict:
+        """Return "prune" where Optuna's pruner says so, and "go" otherwise."""
         if trial.number not in self._ids:
             self._begin(trial)
         self._note(trial.number, epoch, value)
@@ -244,7 +205,8 @@ class OptunaPruner:
         with quiet_optuna():
             return "prune" if self._pruner.prune(self._study, frozen) else "go"
 
-    def snapshot(self) -> Any:
+    def state(self) -> Any:
+        """Return the trials of the study in memory, as JSON values."""
         numbers = {self._storage.get_trial(found).number: n for n, found in self._ids.items()}
         return [
             {
@@ -257,9 +219,10 @@ class OptunaPruner:
             for trial in self._storage.get_all_trials(self._id, deepcopy=False)
         ]
 
-    def restore(self, facts: Any) -> None:
+    def load_state(self, state: Any) -> None:
+        """Replace the trials of the study in memory by those that ``state`` returned."""
         self._make()
-        for was in facts:
+        for was in state:
             template = create_trial(
                 state=OptunaState[was["state"]],
                 value=was["value"],
@@ -268,7 +231,8 @@ class OptunaPruner:
             )
             self._ids[was["number"]] = self._storage.create_new_trial(self._id, template)
 
-    def ended(self, trial: Trial) -> None:
+    def end_trial(self, trial: Trial) -> None:
+        """End a trial in the study in memory, unless it never ended an epoch."""
         found = self._ids.get(trial.number)
         if found is None:
             return
@@ -278,12 +242,15 @@ class OptunaPruner:
         self._storage.set_trial_state_values(found, state, None if value is None else [value])
 
     def promoted(self) -> list[int]:
+        """Return no trial: Optuna's pruners never pause one."""
         return []
 
     def given_up(self) -> list[int]:
+        """Return no trial: Optuna's pruners never pause one."""
         return []
 
     def last(self) -> list[int]:
+        """Return no trial: Optuna's pruners never pause one."""
         return []
 
     def _begin(self, trial: Trial) -> None:

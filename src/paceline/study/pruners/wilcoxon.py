@@ -1,8 +1,8 @@
 """Optuna's WilcoxonPruner over the members of trials: pairs of folds, or of repeats.
 
-Optuna expects a trial to meet one instance after another and to report each one's final value. Here
-the members of a trial train side by side, so the pairs are those of one epoch: each member's value
-now against the same member's of the best complete trial, when that one was at this epoch.
+Optuna expects a trial to train one instance after another and to report each instance's final
+value. Here the members of a trial train side by side, so a pair is of one epoch: a member's value
+at this epoch, and the value of the same member of the best complete trial at the same epoch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paceline.study.pruners.asha import Verdict
 from paceline.study.storage.storage import quiet_optuna
 from paceline.study.trial import Trial
 
-# Optuna's, where the user's object does not tell.
+# Optuna's default p, where the user's object does not show its own.
 _P = 0.1
 
 
@@ -33,7 +33,8 @@ class PairedWilcoxon:
         direction: Of the objective.
         past: Trials that have ended, each with the objective's values by epoch.
         n_members: Members of each trial.
-        note: Told when there are too few members for the test ever to stop a trial.
+        note: Called with a line of text when there are too few members for the test ever to stop a
+            trial.
 
     Raises:
         UsageError: Trials have one member, so there is nothing to pair.
@@ -65,7 +66,7 @@ class PairedWilcoxon:
         self._best: Trial | None = None
         self._studies: dict[int, optuna.Study] = {}  # epoch -> one that holds the best trial
         for trial, _ in past:
-            self.ended(trial)
+            self.end_trial(trial)
 
     def judge(
         self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
@@ -73,49 +74,49 @@ class PairedWilcoxon:
         """See ``pruners.Pruner``."""
         if self._best is None or len(self._best.members) < epoch:
             return "go"
-        ours, theirs = trial.members[epoch - 1], self._best.members[epoch - 1]
-        if not all(map(math.isfinite, (*ours, *theirs))):
+        ours, best = trial.members[epoch - 1], self._best.members[epoch - 1]
+        if not all(map(math.isfinite, (*ours, *best))):
             return "go"
         with quiet_optuna():
             if epoch not in self._studies:
-                self._studies[epoch] = self._study_of(theirs)
+                self._studies[epoch] = self._study_of(best)
             now = create_trial(state=OptunaState.RUNNING, intermediate_values=_by_member(ours))
             return "prune" if self._pruner.prune(self._studies[epoch], now) else "go"
 
-    def snapshot(self) -> None:
-        """Nothing: it knows the best of the trials that have ended."""
+    def state(self) -> None:
+        """Return nothing: the best of the trials that have ended is found again among them."""
 
-    def restore(self, facts: None) -> None:
-        """See ``snapshot``."""
+    def load_state(self, state: None) -> None:
+        """Do nothing; see ``state``."""
 
-    def ended(self, trial: Trial) -> None:
+    def end_trial(self, trial: Trial) -> None:
         """See ``pruners.Pruner``."""
         if trial.state != "complete" or not trial.members:
             return
-        if len(trial.members[0]) != self._n_members:  # of a search with others
+        if len(trial.members[0]) != self._n_members:  # of an earlier search, with other members
             return
         if is_better(trial.value, self._best and self._best.value, self._direction):
             self._best = trial
             self._studies.clear()
 
-    def learn(self, trial: Trial, values: Sequence[float]) -> None:
+    def learn_trial(self, trial: Trial, values: Sequence[float]) -> None:
         """See ``pruners.Pruner``."""
-        self.ended(trial)
+        self.end_trial(trial)
 
     def promoted(self) -> list[int]:
-        """None: it never pauses a trial."""
+        """Return no trial: this pruner never pauses one."""
         return []
 
     def given_up(self) -> list[int]:
-        """None: it never pauses a trial."""
+        """Return no trial: this pruner never pauses one."""
         return []
 
     def last(self) -> list[int]:
-        """None: it never pauses a trial."""
+        """Return no trial: this pruner never pauses one."""
         return []
 
     def _study_of(self, members: Sequence[float]) -> optuna.Study:
-        """A study whose only trial is the best one, as it was at an epoch."""
+        """Return a study whose only trial is the best one, as it was at an epoch."""
         study = optuna.create_study(direction=self._direction)
         value = sum(members) / len(members)
         study.add_trial(create_trial(value=value, intermediate_values=_by_member(members)))

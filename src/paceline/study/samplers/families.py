@@ -1,4 +1,8 @@
-"""Families: trials that share a program, asked for one after another to fill a pack."""
+"""Families: trials that share a program, asked for one after another to fill a pack.
+
+``StructuralParameters`` learns from finished trials which parameters decide a trial's program;
+``Families`` orders the proposals of a sampler by them.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +13,32 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from paceline.search_space import Space
-from paceline.study.samplers.random_draws import RandomDraws
 from paceline.study.samplers.samplers import Sampler
-from paceline.study.samplers.structural import StructuralParameters
+from paceline.study.samplers.values import RandomDraws
 from paceline.study.trial import INTERRUPTED
 
 #: Trials in a row that TPE is asked for with the structure of the first (docs/decisions/0009).
 WAVE = 8
-#: Attempts at such a trial that keep to it. TPE is fond of what it has tried, and is free then.
+#: Attempts at such a trial that keep the structure. TPE often proposes what it has tried: further
+#: attempts are free.
 FIXED_ATTEMPTS = 3
-#: Ended trials from which TPE goes by values; one structure less before that is one never tried.
+_ABSENT = object()  # the value of a parameter that a trial does not have
+#: Ended trials from which TPE learns by values. Before that its trials are random, and waves would
+#: only try fewer structures.
 TPE_BEGINS = 10
 
 
 class Families:
     """Decides which trials have the structure of the one before.
 
-    Random search tries its draws in another order, which changes nothing in what it finds. TPE is
-    asked in waves: it is free in the first trial of each, and for the others the structural values
-    are fixed to those of the first. Other samplers keep their own order.
+    Random search tries its draws in another order, which does not change the configurations that it
+    tries in all. TPE is asked in waves: it chooses the first trial of a wave freely, and in the
+    others the structural values are fixed to those of the first. Other samplers keep their order.
 
     Attributes:
         slots: Trials that train at once; with one there are no families.
-        open: Trials of an adaptive sampler that may be open at once.
-        sure: Trials that will be run for certain, whose order is free.
+        open: How many trials of an adaptive sampler may be open at once.
+        sure: How many further trials are certain to be run, so that their order is free.
     """
 
     def __init__(
@@ -50,7 +56,7 @@ class Families:
             seed: The study's.
             space: What is known of the search space; it grows.
             past: Trials of earlier sessions, as the storage holds them.
-            resumed: Of ``snapshot``: the session that it was taken in goes on.
+            resumed: Of ``state``: the session that it was taken in is continued.
         """
         self.slots = self.open = self.sure = 1
         self._space = space
@@ -73,7 +79,7 @@ class Families:
             self._values[trial.number] = trial.params
             if trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
                 self._n_ended += 1
-            # Other programs may have stored trials of their own, with attributes of any kind.
+            # Trials that other programs have stored may have attributes of any type.
             if isinstance(attrs.get("program"), str):
                 self.learn_program(trial.number, attrs["program"])
             over = trial.state.is_finished() and attrs.get("error") != INTERRUPTED
@@ -91,10 +97,11 @@ class Families:
     def next_draw(self) -> int:
         """Return the number of the draw that random search tries next.
 
-        A family goes on until it fills the slots. Then comes one that was begun and can be filled,
-        so that its program is compiled for as many; or else the largest one in the pool, whose size
-        is such that this one fills the slots. What is left of the others waits for more of its
-        kind, and a search that is stopped has met most structures.
+        The last trial's family comes first, until it fills the slots. Then comes a family that was
+        begun and can fill the slots, because its program is compiled for as many trials; otherwise
+        the largest family in the pool, which is large enough that this one fills the slots. Draws
+        of other families wait for more of their kind. A search that is stopped early has still
+        met most structures.
         """
         draws, names, parameters = self.draws, self._structure.names, self._space.parameters
         assert draws is not None
@@ -112,15 +119,35 @@ class Families:
                     return found[0]
         return draws.of_largest(map(dict, asked), names, parameters)
 
+    def fill(self, slots: int) -> None:
+        """Propose trials that share a program one after another, where the sampler allows it.
+
+        Args:
+            slots: Trials that train at once; 1 is the sampler's own order.
+        """
+        self.slots = slots
+
+    def expect(self, n_open: int, n_sure: int | None) -> None:
+        """Set what the next proposal may count on.
+
+        Args:
+            n_open: How many trials of an adaptive sampler may be open at once.
+            n_sure: How many further trials are certain to be run; None leaves that as it is.
+        """
+        self.open = n_open
+        if n_sure is not None:
+            self.sure = n_sure
+
     @property
     def wave(self) -> int:
         """How many trials TPE is asked for with one structure; 1 with other samplers."""
         return min(WAVE, self.slots, self.open) if self._waves else 1
 
     def fixed(self, attempt: int = 0) -> dict[str, Any]:
-        """Return what TPE is not asked for: storage name -> stored value; often nothing.
+        """Return the values that TPE does not choose: storage name -> stored value; often none.
 
-        A wave ends with the last of its trials, too: one that trains alone may be any.
+        A wave also ends when all its trials have ended: a trial that trains alone may have any
+        structure.
 
         Args:
             attempt: How many proposals for this trial were turned down before.
@@ -137,7 +164,7 @@ class Families:
             return False
         return bool(self._rest_of_family()) if self.draws is not None else self._in_wave()
 
-    def snapshot(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """What cannot be told from the trials, as JSON values."""
         return {
             "numbers": list(self._numbers),  # a copy, written while the search goes on
@@ -149,7 +176,7 @@ class Families:
 
     # Learning
 
-    def begin(
+    def begin_trial(
         self, number: int, values: Mapping[str, Any], draw: int | None, *, given: bool
     ) -> None:
         """Note a trial that was accepted.
@@ -170,10 +197,10 @@ class Families:
             self._under_way.add(number)
         self._values[number] = dict(values)
         self._numbers.append(number)
-        self.turn_down(draw)
+        self.reject_draw(draw)
 
-    def turn_down(self, draw: int | None) -> None:
-        """Note that a draw need not come again."""
+    def reject_draw(self, draw: int | None) -> None:
+        """Note that a draw is not tried again."""
         if self.draws is not None and draw is not None:
             self.draws.done(draw)
 
@@ -183,7 +210,7 @@ class Families:
         finite = [name for name in values if name in known and known[name].is_finite]
         self._structure.learn(program, values, finite)
 
-    def end(self, number: int, state: OptunaState) -> None:
+    def end_trial(self, number: int, state: OptunaState) -> None:
         """Note that a trial has ended."""
         self._under_way.discard(number)
         self._n_ended += state in (OptunaState.COMPLETE, OptunaState.PRUNED)
@@ -210,3 +237,104 @@ class Families:
             self._counts[structure] = self._counts.get(structure, 0) + 1
         self._n_counted = len(self._numbers)
         return self._counts
+
+
+class StructuralParameters:
+    """The structural parameters, as far as trials have shown which they are.
+
+    A parameter in which two trials of one program differ is not structural. Of the others, just as
+    many are taken as structural as tell the programs apart, those with the most values first. A
+    wrong guess does not last: each new trial can only show that one more parameter is needed, or
+    that one of them is not. Parameters that change the program for some values only (a dropout
+    rate that may be 0) are not structural here: programs that no other parameter tells apart stay
+    in one family.
+    """
+
+    def __init__(self) -> None:
+        self._names: tuple[str, ...] | None = ()  # None: to be found anew
+        # Program -> stored values of its first trial; in what is not free, its trials are alike.
+        self._first: dict[str, dict[str, Any]] = {}
+        self._free: set[str] = set()
+        self._finite: dict[str, None] = {}  # a set in the order met
+
+    def learn(self, program: str, values: Mapping[str, Any], finite: Iterable[str]) -> None:
+        """Learn from a trial.
+
+        Args:
+            program: Name of its program.
+            values: Storage name -> stored value, only of the active parameters.
+            finite: Those of them that have finitely many values; a continuous number is taken to
+                be none of the structure.
+        """
+        self._finite |= dict.fromkeys(finite)
+        first = self._first.get(program)
+        if first is None:
+            self._first[program] = dict(values)
+            self._names = None
+            return
+        free = {
+            name
+            for name in first.keys() | values.keys()
+            if first.get(name, _ABSENT) != values.get(name, _ABSENT)
+        }
+        if not free <= self._free:
+            self._free |= free
+            self._names = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Storage names of the structural parameters; none while one program is known."""
+        if self._names is None:
+            self._names = tuple(self._separating())
+        return self._names
+
+    @property
+    def n_programs(self) -> int:
+        """How many programs trials have fallen into."""
+        return len(self._first)
+
+    def of(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those of a trial's stored values that are structural; only of active parameters.
+
+        A draw that agrees with them has the same structure, whatever it holds for parameters that
+        are not active there.
+        """
+        return {name: values[name] for name in self.names if name in values}
+
+    def _separating(self) -> list[str]:
+        """Return parameters that tell programs apart, each time the one that tells most.
+
+        One that is not always active is left for last: what activates it comes before, since a
+        draw does not tell whether it would be asked for.
+        """
+        candidates = [name for name in self._finite if name not in self._free]
+        names: list[str] = []
+        alike = [list(self._first.values())]
+        for absent in (False, True):
+            while len(alike) < len(self._first):
+                splits = {name: _split(alike, name, absent) for name in candidates}
+                best = max(splits, key=lambda name: len(splits[name]), default=None)
+                if best is None or len(splits[best]) == len(alike):
+                    break  # nothing tells the others apart
+                names.append(best)
+                alike = splits[best]
+        return names
+
+
+def _split(
+    alike: list[list[dict[str, Any]]], name: str, absent: bool
+) -> list[list[dict[str, Any]]]:
+    """Split lists of trials by their values of one parameter.
+
+    Args:
+        alike: The lists.
+        name: The parameter.
+        absent: Whether a list is split where some trials do not have it.
+    """
+    parts: list[list[dict[str, Any]]] = []
+    for trials in alike:
+        by_value: dict[Any, list[dict[str, Any]]] = {}
+        for values in trials:
+            by_value.setdefault(values.get(name, _ABSENT), []).append(values)
+        parts += by_value.values() if absent or _ABSENT not in by_value else [trials]
+    return parts

@@ -1,16 +1,16 @@
-"""The mirror: a study in memory that samplers look at, so that choosing never waits for a storage.
+"""A study in memory that samplers learn from, so that choosing never waits for a storage.
 
-It holds what a sampler may learn from: configurations being tried, their values epoch by epoch,
-and those that were proposed and turned down (as failed trials, which Optuna's samplers ignore). Its
-trial numbers are its own. It always minimises: the direction of a study is known only after the
-first build, when samplers have chosen already; callers pass losses.
+It holds trials under way with their values epoch by epoch, those that have ended, and proposals
+that were rejected (as failed trials, which Optuna's samplers ignore). Its trial numbers are its
+own; ``SampledTrials`` knows them by the study's numbers. It always minimises: the direction of a
+study is known only after the first build, when samplers have chosen already; callers pass losses.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,7 +26,10 @@ from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import PacelineError, SamplerError
-from paceline.study.storage.storage import quiet_optuna
+from paceline.study.storage.storage import Stopwatch, quiet_optuna
+
+# States of other workers' trials that samplers learn from.
+_LEARNT = (OptunaState.RUNNING, OptunaState.COMPLETE, OptunaState.PRUNED)
 
 
 class InMemoryStudy:
@@ -36,21 +39,21 @@ class InMemoryStudy:
         """Make an empty one.
 
         Args:
-            learns: Whether the sampler wants to be told of ended trials; those that are made
-                afresh for every trial do not, which saves Optuna's copying.
+            learns: Whether the sampler is told of ended trials. Samplers that are made anew for
+                every trial need not be told, which saves Optuna's copying.
         """
         self._learns = learns
-        # An Optuna study has a sampler; this one is never asked, and seeded, because it would draw
-        # from the system otherwise.
+        # An Optuna study has to have a sampler. This one is never asked; without a seed it would
+        # read the system's random numbers.
         self._nobody = RandomSampler(seed=0)
         self._storage = optuna.storages.InMemoryStorage()
         with quiet_optuna():
             self._study = optuna.create_study(
-                storage=self._storage, study_name="mirror", sampler=self._nobody
+                storage=self._storage, study_name="in-memory", sampler=self._nobody
             )
-        self._id = self._storage.get_study_id_from_name("mirror")
+        self._id = self._storage.get_study_id_from_name("in-memory")
 
-    def add(self, trial: FrozenTrial, sign: int) -> int:
+    def add_trial(self, trial: FrozenTrial, sign: int) -> int:
         """Add a trial of an earlier session, finished or still running.
 
         Args:
@@ -58,7 +61,7 @@ class InMemoryStudy:
             sign: 1 where low values are good, -1 where high ones are.
 
         Returns:
-            The mirror's number of it.
+            Its number here.
         """
         complete = trial.state == OptunaState.COMPLETE
         value = trial.value if complete else None
@@ -79,13 +82,13 @@ class InMemoryStudy:
         return self._storage.get_n_trials(self._id) - 1
 
     def ask(self, sampler: BaseSampler | None) -> optuna.Trial:
-        """Begin a trial whose values ``sampler`` chooses; None where they come from elsewhere.
+        """Begin a trial whose values ``sampler`` chooses; None where no Optuna sampler does.
 
         Raises:
             SamplerError: The sampler failed.
         """
         sampler = sampler or self._nobody
-        with _blaming(sampler):
+        with _named_errors(sampler):
             self._study.sampler = sampler
             return self._study.ask()
 
@@ -95,7 +98,7 @@ class InMemoryStudy:
         Raises:
             SamplerError: The sampler failed.
         """
-        with _blaming(self._study.sampler):
+        with _named_errors(self._study.sampler):
             match distribution:
                 case FloatDistribution(low=low, high=high, step=step, log=log):
                     return trial.suggest_float(name, low, high, step=step, log=log)
@@ -109,16 +112,16 @@ class InMemoryStudy:
         """Return name -> stored value of what the sampler has chosen for a trial."""
         return self._storage.get_trial(self._trial_id(number)).params
 
-    def settle(
+    def set_params(
         self,
         number: int,
         values: Mapping[str, Any],
         distributions: Mapping[str, BaseDistribution],
     ) -> None:
-        """Note the values of a trial, by whomever they were chosen.
+        """Set the values of a trial, also those that its sampler did not choose.
 
         Args:
-            number: The mirror's number of the trial.
+            number: The trial's, here.
             values: Name -> stored value.
             distributions: Name -> distribution, for each of ``values``.
         """
@@ -138,7 +141,7 @@ class InMemoryStudy:
         """End a trial.
 
         Args:
-            number: The mirror's number of the trial.
+            number: The trial's, here.
             state: COMPLETE, PRUNED or FAIL.
             loss: Low is good; for COMPLETE only.
 
@@ -146,7 +149,7 @@ class InMemoryStudy:
             SamplerError: The sampler failed at learning of it.
         """
         if self._learns:
-            with _blaming(self._study.sampler):
+            with _named_errors(self._study.sampler):
                 self._study.tell(number, loss, state=state)
         else:
             values = None if loss is None else [loss]
@@ -157,8 +160,8 @@ class InMemoryStudy:
 
 
 @contextmanager
-def _blaming(sampler: BaseSampler) -> Iterator[None]:
-    """Run a sampler without its log lines and its notes on what is experimental."""
+def _named_errors(sampler: BaseSampler) -> Iterator[None]:
+    """Run a sampler without log lines and warnings of experimental features; its errors name it."""
     with quiet_optuna(), warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         try:
@@ -170,3 +173,108 @@ def _blaming(sampler: BaseSampler) -> Iterator[None]:
                 f"sampler {type(sampler).__name__} failed: {type(error).__name__}: {error}. Choose "
                 'another, such as sampler="tpe".'
             ) from error
+
+
+class SampledTrials:
+    """The trials that a sampler learns from, by the study's numbers.
+
+    Args:
+        learns: As of ``InMemoryStudy``.
+        past: Trials of earlier sessions, as the storage holds them.
+        sign: 1 where low values of ``past`` are good, -1 where high ones are.
+        open_again: Numbers of those of ``past`` that are under way again.
+
+    Attributes:
+        stopwatch: Time spent in samplers.
+    """
+
+    def __init__(
+        self,
+        *,
+        learns: bool,
+        past: Sequence[FrozenTrial],
+        sign: int,
+        open_again: Sequence[int] = (),
+    ) -> None:
+        self.stopwatch = Stopwatch()
+        self._learns, self._past, self._sign = learns, past, sign
+        self._open_again = open_again
+        self._numbers: dict[int, int] = {}  # open trial -> its number in the study in memory
+        self._told: set[int] = set()  # trials that have ended there
+        # Reports of open trials need their numbers there at once.
+        self._study = self._made() if open_again else None
+
+    @property
+    def study(self) -> InMemoryStudy:
+        """The study in memory, made when first needed: a study that is only read needs none."""
+        if self._study is None:
+            self._study = self._made()
+        return self._study
+
+    def is_open(self, number: int) -> bool:
+        """Whether samplers know a trial that has not ended."""
+        return number in self._numbers
+
+    def accept(self, number: int, draft_number: int) -> None:
+        """Note the number that a draft has as a trial.
+
+        Args:
+            number: The study's.
+            draft_number: The draft's in the study in memory.
+        """
+        self._numbers[number] = draft_number
+
+    def report(self, number: int, epoch: int, loss: float) -> None:
+        """Note the loss of an open trial after an epoch."""
+        if number in self._numbers:
+            with self.stopwatch.running():
+                self.study.report(self._numbers[number], epoch, loss)
+
+    def tell(self, number: int, state: OptunaState, loss: float | None) -> None:
+        """Note how an open trial ended; the loss for a complete one only.
+
+        Raises:
+            SamplerError: The sampler failed.
+        """
+        self._told.add(number)
+        with self.stopwatch.running():
+            self.study.tell(self._numbers.pop(number), state, loss)
+
+    def learn_peer_trial(self, trial: FrozenTrial, sign: int) -> bool:
+        """Note a trial of another worker, as the storage holds it: it runs, or has ended.
+
+        Returns:
+            Whether it has ended since it was last noted.
+        """
+        number = trial.number
+        with self.stopwatch.running():
+            if number not in self._numbers:
+                if trial.state in _LEARNT and number not in self._told:
+                    self._numbers[number] = self.study.add_trial(trial, sign)
+            elif trial.state.is_finished():
+                for epoch, value in trial.intermediate_values.items():
+                    self.study.report(self._numbers[number], epoch, sign * value)
+                value = trial.value if trial.state == OptunaState.COMPLETE else None
+                loss = None if value is None else sign * value
+                self.study.tell(self._numbers[number], trial.state, loss)
+        if not trial.state.is_finished() or number in self._told:
+            return False
+        self._told.add(number)
+        self._numbers.pop(number, None)
+        return True
+
+    def adopt_peer_trial(self, number: int, trial: FrozenTrial) -> None:
+        """Begin a trial of this worker's with values that another worker's sampler chose."""
+        with self.stopwatch.running():
+            self._numbers[number] = self.study.add_trial(trial, 1)
+
+    def _made(self) -> InMemoryStudy:
+        """Return a study in memory with the past trials that samplers learn from."""
+        study = InMemoryStudy(learns=self._learns)
+        for trial in self._past:
+            if trial.number in self._open_again:
+                self._numbers[trial.number] = study.add_trial(trial, self._sign)
+            elif trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
+                study.add_trial(trial, self._sign)
+        self._past = ()
+        return study

@@ -1,17 +1,18 @@
-"""Samplers: who chooses the values of a trial.
+"""Samplers by name: ``resolve_sampler`` finds the one meant.
 
 ``tpe`` and ``gp`` are Optuna's, made afresh for every trial from the study's seed and the trial's
-number, so that what is chosen does not depend on the clock or on a restart. ``random`` is ours
-(``Draws``), because what Optuna's draws for one parameter depends on which it drew before;
-``qmc``, because Optuna's knows no conditions and needs a finished trial to go by; ``grid``
-(``Odometer``), because Optuna's wants the space before the first build.
+number, so that a choice does not depend on the clock or on a restart. Three samplers are ours:
+``random`` (``RandomDraws``), because the value that Optuna's draws for one parameter depends on
+which parameters it drew before; ``qmc`` (``Sobol``), because Optuna's knows no conditions and needs
+a finished trial first; ``grid`` (``GridWalk``), because Optuna's needs the space before the first
+build.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +20,12 @@ import optuna
 from optuna.samplers import BaseSampler, RandomSampler
 
 from paceline.errors import MissingExtraError, SamplerError
+from paceline.search_space import HyperParameters, Space
 from paceline.study.samplers.sobol import Sobol
 from paceline.study.samplers.tpe import Tpe
 from paceline.study.samplers.values import SAMPLER, seeded_bits
-from paceline.study.searcher import Searcher
+from paceline.study.searcher import Searcher, SearchStrategy
+from paceline.study.trial import Trial
 
 NAMES = ("random", "qmc", "tpe", "gp", "grid")
 
@@ -33,11 +36,12 @@ class Sampler:
 
     Attributes:
         name: One of ``NAMES``, or the class of an Optuna sampler.
-        adaptive: Whether it goes by values: few trials may then be open at once.
+        adaptive: Whether it learns from the trials' values: then few trials may be open at once.
+        make: Trial number and attempt -> the Optuna sampler that chooses; None where Optuna does
+            not choose.
         users: Whether it is an object of the user's, which wants to be told of ended trials.
-        make: Trial number and attempt -> the Optuna sampler that chooses; None where none does.
-        points: Chooses instead of ``make``'s sampler where it is given.
-        director: Decides instead of any sampler.
+        points: The Sobol sequence that chooses instead of a sampler of ``make``; None for others.
+        searcher: Decides instead of any sampler; None for all of ``NAMES`` and Optuna's.
     """
 
     name: str
@@ -45,7 +49,62 @@ class Sampler:
     make: Callable[[int, int], BaseSampler] | None
     users: bool = False
     points: Sobol | None = None
-    director: Searcher | None = None
+    searcher: Searcher | None = None
+
+
+class SamplerStrategy(SearchStrategy):
+    """The strategy of every sampler: the study itself asks the sampler, and tells it the results.
+
+    Args:
+        sampler: As ``resolve_sampler`` takes it.
+    """
+
+    def __init__(self, sampler: Any) -> None:
+        self.resumable = True
+        self.ends_by_itself = sampler == "grid"
+        self.limits_failures = False
+
+    @property
+    def max_open(self) -> int | None:
+        """No limit: ``TrialAsker`` has one for samplers that learn from values."""
+        return None
+
+    def n_to_come(self, n_left: int | None) -> int | None:
+        """Return ``n_left``: a sampler can always propose another trial."""
+        return n_left
+
+    def first_look(self) -> HyperParameters | None:
+        """Return None: the space is learnt from the first build."""
+        return None
+
+    def on_search_begin(self, space: Space, hp: HyperParameters, batch: Any) -> None:
+        """Learn the space of the first build."""
+        space.learn(hp)
+
+    def hp_again(self, number: int, hparams: Mapping[str, Any]) -> HyperParameters:
+        """Return an hp with a trial's values."""
+        return HyperParameters(values=dict(hparams))
+
+    def on_trial_result(self, number: int, members: Sequence[Mapping[str, float]]) -> None:
+        """Do nothing: ``TrialUpdates`` tells the sampler."""
+
+    def on_member_result(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
+        """Do nothing: samplers learn from the mean over members."""
+
+    def on_trial_error(self, number: int, error: BaseException) -> bool:
+        """Return False: the search tells the user."""
+        return False
+
+    def on_trial_complete(self, trial: Trial) -> None:
+        """Do nothing: ``TrialUpdates`` tells the sampler."""
+
+    def trial_weights(self) -> None:
+        """Return None: the search keeps its best models."""
+
+
+def strategy_of(sampler: Any) -> SearchStrategy:
+    """Return who decides: the sampler given where it is a ``Searcher``, or what asks samplers."""
+    return sampler if isinstance(sampler, Searcher) else SamplerStrategy(sampler)
 
 
 def resolve_sampler(sampler: Any, seed: int) -> Sampler:
@@ -62,7 +121,7 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
     if isinstance(sampler, BaseSampler):
         return _given(sampler)
     if isinstance(sampler, Searcher):
-        return Sampler(type(sampler).__name__, adaptive=False, make=None, director=sampler)
+        return Sampler(type(sampler).__name__, adaptive=False, make=None, searcher=sampler)
     if sampler not in NAMES:
         raise SamplerError(
             f"sampler is {sampler!r}; choose one of {', '.join(NAMES)}, or pass an object of "

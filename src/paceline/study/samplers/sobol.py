@@ -14,8 +14,8 @@ from paceline.study.samplers.values import SHIFT, Chooser, seeded_bits, value_at
 class Sobol:
     """A Sobol sequence over parameters that are met one by one.
 
-    Each storage name has a coordinate of its own, so that conditional parameters have their place
-    too. Trial n takes point n: nothing has to be stored to go on. Coordinates are shifted digit by
+    Each storage name has a coordinate of its own, conditional parameters included. Trial n takes
+    point n, so a resumed search needs no stored state. Coordinates are shifted digit by
     digit (an XOR with a number of their own from the seed), which keeps the sequence's evenness.
     """
 
@@ -26,7 +26,7 @@ class Sobol:
         self._seed = seed
         self._coordinates: dict[str, int] = {}
 
-    def know(self, names: Iterable[str]) -> None:
+    def learn_names(self, names: Iterable[str]) -> None:
         """Give coordinates to parameters of an earlier session, in the order then met."""
         for name in names:
             self._coordinate(name)

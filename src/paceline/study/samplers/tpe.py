@@ -27,8 +27,8 @@ class Tpe(BaseSampler):
         """Return this sampler, about to choose from ``seed``."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            # Both are the defaults from Optuna 5 on. The liar keeps trials that are open at once
-            # apart.
+            # Both are defaults from Optuna 5 on. The constant liar keeps open trials from choosing
+            # the same values.
             self._tpe = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
         return self
 

@@ -1,15 +1,16 @@
 """Values from a study's seed: seeds of trials, random values, and values at a share of a range.
 
-A value depends on the seed, on the stream and on what it is drawn for, and on nothing that was
-drawn before.
+A value depends on the seed, on the stream and on the parameter that it is drawn for, and on no
+earlier value. So ``RandomDraws`` can try the numbered configurations of random search in any order.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ from paceline.errors import UsageError
 from paceline.search_space import Parameter
 
 Chooser = Callable[[Parameter], Any]
+
+#: Storage name -> stored value of the structural parameters that are active.
+StructuralValues = Mapping[str, Any]
 
 # Streams of random numbers that a study's seed gives.
 TRIAL, SAMPLER, SHIFT, VALUE = range(4)
@@ -98,3 +102,88 @@ def seeded_bits(seed: int, *stream: int) -> int:
 
 def _log_between(low: float, high: float, share: float) -> float:
     return math.exp(math.log(low) + (math.log(high) - math.log(low)) * share)
+
+
+class RandomDraws:
+    """A pool of the next draws of random search, from which they are taken by structure.
+
+    The values of draw n depend on the study's seed and n only. The pool is filled in the order of
+    numbers and never holds more draws than trials are sure to be run. So when the pool is empty,
+    the draws tried are those that the order of numbers would have tried. A search that is resumed
+    after a crash fills the pool with the draws that were left.
+    """
+
+    def __init__(self, seed: int, used: Iterable[int]) -> None:
+        """Begin, or go on.
+
+        Args:
+            seed: The study's.
+            used: Numbers of draws that earlier sessions have tried.
+        """
+        taken = frozenset(used)
+        self.used = set(taken)  # those that have been tried, or rejected
+        self._seed = seed
+        self._fresh = (number for number in itertools.count() if number not in taken)
+        self._pool: dict[
+            int, dict[str, Any]
+        ] = {}  # number -> those of its stored values that were computed
+
+    def fill(self, size: int) -> None:
+        """Take draws into the pool, up to ``size``; one at least."""
+        while len(self._pool) < max(1, size):
+            self._pool[next(self._fresh)] = {}
+
+    def chooser(self, number: int) -> Chooser:
+        """Return the chooser of a draw."""
+        return random_chooser(self._seed, number)
+
+    def done(self, number: int) -> None:
+        """Note that a draw was tried, or had been tried before."""
+        del self._pool[number]
+        self.used.add(number)
+
+    @property
+    def first(self) -> int:
+        """The first draw of the pool."""
+        return next(iter(self._pool))
+
+    def like(self, values: StructuralValues, parameters: Mapping[str, Parameter]) -> list[int]:
+        """Return the draws of the pool that have these values, in the order of numbers."""
+        return [
+            number
+            for number in self._pool
+            if all(self._value(number, parameters[name]) == value for name, value in values.items())
+        ]
+
+    def of_largest(
+        self,
+        known: Iterable[StructuralValues],
+        names: Sequence[str],
+        parameters: Mapping[str, Parameter],
+    ) -> int:
+        """Return the first draw of the pool's largest family; of equal ones the first to come.
+
+        Args:
+            known: The structures of earlier trials. They show which parameters build would not
+                ask for: draws that differ only in those are of one family.
+            names: The structural parameters.
+            parameters: Storage name -> parameter.
+        """
+        families: dict[tuple[Any, ...], list[int]] = {}
+        for number in self._pool:
+            key = tuple(self._value(number, parameters[name]) for name in names)
+            families.setdefault(key, []).append(number)
+        for values in known:
+            if len(values) < len(names):
+                asked = [(i, values[name]) for i, name in enumerate(names) if name in values]
+                alike = [key for key in families if all(key[i] == value for i, value in asked)]
+                if alike:
+                    families[alike[0]] = sorted(n for key in alike for n in families.pop(key))
+        return max(families.values(), key=lambda found: (len(found), -found[0]))[0]
+
+    def _value(self, number: int, parameter: Parameter) -> Any:
+        """Return the stored value that a draw has for a parameter."""
+        known, name = self._pool[number], parameter.storage_name
+        if name not in known:
+            known[name] = parameter.to_storage(random_value(parameter, self._seed, number))
+        return known[name]

@@ -1,4 +1,4 @@
-"""Records: what a study tells its storage, in the order in which it happened."""
+"""Records of what happened in a study, which ``WriteBehind`` writes to a storage in their order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 
 @dataclass(frozen=True, slots=True)
 class TrialCreated:
-    """A trial that began to run, in its stored form, which is the writer's from now on."""
+    """A trial that began to run, in its stored form; only the writer changes that from now on."""
 
     number: int
     template: FrozenTrial
@@ -47,7 +47,7 @@ class TrialFinished:
 
 @dataclass(frozen=True, slots=True)
 class StudyDescribed:
-    """What only Paceline knows of the study."""
+    """The contents of the study's attribute ``paceline``, JSON values."""
 
     meta: dict[str, Any]
 

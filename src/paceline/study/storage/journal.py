@@ -25,13 +25,13 @@ Record = dict[str, Any]
 class JournalFile(BaseJournalBackend):
     """The records of a file, oldest first; the first write makes the file.
 
-    A process that was killed while writing leaves half a line at the end. It is no record: it is
-    not read, and it is cut off before the next write, which it would make unreadable; a file beside
+    A process that was killed while writing leaves half a line at the end. Half a line is not read,
+    and it is cut off before the next write, because it would make that unreadable; a file beside
     the journal keeps it.
 
     Attributes:
-        turn: Held by the thread that reads or writes; take it around calls of a JournalStorage, so
-            that no thread slips records into the batch of another.
+        turn: A lock for the thread that reads or writes. Hold it around calls of a JournalStorage,
+            so that no thread adds records to the batch of another.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,13 +43,13 @@ class JournalFile(BaseJournalBackend):
         self.turn = threading.RLock()
         self._path = path
         self._lock = FileLock(path)
-        # So many records and bytes of the file have been read or written here.
+        # How many records and bytes of the file have been read or written here.
         self._count = 0
         self._size = 0
-        # Lines of the open batch; None when there is none.
+        # Lines of the open batch; None without a batch.
         self._batch: list[bytes] | None = None
         self._holder: int | None = None  # the thread that opened it
-        # Whether the file has been read since the batch was opened: nobody else can change it.
+        # Whether the file was read since the batch was opened: until it ends nobody can change it.
         self._fresh = False
 
     def read_logs(self, log_number_from: int) -> list[Record]:
@@ -88,17 +88,17 @@ class JournalFile(BaseJournalBackend):
     def batch(self) -> Iterator[None]:
         """Hold the lock and write what is appended inside at once, when the block ends.
 
-        Where the block or the write fails, nothing is written; a JournalStorage over this file has
-        read some of it all the same, and is to be made anew.
+        Where the block or the write fails, nothing is written. A JournalStorage over this file may
+        have read records of the failed batch, so it has to be made anew.
 
         Raises:
             OSError: The file cannot be written, or was cut or removed by someone else.
         """
         if self._holder == threading.get_ident():
-            yield  # it is this thread's
+            yield  # this thread holds the lock already
             return
         with self.turn, self._lock.held():
-            self._mend()
+            self._cut_half_line()
             self._batch, self._fresh = [], False
             self._holder = threading.get_ident()
             try:
@@ -112,7 +112,7 @@ class JournalFile(BaseJournalBackend):
                 self._batch, self._fresh, self._holder = None, False, None
 
     def _read_on(self) -> list[bytes]:
-        """Return the complete lines behind those known, and know them."""
+        """Return the complete lines after those that were read before."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._size)
@@ -125,8 +125,8 @@ class JournalFile(BaseJournalBackend):
         self._count += len(lines)
         return lines
 
-    def _mend(self) -> None:
-        """Cut off half a line; the lock is ours, so nobody is about to complete it."""
+    def _cut_half_line(self) -> None:
+        """Cut off half a line at the end; under the lock nobody is about to complete it."""
         size = self._path.stat().st_size if self._path.exists() else 0
         if size < self._size:
             raise OSError("the journal was cut or removed while it was in use")
@@ -136,7 +136,7 @@ class JournalFile(BaseJournalBackend):
             file.seek(size - 1)
             if file.read(1) == b"\n":
                 return
-            # Such a line is rare and was the last: reading the whole file once is good enough.
+            # Half a line is rare, so reading the whole file for it is fast enough.
             file.seek(0)
             data = file.read()
             whole = data.rfind(b"\n") + 1
@@ -147,13 +147,14 @@ class JournalFile(BaseJournalBackend):
 
     def _write(self, lines: list[bytes]) -> None:
         left = memoryview(b"".join(lines))
-        with self._path.open("ab", buffering=0) as file:  # no buffer that closing would write again
+        # Unbuffered: a buffer would be written once more when the file is closed.
+        with self._path.open("ab", buffering=0) as file:
             start = file.tell()
             try:
                 while left:
                     left = left[file.write(left) :]
                 os.fsync(file.fileno())
-            except OSError:  # a full disk: leave no half batch behind
+            except OSError:  # the disk is full: remove the part that was written
                 with contextlib.suppress(OSError):
                     file.truncate(start)
                 raise
@@ -170,13 +171,13 @@ class JournalFile(BaseJournalBackend):
 
 
 class FileLock:
-    """A lock between processes: whoever makes the file has it.
+    """A lock between processes: the process that makes the file holds the lock.
 
-    The file is the one that Optuna's own journal backend uses, so both wait for each other. It is
-    made plainly where Optuna makes a symbolic link, which not every mounted drive can hold.
+    The file is the one that Optuna's own journal backend uses, so the two exclude each other. Here
+    it is a plain file; Optuna makes a symbolic link, which not every mounted drive can hold.
     """
 
-    # Seconds. A batch holds the lock far shorter: an older lock was left by a killed process.
+    # Seconds. A batch holds the lock for a far shorter time: a killed process left an older lock.
     STALE = 30.0
 
     def __init__(self, path: Path) -> None:
@@ -207,32 +208,34 @@ class FileLock:
         try:
             yield
         finally:
-            if time.monotonic() - began < self.STALE:  # else it may be the next one's
+            # After that time another process may have broken the lock and made its own.
+            if time.monotonic() - began < self.STALE:
                 self._path.unlink(missing_ok=True)
 
     def _made(self) -> int:
-        """When the lock that is there was made, in nanoseconds; 0 where there is none."""
+        """Return when the present lock file was made, in nanoseconds; 0 without a lock file."""
         try:
             return self._path.lstat().st_mtime_ns
         except FileNotFoundError:
             return 0
 
     def _is_stale(self, made: int, watched: float) -> bool:
-        """Whether a lock that has been watched for so many seconds is older than any may be.
+        """Whether a lock file is older than ``STALE``.
 
-        Its own time says so at once, but for a clock that was set back since, or another machine's.
+        Its own time says so at once, unless this clock was set back or another machine's clock made
+        it; then the seconds for which it was ``watched`` do.
         """
         return watched > self.STALE or time.time() - made / 1e9 > self.STALE
 
     def _break(self, made: int) -> None:
-        """Remove the lock of that time, and no other.
+        """Remove the lock file that was made at a time, and no other.
 
-        Of two that find a lock stale, the second must not remove the new one of the first.
+        Where two processes find a lock stale, the second must not remove the new lock of the first.
         """
         aside = self._path.with_name(f"{self._path.name}.{secrets.token_hex(8)}")
         with contextlib.suppress(FileNotFoundError):
             self._path.rename(aside)
             if aside.lstat().st_mtime_ns != made:
-                with contextlib.suppress(OSError, RuntimeError):  # no links there
+                with contextlib.suppress(OSError, RuntimeError):  # a drive without links
                     os.link(aside, self._path, follow_symlinks=False)
             aside.unlink()

@@ -1,4 +1,4 @@
-"""Databases as storages: which driver, how long to wait for it, and how no password gets out."""
+"""Databases as storages: drivers, waiting times, and passwords that must not be shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Seconds that one call waits for an SQLite file that another process writes. Optuna waits 5, which
 #: two busy processes on a slow disk use up.
 SQLITE_WAIT = 60.0
-#: Options of libpq: a server that has gone is noticed within a minute, not within hours.
+#: Options of libpq, so that a lost server is noticed within a minute and not within hours.
 _PATIENCE = {
     "connect_timeout": 10,
     "keepalives_idle": 20,
@@ -33,7 +33,7 @@ _NAMED = re.compile(r"(?i)(password|passwd|pwd)=([^&\s;]+)")
 # In a text that is a URL and nothing else: SQLAlchemy takes blanks in both.
 _PASSWORD_OF_URL = re.compile(r"(?s)(://[^:/@]*):(.*)@")
 _NAMED_OF_URL = re.compile(r"(?i)(password|passwd|pwd)=([^&;]+)")
-# What was to be a URL, and lacks a slash or its scheme.
+# In a text that should be a URL, and lacks a slash or its scheme.
 _PASSWORD_OF_NONE = re.compile(r"(?s)^([^:@]*):(.*)@")
 #: Drivers of PostgreSQL by what they are imported as, the best first.
 _DRIVERS = ("psycopg", "psycopg2", "pg8000")
@@ -46,7 +46,7 @@ def hide_password(text: str) -> str:
 
 
 def label_of(url: str) -> str:
-    """Return a URL, or what was to be one, with its password shown as stars."""
+    """Return a URL, or a text that should be one, with its password shown as stars."""
     whole = _PASSWORD_OF_URL if "://" in url else _PASSWORD_OF_NONE
     return Hider(url)(_NAMED_OF_URL.sub(r"\1=***", whole.sub(r"\1:***@", url)))
 
@@ -64,10 +64,12 @@ class Hider:
         names = ("password", "passwd", "pwd")
         found += [value for name, value in parse_qsl(query) if name.lower().endswith(names)]
         found += [match[2] for match in _NAMED_OF_URL.finditer(url)]
-        # Where one holds what should have been encoded, drivers take a part of it for the host.
+        # Where a password holds characters that should be encoded, drivers take a part of it for
+        # the host, and repeat that part in their messages.
         found += [part for text in found for part in re.split("[@:/?]", text)]
         decoded = [form(text) for text in found for form in (str, unquote, unquote_plus, repr)]
-        # The longest first. One or two letters are in every word: those would only be told apart.
+        # The longest first. One or two letters are part of many words: stars there would only show
+        # the password.
         self._secrets = sorted({text for text in decoded if len(text) > 2}, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
@@ -81,7 +83,7 @@ def check_url(url: str) -> str:
     """Return the label of a database URL: itself, without a password.
 
     Raises:
-        StorageError: It is no URL, or one that Optuna has another way for.
+        StorageError: It is no URL, or one for which Optuna needs a storage object.
     """
     label = label_of(url)
     scheme, separator, _ = url.partition("://")
@@ -111,19 +113,19 @@ def sqlite_path(url: str) -> Path | None:
 
 
 def opener(url: str) -> Callable[[], BaseStorage]:
-    """Return what opens a database, and makes its tables where there are none."""
+    """Return a function that opens a database, and makes its tables if need be."""
 
     def open_it() -> BaseStorage:
         from optuna.storages import RDBStorage  # SQLAlchemy loads here
 
-        # Optuna formats URLs, for {SCHEMA_VERSION}; a password may hold any brace.
+        # Optuna formats URLs because of {SCHEMA_VERSION}: other braces have to be doubled.
         kept = "{SCHEMA_VERSION}"
         parts = _with_driver(url).split(kept)
         formatted = kept.join(part.replace("{", "{{").replace("}", "}}") for part in parts)
         for pause in (0.1, 0.5, 2.0):
             try:
                 return RDBStorage(formatted, engine_kwargs={"connect_args": _connect_args(url)})
-            except Exception as error:  # its drivers' have no common base
+            except Exception as error:  # errors of drivers have no common base
                 # Another process makes the same tables at this moment.
                 if not re.search("already exists|duplicate key|UNIQUE constraint", str(error)):
                     raise
@@ -133,7 +135,7 @@ def opener(url: str) -> Callable[[], BaseStorage]:
     return open_it
 
 
-def close(storage: RDBStorage) -> None:
+def close_connections(storage: RDBStorage) -> None:
     """Close the connections that this thread and the pool hold."""
     storage.remove_session()
     storage.engine.dispose()

@@ -1,9 +1,9 @@
-"""Rows of a database, many at once: what Optuna's calls write, in a dozen statements a batch.
+"""Many rows of a database at once: writes what Optuna's calls write, in a dozen statements a batch.
 
-Optuna's own calls take several statements for each value and attribute, some sixty a trial, each
-made by SQLAlchemy's object mapper: as much processor time as a small model trains for. Here a batch
-of records is one transaction over the same tables. That they are the tables meant is looked at
-first (``BulkWriter.of``); where they may be others, Optuna's own calls do it.
+Optuna's own calls take several statements for each value and attribute, some sixty for a trial,
+each made by SQLAlchemy's object mapper: that takes as much processor time as a small model trains
+for. Here a batch of records is one transaction over the same tables. ``BulkWriter.of`` checks first
+that the tables are the known ones; where they may differ, Optuna's own calls write the records.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from paceline.study.storage.events import (
 )
 from paceline.study.trial_codec import OPTUNA_STATES
 
-#: Optuna's name of the tables' layout, the one of all its releases since 3.2.
+#: Optuna's name of the tables' layout; all its releases since 3.2 have this one.
 SCHEMA: Final = "v3.2.0.a"
-#: Releases of Optuna that wrote what is written here when they were compared (tests/study/
-#: test_rows.py): 5.0 keeps times of day in UTC, those before it as they are.
+#: Releases of Optuna whose rows were compared with those written here (tests/study/storage/
+#: test_rdb_bulk.py): 5.0 stores times in UTC, earlier releases store local times.
 RELEASES: Final = re.compile(r"(4\.[0-9]|5\.0)(\.|$)")
-#: Table -> its columns, and those of which no two rows have the same.
+#: Table -> its columns, and the columns that are unique together.
 _TABLES: Final[dict[str, tuple[set[str], set[str]]]] = {
     "studies": ({"study_id", "study_name"}, set()),
     "study_user_attributes": (
@@ -82,7 +82,7 @@ _TABLES: Final[dict[str, tuple[set[str], set[str]]]] = {
     ),
 }
 _INSERTS: Final[Mapping[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-#: Values of one IN: an old SQLite takes 999 in a statement.
+#: Values of one IN; an old SQLite takes at most 999 values in a statement.
 _MANY = 500
 
 Row = dict[str, Any]
@@ -90,7 +90,7 @@ Row = dict[str, Any]
 
 @dataclass
 class _Changes:
-    """What a batch makes of trials that are in the storage: the last word on each thing."""
+    """What a batch changes in stored trials: the last value of each epoch and attribute."""
 
     values: dict[tuple[int, int], float] = field(default_factory=dict)  # by number and epoch
     attrs: dict[tuple[int, str], Any] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class _Changes:
             case TrialCreated():
                 pass
             case _ if record.number in self.ends:
-                pass  # what has ended is not written to
+                pass  # an ended trial is not written to
             case EpochReported(number, epoch, value):
                 self.values[number, epoch] = value
             case TrialAnnotated(number, attrs):
@@ -129,16 +129,16 @@ class BulkWriter:
         """Write to these tables."""
         self._engine, self._tables = engine, tables
         self._insert = _INSERTS[engine.dialect.name]
-        # Study and name -> a distribution that is in the storage: others must go with it.
+        # Study and name -> a stored distribution; further ones of that name must be compatible.
         self._known: dict[tuple[int, str], BaseDistribution] = {}
 
     @classmethod
     def of(cls, storage: BaseStorage) -> BulkWriter | None:
-        """Return what writes to a storage's tables; None where Optuna's own calls must do.
+        """Return a writer to a storage's tables; None where Optuna's own calls have to write.
 
-        They must where the storage is no ``RDBStorage`` itself, the database neither SQLite nor
-        PostgreSQL, Optuna's release or the tables others than those known here, and where the
-        user has chosen an isolation of transactions.
+        They have to where the storage is no plain ``RDBStorage``, where the database is neither
+        SQLite nor PostgreSQL, where Optuna's release or the tables are not known here, and where
+        the user has chosen how transactions are isolated.
         """
         if type(storage) is not RDBStorage or not RELEASES.match(optuna.__version__):
             return None
@@ -159,7 +159,7 @@ class BulkWriter:
     ) -> dict[int, int]:
         """Write records, all of them or none.
 
-        Records of a trial that another process has ended are left out: its word stands.
+        Records of a trial that another process has ended are left out: that end stands.
 
         Args:
             study: The storage's id of the study.
@@ -171,7 +171,7 @@ class BulkWriter:
 
         Raises:
             KeyError: There is no such study or trial any more.
-            ValueError: A parameter is in the storage with a distribution that does not go with it.
+            ValueError: A parameter is stored with an incompatible distribution.
             SQLAlchemyError: The database does not take them.
         """
         created = [record for record in records if isinstance(record, TrialCreated)]
@@ -188,16 +188,16 @@ class BulkWriter:
                     row = {"study_id": study, **_attribute(META, changes.meta)}
                     self._put(connection, "study_user_attributes", [row])
         except BaseException:
-            self._known.clear()  # some may be of this batch, which is not in the storage
+            self._known.clear()  # some may be of this batch, which was rolled back
             raise
         begun |= {number: trial for number, trial in running.items() if number not in changes.ends}
         return begun
 
     def _lock(self, connection: sa.Connection, study: int) -> None:
-        """Have other writers of a study wait: trials are numbered by counting.
+        """Make other writers of the study wait, because trials are numbered by counting.
 
-        Optuna asks for a study FOR UPDATE, and on SQLite counts what it has already written to. A
-        change that changes nothing excludes both.
+        Optuna selects a study FOR UPDATE, and on SQLite it counts after its own first write. An
+        UPDATE that changes nothing excludes both.
         """
         studies = self._tables["studies"]
         same = sa.update(studies).where(studies.c.study_id == study)
@@ -207,7 +207,7 @@ class BulkWriter:
     def _running(
         self, connection: sa.Connection, study: int, numbers: set[int], ids: Mapping[int, int]
     ) -> dict[int, int]:
-        """Ids of trials by number, without those that have ended; what runs stays so meanwhile."""
+        """Return the ids of running trials by number; they stay running in this transaction."""
         trials = self._tables["trials"]
         known = {ids[number]: number for number in numbers if number in ids}
         query = sa.select(trials.c.trial_id, trials.c.number).where(trials.c.study_id == study)
@@ -286,7 +286,7 @@ class BulkWriter:
     def _check(
         self, connection: sa.Connection, study: int, name: str, distribution: BaseDistribution
     ) -> None:
-        """Refuse a distribution that does not go with the stored one of this name, as Optuna."""
+        """Refuse a distribution that is incompatible with the stored one, as Optuna does."""
         known = self._known.get((study, name))
         if known is None:
             params, trials = self._tables["trial_params"], self._tables["trials"]
@@ -305,7 +305,7 @@ class BulkWriter:
     def _change(
         self, connection: sa.Connection, changes: _Changes, running: Mapping[int, int]
     ) -> None:
-        """Write what has become of trials that are in the storage."""
+        """Write changes of trials that are in the storage."""
         for table, rows in (
             (
                 "trial_intermediate_values",
@@ -353,7 +353,7 @@ class BulkWriter:
 
 
 def _is_known(table: sa.Table | None, columns: set[str], unique: set[str]) -> bool:
-    """Whether a table has the columns and the uniqueness that are counted on here."""
+    """Whether a table has the columns and the uniqueness that this module relies on."""
     if table is None or set(table.columns.keys()) != columns:
         return False
     return not unique or any(
@@ -396,7 +396,7 @@ def _step(epoch: int, value: float) -> Row:
 
 
 def _kind(value: float) -> str:
-    """Optuna's name of a kind of number: not every database keeps infinities and NaN."""
+    """Return Optuna's name of a kind of number: not every database stores infinities and NaN."""
     if math.isnan(value):
         return "NAN"
     if math.isinf(value):

@@ -20,10 +20,19 @@ from paceline.errors import PacelineError, StorageError, StudyError
 from paceline.study.metadata import META, StoredStudy
 from paceline.study.objective import Direction
 from paceline.study.storage.journal import JournalFile
-from paceline.study.storage.rdb import Hider, check_url, close, hide_password, opener, sqlite_path
+from paceline.study.storage.rdb import (
+    Hider,
+    check_url,
+    close_connections,
+    hide_password,
+    opener,
+    sqlite_path,
+)
 
 if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter
+import time
+from contextlib import contextmanager
 
 
 class StudyStorage:
@@ -43,7 +52,7 @@ class StudyStorage:
         hide: Callable[[str], str] = hide_password,
         linger: float = 5.0,
     ) -> None:
-        """Describe a storage; use ``StudyStorage.of``.
+        """Make a storage that is not opened yet; use ``StudyStorage.of``.
 
         Args:
             label: Its name in messages; holds no password.
@@ -56,8 +65,9 @@ class StudyStorage:
             turn: A lock that a thread holds while it reads, where threads must take turns.
             closer: Closes the connections of an opened one.
             hide: Shows passwords in a text as stars.
-            linger: Seconds that a record may wait for others. A call of a database takes
-                milliseconds of processor, and a trial that begins and ends meanwhile is one call.
+            linger: Seconds for which a record may wait for others. A call of a database takes
+                milliseconds of processor time, and a trial that begins and ends within ``linger``
+                takes one call.
         """
         self.label = label
         self.linger = linger
@@ -69,11 +79,11 @@ class StudyStorage:
         self._prepare = prepare
         self._storage: BaseStorage | None = None
         self._rows: BulkWriter | None = None
-        self._has_rows: bool | None = None  # None until somebody asks
+        self._has_rows: bool | None = None  # None: not looked at yet
 
     @classmethod
     def of(cls, storage: str | BaseStorage | None, study: str, directory: Path) -> StudyStorage:
-        """Return the storage meant.
+        """Return the storage that a user's argument means.
 
         Args:
             storage: ``journal:PATH``, an Optuna URL, a storage object, or None for
@@ -119,7 +129,7 @@ class StudyStorage:
 
     @property
     def rows(self) -> BulkWriter | None:
-        """What writes a batch to a database at once; None where the storage's calls must do.
+        """The writer of whole batches to a database; None where the storage's own calls write.
 
         Raises:
             SQLAlchemyError: The database does not answer.
@@ -139,7 +149,7 @@ class StudyStorage:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """A batch of one thread, in which what is read is what is there.
+        """A batch of one thread: its reads see the storage as it is, its writes go out at the end.
 
         Raises:
             StorageError: The storage does not answer.
@@ -153,15 +163,16 @@ class StudyStorage:
                 raise
 
     def reopen(self) -> None:
-        """After a failure: forget what the storage is thought to hold.
+        """After a failure, open the storage anew at the next call.
 
-        Databases are asked each time, and their connections mend themselves.
+        This is for storages that keep what they have read, such as journals. Databases are asked
+        each time, and renew their connections themselves.
         """
         if self.whole:
             self._storage = None
 
     def close(self) -> None:
-        """Close connections of a database; the next call opens others."""
+        """Close the connections of a database; the next call opens new ones."""
         if self._storage is not None:
             self._closer(self._storage)
 
@@ -219,7 +230,11 @@ class StudyStorage:
             return sorted(study.study_name for study in storage.get_all_studies())
 
     def _exists(self) -> bool:
-        """Whether the storage is there; where it is not, it could be made."""
+        """Whether the storage exists.
+
+        Raises:
+            StorageError: It does not, and could not be made.
+        """
         with self.errors("opened"):
             if self._is_there():
                 return True
@@ -231,7 +246,7 @@ class StudyStorage:
 
         Raises:
             StorageError: They cannot be made.
-            StudyError: Somebody else has just made a study of this name.
+            StudyError: Another process has just made a study of this name.
         """
         with self.errors("written"), quiet_optuna():
             self._prepare()
@@ -266,7 +281,7 @@ class StudyStorage:
             yield
         except PacelineError:
             raise
-        except Exception as error:  # what a database driver raises has no common base
+        except Exception as error:  # errors of database drivers have no common base
             if isinstance(error, StorageInternalError) and error.__cause__ is not None:
                 error = error.__cause__  # Optuna's own text does not say what is wrong
             text = self._hide(str(error).strip().split("\n")[0]) or type(error).__name__
@@ -348,13 +363,13 @@ def _database(url: str) -> StudyStorage:
     label, path = check_url(url), sqlite_path(url)
     hide, open_it = Hider(url), opener(url)
     if path is None:
-        return StudyStorage(label, open_it, closer=close, hide=hide)
+        return StudyStorage(label, open_it, closer=close_connections, hide=hide)
     folder = path.parent
     # SQLite makes the file when it is opened, which would be too soon.
     return StudyStorage(
         label,
         open_it,
-        closer=close,
+        closer=close_connections,
         hide=hide,
         is_there=path.is_file,
         check=lambda: _check_folder(folder, label),
@@ -374,3 +389,23 @@ def _check_folder(folder: Path, label: str) -> None:
             f"storage {label} cannot be opened: the folder {there} may not be written; choose "
             "another."
         )
+
+
+class Stopwatch:
+    """Adds up the time of blocks, those that raise included.
+
+    Attributes:
+        seconds: So far.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """A block that counts."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - began

@@ -1,24 +1,19 @@
-"""The writer: a thread that puts a study's records into its storage, so that nobody waits.
-
-Where a study's records go: to a thread that writes the storage behind its back.
-"""
+"""A thread writes a study's records into its storage, so that the search does not wait for it."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import logging
 import threading
 import time
-import weakref
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from optuna.trial import FrozenTrial
 
 from paceline.errors import PacelineError, StorageError
 from paceline.study.metadata import META
-from paceline.study.objective import Direction
-from paceline.study.stopwatch import Stopwatch
 from paceline.study.storage.events import (
     EpochReported,
     Record,
@@ -27,20 +22,43 @@ from paceline.study.storage.events import (
     TrialCreated,
     TrialFinished,
 )
-from paceline.study.storage.storage import StudyStorage
+from paceline.study.storage.storage import Stopwatch, StudyStorage
 from paceline.study.trial_codec import OPTUNA_STATES
 
 if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter
 
+#: Where lines of text for users go unless a search shows them.
+LOGGED: Callable[[str], None] = logging.getLogger("paceline").info
+
+
+class TrialOwner(Protocol):
+    """Says whether trials that were begun without the storage may still be written to it."""
+
+    def still_mine(self) -> bool:
+        """Whether no other worker has taken this one for dead.
+
+        Raises:
+            StorageError: The storage does not answer.
+        """
+        ...
+
 
 class WriteBehind:
     """Writes records in the order given, a batch at a time, in a thread of its own.
 
-    What cannot be written waits: the thread tries again, sooner first and then every
-    ``WAITS[-1]`` seconds, for as long as records are handed over.
+    Records that cannot be written wait: the thread tries again, soon at first and then every
+    ``WAITS[-1]`` seconds, for as long as the study is open.
+
+    Args:
+        store: Where the records end up; nothing is written before ``start``.
+        note: Called with a line of text when the storage stops answering, and when it answers
+            again.
+        owner: Asked before a trial is written that the storage has not numbered; None where no
+            other worker can take this one for dead.
 
     Attributes:
+        stopwatch: Time of the calling threads.
         cpu_seconds: Processor time of the thread so far.
     """
 
@@ -51,10 +69,16 @@ class WriteBehind:
     # Seconds that a study which ends waits for a storage that does not answer.
     PATIENCE = 60.0
 
-    def __init__(self, store: StudyStorage) -> None:
-        """Collect records for a storage; nothing is written before ``start``."""
+    def __init__(
+        self,
+        store: StudyStorage,
+        *,
+        note: Callable[[str], None] = LOGGED,
+        owner: TrialOwner | None = None,
+    ) -> None:
+        self.stopwatch = Stopwatch()
         self.cpu_seconds = 0.0
-        self._store = store
+        self._store, self._note, self._owner = store, note, owner
         self._study = 0
         # Paceline's trial number -> the storage's trial id.
         self._ids: dict[int, int] = {}
@@ -70,11 +94,10 @@ class WriteBehind:
         self._trouble: PacelineError | None = None
         self._error: PacelineError | None = None
         self._thread: threading.Thread | None = None
-        # Whether what was begun without the storage still is this worker's; asked before it is
-        # written.
-        self.fence: Callable[[], bool] = lambda: True
-        self._fenced_off = False
-        self._lost: set[int] = set()
+        self._noted_trouble = False
+        # Whether the owner has lost what it began without the storage; it never gets that back.
+        self._taken_over = False
+        self._dropped: set[int] = set()
 
     @property
     def started(self) -> bool:
@@ -87,12 +110,37 @@ class WriteBehind:
         return self._trouble
 
     @property
-    def waiting(self) -> int:
+    def n_waiting(self) -> int:
         """Records that are not in the storage yet."""
         return self._unwritten
 
+    @property
+    def dropped(self) -> frozenset[int]:
+        """Numbers of trials that were not written, because another worker took this one for dead.
+
+        Another worker may have given their numbers to trials of its own by then.
+        """
+        return frozenset(self._dropped)
+
+    def check_storage(self) -> bool:
+        """Tell the user when the storage stops taking records and when it takes them again.
+
+        Returns:
+            Whether it takes them.
+        """
+        trouble = self.trouble
+        if trouble is not None and not self._noted_trouble:
+            self._note(
+                f"{trouble} Training goes on; {self.n_waiting} records wait, and are written when "
+                "it answers"
+            )
+        elif trouble is None and self._noted_trouble:
+            self._note("the storage answers again; what waited is written")
+        self._noted_trouble = trouble is not None
+        return trouble is None
+
     def start(self, study: str) -> None:
-        """Begin to write.
+        """Begin to write, also the records handed over before.
 
         Args:
             study: Name of the study, which exists in the storage.
@@ -100,14 +148,15 @@ class WriteBehind:
         Raises:
             StorageError: The storage cannot be read.
         """
-        self._study = self._store.study_id(study)
-        # A daemon: an interrupted program ends; whoever opened the study closes it at exit.
+        with self.stopwatch.running():
+            self._study = self._store.study_id(study)
+        # A daemon thread lets an interrupted program end; the study closes the writer at exit.
         self._thread = threading.Thread(target=self._run, name="paceline-writer", daemon=True)
         self._thread.start()
 
-    def put(self, records: Iterable[Record]) -> None:
-        """Hand records over; returns at once."""
-        with self._change:
+    def record(self, *records: Record) -> None:
+        """Hand over records; returns at once."""
+        with self.stopwatch.running(), self._change:
             if self._closing:
                 raise RuntimeError("the study is closed; open it again to go on")
             before = len(self._records)
@@ -116,23 +165,14 @@ class WriteBehind:
             if not before:  # the thread sleeps only while there is nothing to do
                 self._change.notify_all()
 
-    def know(self, number: int, trial: int) -> None:
-        """Write to a trial that is in the storage.
+    def know_trial_id(self, number: int, trial: int) -> None:
+        """Write further records to a trial that is in the storage already.
 
         Args:
-            number: Its number.
+            number: The trial's.
             trial: The storage's id of it.
         """
         self._ids[number] = trial
-
-    def fence_off(self) -> None:
-        """Drop trials that are not in the storage yet: this worker was thought dead."""
-        self._fenced_off = True
-
-    @property
-    def lost(self) -> frozenset[int]:
-        """Numbers of trials that were dropped."""
-        return frozenset(self._lost)
 
     def flush(self) -> None:
         """Wait until everything handed over is in the storage.
@@ -140,38 +180,40 @@ class WriteBehind:
         Raises:
             StorageError: It could not be written; the thread goes on trying.
         """
-        with self._change:
+        with self.stopwatch.running(), self._change:
             if not self.started:
                 return
-            # One that is under way may have met what is over now: only a later one tells.
+            # An attempt under way may have met a trouble that is over now: only a later one tells.
             before, self._hurry = self._attempts, True
             self._change.notify_all()
             self._change.wait_for(lambda: not self._unwritten or self._failed > before)
             self._hurry = False
             if self._unwritten and self._trouble is not None:
-                raise _again(self._trouble)
+                raise _raised_again(self._trouble)
 
     def close(self) -> None:
-        """Write what is left and end the thread; safe to call again.
+        """Write the records left and end the thread; safe to call again.
 
         Raises:
-            StorageError: Something could not be written.
+            StorageError: The storage has not answered for ``PATIENCE`` seconds; the message says
+                how many records are not in it.
         """
-        with self._change:
-            if not self._closing:
-                self._until = time.monotonic() + self.PATIENCE
-            self._closing = True
-            self._change.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+        with self.stopwatch.running():
+            with self._change:
+                if not self._closing:
+                    self._until = time.monotonic() + self.PATIENCE
+                self._closing = True
+                self._change.notify_all()
+            if self._thread is not None:
+                self._thread.join()
         if self._error is not None:
-            raise _again(self._error)
+            raise _raised_again(self._error)
 
     def _run(self) -> None:
         with contextlib.closing(self._store):
-            self._work()
+            self._write_batches()
 
-    def _work(self) -> None:
+    def _write_batches(self) -> None:
         began = time.thread_time()
         while batch := self._next_batch():
             count, left = len(batch), collections.deque(_folded(batch))
@@ -189,7 +231,7 @@ class WriteBehind:
                 self._change.notify_all()
 
     def _written(self, left: collections.deque[Record]) -> bool:
-        """Write records; what is left of them after a failure is to be tried again."""
+        """Write records; after a failure, those that are left in ``left`` are to be tried again."""
         done = 0
         with self._change:
             self._attempts += 1
@@ -201,7 +243,7 @@ class WriteBehind:
                 with self._store.batch():
                     for record in left:
                         try:
-                            if not self._is_lost(record):
+                            if not self._is_dropped(record):
                                 self._write(record)
                         except RuntimeError:  # Optuna 4 has no class of its own for this
                             if not self._has_ended(record):
@@ -251,7 +293,7 @@ class WriteBehind:
         """Write records at once, but those that are in the storage already."""
         new: list[Record] = []
         for record in records:
-            if self._is_lost(record):
+            if self._is_dropped(record):
                 continue
             if isinstance(record, TrialCreated) and self._doubtful:
                 if self._begun(record.number, record.template) is not None:
@@ -283,16 +325,21 @@ class WriteBehind:
             case StudyDescribed(meta):
                 storage.set_study_user_attr(self._study, META, meta)
 
-    def _is_lost(self, record: Record) -> bool:
+    def _is_dropped(self, record: Record) -> bool:
+        """Return whether a record is of a trial that was begun here and now is another worker's."""
         if isinstance(record, StudyDescribed):
             return False
-        if isinstance(record, TrialCreated) and (self._fenced_off or not self.fence()):
-            self._fenced_off = True
-            self._lost.add(record.number)
-        return record.number in self._lost
+        if isinstance(record, TrialCreated) and not self._is_still_mine():
+            self._dropped.add(record.number)
+        return record.number in self._dropped
+
+    def _is_still_mine(self) -> bool:
+        if self._owner is not None and not self._taken_over:
+            self._taken_over = not self._owner.still_mine()
+        return not self._taken_over
 
     def _begun(self, number: int, template: FrozenTrial) -> int | None:
-        """The id of a trial that was written before a failure was told of; None for a new one."""
+        """The id of a trial that was written before a failure showed; None for a new one."""
         try:
             trial = self._store.storage.get_trial(self._id(number))
         except KeyError:
@@ -303,7 +350,7 @@ class WriteBehind:
         return self._id(number) if same else None
 
     def _has_ended(self, record: Record) -> bool:
-        """Return whether another process has ended the trial of a record: its word stands."""
+        """Return whether another process has ended the trial of a record: that end stands."""
         if isinstance(record, TrialCreated | StudyDescribed):
             return False
         return self._store.storage.get_trial(self._id(record.number)).state.is_finished()
@@ -320,17 +367,16 @@ class WriteBehind:
         return self._ids[number]
 
 
-def _again(error: PacelineError) -> PacelineError:
-    """An error to raise once more."""
+def _raised_again(error: PacelineError) -> PacelineError:
+    """Return a copy of an error, so that each raise has a traceback of its own."""
     return type(error)(*error.args)
 
 
 def _folded(batch: list[Record]) -> list[Record]:
-    """Return the records with all that became of a trial that is new in this batch put into its
-    first one.
+    """Return a batch in which each new trial's later records are part of its first one.
 
-    A storage that is slow (SQLite syncs the disk for every call) gets large batches, in which many
-    trials begin and end: one call for each of them instead of some twenty.
+    A slow storage (SQLite syncs the disk for every call) gets large batches, in which many trials
+    begin and end: each of them then takes one call instead of some twenty.
     """
     new: dict[int, FrozenTrial] = {}
     others: list[Record] = []
@@ -351,120 +397,3 @@ def _folded(batch: list[Record]) -> list[Record]:
                 template.state, template.value = OPTUNA_STATES[state], value
                 template.datetime_complete = when
     return others
-
-
-class Ledger:
-    """Records of one study, in order. ``put`` does not wait for the storage; the others do.
-
-    Args:
-        store: Where they end up.
-
-    Attributes:
-        stopwatch: Of the calling thread.
-    """
-
-    def __init__(self, store: StudyStorage) -> None:
-        self._store, self._writer = store, WriteBehind(store)
-        self.stopwatch = Stopwatch()
-        self._in_trouble = False
-        weakref.finalize(self, _close_quietly, self._writer)
-
-    @property
-    def seconds(self) -> float:
-        """Time of the calling thread."""
-        return self.stopwatch.seconds
-
-    @property
-    def started(self) -> bool:
-        """Whether anything is being written yet."""
-        return self._writer.started
-
-    @property
-    def trouble(self) -> PacelineError | None:
-        """Why records wait; None while the storage takes them."""
-        return self._writer.trouble
-
-    @property
-    def waiting(self) -> int:
-        """Records that are not in the storage yet."""
-        return self._writer.waiting
-
-    @property
-    def cpu_seconds(self) -> float:
-        """Processor time that the writer's thread has taken."""
-        return self._writer.cpu_seconds
-
-    def look_after(self, note: Callable[[str], None]) -> bool:
-        """Say when the storage stops taking records and when it takes them again.
-
-        Args:
-            note: Told so.
-
-        Returns:
-            Whether it takes them.
-        """
-        trouble = self.trouble
-        if trouble is not None and not self._in_trouble:
-            note(
-                f"{trouble} Training goes on; {self.waiting} records wait, and are written when it "
-                "answers"
-            )
-        elif trouble is None and self._in_trouble:
-            note("the storage answers again; what waited is written")
-        self._in_trouble = trouble is not None
-        return trouble is None
-
-    def know(self, number: int, trial: int) -> None:
-        """Write to a trial that is in the storage, by the storage's id of it."""
-        self._writer.know(number, trial)
-
-    def guard(self, fence: Callable[[], bool]) -> None:
-        """Have ``fence`` asked whether a trial may still be begun in the storage."""
-        self._writer.fence = fence
-
-    def fence_off(self) -> None:
-        """Drop the trials that are not in the storage yet."""
-        self._writer.fence_off()
-
-    @property
-    def lost(self) -> frozenset[int]:
-        """Numbers of trials that were dropped."""
-        return self._writer.lost
-
-    def put(self, *records: Record) -> None:
-        """Have records written."""
-        with self.stopwatch.running():
-            self._writer.put(records)
-
-    def create(self, name: str, direction: Direction, meta: Mapping[str, Any]) -> None:
-        """Make the study in the storage."""
-        with self.stopwatch.running():
-            self._store.create(name, direction, dict(meta))
-
-    def start(self, name: str) -> None:
-        """Begin to write, what was put before as well."""
-        with self.stopwatch.running():
-            self._writer.start(name)
-
-    def flush(self) -> None:
-        """Wait until everything is in the storage.
-
-        Raises:
-            StorageError: It cannot be written now.
-        """
-        with self.stopwatch.running():
-            self._writer.flush()
-
-    def close(self) -> None:
-        """Write what is left and end the writer; safe to call again.
-
-        Raises:
-            StorageError: The storage has not answered for a minute.
-        """
-        with self.stopwatch.running():
-            self._writer.close()
-
-
-def _close_quietly(writer: WriteBehind) -> None:
-    with contextlib.suppress(PacelineError):
-        writer.close()

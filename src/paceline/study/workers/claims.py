@@ -1,9 +1,10 @@
-"""The trials of a study that several workers share: whose each is, and what becomes of it.
+"""The trials of a study that several workers share: which worker trains each of them.
 
-What Optuna's storages settle between processes, all of them, is the order in which trials are made.
-(A change of state is no such thing: on SQLite two processes can both win one.) So a claim is a
-trial made, with all its values: where two have the same configuration, or one is beyond the number
-wanted, the earlier ones stand, and whoever made the other withdraws it before training.
+All of Optuna's storages settle one thing between processes: the order in which trials are made.
+(They do not settle changes of state: on SQLite two processes can both succeed at one.) So a worker
+claims a configuration by making a trial with all its values. Where two trials have the same
+configuration, or one is beyond the number wanted, the earlier trials stand, and the worker that
+made the later one withdraws it before training.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from paceline.study.workers.worker import Worker
 
 @dataclass
 class TrialChanges:
-    """What has become of a study since one last asked.
+    """How a study's trials have changed since the storage was last read.
 
     Attributes:
-        begun: Trials that others train now.
-        ended: Trials that others have ended.
-        withdrawn: Numbers of trials that were begun, and are none.
-        lost: Trials of this worker's that others have ended.
+        begun: Trials that other workers train now.
+        ended: Trials that other workers have ended.
+        withdrawn: Numbers of trials that their workers have withdrawn.
+        lost: Trials of this worker that other workers have ended.
         left: Trials that nobody trains, since their workers left or died: to be replaced.
     """
 
@@ -44,40 +45,40 @@ class TrialChanges:
 
 
 class TrialClaims:
-    """What a worker makes of the trials in a storage.
+    """One worker's view of whose the trials in the storage are.
 
     Args:
-        store: Where they are.
+        store: Where the study is.
         study: The storage's id of the study.
-        worker: Whose view it is.
+        worker: The worker.
 
     Attributes:
         mine: Numbers of the trials that this worker trains.
-        theirs: Numbers of those that others train.
+        of_peers: Numbers of the trials that other workers train.
     """
 
     def __init__(self, store: StudyStorage, study: int, worker: Worker) -> None:
         self._store, self._study, self._worker = store, study, worker
         self._reader: tuple[BaseStorage, BaseStorage] | None = None
         self.mine: set[int] = set()
-        self.theirs: set[int] = set()
-        self._own: set[int] = set()  # those that were ever this worker's
-        self._heard = 0  # trials below this number are known
-        self._keys: dict[int, str] = {}  # of the trials that stand
-        self._seen: dict[str, int] = {}  # configuration -> the first that stands
+        self.of_peers: set[int] = set()
+        self._own: set[int] = set()  # numbers of trials that were ever this worker's
+        self._n_known = 0  # trials below this number are known
+        self._keys: dict[int, str] = {}  # number -> configuration, of the trials that stand
+        self._seen: dict[str, int] = {}  # configuration -> number of the first trial that stands
 
     @property
-    def n_heard(self) -> int:
-        """Trials that the storage had when one last asked."""
-        return self._heard
+    def n_known(self) -> int:
+        """How many trials the storage had when it was last read."""
+        return self._n_known
 
-    def begin(self, mine: Iterable[int], own: Iterable[int], known: Iterable[int]) -> None:
-        """Say what this worker knows when it begins to share; the rest is news.
+    def set_known(self, mine: Iterable[int], own: Iterable[int], known: Iterable[int]) -> None:
+        """Set what this worker knows when it begins to share; ``changes`` returns the rest.
 
         Args:
             mine: Numbers of the trials that it trains.
-            own: Numbers of those that are its own: it began them, or they had ended before.
-            known: Numbers of others that it knows to have ended.
+            own: Numbers of the trials that it began, and of those that had ended before.
+            known: Numbers of further trials that it knows to have ended.
         """
         self.mine.update(mine)
         self._own.update(own)
@@ -95,18 +96,19 @@ class TrialClaims:
             replaces: Number of a trial that this one is trained in place of.
 
         Returns:
-            Its number and the storage's id of it; None where others were quicker: it is withdrawn.
+            The trial's number and the storage's id of it; None where another worker was quicker:
+            then it is withdrawn.
 
         Raises:
             StorageError: The storage does not answer. Where it has made the trial all the same,
-                ``hear`` ends that.
+                ``changes`` lists it as left.
         """
         with self._store.writing():
             storage = self._store.storage
             made = storage.create_new_trial(self._study, template)
             number = storage.get_trial_number_from_id(made)
             before = self._trials()[:number]
-            for trial in [*(before[n] for n in self.theirs), *before[self._heard :]]:
+            for trial in [*(before[n] for n in self.of_peers), *before[self._n_known :]]:
                 self._note(trial)
             if replaces is not None:
                 self._forget(replaces)
@@ -123,24 +125,25 @@ class TrialClaims:
         return number, made
 
     def replace(self, trial: FrozenTrial, template: FrozenTrial) -> tuple[int, int] | None:
-        """Take over a trial that nobody trains: end it as interrupted, and make another for it.
+        """Take over a trial that nobody trains: make another for it, and end it as interrupted.
 
-        The other one is made first. Where two workers do so the second is equal to the first; and
-        where one dies in between, both are there for the next to find.
+        The new trial is made first: should this worker die in between, the next one finds both.
+        Where two workers take over the same trial, their new ones are equal, so the later one is
+        withdrawn.
 
         Args:
             trial: One of ``TrialChanges.left``.
             template: What is trained in its place.
 
         Returns:
-            As ``claim``; None also where somebody has ended the trial meanwhile.
+            As from ``claim``; None also where another worker has ended the trial meanwhile.
 
         Raises:
             StorageError: The storage does not answer.
         """
         owner = owner_of(trial)
         if owner is not None and owner != self._worker.token:
-            self._worker.crew.bury(owner)
+            self._worker.heartbeats.declare_dead(owner)
         found = self.claim(template, None, replaces=trial.number)
         with self._store.writing():
             storage = self._store.storage
@@ -149,72 +152,74 @@ class TrialClaims:
                 storage.set_trial_user_attr(made, "error", INTERRUPTED)
                 storage.set_trial_state_values(made, OptunaState.FAIL)
             except RuntimeError:  # Optuna 4 has no class of its own for this
-                # Somebody else who was to take it over has ended it, and trains nothing for it,
-                # since ours is earlier; or its worker has after all.
+                # The trial has ended. Either another worker took it over too, and trains nothing
+                # for it, since our new trial is the earlier one; or its own worker ended it.
                 if found is not None and not _interrupted(storage.get_trial(made)):
                     self._withdraw(*found)
                     found = None
         self._forget(trial.number)
-        self.theirs.discard(trial.number)
+        self.of_peers.discard(trial.number)
         self._own.add(trial.number)
         return found
 
-    def hear(self) -> TrialChanges:
-        """Look at what has changed, and take over what dead workers left.
+    def changes(self) -> TrialChanges:
+        """Read the storage, and return what has changed since it was last read.
 
         Raises:
             StorageError: The storage does not answer.
         """
-        news = TrialChanges()
+        changes = TrialChanges()
         with self._store.errors("read"), self._store.turn:
             trials = self._trials()
-        known, self._heard = self._heard, len(trials)
-        for number in sorted(self.mine | self.theirs | set(range(known, len(trials)))):
+        known, self._n_known = self._n_known, len(trials)
+        for number in sorted(self.mine | self.of_peers | set(range(known, len(trials)))):
             trial = trials[number]
             if number not in self._own:
-                self._hear_of(trial, number >= known, news)
+                self._note_of_peer(trial, number >= known, changes)
                 continue
             self._note(trial)
             if number in self.mine and trial.state.is_finished():
                 self.mine.discard(number)
-                news.lost.append(trial)
-        return news
+                changes.lost.append(trial)
+        return changes
 
-    def _hear_of(self, trial: FrozenTrial, new: bool, news: TrialChanges) -> None:
+    def _note_of_peer(self, trial: FrozenTrial, new: bool, changes: TrialChanges) -> None:
+        """Note a trial that another worker began."""
         number = trial.number
         self._note(trial)
         if trial.state.is_finished():
-            self.theirs.discard(number)
+            self.of_peers.discard(number)
             if _withdrawn(trial):
-                news.withdrawn.append(number)
+                changes.withdrawn.append(number)
             else:
-                news.ended.append(trial)
+                changes.ended.append(trial)
             return
-        self.theirs.add(number)
+        self.of_peers.add(number)
         if trial.state != OptunaState.RUNNING:
-            return  # it waits for another program
+            return  # it waits to be run by another program
         if new:
-            news.begun.append(trial)
+            changes.begun.append(trial)
         if self._is_left(trial):
-            news.left.append(trial)
+            changes.left.append(trial)
 
-    def ended(self, number: int) -> None:
-        """Say that a trial of this worker has ended."""
+    def release(self, number: int) -> None:
+        """Note that a trial of this worker has ended."""
         self.mine.discard(number)
 
     def _is_left(self, trial: FrozenTrial) -> bool:
-        """Whether nobody trains a trial that runs.
+        """Whether nobody trains a trial that runs in the storage.
 
-        Its worker is gone; or it is this worker's, which does not know it: the answer to a claim
-        was lost on its way.
+        Either its worker is gone; or it is this worker's own, and this worker does not know of it,
+        because the storage's answer to the claim was lost.
         """
-        owner, crew = owner_of(trial), self._worker.crew
+        owner, heartbeats = owner_of(trial), self._worker.heartbeats
         if owner == self._worker.token:
             return True
-        if not crew.gone(owner):
+        if not heartbeats.gone(owner):
             return False
-        crew.look()  # its worker may have joined a moment ago: its sign comes before its trials
-        return crew.gone(owner)
+        # Its worker may have joined a moment ago: a worker's first beat comes before its trials.
+        heartbeats.look()
+        return heartbeats.gone(owner)
 
     def _withdraw(self, number: int, made: int) -> None:
         """Take back a trial of this worker's."""
@@ -227,7 +232,7 @@ class TrialClaims:
     def _trials(self) -> list[FrozenTrial]:
         storage = self._store.storage
         if self._reader is None or self._reader[0] is not storage:
-            # Optuna's own view of a database, which asks for what has changed only.
+            # Optuna's own view of a database, which asks only for the trials that have changed.
             self._reader = storage, optuna.storages.get_storage(storage)
         return self._reader[1].get_all_trials(self._study, deepcopy=False)
 
@@ -244,16 +249,16 @@ class TrialClaims:
             return
         del self._seen[key]
         if others := [n for n, one in self._keys.items() if one == key]:
-            self._seen[key] = min(others)  # somebody has begun it again already
+            self._seen[key] = min(others)  # another worker has begun the configuration again
 
 
 def stands(trial: FrozenTrial) -> bool:
-    """Whether a trial is one of the study's: it was not withdrawn, and is not tried again."""
+    """Whether a trial counts as tried: it was not withdrawn, and not interrupted."""
     return not _withdrawn(trial) and trial.user_attrs.get("error") != INTERRUPTED
 
 
 def _counts(trial: FrozenTrial) -> bool:
-    """Whether a trial counts for ``n_trials``: those that go on with others do not."""
+    """Whether a trial counts for ``n_trials``; one that continues another does not."""
     return stands(trial) and "continues" not in trial.user_attrs
 
 
@@ -262,7 +267,7 @@ def _withdrawn(trial: FrozenTrial) -> bool:
 
 
 def _key(trial: FrozenTrial) -> str:
-    """What no two trials that stand have both: hparams, and the trial that they go on with."""
+    """Return a text of hparams and of the trial continued: it differs between trials that stand."""
     found: Any = trial.user_attrs.get("hparams", trial.params)
     continues = trial.user_attrs.get("continues")
     return json.dumps([found, continues], sort_keys=True, default=str)

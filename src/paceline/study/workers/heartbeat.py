@@ -1,9 +1,9 @@
-"""Who works on a study: a sign of life for each worker, in the study's storage, for any storage.
+"""Heartbeats: each worker of a study writes one into the study's storage, whatever the storage.
 
-A worker writes its own sign and nobody else's, since attributes of a study go to whoever writes
-last: a number that grows with every beat. Clocks of machines differ, so nobody compares times: a
-reader watches by its own clock whether the number grows. What passes while the reader itself does
-not look (it sleeps, the storage is away) counts as two beats at most.
+A heartbeat is an attribute of the study with a number that grows. Of two processes that write one
+attribute the later wins, so each worker writes its own only. Clocks of machines differ, so nobody
+compares times: a reader watches by its own clock whether the number grows. Time in which the reader
+itself does not look (it sleeps, or the storage does not answer) counts as two beats at most.
 """
 
 from __future__ import annotations
@@ -26,26 +26,28 @@ import filelock
 from paceline.errors import UsageError
 from paceline.study.storage.storage import StudyStorage
 
-#: Attributes of a study: a worker's sign, and that somebody found it dead, each with its token.
-SIGN, DEAD = "paceline:worker:", "paceline:dead:"
-#: Beats that a worker may miss before it is thought dead.
+#: Attributes of a study: a worker's heartbeat, and that another declared it dead, each followed by
+#: its token.
+BEAT, DEAD = "paceline:worker:", "paceline:dead:"
+#: Beats that a worker may miss before it is declared dead.
 MISSED = 6
 _TOKEN = re.compile("[0-9a-f]{16}")
 _VARIABLE = "PACELINE_HEARTBEAT_SECONDS"
 
-#: A worker that is alone numbers its trials itself, ahead of the storage; those that share do not.
+#: What a worker says of itself. One that is alone numbers its trials itself; for those that share,
+#: the storage does.
 Mode = Literal["joining", "alone", "shared", "left"]
 
 
 @dataclass
 class Peer:
-    """Another worker, as seen from here.
+    """Another worker of the study, as this one sees it.
 
     Attributes:
         beat: The last number seen.
-        mode: What it said of itself.
+        mode: What it says of itself.
         silence: Seconds of watching in which the number has not grown.
-        alive: Whether it has been seen to live, rather than taken to.
+        alive: Whether it is known to live: its number has grown, or it holds its lock file.
     """
 
     beat: Any
@@ -60,16 +62,16 @@ class Heartbeats:
     Args:
         store: Where the study is kept.
         study: The storage's id of it.
-        token: This worker's; nobody else has it.
+        token: This worker's; no other worker has it.
         folder: Where this process holds the file ``lock_name(token)`` locked while it works; None
             where it cannot.
         every: Seconds between beats.
-        clock: Seconds that only grow.
+        clock: Returns seconds that only grow.
 
     Attributes:
         token: This worker's.
-        mode: What it says of itself.
-        buried: Whether others have found it dead.
+        mode: What this worker says of itself.
+        declared_dead: Whether another worker has declared this one dead.
     """
 
     def __init__(
@@ -83,20 +85,20 @@ class Heartbeats:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.token, self.mode = token, "joining"
-        self.buried = False
+        self.declared_dead = False
         self.every = every
         self._store, self._study, self._clock = store, study, clock
         self._folder = None if folder is None else folder.absolute()
         self._place = {"boot": boot(), "folder": None if folder is None else str(self._folder)}
         self._beat = 0
         self._others: dict[str, Peer] = {}
-        self._gone: set[str] = set()  # dead
-        self._spared: str | None = None
+        self._gone: set[str] = set()  # tokens of dead workers
+        self._spared: str | None = None  # not to be declared dead
         self._looked: float | None = None
-        self._mutex = threading.Lock()  # two threads look: the heart's, and the search's
+        self._mutex = threading.Lock()  # two threads look: the one that beats, and the search
 
     def beat(self) -> None:
-        """Give a sign of life and look for those of others.
+        """Write this worker's heartbeat and read those of others.
 
         Raises:
             StorageError: The storage does not answer.
@@ -105,7 +107,7 @@ class Heartbeats:
             self._write()
             self._read()
 
-    def say(self, mode: Mode) -> None:
+    def set_mode(self, mode: Mode) -> None:
         """Change what this worker says of itself, at once.
 
         Raises:
@@ -115,7 +117,7 @@ class Heartbeats:
         self.beat()
 
     def look(self) -> None:
-        """Look for the signs of others, without one of one's own.
+        """Read the heartbeats of others, without writing one.
 
         Raises:
             StorageError: The storage does not answer.
@@ -124,106 +126,107 @@ class Heartbeats:
             self._read()
 
     def rename(self, token: str) -> None:
-        """Go on under another token; the trials of the old one are no longer this worker's."""
+        """Take another token; the trials of the old one are no longer this worker's."""
         self._gone.add(self.token)
         self._gone.discard(token)
         self._others.pop(token, None)
-        self.token, self.buried = token, False
+        self.token, self.declared_dead = token, False
 
     def spare(self, token: str | None) -> None:
-        """Do not bury a worker, whose work is to be taken up again should it be dead."""
+        """Never declare the worker ``token`` dead: this one is to continue its work."""
         self._spared = token
 
-    def may_be(self, token: str) -> bool:
-        """Whether this worker may go on as one that is gone: nobody has found that one dead."""
+    def may_become(self, token: str) -> bool:
+        """Whether this worker may go on as one that has left: nobody declared that one dead."""
         return token not in self._gone and token not in self.others
 
     @property
     def others(self) -> dict[str, Peer]:
-        """Token -> worker, of those that are alive, or not known to be dead."""
+        """Token -> worker, of the other workers that are not known to be dead."""
         return {token: one for token, one in dict(self._others).items() if not self._dead(one)}
 
     def gone(self, token: str | None) -> bool:
         """Whether a worker has left or is dead: nobody trains its trials any more.
 
         Args:
-            token: None for a trial of a program without signs: it may be anybody's.
+            token: The worker's. None, for a trial of a program that names no worker, is gone.
         """
         return token != self.token and token not in self.others
 
-    def bury(self, token: str) -> None:
-        """Say that a worker is dead, so that it learns of it should it come back.
+    def declare_dead(self, token: str) -> None:
+        """Write that a worker is dead, so that it learns of that should it come back.
 
         Raises:
             StorageError: The storage does not answer.
         """
         with self._store.writing():
-            self._bury(token)
+            self._declare_dead(token)
 
-    def close(self) -> None:
-        """Hold no connection to the storage any more; safe to call again."""
+    def close_connections(self) -> None:
+        """Close the connections to the storage; safe to call again."""
         self._store.close()
 
-    def _bury(self, token: str) -> None:
+    def _declare_dead(self, token: str) -> None:
         self._store.storage.set_study_system_attr(self._study, DEAD + token, {"by": self.token})
         self._others.pop(token, None)
         self._gone.add(token)
 
     def _write(self) -> None:
         self._beat += 1
-        sign = {"beat": self._beat, "mode": self.mode, **self._place}
-        self._store.storage.set_study_system_attr(self._study, SIGN + self.token, sign)
+        record = {"beat": self._beat, "mode": self.mode, **self._place}
+        self._store.storage.set_study_system_attr(self._study, BEAT + self.token, record)
 
     def _read(self) -> None:
+        """Read all heartbeats; declare those workers dead that have been silent for too long."""
         attrs = self._store.storage.get_study_system_attrs(self._study)
         with self._mutex:
             now = self._clock()
             passed = 0.0 if self._looked is None else min(now - self._looked, 2 * self.every)
             self._looked = now
-            self.buried = DEAD + self.token in attrs
-            for key, sign in attrs.items():
-                token = key.removeprefix(SIGN)
-                if not key.startswith(SIGN) or token == self.token or token in self._gone:
+            self.declared_dead = DEAD + self.token in attrs
+            for key, record in attrs.items():
+                token = key.removeprefix(BEAT)
+                if not key.startswith(BEAT) or token == self.token or token in self._gone:
                     continue
                 if DEAD + token in attrs:
                     self._gone.add(token)
                     self._others.pop(token, None)
-                elif not isinstance(sign, dict) or sign.get("mode") == "left":
+                elif not isinstance(record, dict) or record.get("mode") == "left":
                     self._others.pop(token, None)  # it may come back
                 else:
-                    self._watch(token, sign, passed)
+                    self._watch(token, record, passed)
             dead = [t for t, one in self._others.items() if self._dead(one) and t != self._spared]
         for token in dead:
-            self._bury(token)
+            self._declare_dead(token)
 
-    def _dead(self, other: Peer) -> bool:
-        return other.silence > MISSED * self.every
+    def _dead(self, peer: Peer) -> bool:
+        return peer.silence > MISSED * self.every
 
-    def _watch(self, token: str, sign: dict[str, Any], passed: float) -> None:
-        beat, mode = sign.get("beat"), sign.get("mode")
-        other = self._others.get(token)
-        if other is None:
-            other = self._others[token] = Peer(beat, "joining")
-        elif other.beat != beat:
-            other.beat, other.silence, other.alive = beat, 0.0, True
+    def _watch(self, token: str, record: dict[str, Any], passed: float) -> None:
+        beat, mode = record.get("beat"), record.get("mode")
+        peer = self._others.get(token)
+        if peer is None:
+            peer = self._others[token] = Peer(beat, "joining")
+        elif peer.beat != beat:
+            peer.beat, peer.silence, peer.alive = beat, 0.0, True
         else:
-            other.silence += passed
-        other.mode = mode if mode in ("alone", "shared") else "joining"
-        held = self._holds_lock(token, sign)
+            peer.silence += passed
+        peer.mode = mode if mode in ("alone", "shared") else "joining"
+        held = self._holds_lock(token, record)
         if held is False:  # it died, perhaps right after its last beat
-            other.silence = math.inf
-        other.alive = other.alive or held is True
+            peer.silence = math.inf
+        peer.alive = peer.alive or held is True
 
-    def _holds_lock(self, token: str, sign: dict[str, Any]) -> bool | None:
+    def _holds_lock(self, token: str, record: dict[str, Any]) -> bool | None:
         """Whether a worker of this machine and folder holds its file; None for others.
 
-        The file is named by what is known here: a storage from a stranger could name any.
+        The path is made of what is known here, since a storage from a stranger could name any file.
         """
-        place = {name: sign.get(name) for name in self._place}
+        place = {name: record.get(name) for name in self._place}
         if self._folder is None or place != self._place or not _TOKEN.fullmatch(token):
             return None
         path = self._folder / lock_name(token)
-        # Whoever works holds it from before its first sign to after its last.
+        # A worker holds the file from before its first heartbeat to after its last one.
         return is_held(path) if path.is_file() else False
 
 
@@ -233,7 +236,7 @@ def lock_name(token: str) -> str:
 
 
 def boot() -> str:
-    """What tells one running machine from another."""
+    """Return a text that differs between machines, and between starts of one machine."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -241,7 +244,10 @@ def boot() -> str:
 
 
 def is_held(path: Path) -> bool | None:
-    """Whether a process holds a lock; None where that cannot be known."""
+    """Whether a process holds a lock file; None where that cannot be known.
+
+    The file of a process that died is removed.
+    """
     if not path.is_file():
         return None
     lock = filelock.FileLock(path)
@@ -253,7 +259,7 @@ def is_held(path: Path) -> bool | None:
         return None
     lock.release()
     with contextlib.suppress(OSError):
-        path.unlink()  # its process died
+        path.unlink()  # of a process that died
     return False
 
 

@@ -1,6 +1,7 @@
-"""A study that other workers search too: what of theirs this one takes note of, and how.
+"""A study that other workers may search too: what this worker tells them and learns from them.
 
-A study's part among the workers that search it: alone in most studies, with others in some.
+``StudyPeers`` is there in every study and knows whether it is shared; ``SharedStudy`` does the work
+where a worker has joined the study.
 """
 
 from __future__ import annotations
@@ -20,30 +21,162 @@ from paceline.study import trial_codec
 from paceline.study.objective import Direction
 from paceline.study.proposer import Proposer
 from paceline.study.storage.storage import StudyStorage
-from paceline.study.storage.write_behind import Ledger
+from paceline.study.storage.write_behind import WriteBehind
 from paceline.study.trial import INTERRUPTED, Trial
 from paceline.study.trials import TrialTable
 from paceline.study.workers.claims import TrialChanges, TrialClaims
 from paceline.study.workers.worker import Worker
 
 _UNDER_WAY = ("running", "paused")
+#: Seconds before a storage that did not answer is asked again.
+_PAUSE = 1.0
+
+
+class ClaimLost(Exception):
+    """A trial was not begun: another worker has it, or the storage does not answer."""
 
 
 @dataclass
 class PeerChanges:
-    """What a search has to know of the others.
+    """What the other workers have changed, as far as a search has to act on it.
 
     Attributes:
-        lost: Numbers of trials that this worker trains no more, or whose end is not its own.
-        ended: Trials that have ended elsewhere.
-        adopted: Numbers of trials that others left and that are this worker's now, to be begun.
-        n_theirs: Trials that others train now.
+        lost: Numbers of trials that this worker no longer trains.
+        ended: Trials that have ended in other workers.
+        adopted: Numbers of this worker's new trials, which replace trials that nobody trains: the
+            search has to begin them.
+        n_theirs: How many trials other workers train now.
     """
 
     lost: list[int] = field(default_factory=list)
     ended: list[Trial] = field(default_factory=list)
     adopted: list[int] = field(default_factory=list)
     n_theirs: int = 0
+
+
+class StudyPeers:
+    """The other workers of a study: whether there are any, and what is shared with them.
+
+    Args:
+        store: Where the study is.
+        study: Its name.
+        worker: This worker; None for a study that is only read, or that nobody else may search.
+        trials: The study's trials.
+        proposer: Learns from other workers' trials.
+        writer: Has this worker's records.
+    """
+
+    def __init__(
+        self,
+        store: StudyStorage,
+        study: str,
+        worker: Worker | None,
+        trials: TrialTable,
+        proposer: Proposer,
+        writer: WriteBehind,
+    ) -> None:
+        self._store, self._study, self._worker = store, study, worker
+        self._trials, self._proposer, self._writer = trials, proposer, writer
+        self._sharing: SharedStudy | None = None
+        self._asks_again = 0.0  # when, after the storage did not answer
+        if worker is not None and worker.joined:
+            self._sharing = self._share(worker)
+
+    @property
+    def shared(self) -> bool:
+        """Whether other workers search the study, or have since this one joined."""
+        return shares(self._worker)
+
+    @property
+    def n_workers(self) -> int:
+        """Workers that search the study, this one included."""
+        return 1 + len(self._worker.heartbeats.others) if self.shared and self._worker else 1
+
+    @property
+    def token(self) -> str | None:
+        """Tells this worker from all others; None without a worker."""
+        return None if self._worker is None else self._worker.token
+
+    @property
+    def waits(self) -> bool:
+        """Whether no trial can be begun now, since the storage does not answer."""
+        return time.monotonic() < self._asks_again
+
+    def numbering_lock(self) -> AbstractContextManager[object]:
+        """Return a block in which ``shared`` does not change."""
+        return contextlib.nullcontext() if self._worker is None else self._worker.numbering_lock
+
+    def watch_peers(self) -> None:
+        """From now on, note which of the other workers beat; see ``all_peers_alive``."""
+        if self._worker is not None:
+            self._worker.watch_peers()
+
+    def all_peers_alive(self) -> bool:
+        """Whether all other workers have beaten since ``watch_peers``, or are gone."""
+        return self._worker is None or self._worker.all_peers_alive()
+
+    def create_study(self, direction: Direction, meta: Mapping[str, Any]) -> None:
+        """Make the study in the storage, or join the worker that has made it a moment ago.
+
+        Raises:
+            StorageError: It cannot be written.
+            StudyError: It was made meanwhile, and there is no worker to join with, or it has
+                another direction.
+        """
+        made = True
+        try:
+            with self._writer.stopwatch.running():
+                self._store.create(self._study, direction, dict(meta))
+        except StudyError:
+            if self._worker is None:
+                raise
+            made = False
+        if self._worker is None:
+            return
+        found = self._store.study_id(self._study)
+        self._worker.join(self._store, found, self._writer, share=not made)
+        self._sharing = self._share(self._worker)
+        stored = None if made else self._store.load(self._study)
+        if stored is not None:
+            self._trials.set_direction(stored.direction)
+
+    def claim(self, template: FrozenTrial, limit: int | None) -> int | None:
+        """Have the storage number a trial of a study that is shared.
+
+        Args:
+            template: The trial's stored form.
+            limit: How many trials the study shall have; None for no end.
+
+        Returns:
+            The trial's number; None where it is not begun: another worker was quicker, or the
+            storage does not answer.
+        """
+        assert self._sharing is not None
+        try:
+            return self._sharing.claim(template, limit)
+        except StorageError as error:
+            self._asks_again = time.monotonic() + _PAUSE
+            self._proposer.note(f"no trial can be begun now: {error}")
+            return None
+
+    def sync(self) -> PeerChanges | None:
+        """Take over what other workers of a shared study changed; None where nothing is learnt."""
+        assert self._sharing is not None
+        try:
+            return self._sharing.sync()
+        except StorageError:  # the writer tells the user
+            self._asks_again = time.monotonic() + _PAUSE
+            return None
+
+    def release(self, number: int) -> None:
+        """Note that a trial of this worker has ended."""
+        if self._sharing is not None:
+            self._sharing.release(number)
+
+    def _share(self, worker: Worker) -> SharedStudy:
+        return SharedStudy(
+            self._store, self._study, worker, self._trials, self._proposer, self._writer
+        )
 
 
 class SharedStudy:
@@ -53,307 +186,198 @@ class SharedStudy:
         store: Where the study is.
         study: Its name.
         worker: The worker, which has joined.
-        book: Its trials, as this worker knows them.
-        ledger: Where this worker's records go.
-    """
-
-    def __init__(
-        self, store: StudyStorage, study: str, worker: Worker, book: TrialTable, ledger: Ledger
-    ) -> None:
-        self._store, self._worker, self._book, self._ledger = store, worker, book, ledger
-        self._study = store.study_id(study)
-        self._company: TrialClaims | None = None
-        self._alone = not worker.shared
-        self._buried = False
-        self._trusts = True  # what it thinks has ended has ended so
-        worker.on_company = ledger.flush  # likewise before others are told that they may claim
-        worker.on_buried = self._bury
-        ledger.guard(worker.fence)
-
-    @property
-    def theirs(self) -> set[int]:
-        """Numbers of the trials that others train."""
-        return set() if self._company is None else self._company.theirs
-
-    def claim(self, proposer: Proposer, template: FrozenTrial, limit: int | None) -> int | None:
-        """Make a trial in the storage, for this worker.
-
-        Args:
-            proposer: Of the study.
-            template: Its stored form.
-            limit: How many trials the study shall have; None for no end.
-
-        Returns:
-            Its number; None where another worker was quicker.
-
-        Raises:
-            StorageError: The storage does not answer.
-        """
-        found = self._joined(proposer).claim(template, limit)
-        if found is None:
-            return None
-        number, made = found
-        self._ledger.know(number, made)
-        return number
-
-    def ended(self, number: int) -> None:
-        """Say that a trial of this worker has ended."""
-        if self._company is not None:
-            self._company.ended(number)
-
-    def hear(self, proposer: Proposer) -> PeerChanges:
-        """Take note of what others did, and take over what dead ones left.
-
-        Raises:
-            StorageError: The storage does not answer.
-        """
-        heard = PeerChanges()
-        if self._buried:
-            self._disown(proposer, heard)
-        company = self._joined(proposer)
-        self._note(company.hear(), proposer, heard)
-        proposer.number_from(company.n_heard)
-        theirs = map(self._book.get, company.theirs)
-        heard.n_theirs = sum(t is not None and t.continues is None for t in theirs)
-        return heard
-
-    def _joined(self, proposer: Proposer) -> TrialClaims:
-        """The study's trials as the storage has them; made when they begin to be shared."""
-        if self._company is None:
-            self._ledger.flush()  # what was numbered here is in the storage before what is claimed
-            trials = self._book.trials
-            self._company = TrialClaims(self._store, self._study, self._worker)
-            self._company.begin(
-                mine=[t.number for t in trials if self._alone and t.state in _UNDER_WAY],
-                own=range(proposer.next_number if self._alone else 0),
-                known=[t.number for t in trials if self._trusts and t.state not in _UNDER_WAY],
-            )
-        return self._company
-
-    def _note(self, news: TrialChanges, proposer: Proposer, heard: PeerChanges) -> None:
-        for stored in news.begun:
-            self._put(stored)
-            proposer.hear(stored, self._book.sign)
-        for stored in news.ended:
-            was = self._book.get(stored.number)
-            trial = self._put(stored)
-            proposer.hear(stored, self._book.sign)
-            if trial is None or trial.error == INTERRUPTED:
-                heard.lost.append(stored.number)  # if it was this worker's
-            elif was is None or was.state in _UNDER_WAY:
-                heard.ended.append(trial)
-        for number in news.withdrawn:
-            self._book.drop(number)
-            proposer.lose(number)
-        for stored in news.lost:
-            trial = self._put(stored)
-            proposer.lose(stored.number)
-            heard.lost.append(stored.number)
-            if trial is not None and trial.error != INTERRUPTED:
-                heard.ended.append(trial)
-        for stored in news.left:
-            number = self._adopt(stored, proposer)
-            if number is not None:
-                heard.adopted.append(number)
-
-    def _adopt(self, stored: FrozenTrial, proposer: Proposer) -> int | None:
-        """Begin a trial in place of one that its worker left; None where another does."""
-        was = trial_codec.from_frozen(stored)
-        if was is None:
-            return None
-        template = trial_codec.to_frozen(
-            was, stored.params, stored.distributions, owner=self._worker.token
-        )
-        found = self._joined(proposer).replace(stored, template)
-        self._book.put(replace(was, state="failed", error=INTERRUPTED))
-        proposer.lose(was.number)
-        if found is None:
-            return None
-        number, made = found
-        self._ledger.know(number, made)
-        self._book.put(Trial(number, hparams=was.hparams, seed=was.seed, continues=was.continues))
-        proposer.adopt(number, template, was.hparams)
-        return number
-
-    def _put(self, stored: FrozenTrial) -> Trial | None:
-        trial = trial_codec.from_frozen(stored)
-        if trial is not None:
-            self._book.put(trial)
-        return trial
-
-    def _bury(self) -> None:
-        """Others have thought this worker dead; called in the heart's thread."""
-        self._ledger.fence_off()
-        self._buried = True
-
-    def _disown(self, proposer: Proposer, heard: PeerChanges) -> None:
-        """What this worker trained is others', and what the storage did not have is nobody's."""
-        self._ledger.flush()
-        self._buried = False
-        mine = {t.number for t in self._book.trials if t.state in _UNDER_WAY} - self.theirs
-        heard.lost = sorted(mine | self._ledger.lost)
-        for number in heard.lost:
-            proposer.lose(number)
-            self._book.drop(number)
-        self._company, self._alone, self._trusts = None, False, False
-
-
-def own_seed(seed: int, token: str) -> int:
-    """The seed of what a worker draws that shares a study: 31 bits, its own.
-
-    Only a worker that is alone draws from the study's seed; two would draw the same.
-    """
-    digest = hashlib.sha256(f"{seed} {token}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1
-
-
-#: Seconds before a storage that did not answer is asked again.
-_PAUSE = 1.0
-
-
-class ClaimLost(Exception):
-    """A trial was not begun: another worker has it, or the storage does not answer."""
-
-
-class Membership:
-    """Whether others search a study, and what they have to do with it.
-
-    Args:
-        store: Where the study is.
-        study: Its name.
-        worker: Joins the others; None for a study that is only read, or never shared.
-        book: Its trials.
-        ledger: Where its records go.
+        trials: The study's trials, as this worker knows them.
+        proposer: Learns from other workers' trials.
+        writer: Has this worker's records.
     """
 
     def __init__(
         self,
         store: StudyStorage,
         study: str,
-        worker: Worker | None,
-        book: TrialTable,
-        ledger: Ledger,
+        worker: Worker,
+        trials: TrialTable,
+        proposer: Proposer,
+        writer: WriteBehind,
     ) -> None:
-        self._store, self._study, self._worker = store, study, worker
-        self._book, self._ledger = book, ledger
-        self._sharing: SharedStudy | None = None
-        self._asks_again = 0.0  # when, after the storage did not answer
-
-    def begin(self) -> None:
-        """From now on, do what others have to be told, where the worker has joined them."""
-        if self._worker is not None and self._worker.joined:
-            self._sharing = SharedStudy(
-                self._store, self._study, self._worker, self._book, self._ledger
-            )
+        self._store, self._worker, self._trials = store, worker, trials
+        self._proposer, self._writer = proposer, writer
+        self._study = store.study_id(study)
+        self._claims: TrialClaims | None = None
+        self._numbered_alone = not worker.shared
+        self._n_deaths = 0  # those that ``sync`` has dealt with
+        # Whether the trials that ended here have ended so in the storage, too.
+        self._ends_are_stored = True
 
     @property
-    def shared(self) -> bool:
-        """Whether other workers search the study, or have while this one did."""
-        return self._worker is not None and self._worker.joined and self._worker.shared
+    def of_peers(self) -> set[int]:
+        """Numbers of the trials that other workers train."""
+        return set() if self._claims is None else self._claims.of_peers
 
-    @property
-    def n_workers(self) -> int:
-        """Workers that search the study, this one included."""
-        return 1 + len(self._worker.crew.others) if self.shared and self._worker else 1
-
-    @property
-    def token(self) -> str | None:
-        """Tells this worker from all others; None without one."""
-        return None if self._worker is None else self._worker.token
-
-    @property
-    def waits(self) -> bool:
-        """Whether no trial can be begun now, since the storage does not answer."""
-        return time.monotonic() < self._asks_again
-
-    def door(self) -> AbstractContextManager[object]:
-        """A block in which ``shared`` stays as it is."""
-        return contextlib.nullcontext() if self._worker is None else self._worker.door
-
-    def watch(self) -> None:
-        """From now on, see whether the other workers live."""
-        if self._worker is not None:
-            self._worker.watch()
-
-    def all_alive(self) -> bool:
-        """Whether all other workers have given a sign of life since ``watch``, or are gone."""
-        return self._worker is None or self._worker.all_alive()
-
-    def create(self, direction: Direction, meta: Mapping[str, Any]) -> None:
-        """Make the study, or join the worker that has made it a moment ago.
-
-        Raises:
-            StorageError: It cannot be written.
-            StudyError: There is no worker to join with, or the other has another direction.
-        """
-        made = True
-        try:
-            self._ledger.create(self._study, direction, meta)
-        except StudyError:
-            if self._worker is None:
-                raise
-            made = False
-        if self._worker is None:
-            return
-        self._worker.join(self._store, self._store.study_id(self._study), share=not made)
-        self.begin()
-        stored = None if made else self._store.load(self._study)
-        if stored is not None:
-            self._book.set_direction(stored.direction)
-
-    def claim(self, proposer: Proposer, template: FrozenTrial, limit: int | None) -> int | None:
-        """Have the storage number a trial of a study that is shared.
+    def claim(self, template: FrozenTrial, limit: int | None) -> int | None:
+        """Make a trial in the storage, for this worker.
 
         Args:
-            proposer: Of the study.
-            template: Its stored form.
+            template: The trial's stored form.
             limit: How many trials the study shall have; None for no end.
 
         Returns:
-            Its number; None where it is not to be: another worker was quicker, or the storage does
-            not answer.
+            The trial's number; None where another worker was quicker.
+
+        Raises:
+            StorageError: The storage does not answer.
         """
-        assert self._sharing is not None
-        try:
-            return self._sharing.claim(proposer, template, limit)
-        except StorageError as error:
-            self._asks_again = time.monotonic() + _PAUSE
-            proposer.note(f"no trial can be begun now: {error}")
+        claimed = self._begun_claims().claim(template, limit)
+        if claimed is None:
             return None
+        number, trial_id = claimed
+        self._writer.know_trial_id(number, trial_id)
+        return number
 
-    def hear(self, proposer: Proposer) -> PeerChanges | None:
-        """Take note of what others of a study that is shared did; None where nothing is heard."""
-        assert self._sharing is not None
-        try:
-            return self._sharing.hear(proposer)
-        except StorageError:  # the writer tells
-            self._asks_again = time.monotonic() + _PAUSE
+    def release(self, number: int) -> None:
+        """Note that a trial of this worker has ended."""
+        if self._claims is not None:
+            self._claims.release(number)
+
+    def sync(self) -> PeerChanges:
+        """Learn of other workers' trials, and take over those that dead workers left.
+
+        Raises:
+            StorageError: The storage does not answer.
+        """
+        found = PeerChanges()
+        if self._worker.n_deaths > self._n_deaths:
+            self._disown(found)
+        claims = self._begun_claims()
+        self._apply(claims.changes(), found)
+        self._proposer.skip_numbers(claims.n_known)
+        of_peers = map(self._trials.get, claims.of_peers)
+        found.n_theirs = sum(t is not None and t.continues is None for t in of_peers)
+        return found
+
+    def _begun_claims(self) -> TrialClaims:
+        """The claims, made when the study's trials begin to be shared."""
+        if self._claims is None:
+            # Trials that were numbered here are in the storage before any is claimed there.
+            self._writer.flush()
+            trials = list(self._trials)
+            alone = self._numbered_alone
+            self._claims = TrialClaims(self._store, self._study, self._worker)
+            self._claims.set_known(
+                mine=[t.number for t in trials if alone and t.state in _UNDER_WAY],
+                own=range(self._proposer.next_number if alone else 0),
+                known=[
+                    t.number for t in trials if self._ends_are_stored and t.state not in _UNDER_WAY
+                ],
+            )
+        return self._claims
+
+    def _apply(self, changes: TrialChanges, found: PeerChanges) -> None:
+        """Bring the table of trials and the proposer up to date with the storage."""
+        for stored in changes.begun:
+            self._put(stored)
+            self._proposer.learn_peer_trial(stored, self._trials.sign)
+        for stored in changes.ended:
+            was = self._trials.get(stored.number)
+            trial = self._put(stored)
+            self._proposer.learn_peer_trial(stored, self._trials.sign)
+            if trial is None or trial.error == INTERRUPTED:
+                found.lost.append(stored.number)  # this worker may have trained it
+            elif was is None or was.state in _UNDER_WAY:
+                found.ended.append(trial)
+        for number in changes.withdrawn:
+            self._trials.remove(number)
+            self._proposer.lose_trial(number)
+        for stored in changes.lost:
+            trial = self._put(stored)
+            self._proposer.lose_trial(stored.number)
+            found.lost.append(stored.number)
+            if trial is not None and trial.error != INTERRUPTED:
+                found.ended.append(trial)
+        for stored in changes.left:
+            number = self._adopt(stored)
+            if number is not None:
+                found.adopted.append(number)
+
+    def _adopt(self, stored: FrozenTrial) -> int | None:
+        """Begin a trial in place of one that its worker left; None where another worker does."""
+        left = trial_codec.from_frozen(stored)
+        if left is None:
             return None
+        template = trial_codec.to_frozen(
+            left, stored.params, stored.distributions, owner=self._worker.token
+        )
+        claimed = self._begun_claims().replace(stored, template)
+        self._trials.add(replace(left, state="failed", error=INTERRUPTED))
+        self._proposer.lose_trial(left.number)
+        if claimed is None:
+            return None
+        number, trial_id = claimed
+        self._writer.know_trial_id(number, trial_id)
+        self._trials.add(
+            Trial(number, hparams=left.hparams, seed=left.seed, continues=left.continues)
+        )
+        self._proposer.adopt_peer_trial(number, template, left.hparams)
+        return number
 
-    def ended(self, number: int) -> None:
-        """A trial of this worker has ended."""
-        if self._sharing is not None:
-            self._sharing.ended(number)
+    def _put(self, stored: FrozenTrial) -> Trial | None:
+        trial = trial_codec.from_frozen(stored)
+        if trial is not None:
+            self._trials.add(trial)
+        return trial
+
+    def _disown(self, found: PeerChanges) -> None:
+        """Give up this worker's trials under way, since others declared it dead.
+
+        Other workers take them over; those that were not written to the storage are nobody's.
+        """
+        n_deaths = self._worker.n_deaths
+        self._writer.flush()
+        self._n_deaths = n_deaths
+        mine = {t.number for t in self._trials if t.state in _UNDER_WAY} - self.of_peers
+        found.lost = sorted(mine | self._writer.dropped)
+        for number in found.lost:
+            self._proposer.lose_trial(number)
+            self._trials.remove(number)
+        self._claims, self._numbered_alone, self._ends_are_stored = None, False, False
+
+
+def shares(worker: Worker | None) -> bool:
+    """Whether a worker shares its study with others, or has since it joined."""
+    return worker is not None and worker.joined and worker.shared
+
+
+def sampling_seed(seed: int, worker: Worker | None) -> int:
+    """Return the seed from which a worker draws: 31 bits of its own where the study is shared.
+
+    Only a worker that is alone draws from the study's seed: two workers would draw the same.
+    """
+    if worker is None or not shares(worker):
+        return seed
+    digest = hashlib.sha256(f"{seed} {worker.token}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
 
 
 def join(
     worker: Worker,
     store: StudyStorage,
     study: str,
+    writer: WriteBehind,
     resumed: Mapping[str, Any] | None,
     is_left: Callable[[FrozenTrial], bool] | None,
 ) -> Mapping[str, Any] | None:
-    """Have a worker join the others of a study, if that is in the storage.
+    """Have a worker join the others of a study, if the study is in the storage.
 
     Args:
         worker: The worker.
         store: Where the study is.
         study: Its name.
+        writer: Has the worker's records.
         resumed: A snapshot of the study, or None.
         is_left: As ``Study.open`` takes it.
 
     Returns:
-        The snapshot, where the study goes on from it; None where others have gone on meanwhile.
+        The snapshot, where the study continues from it; None where other workers have searched on.
     """
     found = store.find(study)
     if found is None:
@@ -362,4 +386,4 @@ def join(
     if resumed is None and is_left is not None and (there := store.load(study)) is not None:
         share = any(is_left(trial) for trial in there.trials if not trial.state.is_finished())
     session = None if resumed is None else resumed.get("session")
-    return resumed if worker.join(store, found, session, share=share) else None
+    return resumed if worker.join(store, found, writer, session, share=share) else None

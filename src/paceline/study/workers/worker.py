@@ -1,4 +1,8 @@
-"""One process that works on a study: it joins the others, beats while it works, and leaves."""
+"""One process that searches a study: it joins the other workers, beats while it works, and leaves.
+
+A worker without peers numbers its trials itself and writes them asynchronously. As soon as another
+worker joins, trials are numbered by the storage.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,10 @@ import filelock
 
 from paceline.errors import PacelineError
 from paceline.study.storage.storage import StudyStorage
+from paceline.study.storage.write_behind import WriteBehind
 from paceline.study.workers.heartbeat import Heartbeats, lock_name, seconds_between
 
-#: The folder, in a study's, where workers hold their files, and keep their models.
+#: The folder, in a study's, where workers hold their lock files and keep their models.
 WORKERS = "workers"
 
 
@@ -26,24 +31,24 @@ class Worker:
 
     Args:
         folder: Where it may hold a file locked, so that others on this machine know at once that it
-            died; made if need be.
-        note: Told what users may want to know.
+            died; made if need be. None: it holds no file.
+        note: Called with a line of text that users may want to see.
         every: Seconds between beats; None takes PACELINE_HEARTBEAT_SECONDS, or 5.
-        clock: Seconds that only grow.
+        clock: Returns seconds that only grow.
         pause: Waits so many seconds.
-        beats: Whether a thread beats from ``join`` to ``leave``; else whoever calls ``beat`` does.
+        beats: Whether a thread beats from ``join`` to ``leave``; otherwise ``beat`` has to be
+            called.
 
     Attributes:
-        token: Tells it from all others.
-        shared: Whether others work, or have worked, on the study meanwhile: then trials are
+        token: Tells this worker from all others.
+        shared: Whether others search the study, or have since this worker joined: then trials are
             numbered by the storage.
-        door: Held while a trial gets its number, and while ``shared`` changes.
-        on_company: Called in the heart's thread when somebody joins a worker that was alone; after
-            it the worker says that it shares.
-        on_buried: Called there when the others had thought this worker dead.
+        numbering_lock: Held while a trial gets its number, and while ``shared`` changes.
+        n_deaths: How often others have declared this worker dead since it joined. Each time it
+            goes on under another token, and its trials under way are no longer its own.
 
     Raises:
-        UsageError: PACELINE_HEARTBEAT_SECONDS is no number.
+        UsageError: PACELINE_HEARTBEAT_SECONDS is no number above 0.
     """
 
     def __init__(
@@ -58,167 +63,186 @@ class Worker:
     ) -> None:
         self.token = secrets.token_hex(8)
         self.shared = False
-        self.door = threading.RLock()
-        self.on_company: Callable[[], None] = lambda: None
-        self.on_buried: Callable[[], None] = lambda: None
+        self.numbering_lock = threading.RLock()
+        self.n_deaths = 0
         self._folder, self._note = folder, note
         self._every = seconds_between() if every is None else every
         self._clock, self._pause, self._beats = clock, pause, beats
-        self._crew: Heartbeats | None = None
+        self._heartbeats: Heartbeats | None = None
+        self._writer: WriteBehind | None = None
         self._lock: filelock.BaseFileLock | None = None
-        self._heart: threading.Thread | None = None
-        self._seen: dict[str, Any] = {}
-        self._sure = -math.inf  # when nobody had thought it dead
+        self._thread: threading.Thread | None = None
+        self._watched: dict[str, Any] = {}
+        self._seen_alive = -math.inf  # when the storage last said that nobody declared it dead
         self._stop = threading.Event()
 
     @property
-    def crew(self) -> Heartbeats:
-        """The workers of the study, once it has joined them."""
-        assert self._crew is not None
-        return self._crew
+    def heartbeats(self) -> Heartbeats:
+        """The study's workers, once this one has joined them."""
+        assert self._heartbeats is not None
+        return self._heartbeats
 
     @property
-    def company(self) -> bool:
-        """Whether others work on the study now, as far as one knows."""
-        return self._crew is not None and bool(self._crew.others)
+    def has_peers(self) -> bool:
+        """Whether other workers are known to search the study now."""
+        return self._heartbeats is not None and bool(self._heartbeats.others)
 
     @property
     def joined(self) -> bool:
-        """Whether it has joined the others."""
-        return self._crew is not None
+        """Whether it is one of the study's workers."""
+        return self._heartbeats is not None
 
     def join(
-        self, store: StudyStorage, study: int, session: str | None = None, *, share: bool = False
+        self,
+        store: StudyStorage,
+        study: int,
+        writer: WriteBehind,
+        session: str | None = None,
+        *,
+        share: bool = False,
     ) -> bool:
-        """Become one of a study's workers; waits until it is known who else is.
+        """Become one of a study's workers; waits until all the others are known.
 
-        A worker that is alone begins at once where all others have left, or have died on this
-        machine. Else it watches them for as long as it takes to know.
+        A worker begins at once where all others have left, or have died on this machine. Otherwise
+        it watches their heartbeats for as long as it takes to tell the living from the dead.
 
         Args:
             store: Where the study is.
             study: The storage's id of it.
-            session: The token of a worker whose work is to be taken up again.
-            share: There are, or were, others: it has to ask the storage what they did.
+            writer: Has this worker's records. It is flushed before other workers are told that
+                they may claim trials, so that they find all that this one has numbered.
+            session: The token of a worker whose work is to be continued; None for a new search.
+            share: Other workers have trials in the study: it has to ask the storage for them.
 
         Returns:
-            Whether it is that worker now: it was gone, and nobody else is there.
+            Whether it has become the worker ``session``: that one was gone, and no other is there.
 
         Raises:
             StorageError: The storage does not answer.
         """
-        self._hold()
-        crew = self._crew = Heartbeats(
-            store, study, self.token, folder=self._held, every=self._every, clock=self._clock
+        self._writer = writer
+        self._lock_file()
+        beats = self._heartbeats = Heartbeats(
+            store,
+            study,
+            self.token,
+            folder=self._locked_folder,
+            every=self._every,
+            clock=self._clock,
         )
-        self._decide(crew, session)
-        alive = list(crew.others)
-        back = session is not None and not alive and crew.may_be(session)
+        self._watch_until_known(beats, session)
+        alive = list(beats.others)
+        back = session is not None and not alive and beats.may_become(session)
         if back and session is not None:
-            crew.say("left")
-            self._release()
-            crew.rename(session)
+            beats.set_mode("left")
+            self._unlock_file()
+            beats.rename(session)
             self.token = session
-            self._hold()
-        crew.spare(None)
+            self._lock_file()
+        beats.spare(None)
         self.shared = share or bool(alive)
-        crew.say("shared" if self.shared else "alone")
+        beats.set_mode("shared" if self.shared else "alone")
         if alive:
             self._note(f"{_others(len(alive))} on this study: trials are shared with them")
-            self._wait_for_room(crew)
+            self._wait_until_shared(beats)
         if self._beats:
-            self._heart = threading.Thread(target=self._run, name="paceline-heart", daemon=True)
-            self._heart.start()
+            self._thread = threading.Thread(target=self._run, name="paceline-heart", daemon=True)
+            self._thread.start()
         return back
 
     def beat(self) -> None:
-        """One beat, and what follows from what it shows.
+        """Write one heartbeat, read those of others, and act on what they show.
 
         Raises:
             StorageError: The storage does not answer.
         """
-        crew = self.crew
-        crew.beat()
-        self._sure = self._clock()
-        if crew.buried:
-            with self.door:
+        beats = self.heartbeats
+        beats.beat()
+        self._seen_alive = self._clock()
+        if beats.declared_dead:
+            with self.numbering_lock:
                 self.shared = True
-            self.on_buried()
-            self._release()
+            # Before the token changes: from now on ``still_mine`` says no.
+            self.n_deaths += 1
+            self._unlock_file()
             self.token = secrets.token_hex(8)
-            crew.rename(self.token)
-            self._hold()
-            crew.say("shared")
-        elif crew.others and crew.mode == "alone":
-            with self.door:
+            beats.rename(self.token)
+            self._lock_file()
+            beats.set_mode("shared")
+        elif beats.others and beats.mode == "alone":
+            with self.numbering_lock:
                 self.shared = True
-            self.on_company()
-            crew.say("shared")
+            if self._writer is not None:
+                self._writer.flush()
+            beats.set_mode("shared")
 
-    def fence(self) -> bool:
-        """Whether nobody has thought this worker dead, as far as one can know.
+    def still_mine(self) -> bool:
+        """Whether nobody has declared this worker dead, so that its trials are still its own.
 
         Raises:
             StorageError: The storage does not answer.
         """
-        if self._clock() - self._sure > 2 * self._every:
-            self.crew.look()
-            self._sure = self._clock()
-        return not self.crew.buried and self.crew.token == self.token
+        if self._heartbeats is None:
+            return True
+        if self._clock() - self._seen_alive > 2 * self._every:
+            self._heartbeats.look()
+            self._seen_alive = self._clock()
+        return not self.n_deaths and not self._heartbeats.declared_dead
 
-    def watch(self) -> None:
-        """From now on, see whether the others live."""
+    def watch_peers(self) -> None:
+        """From now on, note which of the other workers beat; see ``all_peers_alive``."""
         with contextlib.suppress(PacelineError):
-            self.crew.look()  # a beat that was not seen yet may be older than this
-        self._seen = {token: other.beat for token, other in self.crew.others.items()}
+            self.heartbeats.look()  # a beat that was not seen yet may be older than this call
+        self._watched = {token: peer.beat for token, peer in self.heartbeats.others.items()}
 
-    def all_alive(self) -> bool:
-        """Whether all others have beaten since ``watch``, or are gone."""
+    def all_peers_alive(self) -> bool:
+        """Whether all other workers have beaten since ``watch_peers``, or are gone."""
         with contextlib.suppress(PacelineError):
-            self.crew.look()
-        others = self.crew.others
-        return all(others[t].beat != beat for t, beat in self._seen.items() if t in others)
+            self.heartbeats.look()
+        others = self.heartbeats.others
+        return all(others[t].beat != beat for t, beat in self._watched.items() if t in others)
 
     def leave(self) -> None:
-        """End; what it has not ended is others' to take. Safe to call again."""
+        """End; other workers take over the trials that it has not ended. Safe to call again."""
         self._stop.set()
-        if self._heart is not None and self._heart is not threading.current_thread():
-            self._heart.join()
-        if self._crew is not None and self._crew.mode != "left":
-            with contextlib.suppress(PacelineError):  # else they will find out
-                self._crew.say("left")
-            self._crew.close()
-        self._release()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        if self._heartbeats is not None and self._heartbeats.mode != "left":
+            # Where the storage does not answer, the other workers will find out by watching.
+            with contextlib.suppress(PacelineError):
+                self._heartbeats.set_mode("left")
+            self._heartbeats.close_connections()
+        self._unlock_file()
 
     def _run(self) -> None:
         while not self._stop.wait(self._every):
-            with contextlib.suppress(PacelineError):  # the writer tells that the storage is away
+            with contextlib.suppress(PacelineError):  # the writer tells the user
                 self.beat()
 
-    def _decide(self, crew: Heartbeats, session: str | None) -> None:
+    def _watch_until_known(self, beats: Heartbeats, session: str | None) -> None:
         """Wait until every other worker is known to be alive or gone."""
         waited, said = 0.0, False
-        crew.spare(session)
-        crew.beat()
-        while any(not other.alive for other in crew.others.values()):
+        beats.spare(session)
+        beats.beat()
+        while any(not peer.alive for peer in beats.others.values()):
             if waited > 1.0 and not said:
                 said = True
                 self._note("another search of this study may be under way: watching for its signs")
             self._pause(self._every / 5)
             waited += self._every / 5
-            crew.beat()
+            beats.beat()
 
-    def _wait_for_room(self, crew: Heartbeats) -> None:
+    def _wait_until_shared(self, beats: Heartbeats) -> None:
         """Wait until no other worker numbers trials by itself."""
-        while any(other.mode != "shared" for other in crew.others.values()):
+        while any(peer.mode != "shared" for peer in beats.others.values()):
             self._pause(self._every / 5)
-            crew.beat()
+            beats.beat()
 
     @property
-    def _held(self) -> Path | None:
+    def _locked_folder(self) -> Path | None:
         return None if self._lock is None else self._folder
 
-    def _hold(self) -> None:
+    def _lock_file(self) -> None:
         if self._folder is None:
             return
         try:
@@ -226,17 +250,17 @@ class Worker:
             lock = filelock.FileLock(self._folder / lock_name(self.token), thread_local=False)
             lock.acquire(timeout=0)
             self._lock = lock
-        except (OSError, RuntimeError):  # no folder, or no locks there: the signs must do
+        except (OSError, RuntimeError):  # no folder, or no locks there: heartbeats must do
             self._lock = None
 
-    def _release(self) -> None:
+    def _unlock_file(self) -> None:
         if self._lock is None or self._folder is None:
             return
         self._lock.release()
         self._lock = None
         with contextlib.suppress(OSError):
             (self._folder / lock_name(self.token)).unlink(missing_ok=True)
-            self._folder.rmdir()  # the last one
+            self._folder.rmdir()  # empty after the last worker
 
 
 def _others(n: int) -> str:

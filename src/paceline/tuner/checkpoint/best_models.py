@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
@@ -15,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from paceline.executor.base import Weights
+from paceline.program.files import write_atomically, written_atomically
 from paceline.study.workers.worker import WORKERS
 
 MANIFEST = "manifest.json"
 #: Where models are in a study's folder, or in that of one of its workers.
 FOLDER = "best"
 _MODEL, _WEIGHTS = ".keras", ".weights.h5"
-_HALF = re.compile(r"\.\d+-")
+_HALF = re.compile(r"\.(tmp-)?\d+-")
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class BestModels:
         stale |= {path.name for path in self._folder.iterdir() if _HALF.match(path.name)}
         self._saved = entries
         text = json.dumps({str(n): entry for n, entry in entries.items()}, indent=1)
-        _write_atomically(self._folder / MANIFEST, text.encode())
+        write_atomically(self._folder / MANIFEST, text.encode())
         for name in stale:
             (self._folder / name).unlink(missing_ok=True)
 
@@ -212,12 +212,8 @@ class BestModels:
         }
 
     def _put(self, name: str, write: Callable[[Path], None]) -> str:
-        temporary = self._folder / f".{os.getpid()}-{name}"
-        try:
+        with written_atomically(self._folder / name) as temporary:
             write(temporary)
-            os.replace(temporary, self._folder / name)
-        finally:
-            temporary.unlink(missing_ok=True)
         return name
 
     def _is_saved(self, number: int, held: _Held) -> bool:
@@ -293,9 +289,3 @@ def _is_ours(entry: Any) -> bool:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{os.getpid()}-{path.name}")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,13 +25,14 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from paceline.program.files import replace_durably, temporary_beside
+
 #: Of what the facts hold; a file of another format is not read.
 FORMAT = 2
 READS = (1, FORMAT)  # 1 had no files beside it
 KEPT = 2
 _NAME = re.compile(r"checkpoint-(\d{6,})-([0-9a-f]{16})\.safetensors")
 _BESIDE = re.compile(r"paused-[0-9.]+-([0-9a-f]{16})\.safetensors")
-_TEMPORARY = ".tmp-checkpoint"
 
 
 @dataclass
@@ -191,7 +191,6 @@ def save_checkpoint(
     """
     folder.mkdir(parents=True, exist_ok=True)
     _tidy(folder)  # a process may have been killed here
-    temporary = folder / _TEMPORARY
     arrays, kinds = {}, {}
     for name, array in snapshot.arrays.items():
         arrays[name] = np.asarray(array, order="C")
@@ -200,11 +199,10 @@ def save_checkpoint(
             arrays[name] = np.frombuffer(arrays[name].tobytes(), np.uint8)
     facts = {"format": FORMAT, "kinds": kinds, "facts": snapshot.facts, "beside": list(beside)}
     try:
-        save_file(arrays, temporary, {"paceline": json.dumps(facts)})
-        path = folder / f"{stem}-{_digest(temporary)}.safetensors"
-        _sync(temporary)
-        os.replace(temporary, path)
-        _sync(folder)
+        with temporary_beside(folder / stem) as temporary:
+            save_file(arrays, temporary, {"paceline": json.dumps(facts)})
+            path = folder / f"{stem}-{_digest(temporary)}.safetensors"
+            replace_durably(temporary, path)
     except BaseException:
         _tidy(folder)
         raise
@@ -259,13 +257,3 @@ def _array(array: np.ndarray, kinds: Mapping[str, Any], name: str) -> np.ndarray
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-
-
-def _sync(path: Path) -> None:
-    """Has a file, or a folder's list of files, on the disk itself; not every system can."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial
 
 from paceline.executor.base import Parts, Weights
 from paceline.study import trial_codec
-from paceline.study.storage.lock import study_lock
+from paceline.study.storage.folder import study_lock
 from paceline.study.trial import Trial
 from paceline.study.workers.worker import WORKERS
 from paceline.tuner.checkpoint.files import CheckpointManager, Snapshot

@@ -28,6 +28,7 @@ from paceline.compat.keras_tuner.errors import (
 )
 from paceline.compat.keras_tuner.files import read_json, write_json
 from paceline.executor.model_builder import random_state_kept
+from paceline.executor.process import search_process
 from paceline.program import keras_private
 from paceline.search_space import HyperParameters
 
@@ -279,7 +280,7 @@ class Tuner(BaseTuner):
                 "weights. Build its model with `tuner.hypermodel.build(trial.hyperparameters)` and "
                 "train it."
             )
-        with random_state_kept():
+        with search_process():
             model = self._try_build(trial.hyperparameters)
             self._load_weights(model, trial.trial_id)
         return model

@@ -1,0 +1,246 @@
+"""What a search changes in its process, in one list; all of it is as before afterwards.
+
+| what | why | code |
+|---|---|---|
+| random state | a search must not move the user's | ``executor.model_builder`` |
+| Keras' dtype policy | ``precision=`` | ``program.precision`` |
+| settings of JAX's cache | programs are kept on disk | ``program.compilation_cache`` |
+| thresholds of ``gc``, frozen objects | collections walk fewer objects | ``gc_calmed``, below |
+| the C allocator | freed memory stays for the next step | ``freed_memory_kept``, below |
+| functions of ``jax.random`` | initial weights by few programs | ``program.initial_weights`` |
+
+Searches may run inside each other and in several threads: all but the random state and the policy
+are put back when the last of them ends.
+
+Python's garbage collector: tracing makes objects by the hundred thousand, which sets the collector
+off, and every full collection walks all of JAX and Keras, a tenth of a second each time. Objects
+that were there before a search are set aside while it runs, so that collections walk only what the
+search has made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import keras
+
+from paceline.executor.model_builder import random_state_kept
+from paceline.program.compilation_cache import persistent_cache
+from paceline.program.initial_weights import shared_initializer_programs
+from paceline.program.keras_private import RefCountedPatch
+from paceline.program.trace import policy_of
+
+
+@contextmanager
+def search_process(
+    precision: str | None = None,
+    *,
+    random_state: bool = True,
+    initial_weights: bool = True,
+    also: Iterable[AbstractContextManager[Any]] = (),
+) -> Iterator[None]:
+    """The process is as a search wants it inside, and as it was after, whatever ends the search.
+
+    Args:
+        precision: "float32" or "bfloat16"; None: Keras' dtype policy as it is.
+        random_state: Put the random state of Python, NumPy and Keras back. Not where whoever
+            trains keeps the state of each function apart.
+        initial_weights: Draw initial weights by few programs. Not where Keras' own way is measured.
+        also: Changes that this caller alone makes; they are made first, and unmade last.
+    """
+    with ExitStack() as stack:
+        for change in also:
+            stack.enter_context(change)
+        if random_state:
+            stack.enter_context(random_state_kept())
+        stack.enter_context(policy_of(precision))
+        if keras.backend.backend() == "jax":  # else JAX is asked nothing
+            stack.enter_context(persistent_cache())
+        stack.enter_context(gc_calmed())
+        stack.enter_context(freed_memory_kept())
+        if initial_weights:
+            stack.enter_context(shared_initializer_programs())
+        yield
+
+
+#: Objects made between two collections of the youngest, and how many collections of one generation
+#: there are between two of the next.
+_GC_THRESHOLDS = (50_000, 10, 5)
+#: Share of the time between two collections before a search that the later one may take.
+_GC_SHARE = 0.05
+
+
+@contextmanager
+def gc_calmed() -> Iterator[None]:
+    """Sets the objects that are there aside until the last of several searches has ended.
+
+    Objects that earlier searches left are collected first: their last models are in cycles, would
+    be set aside again and again, and no collection would ever see them. Where searches are short
+    and the process is large, that collection does not come before each search: collections take at
+    most a twentieth of the time between them.
+    """
+    if _collector_is_free():
+        # Before the lock of the patch is taken: collecting may end an older search.
+        _leftovers.collect()
+    with _collector_patch.applied():
+        yield
+
+
+def _collector_is_free() -> bool:
+    """Whether neither the user nor another search has changed the collector."""
+    return gc.get_freeze_count() == 0 and gc.get_threshold()[0] > 0
+
+
+#: Thresholds before the first search; None where the user's are left alone.
+_gc_before: tuple[int, int, int] | None = None
+
+
+def _calm_collector() -> None:
+    global _gc_before
+    _gc_before = gc.get_threshold() if _collector_is_free() else None
+    if _gc_before is not None:
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def _wake_collector() -> None:
+    if _gc_before is not None:
+        gc.set_threshold(*_gc_before)
+        gc.unfreeze()
+
+
+_collector_patch = RefCountedPatch(_calm_collector, _wake_collector)
+
+
+class _LeftoverCollector:
+    """Collects what searches left, unless the last collection was too short a while ago.
+
+    Args:
+        clock: Seconds, from anywhere.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._again: float | None = None  # when a collection has earned its time; None: no search
+
+    def collect(self) -> None:
+        """Before a search; before the first there is nothing to collect."""
+        began = self._clock()
+        if self._again is None:
+            self._again = began
+        elif began >= self._again:
+            gc.collect()
+            ended = self._clock()
+            self._again = ended + (ended - began) / _GC_SHARE
+
+
+_leftovers = _LeftoverCollector()
+
+
+class Dropped:
+    """Counts bytes of models that are no longer needed, whose cycles keep their weights alive."""
+
+    def __init__(self, limit: int = 2**28) -> None:
+        self._limit, self._bytes = limit, 0
+
+    def add(self, nbytes: int) -> None:
+        """Notes a dropped model; collects once enough has gathered.
+
+        Args:
+            nbytes: Bytes of its variables.
+        """
+        self._bytes += nbytes
+        if self._bytes >= self._limit:
+            self._bytes = 0
+            gc.collect()
+
+
+#: Parameters of glibc's mallopt, and what it is told: during a search, and afterwards. The latter
+#: is what glibc itself would come to in a process that frees arrays of 32 MiB.
+_MMAP_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -4, -3, -1
+_DURING = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1))
+_AFTERWARDS = ((_MMAP_MAX, 2**16), (_TRIM_THRESHOLD, 2**26), (_MMAP_THRESHOLD, 2**25))
+
+_allocator_lock = threading.Lock()
+_allocator_users = 0
+
+
+@contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """Has the allocator keep freed memory for what is allocated next, however large.
+
+    A compiled step allocates its temporaries when it begins and frees them when it ends. More than
+    32 MiB glibc asks of the system each time, which clears every page again: a quarter of the time
+    of a step with large convolutions (docs/decisions/0028). More than 64 MiB in a thread it still
+    asks for. Afterwards what is free goes back to the system, but for so much per thread. Does
+    nothing where the user has set glibc's allocator, and with other C libraries.
+    """
+    global _allocator_users
+    function = None if _is_set_by_the_user() else _mallopt()
+    if function is None:
+        yield
+        return
+    with _allocator_lock:
+        _allocator_users += 1
+        _set_allocator(function, _DURING)
+    try:
+        yield
+    finally:
+        with _allocator_lock:
+            _allocator_users -= 1
+            if _allocator_users == 0:
+                _set_allocator(function, _AFTERWARDS)
+                _return_what_is_free()
+
+
+def _set_allocator(
+    mallopt: Callable[[int, int], int], settings: tuple[tuple[int, int], ...]
+) -> None:
+    for parameter, value in settings:
+        mallopt(parameter, value)
+
+
+def _is_set_by_the_user() -> bool:
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    return "glibc.malloc" in tunables or any(name.startswith("MALLOC_") for name in os.environ)
+
+
+def give_back() -> None:
+    """Collects what nobody refers to, and returns what the allocator keeps of it to the system.
+
+    glibc keeps freed memory that lies below memory in use. With TensorFlow, whose threads free what
+    others took, a process of many trials grows by it.
+    """
+    gc.collect()
+    _return_what_is_free()
+
+
+def _return_what_is_free() -> None:
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+
+
+@functools.cache
+def _trim() -> Callable[[int], int] | None:
+    return _of_the_c_library("malloc_trim")
+
+
+@functools.cache
+def _mallopt() -> Callable[[int, int], int] | None:
+    return _of_the_c_library("mallopt")
+
+
+def _of_the_c_library(name: str) -> Callable[..., int] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    return getattr(ctypes.CDLL(None), name, None)  # not in every C library

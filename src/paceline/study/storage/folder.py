@@ -1,0 +1,123 @@
+"""A study's folder: which search holds it, and what the folder and its storage must not contain.
+
+The first search of a study holds the study's folder; further searches have folders of their own.
+
+A study's files may come from a stranger, so nothing that is read from them can run code: no pickle,
+no ``eval``, and of saved models the weights alone. Refused is what could reach further than the
+study: links out of its folder, through which a search would write, and pickles in a storage, which
+Optuna's samplers would load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import filelock
+from optuna.trial import FrozenTrial
+
+from paceline.errors import StorageError, StudyError
+
+NAME = ".lock"
+#: Optuna's CMA-ES keeps its optimizer, pickled, in attributes whose names begin so.
+_PICKLED = ("cma:", "sepcma:", "cmawm:")
+
+
+@contextlib.contextmanager
+def study_lock(folder: Path) -> Iterator[bool]:
+    """Hold a study's folder locked while it is searched; a process that dies frees its lock.
+
+    Args:
+        folder: The study's; made if need be.
+
+    Yields:
+        Whether this search holds the folder; if not, another search does.
+    """
+    new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(folder / NAME)
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        yield False
+        return
+    except (OSError, RuntimeError):  # no folder, or no locks there: the storage tells
+        yield True
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+        if new:
+            _remove_if_empty(folder)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """Remove the folder of a search that wrote nothing."""
+    with contextlib.suppress(OSError):
+        if [entry.name for entry in folder.iterdir()] == [NAME]:
+            (folder / NAME).unlink()
+            folder.rmdir()
+            folder.parent.rmdir()  # fails, and is suppressed, where it holds other studies
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a study's folder that holds a link to a place outside; the folder need not exist.
+
+    Raises:
+        StudyError: The message names the link.
+    """
+    inside = folder.resolve()
+    for where, folders, files in os.walk(folder):
+        for path in (Path(where, name) for name in (*folders, *files)):
+            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+                raise StudyError(
+                    f"study {folder.name!r}: {path} is a link out of the study's folder, and what "
+                    "the study writes would go there; replace it by what it leads to, or make the "
+                    "whole folder a link."
+                )
+
+
+def check_storage_text(storage: Any) -> None:
+    """Refuse control characters in the name of a storage.
+
+    Raises:
+        StorageError: There are some.
+    """
+    if isinstance(storage, str) and not storage.isprintable():
+        raise StorageError(
+            f"storage is {ascii(storage)[:200]}, with control characters in it; give journal:PATH "
+            "or an Optuna URL without them."
+        )
+
+
+def check_attributes(study: str, trials: Iterable[FrozenTrial]) -> None:
+    """Refuse pickles in the attributes of stored trials.
+
+    Raises:
+        StorageError: There are some.
+    """
+    for trial in trials:
+        if any(key.startswith(_PICKLED) for key in trial.system_attrs):
+            raise StorageError(
+                f"study {study!r}: its storage holds pickles of Optuna's CMA-ES sampler (trial "
+                f"{trial.number}), and whoever reads a pickle runs what its writer liked. Paceline "
+                "does not open it; copy its trials to another study with "
+                "optuna.trial.create_trial, without their system_attrs."
+            )
+
+
+def raise_renamed(study: str, directory: Path, others: Sequence[str]) -> None:
+    """Refuse a folder whose own journal holds other studies only: the folder was renamed.
+
+    Raises:
+        StudyError: The message names the folder's name before.
+    """
+    raise StudyError(
+        f"study {study!r}: the journal in {directory / study} holds no study of that name, but "
+        f"{others[0]!r}: was the folder renamed? Call it {others[0]!r} again, and the study too: "
+        "its checkpoint and its models are in there."
+    )

@@ -1,0 +1,312 @@
+"""How a slot is refilled, given up where memory runs out, and how many trials wait for one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import paceline
+from executor.fakes import FakeDriver, FakePlanner, group, numbers, slots_of, state, trial
+from paceline.data.chunks import ResidentArrays
+from paceline.executor.base import EpochLimit, Notes, SearchData
+from paceline.executor.memory import SlotRoom
+from paceline.executor.slots import Demand, SlotAllocator
+
+OUT_OF_MEMORY = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte")
+
+
+class Slots:
+    """A ``SlotAllocator`` among stand-ins, and what it tells.
+
+    Args:
+        lanes: Packs that train at once.
+        room: What the memory holds, by number of lanes.
+        suspects: Number of a trial -> epoch that did not end.
+        planner: Attributes of the planner.
+    """
+
+    def __init__(
+        self,
+        lanes: int = 1,
+        room: dict[int, SlotRoom] | None = None,
+        suspects: dict[int, int] | None = None,
+        **planner: Any,
+    ) -> None:
+        self.planner = FakePlanner(lanes, **planner)
+        self.notes: list[str] = []
+        self.failed: dict[int, BaseException] = {}
+        device_data: Any = SimpleNamespace(
+            of=lambda group, layout: (
+                ResidentArrays(None, 8, 2, group.work.epochs),
+                None,
+            ),
+            room=lambda group, program, n: (room or {})[n],
+        )
+        data: Any = SearchData(None)  # type: ignore[arg-type]
+        made: Any = self.planner
+        limit = EpochLimit(suspects={} if suspects is None else suspects)
+        self.allocator = SlotAllocator(made, device_data, data, Notes(self.notes.append), limit)
+
+    def refill(self, made: Any, *, all_asked: bool = False) -> list[Any]:
+        return self.allocator.refill(made, all_asked=all_asked)
+
+    def fail(self, number: int, error: BaseException) -> None:
+        self.failed[number] = error
+
+
+# -- refilling -------------------------------------------------------------------------------------
+
+
+def test_a_free_slot_gets_the_trial_that_has_waited_longest() -> None:
+    slots, made = Slots(), group(0, 1, 2, 3)
+    slots.refill(made)
+    assert slots_of(made) == [[0, 1]]
+    made.packs[0].evict(1)
+    slots.refill(made)
+    assert slots_of(made) == [[0, 2]], "the slot that was free, and the others stay"
+    assert numbers(made.queue) == [3]
+
+
+def test_a_full_pack_leaves_the_others_waiting_in_their_order() -> None:
+    slots, made = Slots(), group(0, 1, 2, 3, 4)
+    assert slots.refill(made) == made.packs
+    slots.refill(made)
+    assert numbers(made.queue) == [2, 3, 4]
+
+
+def test_trials_are_spread_over_the_lanes() -> None:
+    """Lanes train side by side: two half-filled packs end sooner than a full one alone."""
+    slots, made = Slots(lanes=2), group(0, 1, n_slots=4)
+    assert len(slots.refill(made)) == 2
+    assert [len(pack.live) for pack in made.packs] == [1, 1]
+
+
+def test_packs_without_a_trial_do_not_train() -> None:
+    slots, made = Slots(lanes=3), group(0)
+    (pack,) = slots.refill(made)
+    assert numbers(pack.live) == [0]
+    assert len(made.packs) == 3
+
+
+def test_who_would_read_other_batches_next_waits_and_is_passed_by() -> None:
+    """A pass of 4 batches makes two epochs of 2: all slots are in the same half."""
+    slots, made = Slots(), group(n_slots=3, steps_per_epoch=2)
+    made.queue.extend([trial(0), trial(1, epoch=1), trial(2, epoch=2)])
+    slots.refill(made)
+    assert slots_of(made) == [[0, 2, None]]
+    assert numbers(made.queue) == [1]
+
+
+def test_the_last_trials_share_a_pack_and_lose_nothing() -> None:
+    """Once no trial is to come: an empty slot computes as long as a full one."""
+    slots, made = Slots(lanes=2), group(0, 1, 2, n_slots=2)
+    slots.refill(made)
+    assert slots_of(made) == [[0, 2], [1, None]]
+    made.packs[0].evict(2)
+    slots.refill(made, all_asked=False)
+    assert len(made.packs) == 2
+    slots.refill(made, all_asked=True)
+    (held,) = [row for row in slots_of(made) if row != [None, None]]
+    assert sorted(n for n in held if n is not None) == [0, 1]
+    for number in (0, 1):
+        (pack,) = made.packs
+        found = pack.states()[number].trainable[0]
+        np.testing.assert_array_equal(found, state(number).trainable[0])
+
+
+def test_a_suspect_trains_alone_at_the_epoch_that_did_not_end() -> None:
+    slots, made = Slots(lanes=1, suspects={1: 0, 2: 3}), group(0, 1, 2)
+    (pack,) = slots.refill(made)
+    assert numbers(pack.live) == [1], "2 is suspected of its fourth epoch only"
+    assert sorted(numbers(made.queue)) == [0, 2]
+    pack.evict(1)
+    slots.refill(made)
+    assert sorted(n for row in slots_of(made) for n in row if n is not None) == [0, 2]
+
+
+def test_suspects_are_those_of_the_moment() -> None:
+    """The search adds to them while packs train."""
+    suspects: dict[int, int] = {}
+    slots, made = Slots(suspects=suspects), group(0, 1)
+    slots.refill(made)
+    suspects[1] = 0
+    (pack,) = slots.refill(made)
+    assert numbers(pack.live) == [1]
+
+
+# -- whose turn it is ------------------------------------------------------------------------------
+
+
+def test_groups_in_slots_train_on_while_another_is_compiled() -> None:
+    slots, one, two = Slots(), group(0, n_slots=8, name="one"), group(1, name="two")
+    slots.refill(one)
+    two.asked_round = 5
+    turn = slots.allocator.groups_in_turn
+    assert turn([one, two], 6) == [one]
+    assert turn([one, two], 14) == [one]
+    assert turn([one, two], 15) == [one, two], "after ten rounds its program is waited for"
+
+
+def test_no_further_group_begins_where_half_of_the_slots_are_filled() -> None:
+    slots, two = Slots(), group(9, name="two")
+    for n, expected in ((3, 2), (4, 1)):
+        one = group(*range(n), n_slots=8, name="one")
+        assert len(slots.allocator.groups_in_turn([one, two], 99)) == expected
+
+
+# -- too little memory -----------------------------------------------------------------------------
+
+
+def test_a_program_that_does_not_fit_gets_as_many_slots_as_do() -> None:
+    slots, made = Slots(room={1: SlotRoom(2, 100.0, 1, 250.0)}), group(0, n_slots=8)
+    assert not slots.allocator.fits(made, slots.fail)
+    assert (made.most_slots, made.program) == (2, None)
+    assert slots.notes == ["the device's memory holds 2 slots a pack of this program, not 8"]
+    assert numbers(made.queue) == [0]
+
+
+def test_a_program_that_fits_is_left_as_it_is() -> None:
+    slots, made = Slots(room={1: SlotRoom(8, 100.0, 1, 9e9)}), group(0, n_slots=8)
+    assert slots.allocator.fits(made, slots.fail)
+    assert made.most_slots is None and made.program is not None
+
+
+def test_one_lane_is_tried_before_slots_are_given_up() -> None:
+    room = {2: SlotRoom(0, 1.0, 1, 1.0), 1: SlotRoom(8, 1.0, 1, 1.0)}
+    slots, made = Slots(lanes=2, room=room), group(0, n_slots=8)
+    assert slots.allocator.fits(made, slots.fail)
+    assert slots.planner.lanes == 1
+
+
+def test_slots_that_the_user_gave_are_refused_with_the_sizes() -> None:
+    room = {1: SlotRoom(2, 1000.0, 1, 2500.0)}
+    slots, made = Slots(room=room, chooses_slots=False), group(0, n_slots=8)
+    found = r"slots: 8 slots need 8 kB beside the data, and 2.5 kB are free; 2 fit\."
+    with pytest.raises(paceline.UsageError, match=found):
+        slots.allocator.fits(made, slots.fail)
+
+
+def test_where_not_even_one_trial_fits_all_that_wait_fail() -> None:
+    slots, made = Slots(room={1: SlotRoom(0, 3e9, 1, 2e9)}), group(0, 1)
+    assert not slots.allocator.fits(made, slots.fail)
+    assert list(slots.failed) == [0, 1] and not made.queue
+    assert "one trial needs 3 GB beside the data, and 2 GB are free" in str(slots.failed[1])
+
+
+def test_trials_of_a_pack_that_ran_out_of_memory_wait_first_with_their_state() -> None:
+    slots, made = Slots(), group(0, 1, 2)
+    slots.refill(made)
+    assert slots.allocator.recover(made, made.packs[0], OUT_OF_MEMORY, slots.fail)
+    assert numbers(made.queue) == [0, 1, 2]
+    assert not slots.failed and not made.packs
+    np.testing.assert_array_equal(made.queue[1].state.trainable[0], state(1).trainable[0])
+
+
+@pytest.mark.parametrize(
+    ("error", "halves"), [(RuntimeError("INTERNAL: broken"), True), (OUT_OF_MEMORY, False)]
+)
+def test_any_other_error_and_one_without_a_way_out_fails_the_packs_trials(
+    error: Exception, halves: bool
+) -> None:
+    slots, made = Slots(halves=halves), group(0, 1, 2)
+    slots.refill(made)
+    drivers = [FakeDriver(), FakeDriver()]
+    for each, driver in zip(made.packs[0].live, drivers, strict=True):
+        each.driver = driver  # type: ignore[assignment]
+    assert not slots.allocator.recover(made, made.packs[0], error, slots.fail)
+    assert slots.failed == {0: error, 1: error}
+    assert [driver.calls for driver in drivers] == [["abandon"]] * 2
+    assert numbers(made.queue) == [2]
+
+
+@pytest.mark.parametrize("error", [paceline.DataError("batch 3 is empty"), KeyboardInterrupt("^C")])
+def test_an_error_that_concerns_all_trials_fails_none(error: BaseException) -> None:
+    slots, made = Slots(), group(0)
+    slots.refill(made)
+    with pytest.raises(type(error), match=r"batch 3 is empty|\^C"):
+        slots.allocator.recover(made, made.packs[0], error, slots.fail)
+    assert not slots.failed
+
+
+def test_slots_are_halved_and_those_in_them_wait_first() -> None:
+    slots, made = Slots(lanes=2), group(*range(5), n_slots=2)
+    slots.refill(made)
+    made.next_program = made.program
+    slots.allocator.halve(made)
+    assert made.most_slots == 1
+    assert (made.program, made.next_program, made.packs) == (None, None, [])
+    assert sorted(numbers(made.queue)[:4]) == [0, 1, 2, 3] and numbers(made.queue)[4] == 4
+    assert slots.planner.lanes == 2
+    assert "memory holds 1 slots a pack" in slots.notes[0]
+
+
+def test_a_single_slot_is_halved_by_training_one_pack_at_a_time() -> None:
+    slots, made = Slots(lanes=2), group(0, 1, n_slots=1)
+    slots.refill(made)
+    slots.allocator.halve(made)
+    assert (made.most_slots, slots.planner.lanes) == (1, 1)
+
+
+# -- how many trials should be ready ---------------------------------------------------------------
+
+
+def demand(*groups: Any, in_order: bool = False, slots: int = 4) -> Demand:
+    waiting = sum(len(each.queue) for each in groups)
+    grouper: Any = SimpleNamespace(groups=list(groups), waiting=waiting)
+    planner: Any = FakePlanner(slots=slots)
+    return Demand(planner, grouper, in_order=in_order)
+
+
+def test_training_waits_until_the_slots_can_be_filled() -> None:
+    assert demand(group(0, 1, 2)).hungry
+    assert not demand(group(0, 1, 2, 3)).hungry
+
+
+def test_with_two_programs_more_trials_are_waited_for() -> None:
+    several = [group(*range(8), name="one"), group(8, name="two")]
+    assert demand(*several).hungry
+    assert not demand(group(*range(8)), group(*range(8, 16))).hungry
+
+
+def test_in_order_twice_as_many_are_looked_at_before_the_first_compile() -> None:
+    assert demand(group(*range(7), n_slots=None), in_order=True).hungry
+    assert not demand(group(*range(7), n_slots=2), in_order=True).hungry
+
+
+def test_trials_are_prepared_for_four_fillings_of_the_slots() -> None:
+    assert demand(group(*range(15))).room
+    assert not demand(group(*range(16))).room
+
+
+def test_three_trials_of_one_program_are_enough_to_compile_it_unless_in_order() -> None:
+    made = group(0, 1, 2)
+    assert demand(made).is_sure(made)
+    assert not demand(made, in_order=True).is_sure(made)
+    assert not demand(made, group(3)).is_sure(made)
+    few = group(0, 1)
+    assert not demand(few).is_sure(few)
+    few.n_seen = 3  # models at the ends of the space were traced
+    found = demand(few)
+    found.uniform = True
+    assert found.is_sure(few)
+
+
+def test_epochs_left_count_the_trials_to_come() -> None:
+    made = group()
+    made.queue.extend([trial(0, epochs=9, epoch=4), trial(1, epochs=7)])
+    found = demand(made)
+    found.expected = 5
+    found.expect_members(1)
+    assert found.unasked == 2, "five to come, of which two wait and one is being taken in"
+    assert found.epochs_left(made) == 5 + 7 + 2 * 9
+
+
+def test_as_many_are_got_ready_as_slots_become_free_in_an_epoch() -> None:
+    made = group()
+    made.queue.extend(trial(number, epochs=9, epoch=5) for number in range(4))
+    assert demand(made).ahead(steady=True) == 1, "in four epochs, four slots"
+    assert demand(made).ahead(steady=False) == 4

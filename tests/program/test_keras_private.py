@@ -1,0 +1,108 @@
+"""A change that is shared is there for as long as anyone wants it, and made once."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from paceline.program.keras_private import RefCountedPatch
+
+#: Seconds after which a thread that should have gone on is given up.
+LONG = 30
+
+
+class Library:
+    """What is changed: it counts, and knows whether it was changed twice."""
+
+    def __init__(self) -> None:
+        self.changed = False
+        self.n_changes = 0
+        self.patch = RefCountedPatch(self.install, self.remove)
+
+    def install(self) -> None:
+        assert not self.changed
+        self.changed = True
+        self.n_changes += 1
+
+    def remove(self) -> None:
+        assert self.changed
+        self.changed = False
+
+
+@pytest.fixture
+def library() -> Library:
+    return Library()
+
+
+def test_users_inside_of_each_other_share_it(library):
+    with library.patch.applied():
+        assert library.changed
+        with library.patch.applied():
+            assert library.changed
+        assert library.changed
+    assert not library.changed
+    assert library.n_changes == 1
+
+
+def test_it_comes_again_for_the_next_user(library):
+    for n in (1, 2):
+        with library.patch.applied():
+            assert library.changed
+        assert not library.changed
+        assert library.n_changes == n
+
+
+def test_an_error_inside_takes_its_user_away_and_no_other(library):
+    with library.patch.applied():
+        with pytest.raises(ValueError, match="the user's"), library.patch.applied():
+            raise ValueError("the user's")
+        assert library.changed
+    assert not library.changed
+
+
+def test_the_last_of_two_threads_removes_it(library):
+    inside, leave = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with library.patch.applied():
+            inside.set()
+            assert leave.wait(LONG)
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(first)
+        assert inside.wait(LONG)
+        with library.patch.applied():
+            leave.set()
+            done.result(LONG)
+            assert library.changed  # the one who made the change has gone
+        assert not library.changed
+    assert library.n_changes == 1
+
+
+def test_threads_that_come_and_go_never_find_it_missing(library):
+    n_threads = 8
+    together = threading.Barrier(n_threads)
+
+    def many() -> bool:
+        together.wait(LONG)
+        there = True
+        for _ in range(200):
+            with library.patch.applied():
+                there = there and library.changed
+        return there
+
+    with ThreadPoolExecutor(n_threads) as pool:
+        done = [pool.submit(many) for _ in range(n_threads)]
+        assert all(each.result(LONG) for each in done)
+    assert not library.changed
+
+
+def test_a_change_that_cannot_be_made_has_no_user():
+    library, removed = Library(), []
+    library.patch = RefCountedPatch(lambda: {}["name"], lambda: removed.append(1))
+    for _ in range(2):  # the second is told as well: nothing stands from the first
+        with pytest.raises(KeyError, match="name"), library.patch.applied():
+            pass
+    assert removed == []

@@ -1,0 +1,91 @@
+"""What is kept of a structure: found again, believed only where it fits, never in the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from paceline.program import disk_cache
+from paceline.program.canonical import Constant, canonicalise
+from paceline.program.constant_laws import GroupLaws, StoredLaws, laws_key, load_laws, store_laws
+from paceline.program.step_template import StepTemplate
+from paceline.program.trace import Step
+
+AVAL = jax.ShapeDtypeStruct((), np.dtype("float32"))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(disk_cache, "cache_folder", lambda: str(tmp_path))
+    return tmp_path / "structures"
+
+
+def constants(*values: float) -> tuple[Constant, ...]:
+    return tuple(Constant(np.asarray(v, "float32"), AVAL) for v in values)
+
+
+def role() -> StepTemplate:
+    closed = jax.make_jaxpr(lambda x: jnp.tanh(x) * jnp.float32(0.3) + jnp.float32(0.7))(AVAL)
+    return StepTemplate(Step(closed, canonicalise(closed), ("loss",)), None)
+
+
+def one(group: str = "a") -> StoredLaws:
+    learned = GroupLaws((group, None, 32, 32))
+    for rate in (0.25, 0.5, float("inf")):
+        learned.add((rate,), [constants(rate, 7.0), constants(2 * rate)])
+    return StoredLaws.of(learned, [role(), role()])
+
+
+def test_what_was_kept_comes_back_to_the_bit() -> None:
+    store_laws("k", [one("a"), one("b")])
+    assert load_laws("k") == [one("a"), one("b")]
+    rows = dict(one().like([constants(1.0, 7.0), constants(9.0)]))
+    assert [[float(c.value) for c in step] for step in rows[(0.25,)]] == [[0.25, 7.0], [0.5]]
+
+
+def test_what_does_not_fit_is_not_believed() -> None:
+    assert not list(one().like([constants(1.0), constants(9.0)]))
+    double = (Constant(np.float64(1.0), jax.ShapeDtypeStruct((), np.dtype("float64"))),)
+    assert not list(one().like([constants(1.0, 7.0), double]))
+
+
+def test_nothing_is_found_where_nothing_or_nonsense_was_kept(folder: Path) -> None:
+    assert load_laws("k") == []
+    store_laws("k", [one()])
+    for body in (b"", b"[]", b"x" * 100):
+        (folder / "k.json").write_bytes(body)
+        assert load_laws("k") == []
+    disk_cache.DiskCache("structures", 9).write("k.json", b'[{"group": 3}]')
+    assert load_laws("k") == []
+
+
+def test_keeping_no_group_forgets() -> None:
+    store_laws("k", [one()])
+    store_laws("k", [])
+    assert load_laws("k") == []
+
+
+def test_the_key_follows_all_that_decides_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {laws_key("s", (3, 4)), laws_key("s", (3, 5)), laws_key("t", (3, 4))}
+    with jax.default_matmul_precision("highest"):
+        keys.add(laws_key("s", (3, 4)))
+    monkeypatch.setattr("keras.__version__", "0.0")
+    keys.add(laws_key("s", (3, 4)))
+    assert len(keys) == 5
+
+
+def test_steps_take_the_inputs_they_took_before() -> None:
+    n = len(role().full.canonical.constants)
+    kept = StoredLaws(("a", None, 1, 1), [], [[0]], [True])
+    ours = role()
+    kept.settle([ours])
+    assert (ours.lifted, ours.widened, ours.settled) == ((0,), True, True)
+    for lifted, observed in (([n], set()), ([0], {1})):
+        ours = role()
+        ours.observed = observed
+        StoredLaws(("a", None, 1, 1), [], [lifted], [False]).settle([ours])
+        assert not ours.settled, (lifted, observed)

@@ -1,0 +1,64 @@
+"""`make test-all`: every suite runs, whatever became of the others, and one summary says how."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def test_all(monkeypatch) -> Any:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    return importlib.import_module("test_all")
+
+
+@pytest.fixture
+def project(fresh_folder, monkeypatch) -> Path:
+    """A folder with a Makefile of three suites, the second of which fails."""
+    targets = {
+        "one": ["echo '==== 3 passed, 1 skipped in 0.5s (0:00:01) ===='"],
+        "two": ["echo '==== 1 failed in 2s ===='", "exit 3"],
+        "three": ["touch was-run"],
+    }
+    rules = (f"{name}:\n" + "".join(f"\t@{line}\n" for line in of) for name, of in targets.items())
+    Path("Makefile").write_text("\n".join(rules))
+    monkeypatch.delenv("MAKEFLAGS", raising=False)  # of the make that runs this test
+    return fresh_folder
+
+
+def test_what_fails_keeps_nothing_from_running(test_all, project, capfd) -> None:
+    assert test_all.main(["one", "two", "three"]) == 1
+    assert (project / "was-run").exists()
+    said = capfd.readouterr().out
+    summary = [line.split() for line in said.partition("--- all suites\n")[2].splitlines()]
+    assert [line[:2] for line in summary] == [
+        ["one", "passed"],
+        ["two", "FAILED"],
+        ["three", "passed"],
+    ]
+    assert " ".join(summary[0][4:]) == "3 passed, 1 skipped"
+    assert " ".join(summary[1][4:]) == "1 failed"
+    assert test_all.main(["one", "three"]) == 0
+
+
+def test_after_ctrl_c_the_rest_is_not_run(test_all) -> None:
+    def run(suite: str) -> Any:
+        if suite == "two":
+            raise KeyboardInterrupt
+        return test_all.Outcome(suite, 0)
+
+    outcomes = test_all.run_all(["one", "two", "three"], run)
+    assert [outcome.status for outcome in outcomes] == [0, None, None]
+    assert "not run" in test_all.summary(outcomes)
+
+
+def test_every_target_of_tests_is_a_suite(test_all) -> None:
+    """A target that is added to the Makefile is added to `make test-all` as well."""
+    lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
+    named = {line.partition(":")[0] for line in lines if line.startswith("test")}
+    assert set(test_all.SUITES) == named - {"test-all"} | {"lint"}
