@@ -94,7 +94,7 @@ class Engine:
             raise RuntimeError("engine: a run is under way; end or close it first.")
         n_calls = n_calls or operator.length_hint(calls) or None
         self._source, self._more, self._held, self._left = iter(calls), True, False, n_calls
-        # Functions have their random state apart: ``Surroundings``.
+        # Functions have their random state apart: ``ProcessState``.
         with search_process(random_state=False, also=[intercepted()]), ExitStack() as stack:
             stack.callback(self._cancel)
             while self._round():
