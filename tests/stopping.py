@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import paceline
 from paceline.executor.local import LocalExecutor
+from paceline.tuner.timeouts import SearchTimeout
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +34,11 @@ def stopped_after(monkeypatch: pytest.MonkeyPatch, rounds: int, number: int = si
         advance(self, *arguments)
 
     monkeypatch.setattr(LocalExecutor, "advance", signalled)
+
+
+def times_out(monkeypatch: pytest.MonkeyPatch, when: Callable[[], bool]) -> None:
+    """Has the time of a search be up as soon as ``when`` says so."""
+    monkeypatch.setattr(SearchTimeout, "over", property(lambda self: when()))
 
 
 def all_of(tuner: paceline.Tuner) -> list[Any]:

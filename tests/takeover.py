@@ -21,31 +21,40 @@ from typing import Any, NoReturn
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
+import pytest
+
 import paceline
 import toys
+from epoch_reports import observe_reports
+from paceline.executor.base import EpochReport
 from paceline.study.workers import heartbeat
 from paceline.tuner.checkpoint.best_models import find_saved
-from paceline.tuner.loop import SearchLoop
+from paceline.tuner.checkpoint.files import CheckpointManager
 
 EPOCHS, N_TRIALS = 8, 12
 #: The first search waits for company in its first trial, and is killed in its second.
 JOINED, KILLED = (1, 3), (2, 6)
-Seen = Callable[[SearchLoop, int, int], None]
+Seen = Callable[[paceline.Tuner, int, int], None]
+#: Whatever has saved a checkpoint in this process.
+MANAGERS: list[CheckpointManager] = []
 
 
-def watched(name: str, seen: Seen) -> None:
+def watched(name: str, tuner: paceline.Tuner, seen: Seen, patch: pytest.MonkeyPatch) -> None:
     """Has all that is trained written down, trial and epoch; ``seen`` is told as well."""
-    report = SearchLoop._report
     file = Path(f"{name}.epochs")
 
-    def told(self: SearchLoop, one: Any) -> Any:
+    def write(one: EpochReport) -> None:
         with file.open("a") as lines:
             lines.write(json.dumps([one.number, one.epoch]) + "\n")
-        answer = report(self, one)
-        seen(self, one.number, one.epoch)
-        return answer
 
-    SearchLoop._report = told
+    observe_reports(patch, before=write, after=lambda one: seen(tuner, one.number, one.epoch))
+    save = CheckpointManager.save
+
+    def saved(self: CheckpointManager, snapshot: Any) -> None:
+        MANAGERS.append(self)
+        save(self, snapshot)
+
+    patch.setattr(CheckpointManager, "save", saved)
 
 
 def wait_for(condition: Callable[[], Any]) -> None:
@@ -55,21 +64,19 @@ def wait_for(condition: Callable[[], Any]) -> None:
         time.sleep(0.02)
 
 
-def to_be_killed(search: SearchLoop, number: int, epoch: int) -> None:
+def to_be_killed(tuner: paceline.Tuner, number: int, epoch: int) -> None:
     """Waits for company, trains on, and dies once it has saved what it was to save."""
     nth = len({number for number, _ in epochs("first")})
     if (nth, epoch) == JOINED:
-        wait_for(lambda: search._study.peers.shared)
+        wait_for(lambda: tuner._require_study().peers.shared)
     if (nth, epoch) == KILLED:
-        keeper = search.continuation._keeper
-        assert keeper is not None
-        wait_for(lambda: keeper._checkpoints.idle)
+        assert MANAGERS
+        wait_for(lambda: MANAGERS[-1].idle)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def run(name: str, storage: str, seen: Seen) -> None:
     """One search; what came of it goes to a file."""
-    watched(name, seen)
     notes: list[str] = []
     tuner = paceline.Tuner(
         toys.dense,
@@ -82,7 +89,9 @@ def run(name: str, storage: str, seen: Seen) -> None:
         notes=notes.append,
     )
     call: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "batch_size": 16}
-    tuner.search(*toys.data(), **call, epochs=EPOCHS, n_trials=N_TRIALS)
+    with pytest.MonkeyPatch.context() as patch:
+        watched(name, tuner, seen, patch)
+        tuner.search(*toys.data(), **call, epochs=EPOCHS, n_trials=N_TRIALS)
     found = []
     for number in map(int, tuner.results()["number"]):
         trial = tuner.trial(number)

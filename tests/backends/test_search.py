@@ -15,7 +15,7 @@ import pytest
 
 import paceline
 import toys
-from paceline.tuner.loop import SearchLoop
+from epoch_reports import observe_reports
 from stopping import hears_signals  # noqa: F401 - a fixture
 
 BACKEND = keras.backend.backend()
@@ -126,14 +126,10 @@ print("all as alone")
 @pytest.mark.parametrize("stop", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_trial_that_was_stopped_goes_on_between_epochs(fresh_folder, monkeypatch, stop) -> None:
     """Weights, optimizer, dropout, order of examples, and what callbacks hold."""
-    epochs: list[Any] = []
-    receive = SearchLoop._receive
 
-    def received(self: SearchLoop, report: Any) -> Any:
-        epochs.append(report)
+    def interrupt(report: Any) -> None:
         if len(epochs) == left[0]:
             os.kill(os.getpid(), signal.SIGINT)
-        return receive(self, report)
 
     def search(study: str) -> paceline.Tuner:
         tuner = paceline.Tuner(
@@ -143,7 +139,7 @@ def test_a_trial_that_was_stopped_goes_on_between_epochs(fresh_folder, monkeypat
         tuner.search(X, Y, **CALL, n_trials=2, callbacks=[plateau])
         return tuner
 
-    monkeypatch.setattr(SearchLoop, "_receive", received)
+    epochs = observe_reports(monkeypatch, before=interrupt)
     left = [0]
     whole = search("whole")
     left[0] = len(epochs) + stop

@@ -35,6 +35,8 @@ def look(build: Any, y: Any = Y, **arguments: Any) -> list[str] | None:
         "others": {},
         "executor": "auto",
         "needs_end": True,
+        "folder": Path("trials"),
+        "note": lambda text: None,
     }
     with random_state_kept():
         read = read_arguments(X, y, **(defaults | arguments))

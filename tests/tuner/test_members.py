@@ -14,10 +14,11 @@ import pytest
 
 import paceline
 import toys
+from epoch_reports import observe_reports
 from paceline.executor.base import EpochReport, settled
 from paceline.pack.plan import StackedProgram
-from paceline.tuner.loop import SearchLoop
 from paceline.tuner.members import MemberReports, member_seed
+from stopping import times_out
 
 # 53 examples in 3 folds of 17: two are left out, and both steps have a smaller last batch.
 X, Y = toys.data(53)
@@ -175,11 +176,7 @@ def test_pruners_see_the_mean(make, plan: str) -> None:
 
 @PLANS
 def test_nobody_trains_beyond_the_epoch_that_is_judged(make, plan: str, monkeypatch) -> None:
-    reports: list[EpochReport] = []
-    receive = SearchLoop._receive
-    monkeypatch.setattr(
-        SearchLoop, "_receive", lambda self, one: (reports.append(one), receive(self, one))[1]
-    )
+    reports = observe_reports(monkeypatch)
     tuner = make(plan=plan, pruner=Sees(stops=True), slots=2)
     tuner.search(X, Y, repeats=3, n_trials=3, **HELD_OUT)
     assert tuner.results()["state"].tolist() == ["pruned"] * 3
@@ -278,13 +275,9 @@ def test_running_out_of_memory_loses_no_member(make, monkeypatch) -> None:
 
 @pytest.mark.parametrize("executor", ["local", pytest.param("fit", marks=pytest.mark.slow)])
 def test_a_timeout_leaves_the_trial_for_the_next_search(make, monkeypatch, executor: str) -> None:
-    reports: list[int] = []
-    receive = SearchLoop._receive
     with monkeypatch.context() as patch:
-        patch.setattr(SearchLoop, "_timed_out", lambda self: len(reports) >= 2)
-        patch.setattr(
-            SearchLoop, "_receive", lambda self, one: (reports.append(1), receive(self, one))[1]
-        )
+        reports = observe_reports(patch)
+        times_out(patch, lambda: len(reports) >= 2)
         tuner = make(executor=executor, slots=2)
         tuner.search(X, Y, repeats=3, n_trials=1, timeout=1000.0, **HELD_OUT)
     assert tuner.results()["state"].tolist() == ["running"]
@@ -295,7 +288,7 @@ def test_a_timeout_leaves_the_trial_for_the_next_search(make, monkeypatch, execu
     assert len(again.trial(0).members) == 3
 
 
-# -- a team ----------------------------------------------------------------------------------------
+# -- reports of members ----------------------------------------------------------------------------
 
 
 class Packs:
@@ -312,22 +305,22 @@ class Packs:
         self.dropped.append(number)
 
 
-class Relay:
-    """Teams of three, their executor, and what the trials report."""
+class Trial:
+    """A trial of three members, their executor, and what the trial reports."""
 
     def __init__(self, together: bool, verdict: Any = "continue") -> None:
         self.packs, self.means, self.fetched = Packs(), [], []
         self.verdict = verdict
-        self.teams = MemberReports(3, together, self.packs, Packs(), self._handle)
-        self.teams.begin(2, epochs=3)  # its jobs are 6, 7, 8
+        self.members = MemberReports(3, together, self.packs, Packs())
+        self.members.begin(2, epochs=3)  # its jobs are 6, 7, 8
 
-    def _handle(self, mean: EpochReport) -> Any:
+    def of_trial(self, mean: EpochReport) -> Any:
         self.means.append(mean)
         return self.verdict
 
     def round(self, *reports: tuple[int, int]) -> list[str]:
         """Jobs and epochs that are reported together; the answers."""
-        told = [self.teams.receive(self._epoch(job, epoch)) for job, epoch in reports]
+        told = [self.members.receive(self._epoch(job, epoch), self) for job, epoch in reports]
         return [settled(answer) for answer in told]
 
     def _epoch(self, job: int, epoch: int) -> EpochReport:
@@ -340,53 +333,53 @@ class Relay:
 
 
 def test_members_of_one_round_go_on_at_once() -> None:
-    relay = Relay(together=True)
-    assert relay.round((6, 1), (7, 1), (8, 1)) == ["continue"] * 3
-    (mean,) = relay.means
+    trial = Trial(together=True)
+    assert trial.round((6, 1), (7, 1), (8, 1)) == ["continue"] * 3
+    (mean,) = trial.means
     assert (mean.number, mean.epoch, mean.logs, mean.seconds) == (2, 1, {"loss": 7.0}, 3.0)
-    assert relay.packs.resumed == [] and relay.fetched == []
+    assert trial.packs.resumed == [] and trial.fetched == []
 
 
 def test_with_a_pruner_members_wait_for_each_other() -> None:
-    relay = Relay(together=True)
-    assert relay.round((8, 1), (7, 1)) == ["pause", "pause"]
-    assert relay.means == []
-    assert relay.round((6, 1)) == ["continue"]
-    assert relay.packs.resumed == [7, 8]
-    relay.verdict = "stop"
-    relay.round((8, 2))
-    relay.round((7, 2), (6, 2))
-    assert [mean.epoch for mean in relay.means] == [1, 2]
+    trial = Trial(together=True)
+    assert trial.round((8, 1), (7, 1)) == ["pause", "pause"]
+    assert trial.means == []
+    assert trial.round((6, 1)) == ["continue"]
+    assert trial.packs.resumed == [7, 8]
+    trial.verdict = "stop"
+    trial.round((8, 2))
+    trial.round((7, 2), (6, 2))
+    assert [mean.epoch for mean in trial.means] == [1, 2]
 
 
 def test_without_one_only_the_first_member_waits_and_its_weights_are_held() -> None:
-    relay = Relay(together=False)
-    assert relay.round((8, 1), (6, 1)) == ["continue", "pause"]
-    assert relay.fetched == [6]
-    assert relay.round((8, 2)) == ["continue"]
-    assert relay.round((8, 3), (7, 1)) == ["continue", "continue"]
-    assert relay.packs.resumed == [6]
-    relay.means[0].weights()
-    assert relay.fetched == [6]  # what was held
+    trial = Trial(together=False)
+    assert trial.round((8, 1), (6, 1)) == ["continue", "pause"]
+    assert trial.fetched == [6]
+    assert trial.round((8, 2)) == ["continue"]
+    assert trial.round((8, 3), (7, 1)) == ["continue", "continue"]
+    assert trial.packs.resumed == [6]
+    trial.means[0].weights()
+    assert trial.fetched == [6]  # what was held
 
 
 def test_members_of_a_trial_that_ended_stop() -> None:
-    relay = Relay(together=False)
-    relay.round((8, 1))
-    relay.teams.end(2)
-    assert relay.packs.dropped == [6, 7, 8]
-    assert relay.round((8, 2), (7, 1)) == ["stop", "stop"]
+    trial = Trial(together=False)
+    trial.round((8, 1))
+    trial.members.end(2)
+    assert trial.packs.dropped == [6, 7, 8]
+    assert trial.round((8, 2), (7, 1)) == ["stop", "stop"]
 
 
 def test_a_paused_trials_members_come_back_the_first_one_last() -> None:
-    relay = Relay(together=True, verdict="pause")
-    assert relay.round((7, 1)) == ["pause"]
-    assert relay.round((6, 1), (8, 1)) == ["pause", "pause"]
-    assert relay.packs.resumed == []
-    relay.teams.resume(2)
-    assert relay.packs.resumed == [6, 7, 8]  # each before those resumed earlier
-    relay.verdict = "continue"
-    assert relay.round((6, 2), (7, 2), (8, 2)) == ["continue"] * 3
+    trial = Trial(together=True, verdict="pause")
+    assert trial.round((7, 1)) == ["pause"]
+    assert trial.round((6, 1), (8, 1)) == ["pause", "pause"]
+    assert trial.packs.resumed == []
+    trial.members.resume(2)
+    assert trial.packs.resumed == [6, 7, 8]  # each before those resumed earlier
+    trial.verdict = "continue"
+    assert trial.round((6, 2), (7, 2), (8, 2)) == ["continue"] * 3
 
 
 def test_repeats_alike_do_not_count_as_trials_that_show_what_differs(make) -> None:

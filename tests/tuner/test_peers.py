@@ -35,20 +35,20 @@ class Shared:
 
 def test_who_is_found_dead_while_one_waits_leaves_nothing_behind() -> None:
     begun: list[int] = []
-    roster: Any = SimpleNamespace(n_theirs=1)
-    roster.share = lambda trials, n_theirs: setattr(roster, "n_theirs", n_theirs)
+    trials: Any = SimpleNamespace(n_theirs=1)
+    trials.share = lambda trials_, n_theirs: setattr(trials, "n_theirs", n_theirs)
 
-    def adopt(number: int) -> int:
-        begun.append(number)
-        return 3
+    class Launcher:
+        def adopt(self, number: int) -> int:
+            begun.append(number)
+            return 3
 
     notes: list[str] = []
     pauses: list[float] = []
-    study: Any = Shared(looks=3)
-    nobody: Any = None
-    others = PeerWatcher(
-        study, roster, nobody, nobody, None, "val_loss", adopt, notes.append, pause=pauses.append
+    context: Any = SimpleNamespace(
+        study=Shared(looks=3), trials=trials, pruner=None, handoff=None, notes=notes.append
     )
+    others = PeerWatcher(context, Launcher(), sleep=pauses.append)
     assert others.wait()  # it is not known yet
     assert others.wait()
     assert begun == []

@@ -10,7 +10,7 @@ import pytest
 
 import paceline
 from paceline.program import disk_cache, trace
-from paceline.tuner import pretrace
+from paceline.tuner import first_build
 
 X = np.random.default_rng(0).random((48, 6)).astype("float32")
 Y = np.arange(48) % 3
@@ -55,7 +55,7 @@ def search(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[int, list[float]
 def test_most_trials_are_not_traced_and_come_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     n_traces, values = search(monkeypatch, "studied")
     assert n_traces <= 5, "two ends and the first two trials, and seldom one beyond the ends"
-    monkeypatch.setattr(pretrace, "_ENOUGH", 1000)
+    monkeypatch.setattr(first_build, "_ENOUGH", 1000)
     monkeypatch.setattr("paceline.executor.grouping.structure_of", lambda model: None)
     n_all, traced = search(monkeypatch, "traced")
     assert n_all == 16

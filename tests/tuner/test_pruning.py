@@ -11,9 +11,11 @@ import pytest
 
 import paceline
 import toys
+from epoch_reports import observe_reports
 from paceline.executor import local, planner
 from paceline.executor.snapshot import PausedStates
 from paceline.study.tell import TrialUpdates
+from stopping import times_out
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {
@@ -173,15 +175,9 @@ def test_nothing_is_written_when_rungs_lie_beyond_the_epochs(make, fresh_folder:
 
 
 def test_after_a_timeout_paused_trials_wait_for_the_next_search(make, monkeypatch) -> None:
-    from paceline.tuner.loop import SearchLoop
-
-    epochs = []
-    report = SearchLoop._report
     with monkeypatch.context() as patch:
-        patch.setattr(SearchLoop, "_timed_out", lambda self: len(epochs) > 20)
-        patch.setattr(
-            SearchLoop, "_report", lambda self, one: (epochs.append(1), report(self, one))[1]
-        )
+        epochs = observe_reports(patch)
+        times_out(patch, lambda: len(epochs) > 20)
         tuner = make(pruner="asha")
         tuner.search(X, Y, n_trials=40, timeout=1000.0, **CALL)
     assert "paused" in set(tuner.results()["state"])

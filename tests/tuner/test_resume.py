@@ -17,15 +17,17 @@ import pytest
 
 import paceline
 import toys
+from epoch_reports import observe_reports
 from paceline.cli.app import main
 from paceline.errors import StorageError, StudyError
+from paceline.executor.base import EpochReport
 from paceline.executor.local import LocalExecutor
 from paceline.pack.pack import Pack
 from paceline.tuner.checkpoint import files
 from paceline.tuner.checkpoint.best_models import BestModels
 from paceline.tuner.loop import SearchLoop
 from paceline.tuner.progress import ProgressReporter
-from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - a fixture
+from stopping import all_of, hears_signals, same, stopped_after, times_out  # noqa: F401 - a fixture
 
 TESTS = Path(__file__).resolve().parents[1]
 X, Y = toys.data()
@@ -185,21 +187,13 @@ def test_a_signal_saves_and_the_next_search_goes_on(make, notes, number, plan, m
     under_way = [t for t in tuner._require_study().trials if t.state == "running"]
     assert {trial.epochs for trial in under_way} == {0, 9 % 6}
     again = make(plan=plan)
-    epochs = 0
-    report = SearchLoop._report
-
-    def counted(self: SearchLoop, one: Any) -> Any:
-        nonlocal epochs
-        epochs += 1
-        return report(self, one)
-
     with monkeypatch.context() as patch:
-        patch.setattr(SearchLoop, "_report", counted)
+        reports = observe_reports(patch)
         again.search(X, Y, **CALL)
     same(again, whole)
     trained = sum(trial.epochs for trial in whole._require_study().trials)
     slots = 2 if plan == "stacked" else 1
-    assert epochs == trained - 9 * slots  # no epoch was trained twice
+    assert len(reports) == trained - 9 * slots  # no epoch was trained twice
     assert not checkpoints()
 
 
@@ -226,15 +220,13 @@ def test_handlers_of_the_program_itself_stay(make) -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
     try:
-        stop = SearchLoop._go_on
 
-        def go_on(self: SearchLoop) -> bool:
+        def terminate(report: EpochReport) -> None:
             if not heard:
                 os.kill(os.getpid(), signal.SIGTERM)
-            return stop(self)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SearchLoop, "_go_on", go_on)
+            observe_reports(patch, before=terminate)
             make().search(X, Y, **CALL)
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -250,11 +242,7 @@ def test_members_of_trials_go_on_where_they_were(make, monkeypatch, members, rou
     call = {**CALL, "epochs": 3, "n_trials": 4, **members}
     if "folds" in members:
         del call["validation_data"]
-    epochs = []
-    receive = SearchLoop._receive
-    monkeypatch.setattr(
-        SearchLoop, "_receive", lambda self, one: (epochs.append(one), receive(self, one))[1]
-    )
+    epochs = observe_reports(monkeypatch)
     whole = make(study="whole", slots=4)
     whole.search(X, Y, **call)
     trained = len(epochs)
@@ -321,19 +309,15 @@ def test_trials_in_fit_go_on_where_they_were(
 ) -> None:
     """Weights, optimizer, dropout, order of examples and callbacks: to the bit, no epoch twice."""
     call = {**CALL, "epochs": 4, "n_trials": 2}
-    epochs: list[Any] = []
-    receive = SearchLoop._receive
 
-    def received(self: SearchLoop, report: Any) -> Any:
-        epochs.append(report)
+    def interrupt(report: EpochReport) -> None:
         if len(epochs) == left[0]:
             os.kill(os.getpid(), signal.SIGINT)
-        return receive(self, report)
 
     def search(tuner: paceline.Tuner) -> None:
         tuner.search(X, Y, **call, **({"callbacks": callbacks()} if callbacks else {}))
 
-    monkeypatch.setattr(SearchLoop, "_receive", received)
+    epochs = observe_reports(monkeypatch, before=interrupt)
     left = [0]
     whole = make(build, study="whole", executor="fit")
     search(whole)
@@ -359,14 +343,11 @@ def test_a_model_in_fit_that_has_changed_fails_and_says_why(make, monkeypatch) -
         hp.Float("dropout", 0.1, 0.5)
         return toys.compiled(toys.softmax(), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
 
-    receive = SearchLoop._receive
-
-    def received(self: SearchLoop, report: Any) -> Any:
+    def interrupt(report: EpochReport) -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        return receive(self, report)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SearchLoop, "_receive", received)
+        observe_reports(patch, before=interrupt)
         with pytest.raises(KeyboardInterrupt, match="^$"):
             make(executor="fit").search(X, Y, **(CALL | {"n_trials": 2}))
     again = make(changed, executor="fit")
@@ -421,7 +402,7 @@ def test_a_timeout_saves(make, monkeypatch) -> None:
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalExecutor, "advance", counted)
-        patch.setattr(SearchLoop, "_timed_out", lambda self: rounds[0] >= 9)
+        times_out(patch, lambda: rounds[0] >= 9)
         tuner = make()
         tuner.search(X, Y, timeout=1000.0, **CALL)
     assert "running" in tuner.results()["state"].tolist()
@@ -446,7 +427,7 @@ def test_time_is_left_for_the_last_round(make, monkeypatch) -> None:
     began = SearchLoop.run
 
     def timed(self: SearchLoop) -> None:
-        self._began = ends_at[0] = time.perf_counter()
+        ends_at[0] = time.perf_counter()
         began(self)
 
     ends_at = [0.0]
@@ -716,22 +697,20 @@ def test_a_checkpoint_of_another_session_is_not_used(make, monkeypatch) -> None:
 def test_after_a_timeout_all_that_has_ended_is_shown(make, monkeypatch) -> None:
     monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "1000")
     with monkeypatch.context() as patch:
-        stop = iter([False] * 14 + [True] * 1000)
+        reports: list[EpochReport] = []
 
-        def show(*_: Any) -> None:
-            if next(stop):
+        def interrupt(report: EpochReport) -> None:
+            if len(reports) > 14:
                 raise KeyboardInterrupt
 
-        patch.setattr(
-            SearchLoop, "_receive", lambda s, r, f=SearchLoop._receive: (show(), f(s, r))[1]
-        )
+        reports = observe_reports(patch, before=interrupt)
         with pytest.raises(KeyboardInterrupt, match="^$"):
             make().search(X, Y, **CALL)
     ended = make().results()["state"].tolist().count("complete")
     assert ended >= 1
     again = make()
     with monkeypatch.context() as patch:
-        patch.setattr(SearchLoop, "_timed_out", lambda self: True)
+        times_out(patch, lambda: True)
         again.search(X, Y, timeout=100.0, **CALL)
     assert again.results()["state"].tolist().count("complete") == ended
     make().search(X, Y, **CALL)

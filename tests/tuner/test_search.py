@@ -16,8 +16,9 @@ import pytest
 
 import paceline
 import toys
-from paceline.tuner import loop as search
-from paceline.tuner import progress as outlook
+from epoch_reports import observe_reports
+from paceline.tuner import progress as progress_module
+from paceline.tuner import timeouts
 
 X, Y = toys.data()
 XV, YV = toys.data(23, seed=1)
@@ -256,13 +257,13 @@ def test_the_best_trial_may_fail_after_its_best_epoch(make):
 
 
 def test_ctrl_c_leaves_a_study_that_goes_on(make, notes, monkeypatch):
-    def show(self, phase):
-        if self._roster.trial_epochs >= 8:
+    def interrupt(report):
+        if len(reports) >= 8:
             raise KeyboardInterrupt
 
     tuner = make(slots=2)
     with monkeypatch.context() as patch:
-        patch.setattr(outlook.ProgressReporter, "show", show)
+        reports = observe_reports(patch, after=interrupt)
         with pytest.raises(KeyboardInterrupt, match="^$"):
             tuner.search(X, Y, n_trials=6, **(CALL | {"epochs": 3}))
     assert notes.say("interrupted with")
@@ -284,6 +285,27 @@ def test_ctrl_c_leaves_a_study_that_goes_on(make, notes, monkeypatch):
 
 
 @pytest.mark.parametrize("executor", ["local", "fit"])
+def test_progress_may_stop_a_search_that_the_next_one_goes_on_with(
+    make, notes, executor, monkeypatch
+):
+    monkeypatch.setattr(progress_module, "BETWEEN_LOOKS", 0.0)
+    shown = []
+
+    def stop(progress):
+        shown.append(progress.trial_epochs)
+        return progress.trial_epochs < 2
+
+    tuner = make(executor=executor, slots=2, progress=stop)
+    tuner.search(X, Y, n_trials=3, **(CALL | {"epochs": 40}))
+    assert notes.say("stopped by progress with")
+    assert "running" in states(tuner)
+    assert max(shown) < 80
+    again = make(executor=executor, slots=2)
+    again.search(X, Y, n_trials=3, **(CALL | {"epochs": 40}))
+    assert states(again).count("complete") == 3
+
+
+@pytest.mark.parametrize("executor", ["local", "fit"])
 def test_a_timeout_leaves_trials_for_the_next_search(make, notes, executor, monkeypatch):
     """The clock of the search jumps by an hour once an epoch is reported."""
 
@@ -294,17 +316,17 @@ def test_a_timeout_leaves_trials_for_the_next_search(make, notes, executor, monk
         def perf_counter(cls) -> float:
             return time.perf_counter() + cls.late
 
-    monkeypatch.setattr(search, "time", Clock)
+    monkeypatch.setattr(timeouts, "time", Clock)
 
     def build(hp):
         hp.Float("x", 0, 1)
         return toys.softmax()
 
-    def show(self, phase):
-        Clock.late = 3600.0 * (self._roster.trial_epochs >= 1)
+    def jump(report):
+        Clock.late = 3600.0
 
     tuner = make(build, executor=executor, slots=2)
-    monkeypatch.setattr(outlook.ProgressReporter, "show", show)
+    observe_reports(monkeypatch, before=jump)
     tuner.search(X, Y, n_trials=3, timeout=600, **CALL)
     assert notes.say("stopped by the timeout with")
     assert "running" in states(tuner)

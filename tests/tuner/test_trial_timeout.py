@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -16,7 +17,9 @@ import pytest
 
 import paceline
 import toys
+from epoch_reports import observe_reports
 from paceline.cli.app import main
+from paceline.executor.base import EpochReport
 from paceline.pack.pack import Pack
 from paceline.tuner.timeouts import run_with_timeout
 
@@ -296,18 +299,10 @@ def test_code_that_cannot_be_interrupted_is_told_of(monkeypatch) -> None:
 
 @pytest.mark.parametrize("executor", ["auto", pytest.param("fit", marks=pytest.mark.slow)])
 def test_a_trial_whose_epochs_take_too_long(make, monkeypatch, executor) -> None:
-    from paceline.executor.base import EpochReport
-    from paceline.tuner.loop import SearchLoop
+    def slow(report: EpochReport) -> EpochReport:
+        return dataclasses.replace(report, wall=20.0 if report.number == 2 else 1.0)
 
-    receive = SearchLoop._receive
-
-    def slow(self: SearchLoop, report: EpochReport) -> Any:
-        import dataclasses
-
-        took = 20.0 if report.number == 2 else 1.0
-        return receive(self, dataclasses.replace(report, wall=took))
-
-    monkeypatch.setattr(SearchLoop, "_receive", slow)
+    observe_reports(monkeypatch, before=slow)
     tuner = make(toys.dense, executor=executor)
     tuner.search(X, Y, trial_timeout=30.0, **(CALL | {"epochs": 3, "n_trials": 4}))
     results = tuner.results()

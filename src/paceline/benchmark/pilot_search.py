@@ -7,7 +7,6 @@ search costs time in the pilot too.
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,15 +27,8 @@ LONG, FEW = 15.0, 2
 TRIED, PATIENCE = 6, 10.0
 
 
-class _PaceKnown(BaseException):
-    """Raised in the search's report of progress, to stop the pilot: its pace is known.
-
-    Not an ``Exception``, so that no handler for errors of the search takes it for one.
-    """
-
-
 class _PilotProgress:
-    """Follows the progress of the pilot and stops it.
+    """Measures the pace of the pilot from its progress, and stops it once the pace is known.
 
     Args:
         left: Returns the seconds that are left of the budget.
@@ -53,15 +45,14 @@ class _PilotProgress:
         # The end of the first rounds seen: seconds, rounds and trial-epochs until then.
         self.first: tuple[float, int, int] | None = None
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: Progress) -> bool:
+        """Whether the search must go on, as ``Tuner`` asks its ``progress``."""
         if progress.pace is None or progress.trial_epochs == 0:
-            if self._left() <= 0:
-                raise _PaceKnown
-            return
+            return self._left() > 0
         now = time.perf_counter() - self._began
         self.trial_epochs = progress.trial_epochs
         if progress.phase == "done" and self.last is not None:
-            return  # the search ended between two reports: this interval is no round
+            return True  # the search ended between two reports: this interval is no round
         pace = Pace(*progress.pace)
         if self.ready is None:
             self.ready = max(0.0, now - progress.rounds * pace.round)
@@ -72,8 +63,7 @@ class _PilotProgress:
         enough = trained > SECONDS and progress.rounds >= WAVES * self._epochs
         slow = progress.rounds >= FEW and trained > LONG
         slow = slow or self._left() <= 0
-        if (enough or slow) and progress.phase != "done":
-            raise _PaceKnown
+        return not (enough or slow)
 
 
 def _pace(pilot: _PilotProgress) -> Pace | None:
@@ -134,16 +124,15 @@ def run_pilot(
             progress=pilot,
             notes=lambda text: None,
         )
-        with contextlib.suppress(_PaceKnown):
-            tuner.search(
-                x,
-                y,
-                sample_weight=weight,
-                validation_data=None if validation is None else validation.inputs,
-                batch_size=batch_size,
-                epochs=epochs,
-                n_trials=n_trials,
-            )
+        tuner.search(
+            x,
+            y,
+            sample_weight=weight,
+            validation_data=None if validation is None else validation.inputs,
+            batch_size=batch_size,
+            epochs=epochs,
+            n_trials=n_trials,
+        )
         seconds = time.perf_counter() - began
         parts = {k: float(v) for k, v in tuner.summary().get("seconds", {}).items()}
     last, ready = pilot.last, pilot.ready

@@ -16,9 +16,11 @@ import keras
 import numpy as np
 
 from paceline.pack.callbacks.state import CallbackState, attributes_of, callback_state, resumed
+from paceline.program.state_arrays import get_parts, put_parts
 
 Arrays = dict[str, np.ndarray]
 _NAME = "fit"
+_CHANGED = "its model is not what it was when the search stopped"
 
 
 class FitState(keras.callbacks.Callback):
@@ -74,11 +76,15 @@ class FitState(keras.callbacks.Callback):
         optimizer = self.model.optimizer
         if not optimizer.built:  # on TensorFlow its first step would do it
             optimizer.build(self.model.trainable_variables)
-        for part, variables in enumerate(self._parts()):
-            for at, variable in enumerate(variables):
-                value = self._arrays.get(f"{_NAME}.{part}.{at}")
-                if value is None or value.shape != tuple(variable.shape):
-                    raise RuntimeError("its model is not what it was when the search stopped")
+        parts = self._parts()
+        try:
+            found = get_parts(_NAME, [len(variables) for variables in parts], self._arrays)
+        except KeyError:
+            raise RuntimeError(_CHANGED) from None
+        for variables, values in zip(parts, found, strict=True):
+            for variable, value in zip(variables, values, strict=True):
+                if value.shape != tuple(variable.shape):
+                    raise RuntimeError(_CHANGED)
                 variable.assign(value)
         self.model.stop_training = False  # a callback's on_train_begin may have set it
 
@@ -108,9 +114,9 @@ class FitState(keras.callbacks.Callback):
         if self._frozen is not None:
             arrays.update(self._frozen[1])
             return self._frozen[0]
-        for part, variables in enumerate(self._parts()):
-            for at, variable in enumerate(variables):
-                arrays[f"{_NAME}.{part}.{at}"] = np.array(keras.ops.convert_to_numpy(variable))
+        # Copies: what Keras hands out may be a view of a variable that trains on.
+        values = [[np.array(keras.ops.convert_to_numpy(v)) for v in p] for p in self._parts()]
+        put_parts(_NAME, values, arrays)
         return {
             "job": self.number,
             "epoch": self.epoch,

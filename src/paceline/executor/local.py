@@ -248,8 +248,7 @@ class LocalExecutor:
         Args:
             arrays: Name -> array; the trials' variables are added.
             lasting: Key -> arrays; the variables of paused trials are added, each trial's under a
-                key of its own. What lies under a key never changes, so it need be written only
-                once.
+                key of its own. What lies under a key never changes, so it is written only once.
         """
         return {**self._snapshots.capture(arrays, lasting), "asking": self._asking}
 

@@ -25,6 +25,7 @@ from paceline.executor.slots import SlotAllocator
 from paceline.pack.callbacks.state import UnsavedAttributes
 from paceline.pack.pack import SlotTrial
 from paceline.program.canonical import Unpackable
+from paceline.program.state_arrays import get_parts, put_parts
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
 
@@ -232,7 +233,7 @@ class PackSnapshots:
         ]
         for number in self._paused.numbers:
             own = lasting.setdefault(self._paused.key(number), {})
-            _put(f"wait.{number}", self._paused.state_of(number), own)
+            put_parts(f"wait.{number}", self._paused.state_of(number).lists(), own)
         for group in groups:
             for driver in group["callbacks"].values():
                 self._unsaved.say(driver["callbacks"])
@@ -332,12 +333,12 @@ def _capture(group: Group, paused: Sequence[SlotTrial], arrays: Arrays, index: i
         packs.append([None if trial is None else trial.number for trial in pack.slots])
         states = pack.states()
         for trial in pack.live:
-            _put(f"pack{index}.{at}.{trial.number}", states[trial.number], arrays)
+            put_parts(f"pack{index}.{at}.{trial.number}", states[trial.number].lists(), arrays)
     # A trial that has trained no epoch begins again from its seed, so its state is not needed.
     waiting = [(trial, trial.state) for trial in group.queue if trial.epoch]
     for trial, state in waiting:
         assert state is not None
-        _put(f"wait.{trial.number}", state, arrays)
+        put_parts(f"wait.{trial.number}", state.lists(), arrays)
     trials = [*group.trials, *paused]
     return {
         **_program_facts(group),
@@ -377,38 +378,29 @@ def _program_facts(group: Group) -> Facts:
     }
 
 
-def _put(name: str, state: State, arrays: Arrays) -> None:
-    """Adds the arrays of a trial's state to ``arrays``, under names that begin with ``name``."""
-    for part, leaves in enumerate(state.lists()):
-        for at, leaf in enumerate(leaves):
-            arrays[f"{name}.{part}.{at}"] = np.asarray(leaf)
-
-
 def _state_of(name: str, like: State, arrays: Mapping[str, np.ndarray]) -> State | None:
     """The state under a name; None if arrays are missing, or have other shapes than ``like``."""
-    parts = [
-        [arrays.get(f"{name}.{part}.{at}") for at in range(len(leaves))]
-        for part, leaves in enumerate(like.lists())
-    ]
+    try:
+        parts = get_parts(name, [len(leaves) for leaves in like.lists()], arrays)
+    except KeyError:
+        return None
     return state_like(like, parts)
 
 
-def state_like(like: State, parts: Sequence[Sequence[np.ndarray | None]]) -> State | None:
-    """Arrays as a state; None if some are missing, or have another shape or dtype than ``like``.
+def state_like(like: State, parts: Sequence[Sequence[np.ndarray]]) -> State | None:
+    """Arrays as a state; None if there are fewer, or one has another shape or dtype than ``like``.
 
     Args:
         like: Shapes and dtypes of a trial's variables.
         parts: Trainable, non-trainable, optimizer and metric variables.
     """
-    lists: list[list[np.ndarray]] = []
     if [len(leaves) for leaves in like.lists()] != [len(found) for found in parts]:
         return None
     for leaves, found in zip(like.lists(), parts, strict=True):
         for one, leaf in zip(found, leaves, strict=True):
-            if one is None or one.shape != leaf.shape or one.dtype != leaf.dtype:
+            if one.shape != leaf.shape or one.dtype != leaf.dtype:
                 return None
-        lists.append([one for one in found if one is not None])
-    return State(*lists)
+    return State(*[list(found) for found in parts])
 
 
 def _restore_roles(group: Group, facts: Sequence[Facts]) -> bool:

@@ -1,10 +1,11 @@
-"""What ``search`` was called with, checked before anything is built, trained or written."""
+"""The arguments of ``Tuner.search``, checked before anything is built, trained or written."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 import keras
@@ -25,39 +26,42 @@ from paceline.errors import UsageError
 from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.search_space import HyperParameters
 
-#: Arguments of ``model.fit`` that packs do not know, and what they are where they change nothing.
+#: Further arguments of ``model.fit`` that are taken, and the values with which they do nothing.
 _ONLY_FIT: dict[str, Any] = {"callbacks": None}
-#: Keras' batch size where none is given.
+#: Keras' default batch size.
 _BATCH_SIZE = 32
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class SearchArguments:
-    """A call of ``search``.
+    """The arguments of one call of ``search``.
 
     Attributes:
-        reader: Reads a trial's data.
-        reading: The data of the default hyperparameters.
+        reader: Reads the data of a trial, where it depends on hp.
+        loaded: The data of the default hyperparameters.
         validated: Whether there is any validation data.
-        epochs, batch_size, initial_epoch, validation_batch_size: A number, or a function of hp;
-            batch_size None: Keras' default.
-        validation_freq: As ``fit`` takes it.
-        class_weight: A function of hp, or None: those that are fixed are part of the data.
+        epochs: Epochs of a trial: a number, or a function of hp.
+        batch_size: Examples per step: a number, or a function of hp; None: Keras' default.
+        initial_epoch: Epochs that are not trained: a number, or a function of hp.
+        validation_batch_size: Examples per validation step: a number, a function of hp, or None.
+        validation_freq: Validate every so many epochs, or after these epochs, counted from 1.
+        class_weight: A function of hp, or None: weights that do not depend on hp are in the data.
         shuffle: As ``fit`` takes it.
-        wanted: Trials the study shall have, ``"+N"`` for N more, None when time bounds the search.
-        n_trials: The study's total, once it is known; None when only a timeout bounds the search.
-        timeout: Seconds, or None.
+        wanted: The number of trials that the study shall have, ``"+N"`` for N more; None when time
+            bounds the search.
+        n_trials: The study's total; None before ``settled``, and when only time bounds the search.
+        timeout: Seconds that the search may take, or None.
         trial_timeout: Seconds that one trial may take, or None.
-        continue_best: How many of the best trials train longer; 0: none.
-        repeats: Seeds that each trial's hparams are trained from.
-        fit: What ``model.fit`` gets in every trial, beside batch size, epochs and callbacks of
-            ours; ``TrialInputs.fit`` has the rest.
+        continue_best: The number of best trials that train longer; 0 for none.
+        repeats: The number of seeds that each trial's hparams are trained from.
+        fit: Arguments of ``model.fit`` in every trial, without batch size, epochs and Paceline's
+            own callbacks; ``TrialInputs.fit`` has those that differ between trials.
         why_fit: Why no trial of this search can be packed; None when they can.
-        callbacks: Makes each trial's callbacks; None without.
+        callbacks: Makes each trial's callbacks; None without callbacks.
     """
 
     reader: DataReader
-    reading: LoadedData
+    loaded: LoadedData
     validated: bool
     epochs: int | Callable[[Any], int]
     batch_size: int | Callable[[Any], int] | None
@@ -79,51 +83,51 @@ class SearchArguments:
     @property
     def data(self) -> ArrayData | BatchedDataset | None:
         """Training data of the default hyperparameters; None when only ``fit`` can read it."""
-        return self.reading.data
+        return self.loaded.data
 
     @property
     def validation(self) -> ArrayData | None:
-        """Likewise, to validate on."""
-        return self.reading.validation
+        """Validation data of the default hyperparameters; None where packs have none."""
+        return self.loaded.validation
 
     @property
     def sample(self) -> ArrayData | None:
         """Arrays like the training data: all of it, or its first batch."""
-        data = self.reading.data
-        return data if isinstance(data, ArrayData) else self.reading.sample
+        data = self.loaded.data
+        return data if isinstance(data, ArrayData) else self.loaded.sample
 
     @property
     def batched(self) -> bool:
-        """Whether ``fit`` is told the batch size; a data set has its own."""
-        return self.reading.batched
+        """Whether ``fit`` is told the batch size; a data set of batches has its own."""
+        return self.loaded.batched
 
     @property
     def folds(self) -> tuple[Fold, ...]:
-        """Parts of the data that each trial trains and validates on; none without folds."""
-        return self.reading.folds
+        """The parts of the data that members train and validate on; empty without folds."""
+        return self.loaded.folds
 
     @property
     def folds_text(self) -> str | None:
-        """What to tell the user of them."""
-        return self.reading.folds_text
+        """A sentence for the user about the folds; None when there is nothing to say."""
+        return self.loaded.folds_text
 
     @property
     def n_members(self) -> int:
-        """How many times a trial's hparams are trained."""
+        """Members of a trial: the number of times that its hparams are trained."""
         return self.repeats * max(1, len(self.folds))
 
     @property
     def fold(self) -> tuple[int, int] | None:
-        """Examples that each fold trains and validates on; None without folds."""
+        """The number of examples that a fold trains and validates on; None without folds."""
         if not self.folds:
             return None
         return len(self.folds[0].train), len(self.folds[0].validation)
 
     def epochs_for(self, hp: HyperParameters) -> int:
-        """Epochs of one trial, those before ``initial_epoch`` left out.
+        """Epochs to train in one trial: those before ``initial_epoch`` do not count.
 
         Raises:
-            UsageError: No positive whole number, or none is left.
+            UsageError: The number is not whole and positive, or ``initial_epoch`` leaves none.
         """
         epochs = whole_number(self._value("epochs", hp), "epochs")
         first = whole_number(self._value("initial_epoch", hp), "initial_epoch", least=0)
@@ -133,56 +137,56 @@ class SearchArguments:
             )
         return epochs - first
 
-    def setting_for(self, hp: HyperParameters) -> TrialInputs:
+    def inputs_for(self, hp: HyperParameters) -> TrialInputs:
         """The data, batch sizes and so on of one trial.
 
         Raises:
-            UsageError: No positive whole number, or more than there are examples.
+            UsageError: A batch size is not whole and positive, or above the number of examples.
             DataError: The data that a function of hp returned cannot be trained on.
         """
-        reading = self.reader.read(hp)
-        size = self._batch_size_of(reading, hp)
-        validation, validation_size = self._validation_of(reading, size, hp)
+        loaded = self.reader.read(hp)
+        size = self._batch_size_of(loaded, hp)
+        validation, validation_size = self._validation_of(loaded, size, hp)
         first = whole_number(self._value("initial_epoch", hp), "initial_epoch", least=0)
         table, more = None, {}
         if self.class_weight is not None:
             class_weight = self.class_weight(hp)
             more = {"class_weight": class_weight}
-            if reading.data is not None:
-                table = weights_by_class(class_weight, reading.data)
-        steps = reading.steps_per_epoch
+            if loaded.data is not None:
+                table = weights_by_class(class_weight, loaded.data)
+        steps = loaded.steps_per_epoch
         return TrialInputs(
-            data=reading.data,
+            data=loaded.data,
             validation=validation,
             batch_size=size,
             validation_batch_size=validation_size,
             steps_per_epoch=steps,
             first_epoch=first,
             class_weight=table,
-            key=reading.key,
+            key=loaded.key,
             fit={
                 name: value
                 for name, value in {
-                    **reading.fit,
+                    **loaded.fit,
                     "steps_per_epoch": steps,
-                    "validation_steps": reading.validation_steps,
+                    "validation_steps": loaded.validation_steps,
                     "validation_batch_size": None if validation is None else validation_size,
                     **more,
                 }.items()
                 if value is not None
             },
-            why_fit=reading.why_fit,
+            why_fit=loaded.why_fit,
         )
 
-    def _batch_size_of(self, reading: LoadedData, hp: HyperParameters) -> int:
-        data = reading.data
+    def _batch_size_of(self, loaded: LoadedData, hp: HyperParameters) -> int:
+        data = loaded.data
         if isinstance(data, BatchedDataset):
             return data.batch_size
         n = None if data is None else self.fold[0] if self.fold else data.n
         if self.batch_size is None:
             if n is None:
                 return _BATCH_SIZE
-            steps = reading.steps_per_epoch
+            steps = loaded.steps_per_epoch
             return min(_BATCH_SIZE, n) if steps is None else -(-n // steps)
         size = whole_number(self._value("batch_size", hp), "batch_size")
         if n is not None:
@@ -190,39 +194,38 @@ class SearchArguments:
         return size
 
     def _validation_of(
-        self, reading: LoadedData, batch_size: int, hp: HyperParameters
+        self, loaded: LoadedData, batch_size: int, hp: HyperParameters
     ) -> tuple[ArrayData | None, int]:
-        """What a trial validates on, and by how many examples at a time, as ``fit`` would."""
+        """The validation data of a trial, and the examples per step, as ``fit`` would have them."""
         value = self._value("validation_batch_size", hp)
         if value is not None:
             value = whole_number(value, "validation_batch_size")
-        size = value or reading.validation_batch_size
-        validation, steps = reading.validation, reading.validation_steps
+        size = value or loaded.validation_batch_size
+        validation, steps = loaded.validation, loaded.validation_steps
         if validation is None:
             return None, size or batch_size
         n = validation.n if self.fold is None else self.fold[1]
-        if size is None and steps and (self.batch_size is None or not reading.batched):
+        if size is None and steps and (self.batch_size is None or not loaded.batched):
             size = -(-n // steps)
         if size is None:
-            size = batch_size if reading.batched else _BATCH_SIZE
+            size = batch_size if loaded.batched else _BATCH_SIZE
         size = min(size, n)
-        return reading.validation_part(size * steps) if steps else validation, size
+        return loaded.validation_part(size * steps) if steps else validation, size
 
-    def settle(self, n_done: int) -> int | None:
-        """The study's total, from how many trials it has already; sets ``n_trials``."""
+    def settled(self, n_done: int) -> SearchArguments:
+        """The same arguments with ``n_trials``, for a study that has so many trials already."""
         wanted = self.wanted
         if wanted is None and self.continue_best:
-            wanted = n_done  # those that go on, and no new ones
-        self.n_trials = n_done + int(wanted) if isinstance(wanted, str) else wanted
-        return self.n_trials
+            wanted = n_done  # trials that continue others, and no new ones
+        return replace(self, n_trials=n_done + int(wanted) if isinstance(wanted, str) else wanted)
 
     def to_meta(self) -> dict[str, Any]:
-        """What a study remembers of the call: JSON values."""
+        """What a study remembers of the call, as JSON values."""
 
         def fixed(value: Any) -> Any:
             return None if callable(value) else value
 
-        steps = self.reading.steps_per_epoch
+        steps = self.loaded.steps_per_epoch
         return {
             "epochs": fixed(self.epochs),
             "batch_size": fixed(self.batch_size),
@@ -265,19 +268,22 @@ def read_arguments(
     trial_timeout: Any = None,
     continue_best: Any = None,
     seed: int = 0,
+    folder: Path,
+    note: Callable[[str], None],
     initial_epoch: Any = 0,
     steps_per_epoch: Any = None,
     validation_steps: Any = None,
     validation_freq: Any = 1,
 ) -> SearchArguments:
-    """Checks a call of ``search``, whose parameters these are.
+    """Checks the arguments of a call of ``Tuner.search``, which documents them.
 
-    Beside them, ``others`` are further arguments of ``model.fit``, ``executor`` and ``seed`` are
-    the tuner's, and ``needs_end`` says that the sampler never ends by itself.
+    Beyond those, ``others`` are further arguments of ``model.fit``, ``executor`` and ``seed`` are
+    the tuner's, ``needs_end`` says that the sampler never ends by itself, ``folder`` is where
+    files of callbacks go, and ``note`` is told what users should know of their callbacks.
 
     Raises:
-        UsageError: An argument that cannot work.
-        DataError: Data that cannot be trained on.
+        UsageError: An argument has a value that cannot work.
+        DataError: The data cannot be trained on.
     """
     if continue_best is not None:
         continue_best, needs_end = whole_number(continue_best, "continue_best"), False
@@ -289,7 +295,7 @@ def read_arguments(
     others = _check_others(others)
     callbacks = others.pop("callbacks", None)
     if callbacks is not None:
-        callbacks = CallbackFactory(callbacks)
+        callbacks = CallbackFactory(callbacks, folder, note, data=(x, y, validation_data))
     why_fit = _why_fit(others, shuffle, executor, callbacks)
     repeats = whole_number(repeats, "repeats")
     if folds is not None:
@@ -311,22 +317,22 @@ def read_arguments(
             packs=why_fit is None,
         )
     )
-    reading = reader.read(HyperParameters())
-    data = reading.data
+    loaded = reader.read(HyperParameters())
+    data = loaded.data
     if isinstance(batch_size, int) and isinstance(data, ArrayData):
-        parts = reading.folds
+        parts = loaded.folds
         _check_batch_size(batch_size, len(parts[0].train) if parts else data.n, bool(parts))
-    if reading.why_fit is not None and executor == "local":
-        raise UsageError(f"executor: 'local' cannot run this: {reading.why_fit}; use 'auto'.")
+    if loaded.why_fit is not None and executor == "local":
+        raise UsageError(f"executor: 'local' cannot run this: {loaded.why_fit}; use 'auto'.")
     fit = {**others, "shuffle": shuffle, "validation_freq": validation_freq}
-    if not reading.batched and not isinstance(reading.fit["x"], keras.utils.PyDataset):
-        fit["shuffle"] = False  # it has an order of its own; Keras warns of True
+    if not loaded.batched and not isinstance(loaded.fit["x"], keras.utils.PyDataset):
+        fit["shuffle"] = False  # the data set has an order of its own, and Keras warns of True
     if validation_freq == 1:
         del fit["validation_freq"]
     return SearchArguments(
         reader=reader,
-        reading=reading,
-        validated=validation_data is not None or bool(validation_split) or bool(reading.folds),
+        loaded=loaded,
+        validated=validation_data is not None or bool(validation_split) or bool(loaded.folds),
         epochs=epochs,
         batch_size=batch_size,
         initial_epoch=cast(Any, initial_epoch),
@@ -338,7 +344,7 @@ def read_arguments(
         n_trials=None,
         timeout=timeout,
         fit=fit,
-        why_fit=why_fit or reading.why_fit,
+        why_fit=why_fit or loaded.why_fit,
         repeats=repeats,
         trial_timeout=None if trial_timeout is None else float(trial_timeout),
         continue_best=continue_best or 0,
@@ -347,10 +353,15 @@ def read_arguments(
 
 
 def whole_number(value: Any, name: str, least: int = 1) -> int:
-    """A number that must be whole.
+    """Checks a number that must be whole.
+
+    Args:
+        value: The value of an argument.
+        name: The name of the argument, for the error.
+        least: The lowest number allowed.
 
     Raises:
-        UsageError: It is no whole number, or below ``least``.
+        UsageError: The value is no whole number, or below ``least``.
     """
     try:
         number = -1 if isinstance(value, (bool, str)) else int(value)
@@ -370,7 +381,7 @@ def _check_numbers(
     validation_batch_size: Any,
     needs_end: bool,
 ) -> int | str | None:
-    """Checks the plain numbers; returns how many trials are wanted."""
+    """Checks arguments that are plain numbers; returns ``n_trials`` as it was given."""
     if not callable(epochs):
         whole_number(epochs, "epochs")
     if batch_size is not None and not callable(batch_size):
@@ -395,7 +406,7 @@ def _check_seconds(value: Any, name: str) -> None:
 
 
 def _check_freq(freq: Any, epochs: Any) -> int | list[int]:
-    """``validation_freq``: a number, or epochs counted from 1."""
+    """Checks ``validation_freq``: a number, or epochs counted from 1."""
     if freq is None:
         return 1
     if isinstance(freq, (list, tuple, set)):
@@ -409,7 +420,7 @@ def _check_freq(freq: Any, epochs: Any) -> int | list[int]:
 
 
 def _check_others(others: Mapping[str, Any]) -> dict[str, Any]:
-    """Those further arguments of ``fit`` that change something."""
+    """Checks further arguments of ``fit``; returns those that change something."""
     for name in others:
         if name not in _ONLY_FIT:
             raise UsageError(
@@ -425,7 +436,7 @@ def _check_others(others: Mapping[str, Any]) -> dict[str, Any]:
 def _why_fit(
     others: Mapping[str, Any], shuffle: Any, executor: str, callbacks: CallbackFactory | None
 ) -> str | None:
-    """Why trials must run in Keras' ``fit``, or None."""
+    """Why all trials must run in Keras' ``fit``; None when they can be packed."""
     why = None
     if executor == "fit":
         return "executor='fit'"

@@ -1,4 +1,4 @@
-"""How a trial begins: the study is asked, its model is built, and an executor takes it on."""
+"""How trials begin: how many are asked for, how they are built, and which executor trains them."""
 
 from __future__ import annotations
 
@@ -12,81 +12,47 @@ from paceline.data.arrays import ArrayData
 from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels
 from paceline.executor.base import Job
-from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
-from paceline.executor.model_builder import ModelBuilder
 from paceline.program.canonical import Unpackable
 from paceline.search_space import HyperParameters
 from paceline.study.draft import BuildFailed, Draft
-from paceline.study.study import Study
 from paceline.study.trial import Trial
 from paceline.study.workers.shared_study import ClaimLost
-from paceline.tuner.arguments import SearchArguments
-from paceline.tuner.checkpoint.best_models import BestModels
-from paceline.tuner.checkpoint.handoff import HandedOverTrial, TrialHandoff
-from paceline.tuner.checkpoint.last_variables import LastVariables
-from paceline.tuner.members import MemberReports, jobs_of
-from paceline.tuner.running_trials import RunningTrials
-from paceline.tuner.timeouts import TrialTimeout
+from paceline.tuner.checkpoint.trial_variables import HandedOverTrial
+from paceline.tuner.context import SearchContext
+from paceline.tuner.members import BuiltTrial, jobs_of
+from paceline.tuner.peers import PeerWatcher
+from paceline.tuner.progress import ProgressReporter
+from paceline.tuner.trial_events import TrialEvents
 
 
 class TrialLauncher:
     """Begins the trials of one search.
 
     Args:
-        builder: Builds models.
-        study: Decides what is tried.
-        arguments: Of the search.
-        packs: Where trials train; None when none can be packed.
-        fit: Where the others do.
-        roster: Who is under way.
-        teams: Members of trials.
-        ends: The last variables of the best trials.
-        watch: How long each may take.
-        relay: What other workers have left of their trials; None where there are none.
-        best: The best models of this search.
-        doomed: Told of a trial that is not to be trained, and why.
-        failed: Told of a trial that is under way and could not begin, and why.
-        began: Told of one that could.
-        say_once: Tells the user; what has the same key only once.
+        context: The search.
+        events: Told of trials that began, and of trials that could not.
 
     Attributes:
-        seconds: In the user's build.
-        over: Every configuration of the space has been tried.
-        to_go_on: Numbers of trials that have ended and are to train longer.
+        seconds: Seconds in the user's build, until now.
+        over: Whether every configuration of the space has been tried.
+        to_continue: Numbers of complete trials that this search is to train longer.
     """
 
-    def __init__(
-        self,
-        *,
-        builder: ModelBuilder,
-        study: Study,
-        arguments: SearchArguments,
-        packs: LocalExecutor | None,
-        fit: FitExecutor,
-        roster: RunningTrials,
-        teams: MemberReports,
-        ends: LastVariables,
-        watch: TrialTimeout,
-        relay: TrialHandoff | None,
-        best: BestModels,
-        doomed: Callable[[int, BaseException], None],
-        failed: Callable[[int, BaseException], None],
-        began: Callable[[], None],
-        say_once: Callable[[str, str], None],
-    ) -> None:
-        self._builder, self._study, self._arguments = builder, study, arguments
-        self._asker, self._proposer = study.asker, study.proposer
-        self._packs, self._fit, self._roster, self._teams = packs, fit, roster, teams
-        self._ends, self._watch, self._doomed = ends, watch, doomed
-        self._relay, self._best = relay, best
-        self._failed, self._began, self._say_once = failed, began, say_once
+    def __init__(self, context: SearchContext, events: TrialEvents) -> None:
+        self._context, self._events = context, events
+        self._study, self._strategy = context.study, context.study.strategy
+        self._asker, self._proposer = context.study.asker, context.study.proposer
+        self._arguments, self._timeout = context.arguments, context.trial_timeout
+        self._packs, self._fit = context.packs, context.fit
+        self._trials, self._members = context.trials, context.members
+        self._said: set[str] = set()
         self.seconds = 0.0
         self.over = False
-        self.to_go_on: deque[int] = deque()
+        self.to_continue: deque[int] = deque()
 
     def ask(self) -> bool:
-        """Begins the trial that the study proposes; False when it has none."""
+        """Begins the trial that the study proposes; returns False when there is none."""
         try:
             proposal = self._asker.propose(self._build)
         except BuildFailed as failed:
@@ -96,45 +62,44 @@ class TrialLauncher:
             if not self._proposer.exhausted:  # a searcher has no more, or waits for results
                 return False
             self.over = True
-            text = "every configuration of the space has been tried"
-            self._say_once(text, text)
+            self._say_once("every configuration of the space has been tried")
             return False
-        draft, hp, made = proposal
+        draft, hp, built = proposal
         try:
             number = self._study.accept(draft, hp)
         except ClaimLost:
             return True
-        self._begin(number, made[1])
-        self._submit(number, draft.seed, hp.hparams, made)
+        self._begin(number, built.epochs)
+        self._submit(number, draft.seed, hp.hparams, built)
         return True
 
-    def go_on(self) -> None:
-        """Begins a trial that goes on with the next of those that are to train longer."""
-        source = self._study.trials.by_number(self.to_go_on.popleft())
+    def continue_next(self) -> None:
+        """Begins a trial that continues the next of ``to_continue``."""
+        source = self._study.trials.by_number(self.to_continue.popleft())
         try:
-            draft, hp, made = self._asker.propose_continuation(source.number, self._build)
+            draft, hp, built = self._asker.propose_continuation(source.number, self._build)
         except BuildFailed as failed:
             self._begin_failed(failed, extra=True)
             return
-        if made[1] <= source.epochs:
+        if built.epochs <= source.epochs:
             self._proposer.reject(draft)
             return
         try:
             number = self._study.accept(draft, hp)
         except ClaimLost:
             if self._study.peers.waits:
-                self.to_go_on.appendleft(source.number)
+                self.to_continue.appendleft(source.number)
             return
-        self._begin(number, made[1], extra=True)
-        self._submit(number, draft.seed, hp.hparams, made)
-        running = self._roster.running.get(number)
+        self._begin(number, built.epochs, extra=True)
+        self._submit(number, draft.seed, hp.hparams, built)
+        running = self._trials.running.get(number)
         if running is None:
             return  # it has failed
-        parts = self._ends.load(source.number, source.epochs)
+        parts = self._context.models.last_variables.load(source.number, source.epochs)
         packed = running.not_packed is None and self._packs is not None
-        if parts is None or not packed or self._teams.size > 1:
+        if parts is None or not packed or self._members.size > 1:
             why = f"trial {number} goes on with trial {source.number} by training it from its first"
-            self._say_once(f"{why} epoch again: its last variables are not kept", why)
+            self._say_once(f"{why} epoch again: its last variables are not kept")
             return
         assert self._packs is not None
         if self._packs.start_from(number, source.epochs, parts):
@@ -145,34 +110,35 @@ class TrialLauncher:
     def to_come(self) -> int | None:
         """Trials still to be asked for; None where only time or the space is a limit."""
         limit = self._arguments.n_trials
-        n_left = None if limit is None else max(0, limit - self._roster.n_counted)
-        return self._study.strategy.n_to_come(n_left)
+        n_left = None if limit is None else max(0, limit - self._trials.n_counted)
+        return self._strategy.n_to_come(n_left)
 
     def adopt(self, number: int) -> int:
-        """Begins a trial of the study that another worker had begun.
+        """Begins a trial of the study that a worker has left when it died.
 
         Returns:
-            After which epoch it goes on: 0 where nothing is left of what was trained.
+            The epoch after which the trial goes on: 0 where nothing of its training is left.
         """
         trial = self._study.trials.by_number(number)
         extra = trial.continues is not None
         try:
-            made = self._build_again(trial)
+            built = self._build_again(trial)
         except Exception as error:
             self._begin(number, 0, extra=extra)
-            self._failed(number, error)
+            self._events.build_failed(number, error)
             return 0
-        self._begin(number, made[1], extra=extra)
-        self._submit(number, trial.seed, trial.hparams, made)
-        left = None if self._relay is None else self._relay.take(trial)
+        self._begin(number, built.epochs, extra=extra)
+        self._submit(number, trial.seed, trial.hparams, built)
+        handoff = self._context.handoff
+        left = None if handoff is None else handoff.take(trial)
         return 0 if left is None else self._take_up(number, left)
 
     def _take_up(self, number: int, left: HandedOverTrial) -> int:
-        """Has a trial that has been submitted go on as its worker left it."""
-        running, packs = self._roster.running.get(number), self._packs
+        """Puts a trial that has been submitted to where its worker left it."""
+        running, packs = self._trials.running.get(number), self._packs
         if running is None or running.not_packed is not None or packs is None:
             return 0
-        if self._teams.size > 1 or left.epoch >= running.epochs:
+        if self._members.size > 1 or left.epoch >= running.epochs:
             return 0
         if not packs.start_from(number, left.epoch, left.parts):
             return 0
@@ -180,99 +146,95 @@ class TrialLauncher:
         running.epoch, running.seconds = left.epoch, left.seconds
         if left.best is not None:
             epoch, value, weights = left.best
-            self._best.offer(number, epoch, value, lambda: weights)
+            self._context.models.best.offer(number, epoch, value, lambda: weights)
         return left.epoch
 
-    def again(self, number: int) -> None:
-        """Builds a trial that is under way, and hands it to an executor once more."""
-        trial, epochs = self._study.trials.by_number(number), self._roster.running[number].epochs
+    def resubmit(self, number: int) -> None:
+        """Builds a running trial again, and hands it to an executor once more."""
+        trial, epochs = self._study.trials.by_number(number), self._trials.running[number].epochs
         try:
-            model, _, setting = self._build_again(trial)
+            built = self._build_again(trial)
         except Exception as error:
-            self._failed(number, error)
+            self._events.build_failed(number, error)
             return
-        self._submit(number, trial.seed, trial.hparams, (model, epochs, setting))
+        self._submit(number, trial.seed, trial.hparams, built._replace(epochs=epochs))
 
     def example(self, job: int) -> tuple[Any, TrialInputs] | None:
-        """The model of a trial that has ended, and its setting."""
+        """The model and the inputs of a trial that has ended; None where it cannot be built."""
         try:
-            trial = self._study.trials.by_number(self._teams.trial_of(job))
-            model, _, setting = self._build_again(trial)
-        except Exception:  # what it was for is compiled anew when it is needed
+            trial = self._study.trials.by_number(self._members.trial_of(job))
+            built = self._build_again(trial)
+        except Exception:  # the program that it would have shown is compiled when it is needed
             return None
-        return model, setting
+        return built.model, built.inputs
 
     def _begin(self, number: int, epochs: int, *, extra: bool = False) -> None:
-        self._roster.begin(number, epochs, extra=extra)
-        self._teams.begin(number, epochs)
+        self._trials.begin(number, epochs, extra=extra)
+        self._members.begin(number, epochs)
 
     def _begin_failed(self, failed: BuildFailed, *, extra: bool = False) -> None:
-        """Begins a trial whose build has raised, and fails it."""
+        """Begins a trial whose build has raised, so that the study has it as a failed one."""
         with suppress(ClaimLost):
             number = self._study.accept(failed.draft, failed.hp)
             self._begin(number, 0, extra=extra)
-            self._failed(number, failed.cause)
+            self._events.build_failed(number, failed.cause)
 
-    def _build_again(self, trial: Trial) -> tuple[Any, int, TrialInputs]:
-        """As ``_build``, of values that were chosen before."""
+    def _build_again(self, trial: Trial) -> BuiltTrial:
         return self._build(HyperParameters(values=trial.hparams), trial)
 
-    def _build(self, hp: HyperParameters, draft: Draft | Trial) -> tuple[Any, int, TrialInputs]:
+    def _build(self, hp: HyperParameters, draft: Draft | Trial) -> BuiltTrial:
         began = time.perf_counter()
         try:
-            return self._watch.build(lambda: self._made(hp, draft.seed))
+            return self._timeout.build(lambda: self._call_build(hp, draft.seed))
         finally:
             self.seconds += time.perf_counter() - began
 
-    def _made(self, hp: HyperParameters, seed: int) -> tuple[Any, int, TrialInputs]:
-        """A trial's model, epochs and setting."""
-        model = self._builder(hp, seed)
+    def _call_build(self, hp: HyperParameters, seed: int) -> BuiltTrial:
+        model = self._context.builder(hp, seed)
         epochs = self._arguments.epochs_for(hp)
-        setting = self._arguments.setting_for(hp)
+        inputs = self._arguments.inputs_for(hp)
         if self._arguments.callbacks is not None:
             self._arguments.callbacks.ask(hp)
-        if isinstance(setting.data, ArrayData):
-            check_labels(model, setting.data, "training data")
-        return model, epochs, setting
+        if isinstance(inputs.data, ArrayData):
+            check_labels(model, inputs.data, "training data")
+        return BuiltTrial(model, epochs, inputs)
 
     def _rebuilder(self, number: int, hparams: dict[str, Any]) -> Callable[[int], Any]:
-        strategy = self._study.strategy
-        return lambda seed: self._builder(strategy.hp_again(number, hparams), seed)
+        """A function that builds the model of a trial once more, from a seed."""
+        builder, strategy = self._context.builder, self._strategy
+        return lambda seed: builder(strategy.hp_again(number, hparams), seed)
 
-    def _submit(
-        self, number: int, seed: int, hparams: dict[str, Any], made: tuple[Any, int, TrialInputs]
-    ) -> None:
-        doomed = self._watch.verdict(number)
-        if doomed is not None:
-            self._doomed(number, doomed)
+    def _submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
+        stuck = self._timeout.known_stuck(number)
+        if stuck is not None:
+            self._events.training_failed(number, stuck)
             return
         try:
-            self._watch.trace(lambda: self._hand_over(number, seed, hparams, made))
+            self._timeout.trace(lambda: self._hand_over(number, seed, hparams, built))
         except Exception as error:  # the user's train_step may raise anything while it is traced
-            self._failed(number, error)
+            self._events.build_failed(number, error)
             return
-        self._began()
+        self._events.began()
 
     def _hand_over(
-        self, number: int, seed: int, hparams: dict[str, Any], made: tuple[Any, int, TrialInputs]
+        self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial
     ) -> None:
-        """Has the executor that can train a trial take it on."""
+        """Submits a trial to the executor that can train it."""
         began = time.perf_counter()
         rebuild = self._rebuilder(number, hparams)
-        jobs = jobs_of(number, seed, made, self._arguments, rebuild, hparams)
+        jobs = jobs_of(number, seed, built, self._arguments, rebuild, hparams)
         self.seconds += time.perf_counter() - began
         if self._packs is None:
             why = self._arguments.why_fit or "they are no arrays"
-            text = f"trials run in Keras' own fit, one at a time: {why}"
-            self._say_once(text, text)
+            self._say_once(f"trials run in Keras' own fit, one at a time: {why}")
             self._submit_to_fit(number, jobs, why)
         else:
             self._submit_to_packs(self._packs, number, jobs)
 
     def _submit_to_packs(self, packs: LocalExecutor, number: int, jobs: list[Job]) -> None:
-        to_come, size, most = self.to_come, self._teams.size, self._asker.max_open
+        to_come, size, most = self.to_come, self._members.size, self._asker.max_open
         if to_come is not None:
-            left = to_come + len(self.to_go_on)
+            left = to_come + len(self.to_continue)
             packs.demand.expected = packs.waiting + size * (1 + left)
             if most is not None:
                 packs.demand.expected = min(packs.demand.expected, size * most)
@@ -285,14 +247,140 @@ class TrialLauncher:
             if jobs[0].program is not None:
                 self._study.updates.learn_program(number, jobs[0].program)
         except Unpackable as why:
-            self._say_once(
-                f"trial {number} and its like run in Keras' own fit, one at a time: {why}",
-                str(why),
-            )
-            self._teams.withdraw(number)
+            text = f"trial {number} and its like run in Keras' own fit, one at a time: {why}"
+            self._say_once(text, key=str(why))
+            self._members.withdraw(number)
             self._submit_to_fit(number, jobs, str(why))
 
     def _submit_to_fit(self, number: int, jobs: list[Job], why: str) -> None:
-        self._roster.running[number].not_packed = why
+        self._trials.running[number].not_packed = why
         for job in jobs:
             self._fit.submit(job)
+
+    def _say_once(self, text: str, key: str | None = None) -> None:
+        """Tells the user, unless a text of the same key was told before."""
+        key = text if key is None else key
+        if key not in self._said:
+            self._said.add(key)
+            self._context.notes(text)
+
+
+class TrialPrefetch:
+    """Decides how many trials are asked for before packs train, and while they train.
+
+    Args:
+        context: The search.
+        events: Knows whether too many trials have failed.
+        launcher: Begins trials.
+        peers: The study's other workers.
+        progress: Told when the search builds.
+
+    Attributes:
+        carried_over: Trials that were still to be asked for when a round was broken off, to be
+            asked for when the round begins again; None where no round was broken off.
+    """
+
+    def __init__(
+        self,
+        context: SearchContext,
+        events: TrialEvents,
+        launcher: TrialLauncher,
+        peers: PeerWatcher,
+        progress: ProgressReporter,
+    ) -> None:
+        self._asker, self._proposer = context.study.asker, context.study.proposer
+        self._study_peers = context.study.peers
+        self._arguments, self._packs, self._fit = context.arguments, context.packs, context.fit
+        self._trials, self._timeout = context.trials, context.timeout
+        self._pruned = context.pruner is not None
+        self._failures, self._launcher, self._peers = events.failures, launcher, peers
+        self._progress = progress
+        self._due: int | None = None  # trials to ask for in this round; None: as many as have room
+        self.carried_over: int | None = None
+        self._training = False  # whether a round has begun and not ended
+
+    def fill(self) -> None:
+        """Between two rounds, asks for the trials that must be there before packs train."""
+        packs = self._packs
+        while (packs is None or packs.demand.hungry or not packs.busy) and self.ask():
+            self._ask_family()
+        if packs is not None and packs.demand.uncompiled:
+            self._ask_family()
+
+    def begin_round(self, packs: LocalExecutor) -> None:
+        """Works out how many trials to ask for while packs train."""
+        demand = packs.demand
+        demand.all_asked = self.all_asked()
+        free = demand.one_program and self._asker.max_open is None and not self._pruned
+        # A pruner or a callback may end a trial early, and its slot must be filled then.
+        steady = not self._pruned and self._arguments.callbacks is None
+        self._due = None if free else demand.ahead(steady=steady)
+        if self.carried_over is not None:
+            self._due, self.carried_over = self.carried_over, None
+        packs.lockstep = not free
+        self._training = True
+
+    def end_round(self) -> None:
+        """Packs have trained for an epoch."""
+        self._training = False
+
+    def resume(self, carried_over: int | None) -> None:
+        """Goes on with a search whose last round was broken off; None where it was not."""
+        self.carried_over = carried_over
+
+    def break_off(self) -> None:
+        """Notes what this round has still to ask for: the round will begin again."""
+        self.carried_over = self._due
+
+    def ask_ahead(self, packs: LocalExecutor) -> bool:
+        """While packs train, asks for one more trial; returns False when the round has enough."""
+        if self._due is None:
+            return packs.demand.room and self.ask()
+        self._due -= 1
+        return self._due >= 0 and self.ask()
+
+    def ask(self) -> bool:
+        """Asks for one trial, builds it and submits it; returns False when there is none."""
+        limit = self._arguments.n_trials
+        self._peers.look(None if limit is None else limit - self._trials.n_counted)
+        if not self._may_ask():
+            return False
+        if self._trials.trial_epochs == 0 and not (self._packs and self._packs.compiling):
+            self._progress.show("building")
+        if self._launcher.to_continue:
+            self._launcher.continue_next()
+            return True
+        return self._launcher.ask()
+
+    def all_asked(self) -> bool:
+        """Whether this search will ask for no more trials."""
+        # While packs train the time is not looked at: a search that goes on from a checkpoint must
+        # ask for the same trials in the same round.
+        if self._failures.cause is not None or (not self._training and self._timeout.over):
+            return True
+        if self._launcher.to_continue:
+            return False
+        if self._launcher.over or self._proposer.exhausted:
+            return True
+        return self._launcher.to_come == 0
+
+    def _may_ask(self) -> bool:
+        if self._study_peers.waits or self.all_asked():
+            return False
+        # Trials in ``fit`` are trained one by one: only so many may wait for their turn.
+        if self._fit.waiting >= (self._packs.max_slots if self._packs and self._packs.busy else 1):
+            return False
+        if self._launcher.to_continue:
+            return True
+        most = self._asker.max_open
+        return most is None or len(self._trials.running) < most
+
+    def _ask_family(self) -> None:
+        """Asks for the other trials that share the structure of the last one.
+
+        A program is compiled for as many trials as wait for it, so all of them should be there.
+        """
+        size = self._arguments.n_members
+        for _ in range(1, self._packs.max_slots // size if self._packs else 1):
+            if not self._proposer.in_family or not self.ask():
+                break

@@ -1,49 +1,72 @@
 """The members of a trial: the same hparams trained from several seeds, or on the folds of the data.
 
 A trial has ``repeats`` times ``folds`` members, most often one. To executors each member is a job
-of its own. Here what they report becomes what the trial reports: the mean of every log, once the
-last member has reported an epoch; and one answer goes to all of them.
+of its own. This module makes reports of the trial from the reports of its members: the mean of
+every log, once the last member has reported an epoch. All members get the answer to that report.
 
-Members may sit in different packs, or wait for a slot while others train. One that is ahead of the
-others waits for them where it matters: with a pruner, because all members follow one verdict; and
-always the first member, because its model is the trial's, and whether an epoch was the best shows
-only when all have reported it. Executors begin with the last member, so that the first is rarely
-ahead.
+Members may sit in different packs, or wait for a slot while other members train. A member that is
+ahead waits for the others in two cases. With a pruner every member waits, because all follow one
+verdict. The first member always waits, because its model is the model of the trial, and only the
+mean over all members shows whether an epoch was the best. Executors begin with the last member, so
+that the first member is rarely ahead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, Weights
 from paceline.pack.callbacks.per_trial import CallbackFactory
+from paceline.program.state_arrays import get_parts, put_parts
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments import SearchArguments
 
 
-class Runs(Protocol):
-    """What is needed of an executor."""
+class DropsJobs(Protocol):
+    """An executor that can forget jobs."""
 
     def drop(self, number: int) -> None:
         """Forgets a job that does not train now."""
         ...
 
 
-class Packs(Runs, Protocol):
-    """An executor that can pause."""
+class PausesJobs(DropsJobs, Protocol):
+    """An executor that can also pause jobs."""
 
     def resume(self, number: int) -> None:
-        """Has a paused job go on."""
+        """Trains a paused job on."""
         ...
 
 
+class HandlesReports(Protocol):
+    """Handles the reports of whole trials."""
+
+    def of_trial(self, report: EpochReport) -> Answer:
+        """Handles an epoch of a trial, and says what becomes of the trial."""
+        ...
+
+
+class BuiltTrial(NamedTuple):
+    """A trial ready for an executor.
+
+    Attributes:
+        model: The compiled model of the first repeat.
+        epochs: Epochs to train.
+        inputs: Data, batch sizes and so on.
+    """
+
+    model: Any
+    epochs: int
+    inputs: TrialInputs
+
+
 def member_seed(seed: int, repeat: int) -> int:
-    """The seed of one repeat, 31 bits: the first has the trial's own."""
+    """The seed of one repeat, 31 bits; the first repeat has the trial's own seed."""
     if repeat == 0:
         return seed
     return int(np.random.SeedSequence([seed, repeat]).generate_state(1)[0]) >> 1
@@ -52,24 +75,26 @@ def member_seed(seed: int, repeat: int) -> int:
 def jobs_of(
     number: int,
     seed: int,
-    made: tuple[Any, int, TrialInputs],
+    built: BuiltTrial,
     arguments: SearchArguments,
     build: Callable[[int], Any],
     hparams: Mapping[str, Any],
     files: str = "{trial}",
 ) -> list[Job]:
-    """A job for each repeat of a trial, the last one first; folds are parts of a job.
+    """Makes a job for each repeat of a trial; folds are parts of a job.
 
     Args:
-        number: The trial's.
-        seed: The trial's.
-        made: The model of the first repeat, epochs and setting.
-        arguments: Of the search.
+        number: The trial's number.
+        seed: The trial's seed.
+        built: The trial's model, epochs and inputs.
+        arguments: The arguments of the search.
         build: Makes the trial's model from a seed.
-        hparams: The trial's, for callbacks that hang on them.
+        hparams: The trial's hyperparameters, for callbacks that depend on them.
         files: What callbacks call the trial in the names of their files.
+
+    Returns:
+        The jobs, that of the last repeat first.
     """
-    model, epochs, setting = made
     folds, jobs = arguments.folds, []
     callbacks = None
     if arguments.callbacks is not None:
@@ -79,14 +104,14 @@ def jobs_of(
         job = Job(
             number=number * arguments.n_members + repeat * max(1, len(folds)),
             seed=own,
-            epochs=epochs,
-            batch_size=setting.batch_size,
-            model=model if repeat == 0 else build(own),
+            epochs=built.epochs,
+            batch_size=built.inputs.batch_size,
+            model=built.model if repeat == 0 else build(own),
             rebuild=partial(build, own),
             folds=folds,
             counts=repeat == 0,
             callbacks=callbacks,
-            setting=setting,
+            setting=built.inputs,
         )
         jobs.append(job)
     return jobs[::-1]
@@ -105,16 +130,16 @@ class TrialMembers:
 
     Args:
         number: The trial's number.
-        size: How many members it has.
-        epochs: Epochs it is to train.
+        size: The number of members.
+        epochs: Epochs to train.
 
     Attributes:
-        jobs: Their numbers, the first member's first.
+        jobs: The numbers of the members' jobs, the first member's first.
         complete: Epochs that all members have reported.
         trained: Job -> epochs it has reported.
-        ended: Jobs that train no further -> the logs of their last epoch.
-        waiting: Jobs that are paused until the others have caught up.
-        verdict: The answer to the last epoch that all have reported.
+        ended: Job that trains no further -> the logs of its last epoch.
+        waiting: Jobs that are paused until the other members have caught up.
+        verdict: The answer to the last epoch that all members have reported.
     """
 
     def __init__(self, number: int, size: int, epochs: int) -> None:
@@ -126,13 +151,13 @@ class TrialMembers:
         self.verdict: Answer = "continue"
         self.ended: dict[int, Mapping[str, float]] = {}
         self._reports: dict[int, dict[int, Mapping[str, float]]] = {}  # epoch -> job -> logs
-        self._held: Weights | None = None  # what ``_fetch`` returns, where it was copied
+        self._held: Weights | None = None  # what ``_fetch`` returns, once it is copied
         self._seconds = 0.0
-        self._wall = dict.fromkeys(self.jobs, 0.0)  # since the last epoch of all
+        self._wall = dict.fromkeys(self.jobs, 0.0)  # since the trial's last epoch
         self._fetch: Callable[[], Weights] | None = None  # the first member's latest weights
 
     def add(self, report: EpochReport) -> None:
-        """Notes a member's epoch."""
+        """Takes in an epoch of a member."""
         job, epoch = report.number, report.epoch
         self.trained[job] = epoch
         self._seconds += report.seconds
@@ -143,13 +168,16 @@ class TrialMembers:
         if job == self.jobs[0]:
             self._fetch, self._held = report.weights, None
             if report.last and epoch < self.epochs:
-                self.hold()  # others may train on without it
+                self.hold()  # its pack drops the weights, and other members may train on
 
     def due(self, report: EpochReport) -> EpochReport | None:
-        """The trial's next epoch, if all members have trained it or have ended before.
+        """The trial's next epoch, if all members have trained it or have ended before it.
 
         Args:
-            report: A member's, just added: where it trains, the trial does.
+            report: The report that was just added; its plan and program are given for the trial's.
+
+        Returns:
+            A report of the trial, logs being means over its members; None while members are behind.
         """
         epoch = self.complete + 1
         logs = self._reports.get(epoch, {})
@@ -157,8 +185,8 @@ class TrialMembers:
             return None
         # A member that a callback has stopped counts with its last epoch.
         found = {job: logs.get(job, self.ended.get(job)) for job in self.jobs}
-        members = [each for each in found.values() if each is not None]
-        if len(members) < len(self.jobs):
+        logs_of_all = [each for each in found.values() if each is not None]
+        if len(logs_of_all) < len(self.jobs):
             return None
         del self._reports[epoch]
         assert self._fetch is not None
@@ -167,18 +195,18 @@ class TrialMembers:
         return EpochReport(
             number=self.number,
             epoch=epoch,
-            logs=_mean(members),
+            logs=_mean(logs_of_all),
             seconds=seconds,
             program=report.program,
             plan=report.plan,
             weights=self._fetch,
-            members=members,
+            members=logs_of_all,
             wall=wall,
             last=len(self.ended) == len(self.jobs) and not self._reports,
         )
 
     def hold(self) -> None:
-        """Copies the first member's weights, to have them when the others have caught up."""
+        """Copies the first member's weights, for when the other members have caught up."""
         assert self._fetch is not None
         self._hold(self._fetch())
 
@@ -186,10 +214,10 @@ class TrialMembers:
         self._held, self._fetch = weights, lambda: weights
 
     def snapshot(self, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-        """Who has come how far, as JSON values and, in ``arrays``, weights that are held."""
-        for part, leaves in enumerate(self._held or ()):
-            for at, leaf in enumerate(leaves):
-                arrays[f"team.{self.number}.{part}.{at}"] = leaf
+        """How far each member is, as JSON values; weights that are held go into ``arrays``."""
+        sizes = None
+        if self._held is not None:
+            sizes = put_parts(f"team.{self.number}", self._held, arrays)
         return {
             "complete": self.complete,
             "trained": list(self.trained.items()),
@@ -204,11 +232,11 @@ class TrialMembers:
             "ended": [[job, dict(logs)] for job, logs in self.ended.items()],
             "seconds": self._seconds,
             "wall": list(self._wall.items()),
-            "held": None if self._held is None else [len(part) for part in self._held],
+            "held": sizes,
         }
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Has everyone come as far as a snapshot says."""
+        """Puts the members back to where they were when ``snapshot`` was called."""
         self.complete, verdict = facts["complete"], facts["verdict"]
         self.verdict = "continue" if verdict == "go" else verdict
         self.trained, self.waiting = dict(facts["trained"]), set(facts["waiting"])
@@ -217,62 +245,54 @@ class TrialMembers:
         self.ended = dict(facts.get("ended", ()))
         self._seconds, self._wall = facts["seconds"], dict(facts["wall"])
         if facts["held"] is not None:
-            first, second = (
-                [arrays[f"team.{self.number}.{part}.{at}"] for at in range(n)]
-                for part, n in enumerate(facts["held"])
-            )
-            self._hold((first, second))
+            trainable, fixed = get_parts(f"team.{self.number}", facts["held"], arrays)
+            self._hold((trainable, fixed))
 
 
 class MemberReports:
-    """The teams of a search, between its executors and its trials.
+    """Makes reports of trials from the reports of their members.
 
     Args:
-        size: Members of each trial; with one, reports and answers pass through as they are.
+        size: Members of each trial; with one, reports and answers pass through unchanged.
         together: Whether members wait for each other after every epoch, for a pruner's verdict.
-        packs: Where members train; None when none can be packed.
-        fit: Where they train otherwise, one after another: nobody can wait there.
-        handle: Handles what a trial reports.
+        packs: Trains members side by side; None when no trial can be packed.
+        fit: Trains the others one after another: there no member can wait for another.
+
+    Attributes:
+        size: As given.
     """
 
-    def __init__(
-        self,
-        size: int,
-        together: bool,
-        packs: Packs | None,
-        fit: Runs,
-        handle: Callable[[EpochReport], Answer],
-    ) -> None:
+    def __init__(self, size: int, together: bool, packs: PausesJobs | None, fit: DropsJobs) -> None:
         self.size = size
-        self._together, self._packs, self._fit, self._handle = together, packs, fit, handle
-        self._teams: dict[int, TrialMembers] = {}
+        self._together, self._packs, self._fit = together, packs, fit
+        self._trials: dict[int, TrialMembers] = {}
 
     def begin(self, number: int, epochs: int) -> TrialMembers:
-        """A trial is under way."""
-        self._teams[number] = TrialMembers(number, self.size, epochs)
-        return self._teams[number]
+        """Expects reports of the members of a trial."""
+        self._trials[number] = TrialMembers(number, self.size, epochs)
+        return self._trials[number]
 
     def jobs_of(self, number: int) -> range:
-        """The numbers of a trial's jobs."""
+        """The numbers of a trial's jobs, the first member's first."""
         return range(number * self.size, (number + 1) * self.size)
 
     def snapshot(self, numbers: Iterable[int], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-        """Teams of trials, as JSON values and arrays; of trials with one member there are none."""
+        """How far members of trials are, as JSON values and arrays; empty with one member each."""
         if self.size == 1:
             return {}
-        return {str(number): self._teams[number].snapshot(arrays) for number in numbers}
+        return {str(number): self._trials[number].snapshot(arrays) for number in numbers}
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts teams that have begun back to where they were."""
+        """Puts the members of trials that have begun back to where they were."""
         for number, was in facts.items():
-            self._teams[int(number)].restore(was, arrays)
+            self._trials[int(number)].restore(was, arrays)
 
     def trial_of(self, job: int) -> int:
         """The number of the trial that a job is a member of."""
         return job // self.size
 
     def name_of(self, job: int, n_folds: int) -> str:
-        """Which member a job is, for messages; nothing for a trial's only one."""
+        """Names the member that a job is, for messages; empty for a trial's only member."""
         if self.size == 1:
             return ""
         repeat, fold = divmod(job % self.size, max(1, n_folds))
@@ -280,71 +300,82 @@ class MemberReports:
         return " of " + ", ".join([*parts, *([f"fold {fold + 1}"] if n_folds else [])])
 
     def trained(self, job: int) -> int:
-        """Epochs that a job of a trial under way has reported."""
-        return self._teams[self.trial_of(job)].trained[job]
+        """Epochs that a job of a running trial has reported."""
+        return self._trials[self.trial_of(job)].trained[job]
 
     def is_first(self, job: int) -> bool:
         """Whether a job is its trial's first member, which executors begin with last."""
         return job % self.size == 0
 
-    def receive(self, report: EpochReport) -> LateAnswer:
-        """Handles a report of a job; the answer may have to wait for others of the same round."""
+    def receive(self, report: EpochReport, handler: HandlesReports) -> LateAnswer:
+        """Handles the report of a job.
+
+        Args:
+            report: The report.
+            handler: Handles the report of the trial, once all its members have reported the epoch.
+
+        Returns:
+            The answer; a function that returns it, to be called when all reports of the round are
+            in, where it depends on them.
+        """
         number = self.trial_of(report.number)
-        team = self._teams.get(number)
-        if team is None:
+        members = self._trials.get(number)
+        if members is None:
             return "stop"  # another member has failed
         if self.size == 1:
-            team.trained[report.number] = report.epoch
-            return self._handle(report)
-        team.add(report)
-        while (mean := team.due(report)) is not None:
-            team.verdict = self._handle(mean)
-            if team.verdict != "continue":
+            members.trained[report.number] = report.epoch
+            return handler.of_trial(report)
+        members.add(report)
+        while (mean := members.due(report)) is not None:
+            members.verdict = handler.of_trial(mean)
+            if members.verdict != "continue":
                 break
-            self._catch_up(team)
+            self._catch_up(members)
         return lambda: self._answer(number, report)
 
     def resume(self, number: int) -> None:
-        """All members of a paused trial go on."""
-        team = self._teams[number]
-        team.verdict = "continue"
-        team.waiting.update(job for job in team.jobs if job not in team.ended)
-        self._catch_up(team)
+        """Trains all members of a paused trial on."""
+        members = self._trials[number]
+        members.verdict = "continue"
+        members.waiting.update(job for job in members.jobs if job not in members.ended)
+        self._catch_up(members)
 
     def end(self, number: int) -> None:
-        """A trial has ended: members that wait are forgotten, others stop when they report."""
-        for job in self._teams.pop(number).jobs:
+        """Forgets a trial that has ended: its members that train stop when they report."""
+        for job in self._trials.pop(number).jobs:
             self._fit.drop(job)
             if self._packs is not None:
                 self._packs.drop(job)
 
     def withdraw(self, number: int) -> None:
-        """Takes a trial's jobs back from the packs: another executor will train them."""
+        """Takes a trial's jobs back from the packs, because ``fit`` will train them."""
         if self._packs is not None:
-            for job in self._teams[number].jobs:
+            for job in self._trials[number].jobs:
                 self._packs.drop(job)
 
-    def _catch_up(self, team: TrialMembers) -> None:
-        assert self._packs is not None or not team.waiting
-        for job in sorted(team.waiting):  # each goes before the others: the first trains last
+    def _catch_up(self, members: TrialMembers) -> None:
+        assert self._packs is not None or not members.waiting
+        for job in sorted(
+            members.waiting
+        ):  # each goes to the front of the queue: the first trains last
             if self._packs is not None:
                 self._packs.resume(job)
-        team.waiting.clear()
+        members.waiting.clear()
 
     def _answer(self, number: int, report: EpochReport) -> Answer:
-        team = self._teams.get(number)
-        if team is None:
+        members = self._trials.get(number)
+        if members is None:
             return "stop"
-        if report.epoch <= team.complete or team.verdict == "stop":
-            return "stop" if report.last else team.verdict
+        if report.epoch <= members.complete or members.verdict == "stop":
+            return "stop" if report.last else members.verdict
         first, packed = self.is_first(report.number), report.plan != "fit"
         if not packed or not (first or self._together):
             return "continue"
         if first:
-            team.hold()
-        if report.last or report.epoch >= team.epochs:
+            members.hold()
+        if report.last or report.epoch >= members.epochs:
             return "stop"
-        team.waiting.add(report.number)
+        members.waiting.add(report.number)
         return "pause"
 
 

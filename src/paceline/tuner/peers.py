@@ -1,4 +1,4 @@
-"""A search and the other workers of its study: what it hears of them, when it waits for them."""
+"""A search and the other workers of its study: whose trials it takes over, when it waits."""
 
 from __future__ import annotations
 
@@ -6,68 +6,52 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from paceline.study.pruners.pruners import Pruner
-from paceline.study.study import Study
 from paceline.study.trial import Trial
 from paceline.study.workers.shared_study import PeerChanges
-from paceline.tuner.checkpoint.best_models import BestModels
-from paceline.tuner.running_trials import RunningTrials
+from paceline.tuner.context import SearchContext
 
 
-class EndsJobs(Protocol):
-    """What can end a trial's jobs."""
+class AdoptsTrials(Protocol):
+    """What can train trials on that another worker has left: the launcher."""
 
-    def end(self, number: int) -> None:
-        """A trial has ended."""
+    def adopt(self, number: int) -> int:
+        """Begins such a trial; returns the epoch after which it goes on."""
         ...
 
 
 class PeerWatcher:
-    """What a search does about the other workers of its study.
+    """Looks what the other workers of a study have done, and takes their trials over when they die.
 
     Args:
-        study: The study.
-        roster: Who is under way here, and how many elsewhere.
-        teams: Ends the jobs of trials that others have taken over.
-        best: The best models of this search.
-        pruner: Judges trials, or None.
-        objective: The objective's name.
-        adopt: Begins a trial that another worker left, by its number; returns after which epoch.
-        adopted: Called when all that were left have begun.
-        note: Told what users may want to know.
-        pause: Waits so many seconds.
+        context: The search.
+        launcher: Begins trials that are taken over.
+        sleep: Waits so many seconds.
     """
 
-    #: Seconds between looks, and so many trials before the last at every ask.
-    EVERY, LAST = 0.5, 16
+    #: Seconds between two looks.
+    EVERY = 0.5
+    #: The number of trials left from which on every ask looks first, so that workers do not begin
+    #: more trials than the study lacks.
+    LAST = 16
 
     def __init__(
         self,
-        study: Study,
-        roster: RunningTrials,
-        teams: EndsJobs,
-        best: BestModels,
-        pruner: Pruner | None,
-        objective: str,
-        adopt: Callable[[int], int],
-        note: Callable[[str], None],
-        adopted: Callable[[], None] = lambda: None,
-        pause: Callable[[float], None] = time.sleep,
+        context: SearchContext,
+        launcher: AdoptsTrials,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._study, self._roster, self._teams = study, roster, teams
-        self._peers = study.peers
-        self._best, self._pruner, self._objective = best, pruner, objective
-        self._adopt, self._note, self._pause = adopt, note, pause
-        self._adopted = adopted
+        self._context, self._launcher, self._sleep = context, launcher, sleep
+        self._study, self._peers = context.study, context.study.peers
+        self._trials, self._pruner = context.trials, context.pruner
         self._next = 0.0
         self._waits = False
-        self._took = False  # whether trials were taken over since one last asked
+        self._took = False  # whether trials were taken over since ``wait`` last returned False
 
-    def hear(self, n_left: int | None = None) -> None:
-        """Take note of what others did, now and then.
+    def look(self, n_left: int | None = None) -> None:
+        """Takes in what the other workers did, unless that was done less than ``EVERY`` ago.
 
         Args:
-            n_left: Trials that the study still lacks: the last few are asked about each time.
+            n_left: Trials that the study still lacks; None where there is no total.
         """
         if not self._peers.shared:
             return
@@ -75,17 +59,17 @@ class PeerWatcher:
         if now < self._next and (n_left is None or n_left > self.LAST):
             return
         self._next = now + self.EVERY
-        heard = self._study.sync_workers()
-        if heard is not None:
-            self._heed(heard)
+        changes = self._study.sync_workers()
+        if changes is not None:
+            self._apply(changes)
 
     def wait(self) -> bool:
-        """With nothing to do: wait for those whose trials might have to be taken over.
+        """With nothing to do, waits a moment for workers whose trials may have to be taken over.
 
         Returns:
-            Whether it has waited; False when nothing is to be waited for: no trial is under way
-            elsewhere, or all who train have given a sign of life since there was nothing to do.
-            True also where trials of one that is gone have just begun here.
+            Whether the search must go on: a moment was waited, or trials of a dead worker have
+            just begun here. False when there is nothing to wait for: no trial runs elsewhere, or
+            every worker with a trial has given a sign of life since this search had nothing to do.
         """
         if not self._peers.shared:
             return False
@@ -93,39 +77,42 @@ class PeerWatcher:
             self._waits = True
             self._peers.watch_peers()
         peers = self._peers
-        if not peers.waits and (not self._roster.n_theirs or peers.all_peers_alive()):
+        if not peers.waits and (not self._trials.n_theirs or peers.all_peers_alive()):
             self._waits = self._took = False
             self._next = 0.0
-            self.hear()  # one that was found dead a moment ago is waited for no more
+            self.look()  # takes over the trials of a worker that was found dead a moment ago
             return self._took
-        self._pause(0.1)
+        self._sleep(0.1)
         self._next = 0.0
-        self.hear()
+        self.look()
         return True
 
-    def _heed(self, heard: PeerChanges) -> None:
-        for number in heard.lost:
+    def _apply(self, changes: PeerChanges) -> None:
+        for number in changes.lost:
             self._lose(number)
         if self._pruner is not None:
-            for trial in heard.ended:
-                self._pruner.learn_trial(trial, trial.history.get(self._objective, []))
-        self._roster.share(self._study.trials, heard.n_theirs)
-        for number in heard.adopted:
-            epoch = self._adopt(number)
-            self._note(
+            for trial in changes.ended:
+                history = trial.history.get(self._context.objective.name, [])
+                self._pruner.learn_trial(trial, history)
+        self._trials.share(self._study.trials, changes.n_theirs)
+        for number in changes.adopted:
+            epoch = self._launcher.adopt(number)
+            self._context.notes(
                 f"trial {number} goes on in place of one whose worker is gone, "
                 + (f"after epoch {epoch}" if epoch else "from its first epoch")
             )
-        if heard.adopted:
+        if changes.adopted:
             self._took = True
-            self._adopted()
+            if self._context.handoff is not None:
+                self._context.handoff.forget()  # what was read is used up, and may be large
 
     def _lose(self, number: int) -> None:
-        if self._roster.forget(number):
-            self._teams.end(number)
-            self._note(
+        """Stops a trial that another worker has taken over."""
+        if self._trials.forget(number):
+            self._context.members.end(number)
+            self._context.notes(
                 f"trial {number} is others' now: this search gave no sign of life for too long"
             )
-        self._best.forget(number)
+        self._context.models.best.forget(number)
         if self._pruner is not None:
             self._pruner.end_trial(Trial(number, "failed"))

@@ -1,85 +1,84 @@
-"""What people see of a search: how it goes while it runs, what came of it at the end."""
+"""What people see of a search: its progress while it runs, and a summary at the end."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
-from paceline.executor.fit import FitExecutor
-from paceline.executor.local import LocalExecutor
 from paceline.executor.reporting import Seconds
 from paceline.report.forecast import Pace, pace_of, rounds_left
 from paceline.report.progress import Progress
 from paceline.report.tables import best_record
-from paceline.study.study import Study
-from paceline.tuner.running_trials import RunningTrials
+from paceline.tuner.context import SearchContext
 
-#: Seconds.
+#: Seconds between two calls of the user's ``progress``.
 BETWEEN_LOOKS = 0.1
 
 
-class ProgressReporter:
-    """A search as seen from outside.
+class SearchStopped(BaseException):
+    """The user's ``progress`` has returned False.
 
-    Args:
-        study: Its study.
-        roster: Who is under way.
-        objective: The objective's name.
-        n_trials: The study's total; None when only a timeout bounds the search.
-        packs: Where trials run; None when none can be packed.
-        tell: Is given the search at this moment, a few times a second; None where nobody looks.
+    No ``except Exception`` of the user's code, which may be running ``fit``, catches it.
     """
 
-    def __init__(
-        self,
-        study: Study,
-        roster: RunningTrials,
-        objective: str,
-        n_trials: int | None,
-        packs: LocalExecutor | None,
-        tell: Callable[[Progress], None] | None,
-    ) -> None:
-        self._study, self._roster, self._packs = study, roster, packs
-        self._objective, self._n_trials = objective, n_trials
-        self._tell, self._told = tell, 0.0
+
+class ProgressReporter:
+    """Measures how fast a search goes, and shows it.
+
+    Args:
+        context: The search.
+    """
+
+    def __init__(self, context: SearchContext) -> None:
+        self._study, self._trials, self._fit = context.study, context.trials, context.fit
+        self._packs, self._n_trials = context.packs, context.arguments.n_trials
+        self._objective = context.objective.name
+        self._show, self._shown = context.progress, 0.0
         self._began = time.perf_counter()
-        self._before = 0  # trial-epochs of the search that goes on
+        self._before = 0  # trial-epochs that the process before has trained
         self._recent: deque[tuple[float, int]] = deque(maxlen=64)
-        self._ends: deque[tuple[float, int]] = deque(maxlen=64)  # of rounds: when, how many
+        self._round_ends: deque[tuple[float, int]] = deque(maxlen=64)  # when, how many rounds
         self._n_rounds = 0
 
     def show(self, phase: str) -> None:
-        """Tell whoever looks, unless that was just done."""
+        """Calls the user's ``progress``, unless that was just done.
+
+        Args:
+            phase: What the search does now: building, compiling or training.
+
+        Raises:
+            SearchStopped: ``progress`` has returned False.
+        """
         now = time.perf_counter()
-        if self._tell is not None and now - self._told >= BETWEEN_LOOKS:
-            self._told = now
-            self._tell(self.progress(phase))
+        if self._show is not None and now - self._shown >= BETWEEN_LOOKS:
+            self._shown = now
+            if self._show(self.progress(phase)) is False:
+                raise SearchStopped
 
     def progress(self, phase: str) -> Progress:
         """The search at this moment."""
-        now, roster = time.perf_counter(), self._roster
+        now, trials = time.perf_counter(), self._trials
         best, packs = self._study.trials.best or self._study.trials.leading, self._packs
-        self._recent.append((now, roster.trial_epochs))
+        self._recent.append((now, trials.trial_epochs))
         rate, pace = self._rate(now), self._pace(now)
         left = None
         if pace is not None and self._n_trials is not None:
-            # The rounds that are left, each as long as the last ones were: the same count as in a
-            # prediction, and it corrects itself.
+            # The rounds that are left, each as long as the last ones were. ``paceline bench``
+            # predicts by the same count; here each round corrects it.
             rounds = rounds_left(
-                roster.epochs_left(), *roster.to_come(self._n_trials), pace.at_once
+                trials.epochs_left(), *trials.to_come(self._n_trials), pace.at_once
             )
             left = rounds * pace.round
         return Progress(
             study=self._study.name,
             phase=phase,
             n_trials=self._n_trials,
-            n_complete=roster.ended["complete"],
-            n_pruned=roster.ended["pruned"],
-            n_failed=roster.ended["failed"],
-            n_running=len(roster.running),
-            trial_epochs=roster.trial_epochs,
+            n_complete=trials.ended["complete"],
+            n_pruned=trials.ended["pruned"],
+            n_failed=trials.ended["failed"],
+            n_running=len(trials.running),
+            trial_epochs=trials.trial_epochs,
             seconds=now - self._began,
             rate=rate,
             seconds_left=left,
@@ -87,58 +86,56 @@ class ProgressReporter:
             best_number=best.number if best else None,
             best_value=best.value if best else None,
             best_hparams=best.hparams if best else {},
-            rounds=roster.trial_epochs if packs is None else packs.timings.n_rounds,
+            rounds=trials.trial_epochs if packs is None else packs.timings.n_rounds,
             pace=None if pace is None else (pace.at_once, pace.round),
         )
 
     def _pace(self, now: float) -> Pace | None:
-        """How fast rounds follow each other, lately; None before the first."""
+        """The trials at once and the seconds of the last rounds; None before the first round."""
         spent = None if self._packs is None else self._packs.timings
         if spent is None or not spent.rounds:
-            rate = self._rate(now)  # one trial after another, in fit
+            rate = self._rate(now)  # in fit one trial trains after another
             return None if rate is None else Pace(1.0, 1.0 / rate)
         if spent.n_rounds != self._n_rounds:
-            self._ends.append((now, spent.n_rounds))
+            self._round_ends.append((now, spent.n_rounds))
             self._n_rounds = spent.n_rounds
         pace = pace_of(spent.rounds)
-        (then, first), (last, count) = self._ends[0], self._ends[-1]
+        (then, first), (last, count) = self._round_ends[0], self._round_ends[-1]
         if pace is None or count == first:
             return pace
-        # With what lies between rounds: asking, reporting, waiting for another program.
+        # From end to end, so that the time between rounds counts too: asking, reporting, waiting
+        # for another program.
         return Pace(pace.at_once, (last - then) / (count - first))
 
     def _rate(self, now: float) -> float | None:
-        """Trial-epochs per second, lately; None before the first."""
-        (then, epochs), trained = self._recent[0], self._roster.trial_epochs
+        """Trial-epochs per second of the last rounds; None before the first epoch."""
+        (then, epochs), trained = self._recent[0], self._trials.trial_epochs
         if trained > epochs and now > then:
             return (trained - epochs) / (now - then)
         trained -= self._before
         return trained / (now - self._began) if trained else None
 
-    def goes_on(self) -> None:
-        """What was trained until now took the time of another process."""
-        self._before = self._roster.trial_epochs
+    def resumed(self) -> None:
+        """Does not count what was trained until now: it took the time of another process."""
+        self._before = self._trials.trial_epochs
         self._recent.clear()
-        self._ends.clear()
+        self._round_ends.clear()
 
     def summary(
-        self,
-        seconds: float,
-        build_seconds: float,
-        checkpoint_seconds: float,
-        packs: LocalExecutor | None,
-        fit: FitExecutor,
+        self, seconds: float, build_seconds: float, checkpoint_seconds: float
     ) -> dict[str, Any]:
-        """What ``--json`` prints.
+        """What ``paceline search --json`` prints.
 
         Args:
-            seconds: The whole call, data and probe included.
-            build_seconds: In the user's build.
-            checkpoint_seconds: What the search waited for checkpoints.
-            packs: Where trials ran; None when none could.
-            fit: Where the others ran.
+            seconds: Seconds of the whole call, reading the data and the first build included.
+            build_seconds: Seconds in the user's build.
+            checkpoint_seconds: Seconds that the search waited for checkpoints.
+
+        Returns:
+            JSON values.
         """
-        study, roster, best = self._study, self._roster, self._study.trials.best
+        study, trials, best = self._study, self._trials, self._study.trials.best
+        packs, fit = self._packs, self._fit
         times = packs.timings.seconds if packs else Seconds()
         plans = set(packs.plans) if packs else set()
         if fit.used:
@@ -146,8 +143,8 @@ class ProgressReporter:
         return {
             "study": study.name,
             "n_trials": {
-                **{state: roster.ended[state] for state in ("complete", "pruned", "failed")},
-                "running": len(roster.running) + len(roster.paused),
+                **{state: trials.ended[state] for state in ("complete", "pruned", "failed")},
+                "running": len(trials.running) + len(trials.paused),
             },
             "best": None if best is None else best_record(best),
             "seconds": {

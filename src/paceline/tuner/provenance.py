@@ -1,4 +1,4 @@
-"""What a study remembers of how it was searched, and whether a search is the same again."""
+"""What a study remembers of how it was searched, and whether another search is comparable."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from paceline.tuner.arguments import SearchArguments
 
 
 def versions() -> dict[str, str]:
-    """What a history depends on beside the trial: versions of packages, and the device."""
+    """What a history depends on beyond its trial: versions of packages, and the device."""
     backend = keras.backend.backend()
     found = {name: metadata.version(name) for name in ("paceline", "keras")}
-    # Only Keras' own backend is asked for its devices: another one would claim them.
+    # Only Keras' own backend is asked for devices: another one would take their memory.
     if backend == "jax":
         import jax
 
@@ -38,13 +38,16 @@ def _device(backend: str) -> str:
 def key(
     settings: Mapping[str, Any], arguments: SearchArguments, objective: Objective, executor: str
 ) -> dict[str, Any]:
-    """What two searches must share for one to go on with the other's trials: JSON values.
+    """What two searches must have in common for one to go on with the other's checkpoint.
 
     Args:
-        settings: The tuner's: sampler, seed, slots, plan, pruner, precision.
-        arguments: Of the search.
-        objective: What is searched for.
-        executor: Where trials train.
+        settings: ``TunerConfig.decisive``: sampler, seed, slots, plan, pruner, precision, mesh.
+        arguments: The arguments of the search.
+        objective: The log that is searched for.
+        executor: "auto", "local" or "fit".
+
+    Returns:
+        JSON values. ``n_trials`` and ``trial_timeout`` are not among them: they may change.
     """
     free = ("n_trials", "trial_timeout")
     search = {name: value for name, value in arguments.to_meta().items() if name not in free}
@@ -66,13 +69,16 @@ def key(
 def meta(
     settings: Mapping[str, Any], arguments: SearchArguments, objective: Objective, batch: Any
 ) -> dict[str, Any]:
-    """What a study remembers beside its trials: JSON values.
+    """What a study remembers beside its trials.
 
     Args:
         settings: As for ``key``.
-        arguments: Likewise.
-        objective: Likewise.
+        arguments: As for ``key``.
+        objective: As for ``key``.
         batch: Shapes of a batch, or None.
+
+    Returns:
+        JSON values.
     """
     return {
         "objective": objective.name,
@@ -88,7 +94,7 @@ def meta(
 def compare(
     study: str, before: Mapping[str, Any], arguments: SearchArguments, note: Callable[[str], None]
 ) -> None:
-    """Says when values of a search cannot be compared with earlier ones of its study."""
+    """Notes why values of a search do not compare with earlier values of its study."""
     data = arguments.data
     if data is not None and before.get("data") not in (None, data.digest()):
         note(

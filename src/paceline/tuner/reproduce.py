@@ -1,4 +1,4 @@
-"""One trial of a study trained again, alone, and compared with what is recorded of it."""
+"""One trial of a study, trained again alone and compared with its record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import BuildError
-from paceline.executor.base import Answer, EpochReport, PackOptions, SearchData
+from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions, SearchData
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
@@ -15,9 +15,9 @@ from paceline.program.canonical import Unpackable
 from paceline.search_space import HyperParameters
 from paceline.study.trial import Trial
 from paceline.tuner.arguments import SearchArguments
-from paceline.tuner.members import MemberReports, jobs_of
+from paceline.tuner.members import BuiltTrial, MemberReports, jobs_of
 
-#: Arguments of a search that count here, as they are where nobody gives them.
+#: Arguments of a search that are of use here, and their values when they are not given.
 _NONE_GIVEN: dict[str, Any] = {
     "validation_data": None,
     "validation_split": 0.0,
@@ -41,13 +41,13 @@ _NONE_GIVEN: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came of training a trial again.
+    """A trial that was trained again.
 
     Attributes:
-        trial: As it is recorded.
-        plan: How it was trained now: sequential or fit.
+        trial: The trial as it is recorded.
+        plan: The plan by which it was trained now: sequential or fit.
         history: Metric name -> one value per epoch.
-        notes: What is not as it was: versions, device, data.
+        notes: What is not as it was in the search: versions, device, data, callbacks.
     """
 
     trial: Trial
@@ -83,19 +83,19 @@ class Reproduction:
 def arguments_again(
     stored: Mapping[str, Any], given: Mapping[str, Any], n_epochs: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments to train one trial with, as it was trained.
+    """The arguments to train one trial with, as it was trained.
 
     Args:
-        stored: What the study remembers of its search's.
-        given: Those of now, which come first.
-        n_epochs: Epochs that are recorded of the trial.
+        stored: The arguments of the search, as far as the study remembers them.
+        given: Arguments that are given now; they come first.
+        n_epochs: The number of epochs that are recorded of the trial.
 
     Returns:
-        What a search knows by name, and other arguments of ``fit``.
+        Arguments that ``Tuner.search`` has by name, and other arguments of ``fit``.
     """
     others = {**{name: value for name, value in stored.items() if value is not None}, **given}
     if "callbacks" not in given:
-        others.pop("callbacks", None)  # of the study: their names
+        others.pop("callbacks", None)  # the study remembers their names alone
     for name in ("epochs", "n_trials", "timeout", "trial_timeout", "verbose"):
         others.pop(name, None)
     known = {name: others.pop(name, value) for name, value in _NONE_GIVEN.items()}
@@ -110,67 +110,78 @@ def train_again(
     """Trains a trial alone, for as many epochs as are recorded.
 
     Args:
-        builder: Builds its model.
-        arguments: Those of the search that it is from.
-        trial: Its hparams, seed and epochs count.
+        builder: Builds the model.
+        arguments: The arguments of the search that the trial is from.
+        trial: The trial, of which the hparams, the seed and the number of epochs are used.
 
     Returns:
-        The plan and the history.
+        The plan, and the history: metric name -> one value per epoch.
 
     Raises:
-        BuildError: It failed this time.
+        BuildError: The trial failed this time.
     """
-    history: dict[str, list[float]] = {}
-    plans: list[str] = []
+    recorder = _HistoryRecorder(trial.epochs)
 
-    def handle(report: EpochReport) -> Answer:
-        plans.append(report.plan)
-        for name, value in report.logs.items():
-            history.setdefault(name, []).append(float(value))
-        return "stop" if report.epoch >= trial.epochs else "continue"
+    def receive(report: EpochReport) -> LateAnswer:
+        return members.receive(report, recorder)
 
     def failed(job: int, error: BaseException) -> None:
         raise BuildError(f"trial {trial.number} failed this time: {error}") from error
 
     hp = HyperParameters(values=trial.hparams)
-    setting = arguments.setting_for(hp)
+    inputs = arguments.inputs_for(hp)
     packs = _packs(arguments) if trial.plan != "fit" else None
     fit = FitExecutor(arguments.fit, batched=arguments.batched)
-    teams = MemberReports(arguments.n_members, False, packs, fit, handle)
-    teams.begin(trial.number, trial.epochs)
+    members = MemberReports(arguments.n_members, False, packs, fit)
+    members.begin(trial.number, trial.epochs)
 
     def build(seed: int) -> Any:
         return builder(HyperParameters(values=trial.hparams), seed)
 
-    made = (build(trial.seed), trial.epochs, setting)
-    files = "{trial}-again"  # those of the trial stay as they are
-    jobs = jobs_of(trial.number, trial.seed, made, arguments, build, trial.hparams, files)
+    built = BuiltTrial(build(trial.seed), trial.epochs, inputs)
+    files = "{trial}-again"  # the files of the recorded trial stay as they are
+    jobs = jobs_of(trial.number, trial.seed, built, arguments, build, trial.hparams, files)
     try:
         if packs is None:
             raise Unpackable("it trained in fit")
         for job in jobs:
             packs.submit(job)
     except Unpackable:
-        teams.withdraw(trial.number)
+        members.withdraw(trial.number)
         for job in jobs:
             fit.submit(job)
     try:
         while packs is not None and packs.busy:
-            packs.advance(teams.receive, lambda: False, failed)
+            packs.advance(receive, lambda: False, failed)
         while fit.busy:
-            fit.advance(teams.receive, lambda: False, failed)
+            fit.advance(receive, lambda: False, failed)
     finally:
         if packs is not None:
             packs.close()
-    return plans[-1] if plans else "none", history
+    return recorder.plan, recorder.history
+
+
+class _HistoryRecorder:
+    """Records the epochs of one trial, and stops it after so many."""
+
+    def __init__(self, epochs: int) -> None:
+        self._epochs = epochs
+        self.plan = "none"
+        self.history: dict[str, list[float]] = {}
+
+    def of_trial(self, report: EpochReport) -> Answer:
+        self.plan = report.plan
+        for name, value in report.logs.items():
+            self.history.setdefault(name, []).append(float(value))
+        return "stop" if report.epoch >= self._epochs else "continue"
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
     """What is not as it was when a study was searched last, a sentence each.
 
     Args:
-        before: The study's meta.
-        now: ``data``, ``versions`` and names of ``callbacks`` of today.
+        before: The study's metadata.
+        now: ``data`` (digest), ``versions`` and names of ``callbacks`` as they are now.
     """
     found = []
     callbacks = (before.get("search") or {}).get("callbacks")

@@ -1,4 +1,4 @@
-"""Who is under way in a search: running, paused, and how many ended in which state."""
+"""Which trials of a search run or are paused, and how many have ended in which state."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from paceline.study.trial import INTERRUPTED, Trial, TrialState
 
 @dataclass
 class RunningTrial:
-    """A trial that trains now, or waits at a rung.
+    """A trial that runs or is paused.
 
     Attributes:
-        epochs: Epochs it is to train.
+        epochs: Epochs to train.
         epoch: Epochs trained.
-        seconds: Its share of the time.
-        plan, program: Where it trains.
+        seconds: The trial's share of the seconds that its packs took.
+        plan: The plan of its pack: stacked, mapped or sequential; or fit. None before an epoch.
+        program: Fingerprint of the compiled program; None in ``fit`` and before an epoch.
         not_packed: Why it trains in ``fit``; None in a pack.
-        wall: Seconds on the clock that it has trained, those of its neighbours among them.
+        wall: Seconds on the clock of its epochs, its neighbours in the pack included.
     """
 
     epochs: int
@@ -35,16 +36,17 @@ class RunningTrials:
     """The trials of a search that have not ended, and counts of those that have.
 
     Args:
-        past: Trials of the study so far. Those that a dead process left under way do not count:
+        past: The trials of the study so far. Trials that a dead process left running do not count:
             they are tried again.
 
     Attributes:
-        running, paused: Number -> trial.
-        ended: State -> how many, those of earlier sessions included.
-        trial_epochs: Epochs trained in this search, all trials together.
+        running: Number -> trial that trains, or waits for a slot.
+        paused: Number -> trial that waits for the pruner's verdict.
+        ended: State -> number of trials, earlier sessions included.
+        trial_epochs: Epochs trained in this search, of all trials together.
         n_begun: Trials that began in this search.
-        n_extra: Trials, past ones among them, that go on with others: they do not count for
-            ``n_trials``.
+        n_extra: Trials of this session and earlier ones that continue other trials: they do not
+            count for ``n_trials``.
         n_theirs: Trials of the study that other workers train.
     """
 
@@ -66,39 +68,39 @@ class RunningTrials:
 
     @property
     def healthy(self) -> bool:
-        """Whether some trial trains well: then others may fail as they like."""
+        """Whether some running trial has trained an epoch without an error."""
         return any(running.epoch > 0 for running in self.running.values())
 
     def begin(self, number: int, epochs: int, *, extra: bool = False) -> None:
-        """A trial is under way; ``extra`` where it goes on with another."""
+        """Adds a running trial; ``extra`` where it continues another trial."""
         self.running[number] = RunningTrial(epochs)
         self.n_begun += 1
         self.n_extra += extra
 
     def pause(self, number: int) -> None:
-        """A running trial waits."""
+        """Makes a running trial a paused one."""
         self.paused[number] = self.running.pop(number)
 
     def unpause(self, number: int) -> None:
-        """A paused trial goes on."""
+        """Makes a paused trial a running one."""
         self.running[number] = self.paused.pop(number)
 
     def end(self, number: int, state: TrialState) -> RunningTrial:
-        """A running trial has ended; returns what was known of it."""
+        """Removes a running trial, counts it among the ended ones, and returns it."""
         self.ended[state] += 1
         return self.running.pop(number)
 
     def forget(self, number: int) -> bool:
-        """A trial is no longer under way here; returns whether it was."""
+        """Removes a trial that another worker has taken over; returns whether it was here."""
         was = self.running.pop(number, None) or self.paused.pop(number, None)
         return was is not None
 
     def share(self, trials: Iterable[Trial], n_theirs: int) -> None:
-        """Count the trials of a study that others search too.
+        """Counts the trials of a study that other workers search too.
 
         Args:
-            trials: All its trials.
-            n_theirs: How many others train now.
+            trials: All trials of the study.
+            n_theirs: The number of trials that other workers train now.
         """
         trials = list(trials)
         self.ended = Counter(trial.state for trial in trials if has_ended(trial))
@@ -110,13 +112,18 @@ class RunningTrials:
         self.n_theirs = n_theirs
 
     def epochs_left(self) -> list[int]:
-        """Epochs left of each trial that is running."""
+        """The number of epochs that each running trial has still to train."""
         return [trial.epochs - trial.epoch for trial in self.running.values()]
 
     def to_come(self, n_trials: int) -> tuple[int, float]:
-        """How many trials are still to begin, and the epochs that each takes, as far as one knows.
+        """Estimates what is left of a search.
 
-        With a pruner they take as many as those that began until now.
+        Args:
+            n_trials: The total that the study shall have.
+
+        Returns:
+            The number of trials still to begin, and the epochs that each will train: with a pruner
+            as many as the trials so far have trained on average.
         """
         usual: float = max((trial.epochs for trial in self.running.values()), default=0)
         if self.ended["pruned"] or self.paused:
@@ -130,5 +137,5 @@ def counts(trial: Trial) -> bool:
 
 
 def has_ended(trial: Trial) -> bool:
-    """Whether a trial of an earlier session has come to its own end."""
+    """Whether a trial of an earlier session has ended, and not only its process."""
     return trial.error != INTERRUPTED and trial.state not in ("running", "paused")

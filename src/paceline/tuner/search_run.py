@@ -1,12 +1,11 @@
-"""One search of a study: it is opened, what trains it is made, it runs, and all is put away."""
+"""One search of a study, from opening the study to saving what came of it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +24,27 @@ from paceline.study.trials import trials_to_continue
 from paceline.study.workers.worker import Worker
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments
+from paceline.tuner.checkpoint.best_models import TrainedModels
 from paceline.tuner.checkpoint.files import Snapshot
-from paceline.tuner.checkpoint.handoff import TrialHandoff
 from paceline.tuner.checkpoint.policy import SavePolicy
-from paceline.tuner.first_build import FirstBuild
+from paceline.tuner.checkpoint.trial_variables import TrialHandoff
+from paceline.tuner.context import SearchContext
+from paceline.tuner.first_build import FirstBuild, trace_ends_of_space
 from paceline.tuner.loop import SearchLoop
-from paceline.tuner.pretrace import trace_ends_of_space
-from paceline.tuner.running_trials import counts
-from paceline.tuner.timeouts import StuckTrials, TrialTimeout, WhenStuck
-from paceline.tuner.trained_models import TrainedModels
+from paceline.tuner.members import MemberReports
+from paceline.tuner.running_trials import RunningTrials, counts
+from paceline.tuner.timeouts import SearchTimeout, StuckTrials, TrialTimeout, WhenStuck
 
 
 @dataclass(frozen=True)
 class TunerConfig:
-    """What a tuner was made with, checked; attributes as the arguments of ``Tuner``."""
+    """The arguments of ``Tuner``, checked; attributes are called as they are.
 
+    Attributes:
+        builder: Builds models, by the ``build`` that was given.
+    """
+
+    builder: ModelBuilder
     study: str
     storage: Any
     sampler: Any
@@ -60,7 +65,7 @@ class TunerConfig:
         return self.directory / self.study
 
     def decisive(self) -> dict[str, Any]:
-        """What of them decides a study's trials: JSON values."""
+        """The arguments that decide the trials of a study, as JSON values."""
         sampler = self.sampler
         return {
             "sampler": sampler if isinstance(sampler, str) else type(sampler).__name__,
@@ -73,26 +78,65 @@ class TunerConfig:
         }
 
 
+@dataclass(frozen=True)
+class Listeners:
+    """Who is told how a search goes.
+
+    Attributes:
+        progress: Called with the search at this moment, a few times a second; stops the search by
+            returning False. None for nobody.
+        notes: Called with sentences worth telling the user.
+        when_stuck: As the argument of ``Tuner``; None notes that the process must be ended.
+    """
+
+    progress: Callable[[Progress], object] | None
+    notes: Callable[[str], None]
+    when_stuck: WhenStuck | None
+
+    def stuck(self, text: str, again: bool) -> None:
+        """Says that this process cannot go on, and whether another one can."""
+        if self.when_stuck is not None:
+            self.when_stuck(text, again)
+            return
+        self.notes(
+            f"{text}, and what it waits for cannot be interrupted: end this process (restart the "
+            "kernel) and search again"
+            + ("; the search goes on without that trial" if again else "")
+        )
+
+
+@dataclass(frozen=True)
+class WorkerFolder:
+    """The folder of one search, among those of the workers of its study.
+
+    Attributes:
+        path: Where this search keeps its models and checkpoints: the study's folder, or a folder
+            below it where another process searches the study already.
+        worker: Joins the study's other workers, if there are any; None for a search that a
+            searcher decides, which is always alone.
+        policy: The checkpoints in the folder.
+    """
+
+    path: Path
+    worker: Worker | None
+    policy: SavePolicy
+
+
 class SearchRun:
-    """One call of ``Tuner.search``, arguments checked and a first model built.
+    """One call of ``Tuner.search``, whose arguments are checked and whose first model is built.
 
     Args:
-        settings: The tuner's.
-        builder: Builds models.
-        arguments: Of the call.
-        found: What the first model showed.
-        objective: What is searched for.
-        keeper: The study's checkpoints.
-        progress: Told how it goes.
-        notes: Told what users may want to know.
-        when_stuck: As ``Tuner`` has it.
-        worker: Joins the study's others, if there are any; None for a search that is alone.
+        config: The arguments of the tuner.
+        arguments: The arguments of the call.
+        first_build: What the first model showed.
+        objective: The log that is searched for.
+        listeners: Told how the search goes.
         folder: Where this search keeps what is its own.
 
     Attributes:
-        study: Its trials, once it is open.
-        models: Its best models, likewise.
-        summary: What ``--json`` prints, once it has run.
+        study: The study, once it is open.
+        models: The best models of the study, once it is open.
+        summary: What ``paceline search --json`` prints, once the search has run.
     """
 
     study: Study
@@ -100,81 +144,76 @@ class SearchRun:
 
     def __init__(
         self,
-        settings: TunerConfig,
-        builder: ModelBuilder,
+        config: TunerConfig,
         arguments: SearchArguments,
-        found: FirstBuild,
+        first_build: FirstBuild,
         objective: Objective,
-        keeper: SavePolicy,
-        progress: Callable[[Progress], None] | None,
-        notes: Callable[[str], None],
-        when_stuck: WhenStuck | None,
-        worker: Worker | None,
-        folder: Path,
+        listeners: Listeners,
+        folder: WorkerFolder,
     ) -> None:
-        self._settings, self._builder, self._arguments = settings, builder, arguments
-        self._found, self._objective, self._keeper = found, objective, keeper
-        self._progress, self._notes = progress, notes
-        self._when_stuck = when_stuck or self._say_stuck
-        self._worker, self._folder = worker, folder
-        self._relay = None
-        if worker is not None:
-            self._relay = TrialHandoff(settings.folder, keeper.key, notes, own=folder)
+        self._config, self._arguments, self._objective = config, arguments, objective
+        self._first_build, self._listeners, self._notes = first_build, listeners, listeners.notes
+        self._worker, self._policy, self._folder = folder.worker, folder.policy, folder.path
+        self._handoff = None
+        if self._worker is not None:
+            key = self._policy.key
+            self._handoff = TrialHandoff(config.folder, key, self._notes, own=folder.path)
         self._snapshot: Snapshot | None = None
         self.summary: dict[str, Any] = {}
 
     def open(self, enqueued: Iterable[Mapping[str, Any]]) -> None:
-        """Opens the study, with what to go on from; writes nothing.
+        """Opens the study and its last checkpoint; writes nothing.
 
         Args:
             enqueued: Configurations to try first.
 
         Raises:
-            StudyError, StorageError, SamplerError, SpaceError: It cannot be gone on with.
+            StudyError, StorageError, SamplerError, SpaceError: The study cannot be searched so.
         """
-        settings, objective = self._settings, self._objective
-        check_folder(settings.folder)
-        resumable = strategy_of(settings.sampler).resumable
-        snapshot = self._keeper.load(self._notes) if resumable else None
+        config, objective = self._config, self._objective
+        check_folder(config.folder)
+        resumable = strategy_of(config.sampler).resumable
+        snapshot = self._policy.load(self._notes) if resumable else None
         self.study = study = Study.open(
-            settings.study,
-            storage=settings.storage,
-            directory=settings.directory,
+            config.study,
+            storage=config.storage,
+            directory=config.directory,
             direction=objective.direction,
-            sampler=settings.sampler,
-            seed=settings.seed,
+            sampler=config.sampler,
+            seed=config.seed,
             resumed=None if snapshot is None else snapshot.facts["study"],
             worker=self._worker,
-            is_left=None if self._relay is None else self._relay.has,
+            is_left=None if self._handoff is None else self._handoff.has,
             note=self._notes,
         )
-        if self._relay is not None:
-            self._relay.forget()  # others may train on, and die later
+        if self._handoff is not None:
+            self._handoff.forget()  # the other workers may train on, and die later
         stored = study.metadata.meta.get("objective")
         if stored is not None and stored != objective.name:
             raise StudyError(
                 f"study: {study.name!r} was made with the objective {stored!r}, not "
                 f"{objective.name!r}; use another study name, or that objective."
             )
-        study.strategy.on_search_begin(study.metadata.space, self._found.hp, self._found.batch)
+        built = self._first_build
+        study.strategy.on_search_begin(study.metadata.space, built.hp, built.batch)
         for hparams in enqueued:
             study.asker.enqueue(hparams)
         self.models = TrainedModels(
             study,
-            self._builder,
+            config.builder,
             self._folder,
-            settings.keep_best,
-            settings.precision,
-            whole=settings.folder,
+            config.keep_best,
+            config.precision,
+            study_folder=config.folder,
         )
         if snapshot is not None and not study.resumed and snapshot.facts["trials"]:
             self._notes(
                 "the checkpoint of this study is not used: the storage holds other trials than it "
                 "was taken with; those that were under way are tried again"
             )
-        if (n_again := study.updates.n_again) and resumable and not self._keeper.any:
+        if (n_again := study.updates.n_again) and resumable and not self._policy.any:
             self._notes(
-                f"there is no checkpoint in {settings.folder / 'checkpoints'} (it was removed, or "
+                f"there is no checkpoint in {config.folder / 'checkpoints'} (it was removed, or "
                 "never written: several processes that search one study write none): "
                 f"{n_again} trials that were under way begin again as new ones; what has ended "
                 "stays"
@@ -182,53 +221,31 @@ class SearchRun:
         self._snapshot = snapshot if study.resumed else None
 
     def run(self, began: float) -> None:
-        """Searches; raises as ``SearchLoop.run`` does.
+        """Searches, and saves what came of it.
 
         Args:
-            began: When the call did, by ``time.perf_counter``.
+            began: When the call of ``Tuner.search`` began, by ``time.perf_counter``, in seconds.
+
+        Raises:
+            BuildError, StuckError: As from ``SearchLoop.run``.
+            StorageError: The study or the best model cannot be written.
         """
-        study, arguments, settings = self.study, self._arguments, self._settings
+        study, config = self.study, self._config
         n_done, n_open = self._settle()
-        limit = arguments.n_trials
-        # The first that is left is the last that is done here.
+        # The stack calls back in reverse order: it closes the study first, the packs last.
         with ExitStack() as stack:
-            pruner = self._make_pruner()
-            watch = self._make_watch()
-            packs = self._make_packs(stack, watch)
-            more = study.strategy.resumable and (limit is None or limit > n_done - n_open)
-            if packs is not None and more:
-                with suppress(TrialTimeoutError):  # what it is about shows in the trials
-                    watch.build(partial(self._study_ends, packs))
-            search = SearchLoop(
-                builder=self._builder,
-                study=study,
-                objective=self._objective,
-                best=self.models.best,
-                arguments=arguments,
-                packs=packs,
-                fit=FitExecutor(arguments.fit, batched=arguments.batched, note=self._notes),
-                pruner=pruner,
-                progress=self._progress,
-                notes=self._notes,
-                watch=watch,
-                ends=self.models.ends,
-                keeper=self._keeper if study.strategy.resumable else None,
-                relay=self._relay,
-            )
+            context = self._context(stack, n_done - n_open)
+            search = SearchLoop(context)
             if study.trials:
-                provenance.compare(study.name, study.metadata.meta, arguments, self._notes)
+                provenance.compare(study.name, study.metadata.meta, self._arguments, self._notes)
             meta = provenance.meta(
-                settings.decisive(), arguments, self._objective, self._found.batch
+                config.decisive(), self._arguments, self._objective, self._first_build.batch
             )
-            study.persist({**meta, **({"origin": settings.origin} if settings.origin else {})})
+            study.persist({**meta, **({"origin": config.origin} if config.origin else {})})
             stack.callback(self._finish, search, began)
             stack.callback(study.close)
             stack.callback(lambda: None if search.stuck else self._save())
-            # Alone, a search that dies goes back to a checkpoint, which holds what is not saved.
-            search.each_round = _Throttled(
-                self._save, at_once=lambda: study.peers.shared and self.models.best.unsaved
-            )
-            self._ask_for_more(search)
+            self._continue_best(search)
             if self._snapshot is not None:
                 self._notes(
                     f"going on from the last checkpoint: {n_done - n_open} trials have ended "
@@ -245,13 +262,52 @@ class SearchRun:
                     "again: it saves the model from its last checkpoint."
                 )
             if search.done:  # and all that came of it is on disk
-                watch.condemned.clear()
-                self._keeper.clear()
-                if self._worker is not None and not self._worker.has_peers and self._relay:
-                    self._relay.clear()
+                context.trial_timeout.stuck_trials.clear()
+                self._policy.clear()
+                if self._worker is not None and not self._worker.has_peers and self._handoff:
+                    self._handoff.clear()
 
-    def _ask_for_more(self, search: SearchLoop) -> None:
-        """Has the best trials train longer, where the call says so."""
+    def _context(self, stack: ExitStack, n_ended: int) -> SearchContext:
+        """Makes what trains the trials; ``n_ended`` trials of the study have ended."""
+        study, arguments = self.study, self._arguments
+        pruner = self._make_pruner()
+        stuck_trials = StuckTrials(self._config.folder / "checkpoints" / "stuck.json")
+        trial_timeout = TrialTimeout(
+            arguments.trial_timeout, stuck_trials, study, self._listeners.stuck
+        )
+        packs = self._make_packs(stack, stuck_trials)
+        fit = FitExecutor(arguments.fit, batched=arguments.batched, note=self._notes)
+        if packs is not None:
+            limit = arguments.n_trials
+            if study.strategy.resumable and (limit is None or limit > n_ended):
+                with suppress(TrialTimeoutError):  # the trials will take too long too, and say so
+                    trial_timeout.build(lambda: self._pretrace(packs))
+            study.proposer.families.fill(max(1, packs.max_slots // arguments.n_members))
+        return SearchContext(
+            study=study,
+            arguments=arguments,
+            objective=self._objective,
+            builder=self._config.builder,
+            packs=packs,
+            fit=fit,
+            pruner=pruner,
+            trials=RunningTrials(study.trials),
+            members=MemberReports(arguments.n_members, pruner is not None, packs, fit),
+            models=self.models,
+            timeout=SearchTimeout(arguments.timeout),
+            trial_timeout=trial_timeout,
+            policy=self._policy if study.strategy.resumable else None,
+            handoff=self._handoff,
+            notes=self._notes,
+            progress=self._listeners.progress,
+        )
+
+    def _pretrace(self, packs: LocalExecutor) -> None:
+        config, arguments = self._config, self._arguments
+        trace_ends_of_space(packs, config.builder, arguments, self._first_build.hp, config.seed)
+
+    def _continue_best(self, search: SearchLoop) -> None:
+        """Trains the best trials longer, where the call asks for it."""
         best, epochs = self._arguments.continue_best, self._arguments.epochs
         if not best:
             return
@@ -259,44 +315,29 @@ class SearchRun:
         direction = self._objective.direction
         numbers = trials_to_continue(self.study.trials, best, wanted, direction)
         if numbers:
-            search.continuation.go_on_with(numbers, [best, wanted or 0])
+            search.checkpointer.continue_trials(numbers, [best, wanted or 0])
         else:
             self._notes(
                 f"none of the best {best} trials of study {self.study.name!r} can go on: none is "
                 f"complete, or they have {epochs} epochs already; give more epochs"
             )
 
-    def _make_watch(self) -> TrialTimeout:
-        condemned = StuckTrials(self._settings.folder / "checkpoints" / "stuck.json")
-        return TrialTimeout(self._arguments.trial_timeout, condemned, self.study, self._when_stuck)
-
-    def _study_ends(self, packs: LocalExecutor) -> None:
-        seed = self._settings.seed
-        trace_ends_of_space(packs, self._builder, self._arguments, self._found.hp, seed)
-
-    def _say_stuck(self, text: str, again: bool) -> None:
-        self._notes(
-            f"{text}, and what it waits for cannot be interrupted: end this process (restart the "
-            "kernel) and search again"
-            + ("; the search goes on without that trial" if again else "")
-        )
-
     def _resume(self, search: SearchLoop, snapshot: Snapshot) -> None:
         try:
-            search.continuation.resume(snapshot)
+            search.checkpointer.resume(snapshot)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise StudyError(
                 f"study {self.study.name!r}: its last checkpoint does not hold what this version "
                 f"of Paceline writes ({type(error).__name__}: {error}); go on with the version "
-                f"that wrote it, or remove {self._settings.folder / 'checkpoints'}: then the "
+                f"that wrote it, or remove {self._config.folder / 'checkpoints'}: then the "
                 "trials that were under way begin again, and what has ended stays."
             ) from error
 
     def _settle(self) -> tuple[int, int]:
-        """Works out how many trials the study shall have.
+        """Works out the number of trials that the study shall have.
 
         Returns:
-            How many it has, and how many of them are under way.
+            The number of trials that it has, and how many of them are running or paused.
         """
         study, arguments = self.study, self._arguments
         under_way = ("running", "paused") if study.resumed else ()
@@ -306,9 +347,12 @@ class SearchRun:
         facts = self._snapshot.facts if self._snapshot is not None else {}
         wanted, before = facts.get("limit", (None, None))
         if isinstance(wanted, str) and arguments.wanted == wanted:
-            arguments.n_trials = before  # the same call goes on, and adds no more
+            arguments = replace(
+                arguments, n_trials=before
+            )  # the same call goes on: it adds no more
         else:
-            arguments.settle(n_done)
+            arguments = arguments.settled(n_done)
+        self._arguments = arguments
         limit = arguments.n_trials
         study.asker.limit_trials(limit)
         if limit is not None and n_done >= limit and not is_open and not arguments.continue_best:
@@ -323,7 +367,7 @@ class SearchRun:
     def _make_pruner(self) -> Pruner | None:
         objective, epochs = self._objective, self._arguments.epochs
         return make_pruner(
-            self._settings.pruner,
+            self._config.pruner,
             direction=objective.direction,
             epochs=None if callable(epochs) else int(epochs),
             n_trials=self._arguments.n_trials,
@@ -336,9 +380,9 @@ class SearchRun:
             ],
         )
 
-    def _make_packs(self, stack: ExitStack, watch: TrialTimeout) -> LocalExecutor | None:
-        """Where trials are packed, closed when ``stack`` is; None where none can be."""
-        arguments, settings = self._arguments, self._settings
+    def _make_packs(self, stack: ExitStack, stuck_trials: StuckTrials) -> LocalExecutor | None:
+        """The executor of packs, closed with ``stack``; None when no trial can be packed."""
+        arguments, config = self._arguments, self._config
         if arguments.why_fit is not None or arguments.data is None:
             return None
         data = SearchData(
@@ -350,14 +394,14 @@ class SearchRun:
         )
         packs = LocalExecutor(
             data,
-            PackOptions(settings.slots, settings.plan, settings.mesh),
+            PackOptions(config.slots, config.plan, config.mesh),
             note=self._notes,
-            limit=EpochLimit(watch.seconds, watch.condemned.suspects),
+            limit=EpochLimit(arguments.trial_timeout, stuck_trials.suspects),
             in_order=self.study.strategy.ends_by_itself,
         )
         stack.callback(packs.close)
         if not callable(arguments.batch_size):
-            packs.check_batch(arguments.setting_for(self._found.hp).batch_size)
+            packs.check_batch(arguments.inputs_for(self._first_build.hp).batch_size)
         return packs
 
     def _save(self) -> str | None:
@@ -365,24 +409,5 @@ class SearchRun:
 
     def _finish(self, search: SearchLoop, began: float) -> None:
         self.summary = search.summary(time.perf_counter() - began)
-        if self._progress is not None:
-            self._progress(search.progress("done"))
-
-
-class _Throttled:
-    """Saves now and then while a search runs: a session may die, the best model shall not.
-
-    Args:
-        save: Takes a tenth of a second or more.
-        at_once: Whether not to wait.
-    """
-
-    EVERY = 30.0  # s
-
-    def __init__(self, save: Callable[[], object], at_once: Callable[[], bool]) -> None:
-        self._save, self._at_once, self._last = save, at_once, time.perf_counter()
-
-    def __call__(self) -> None:
-        if time.perf_counter() - self._last > self.EVERY or self._at_once():
-            self._save()
-            self._last = time.perf_counter()
+        if self._listeners.progress is not None:
+            self._listeners.progress(search.progress("done"))

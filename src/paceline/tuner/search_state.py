@@ -1,81 +1,66 @@
-"""A search between two rounds as a snapshot, and a search put back to where a snapshot was taken.
+"""The checkpoint of a search: what is in it, when it is taken, and a search that goes on from it.
 
-What has ended since is taken back and comes again: decisions are made anew from the same state, and
-a trial's numbers hang on nothing else. So a search that was killed ends as it would have ended.
+Trials that have ended after the checkpoint are taken back and come again. The search decides anew
+from the same state, and a trial's numbers depend on its hparams and seed alone, so a search that
+was killed ends as it would have ended.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from paceline.executor.fit import FitExecutor
+from paceline.errors import StorageError
 from paceline.executor.local import LocalExecutor
 from paceline.executor.memory import host_bytes
-from paceline.executor.snapshot import Example
-from paceline.study.pruners.pruners import Pruner
-from paceline.study.study import Study
-from paceline.tuner.checkpoint import handoff
-from paceline.tuner.checkpoint.best_models import BestModels
 from paceline.tuner.checkpoint.files import Snapshot
-from paceline.tuner.checkpoint.handoff import HandedOverTrial
-from paceline.tuner.members import MemberReports
-from paceline.tuner.running_trials import RunningTrial, RunningTrials
+from paceline.tuner.checkpoint.policy import SavePolicy
+from paceline.tuner.checkpoint.trial_variables import HandedOverTrial, capture_trials
+from paceline.tuner.context import SearchContext
+from paceline.tuner.launcher import TrialLauncher, TrialPrefetch
+from paceline.tuner.progress import ProgressReporter
+from paceline.tuner.running_trials import RunningTrial
+from paceline.tuner.trial_events import FailureLimit
 
-#: Of the host's free memory, what a snapshot may take.
+#: The share of the host's free memory that a snapshot may take.
 _SHARE = 0.5
 
 
 class SearchState:
-    """Takes snapshots of one search, and restores it.
+    """Takes snapshots of one search between two rounds, and restores it from them.
 
     Args:
-        study: Its study.
-        roster: Who is under way.
-        teams: Members of trials.
-        packs: Where they train; None when none can be packed.
-        fit: Where the others do.
-        best: The best models.
-        pruner: Judges trials, or None.
-        note: Told what users may want to know.
+        context: The search.
     """
 
-    def __init__(
-        self,
-        study: Study,
-        roster: RunningTrials,
-        teams: MemberReports,
-        packs: LocalExecutor | None,
-        fit: FitExecutor,
-        best: BestModels,
-        pruner: Pruner | None,
-        note: Callable[[str], None],
-    ) -> None:
-        self._study, self._roster, self._teams, self._packs = study, roster, teams, packs
-        self._fit, self._best, self._pruner, self._note = fit, best, pruner, note
+    def __init__(self, context: SearchContext) -> None:
+        self._study, self._trials, self._members = context.study, context.trials, context.members
+        self._packs, self._fit, self._best = context.packs, context.fit, context.models.best
+        self._pruner, self._notes = context.pruner, context.notes
         self._said = False
 
-    def taken(self) -> Snapshot:
+    def capture(self) -> Snapshot:
         """The search as it is."""
         arrays: dict[str, np.ndarray] = {}
-        lasting: dict[str, dict[str, np.ndarray]] = {}
-        under_way = {**self._roster.running, **self._roster.paused}
+        shared_files: dict[str, dict[str, np.ndarray]] = {}
+        under_way = {**self._trials.running, **self._trials.paused}
         packs, packed = self._packs, None
         large = packs is not None and packs.state_bytes > _SHARE * host_bytes()
         if large and not self._said:
             self._said = True
-            self._note(
+            self._notes(
                 "checkpoints do not hold the variables of trials, which would not fit into the "
                 "host's memory: trials under way would begin again"
             )
         if packs is not None:
-            packed = packs.programs_snapshot() if large else packs.snapshot(arrays, lasting)
-        # A trial's members wait for one another in fit: none of them can go on by itself.
-        fitted = self._fit.snapshot(arrays, under_way if self._teams.size == 1 else ())
-        # Those whose state is not kept.
+            packed = packs.programs_snapshot() if large else packs.snapshot(arrays, shared_files)
+        # In fit the members of a trial wait for one another, so none of them can go on by itself.
+        fitted = self._fit.snapshot(arrays, under_way if self._members.size == 1 else ())
+        # Trials whose variables are not in the snapshot: they would begin again.
         afresh = {number for number, was in under_way.items() if was.not_packed or large}
         if fitted is not None:
             afresh.discard(fitted["job"])
@@ -83,32 +68,34 @@ class SearchState:
             "study": self._study.state(afresh),
             "packs": packed,
             "fit": fitted,
-            "teams": self._teams.snapshot(sorted({*under_way} - afresh), arrays),
+            "teams": self._members.snapshot(sorted({*under_way} - afresh), arrays),
             "trials": {
                 str(number): dataclasses.asdict(RunningTrial(r.epochs) if number in afresh else r)
                 for number, r in under_way.items()
             },
-            "trial_epochs": self._roster.trial_epochs,
-            "n_begun": self._roster.n_begun,
-            "n_extra": self._roster.n_extra,
+            "trial_epochs": self._trials.trial_epochs,
+            "n_begun": self._trials.n_begun,
+            "n_extra": self._trials.n_extra,
             "best": self._best.snapshot(arrays, afresh),
             "pruner": None if self._pruner is None else self._pruner.state(),
         }
-        return Snapshot(facts, arrays, lasting)
+        return Snapshot(facts, arrays, shared_files)
 
-    def shared(self) -> Snapshot | None:
-        """The trials one by one, for a worker that takes them over; None where it could not.
+    def capture_trials(self) -> Snapshot | None:
+        """The running trials one by one, for a worker that takes them over.
 
-        What a pruner has seen of a trial, and what its members wait for, are this search's.
+        Returns:
+            None where no worker could: what a pruner has seen of a trial, and which members wait
+            for which, only this search knows.
         """
         packs = self._packs
-        if packs is None or self._pruner is not None or self._teams.size > 1:
+        if packs is None or self._pruner is not None or self._members.size > 1:
             return None
         if packs.state_bytes > _SHARE * host_bytes():
             return None
         trials = []
         for number, (epoch, state) in packs.states().items():
-            running = self._roster.running.get(number)
+            running = self._trials.running.get(number)
             if running is not None and running.epoch == epoch:
                 trial = self._study.trials.by_number(number)
                 history = {name: list(column) for name, column in trial.history.items()}
@@ -116,97 +103,214 @@ class SearchState:
                     epoch, running.seconds, history, state.lists(), self._best.held(number)
                 )
                 trials.append((trial, left))
-        return handoff.taken(trials) if trials else None
+        return capture_trials(trials) if trials else None
 
-    def restore(self, snapshot: Snapshot, submit: Callable[[int], None], example: Example) -> None:
-        """Puts the trials under way back to where they were.
+    def restore(self, snapshot: Snapshot, launcher: TrialLauncher) -> None:
+        """Puts the trials that were running or paused back to where they were.
 
         Args:
-            snapshot: The study is open as it says.
-            submit: Builds a trial under way, by number, and hands it to its executor.
-            example: The model of a trial that has ended.
+            snapshot: The snapshot; the study was opened with its facts.
+            launcher: Builds trials again.
         """
         facts, arrays = snapshot.facts, snapshot.arrays
         under_way = {int(number): _running(was) for number, was in facts["trials"].items()}
         for number, was in sorted(under_way.items()):
-            self._roster.running[number] = was
-            self._teams.begin(number, was.epochs)
+            self._trials.running[number] = was
+            self._members.begin(number, was.epochs)
         self._best.restore(facts["best"], arrays)
         if facts.get("fit") is not None:
             self._fit.restore(facts["fit"], arrays)
-        lost = self._packed(facts, arrays, sorted(under_way), submit, example)
+        lost = self._restore_packs(facts, arrays, sorted(under_way), launcher)
         for number in lost:
-            self._roster.running[number] = RunningTrial(under_way[number].epochs)
+            self._trials.running[number] = RunningTrial(under_way[number].epochs)
             self._study.updates.restart(number)
             self._best.drop(number)
-        teams = facts.get("teams", {})
-        running = {str(number) for number in self._roster.running if number not in lost}
-        self._teams.restore({n: was for n, was in teams.items() if n in running}, arrays)
+        members = facts.get("teams", {})
+        running = {str(number) for number in self._trials.running if number not in lost}
+        self._members.restore({n: was for n, was in members.items() if n in running}, arrays)
         if self._pruner is not None:
             self._pruner.load_state(facts["pruner"])
             for number in under_way:
-                if number not in self._roster.running:  # its build failed this time
+                if number not in self._trials.running:  # its build failed this time
                     self._pruner.end_trial(self._study.trials.by_number(number))
         for number in sorted(under_way):
-            # Its build may have failed this time.
+            # The build of a trial may have failed this time.
             if (
-                number in self._roster.running
+                number in self._trials.running
                 and self._study.trials.by_number(number).state == "paused"
             ):
-                self._roster.pause(number)
-        arrays.clear()  # whoever needs some has them
-        self._roster.trial_epochs, self._roster.n_begun = facts["trial_epochs"], facts["n_begun"]
-        self._roster.n_extra = facts.get("n_extra", 0)
+                self._trials.pause(number)
+        arrays.clear()  # they may be large, and what is needed of them is held elsewhere by now
+        self._trials.trial_epochs, self._trials.n_begun = facts["trial_epochs"], facts["n_begun"]
+        self._trials.n_extra = facts.get("n_extra", 0)
 
-    def _packed(
+    def _restore_packs(
         self,
         snapshot: Mapping[str, Any],
         arrays: dict[str, np.ndarray],
         numbers: list[int],
-        submit: Callable[[int], None],
-        example: Example,
+        launcher: TrialLauncher,
     ) -> list[int]:
         """Submits trials and puts them into their slots; returns those that must begin again."""
         packs, lost, facts = self._packs, [], snapshot["packs"]
         # Checkpoints of earlier versions know nothing of members, which begin again in any slot.
-        whole = self._teams.size == 1 or "teams" in snapshot
+        whole = self._members.size == 1 or "teams" in snapshot
         if packs is None or facts is None:
             for number in numbers:
-                submit(number)
+                launcher.resubmit(number)
             return []
         if not whole:
-            packs.restore(facts, arrays, example)
+            packs.restore(facts, arrays, launcher.example)
         with packs.resubmitting():
             for number in numbers:
-                submit(number)
+                launcher.resubmit(number)
         if whole:
-            self._leave_ended(packs, facts, snapshot.get("teams", {}))
-            jobs = packs.restore(facts, arrays, example)
-            trials = dict.fromkeys(map(self._teams.trial_of, jobs))
-            lost = [number for number in trials if number in self._roster.running]
-            for number in lost if self._teams.size > 1 else ():
-                for job in self._teams.jobs_of(number):  # those that are not lost as well
+            self._drop_ended(packs, facts, snapshot.get("teams", {}))
+            jobs = packs.restore(facts, arrays, launcher.example)
+            trials = dict.fromkeys(map(self._members.trial_of, jobs))
+            lost = [number for number in trials if number in self._trials.running]
+            for number in lost if self._members.size > 1 else ():
+                for job in self._members.jobs_of(number):  # members that are not lost as well
                     packs.withdraw(job)
-                submit(number)
+                launcher.resubmit(number)
         if lost:
-            self._note(
+            self._notes(
                 f"{len(lost)} trials under way begin again: their model is not what it was when "
                 "the search stopped"
             )
         return lost
 
-    def _leave_ended(
-        self, packs: LocalExecutor, facts: Mapping[str, Any], teams: Mapping[str, Any]
+    def _drop_ended(
+        self, packs: LocalExecutor, facts: Mapping[str, Any], members: Mapping[str, Any]
     ) -> None:
-        """Takes members out again that had trained all their epochs, while others had not."""
+        """Drops members that had trained all their epochs, while others of their trial had not."""
         there = {int(job) for group in facts["groups"] for job in group["epochs"]}
-        for number in map(int, teams):
-            for job in self._teams.jobs_of(number):
+        for number in map(int, members):
+            for job in self._members.jobs_of(number):
                 if job not in there:
                     packs.drop(job)
 
 
 def _running(was: Mapping[str, Any]) -> RunningTrial:
-    """A trial under way; what another version has added is left out."""
+    """A running trial of a snapshot; fields that another version has added are left out."""
     known = {field.name for field in dataclasses.fields(RunningTrial)}
     return RunningTrial(**{name: value for name, value in was.items() if name in known})
+
+
+class SearchCheckpointer:
+    """Saves one search between its rounds, and restores it when it goes on.
+
+    Args:
+        context: The search.
+        failures: Counts trials that fail.
+        launcher: Begins trials.
+        prefetch: Asks for trials.
+        progress: Told that part of the search took the time of another process.
+    """
+
+    def __init__(
+        self,
+        context: SearchContext,
+        failures: FailureLimit,
+        launcher: TrialLauncher,
+        prefetch: TrialPrefetch,
+        progress: ProgressReporter,
+    ) -> None:
+        self._policy, self._study, self._arguments = (
+            context.policy,
+            context.study,
+            context.arguments,
+        )
+        self._last_variables = context.models.last_variables
+        self._state, self._failures = SearchState(context), failures
+        self._launcher, self._prefetch, self._progress = launcher, prefetch, progress
+        self._shared = False  # whether the study had other workers when it was last looked at
+        # How ``continue_best`` asked for trials to be trained longer, as in ``continue_trials``.
+        self._continued: list[int] | None = None
+
+    def continue_trials(self, numbers: Sequence[int], asked: list[int]) -> None:
+        """Trains complete trials longer, before new trials are asked for.
+
+        Args:
+            numbers: The trials.
+            asked: ``continue_best`` and epochs: a search that goes on with the same two does not
+                add to the trials of its checkpoint.
+        """
+        self._continued = asked
+        self._launcher.to_continue.extend(numbers)
+        self._last_variables.awaited.update(numbers)
+
+    def save_if_due(self) -> None:
+        """Saves the search between two rounds, where that is due."""
+        if self._policy is not None and self._study.peers.shared and not self._shared:
+            self._shared = True
+            # The checkpoint of a search alone is of no use to a worker that takes trials over.
+            self._policy.hasten()
+        self.save_fit_if_due()
+
+    def save_fit_if_due(self) -> None:
+        """Saves the search between two epochs of ``fit``, where that is due."""
+        if self._policy is not None and self._policy.due:
+            self.save()
+
+    def save(self) -> None:
+        """Saves the search as it is, once the storage has all trials that have ended."""
+        if self._policy is None or not self._study.writer.check_storage():
+            return
+        with self._policy.timed():
+            if self._study.peers.shared:
+                self._save_trials(self._policy)
+            else:
+                self._save_search(self._policy)
+
+    def resume(self, snapshot: Snapshot) -> None:
+        """Puts the trials of a checkpoint back to where they were, and goes on with them."""
+        self._failures.resume(snapshot.facts["succeeded"])
+        self._prefetch.resume(snapshot.facts.get("owed"))
+        asked, numbers = snapshot.facts.get("go_on", [None, []])
+        if self._continued is None or self._continued == asked:  # the same call as before
+            self._continued = asked
+            self._launcher.to_continue.clear()
+        self._last_variables.awaited.update(numbers)
+        self._launcher.to_continue.extendleft(
+            number for number in reversed(numbers) if number not in self._launcher.to_continue
+        )
+        self._state.restore(snapshot, self._launcher)
+        self._progress.resumed()
+
+    def forget_enqueued(self) -> None:
+        """Removes enqueued values that are an error from the checkpoint: they would come again."""
+        if self._policy is not None:
+            self._policy.forget_enqueued(self._study.proposer.enqueued.refused)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the search has waited for its checkpoints."""
+        return 0.0 if self._policy is None else self._policy.seconds
+
+    def _save_trials(self, policy: SavePolicy) -> None:
+        """Saves each running trial by itself.
+
+        Other workers change the study meanwhile, so the search cannot go back to a checkpoint, but
+        a trial can.
+        """
+        with contextlib.suppress(StorageError):  # the study has told the user
+            self._study.writer.flush()  # a trial that has ended need not be kept
+            trials = self._state.capture_trials()
+            if trials is None:
+                policy.clear()
+            else:
+                policy.save(trials)
+
+    def _save_search(self, policy: SavePolicy) -> None:
+        with contextlib.suppress(OSError):  # ``TrainedModels.save`` tells the user
+            self._last_variables.save()
+        try:
+            snapshot = self._state.capture()
+        except StorageError:  # the study has told the user; the checkpoint before stays
+            return
+        snapshot.facts["succeeded"] = self._failures.succeeded
+        snapshot.facts["limit"] = [self._arguments.wanted, self._arguments.n_trials]
+        snapshot.facts["owed"] = self._prefetch.carried_over
+        snapshot.facts["go_on"] = [self._continued, list(self._launcher.to_continue)]
+        policy.save(snapshot)

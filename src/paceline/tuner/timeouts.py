@@ -1,21 +1,14 @@
-"""``trial_timeout``: no trial of a search takes longer than it may.
+"""``timeout`` and ``trial_timeout``: how long a search, and each of its trials, may take.
 
-A trial's time is that of its build, that of tracing it, and that of its training on the clock, its
-neighbours in the pack included; not that for which it waits for a slot or for a compiler. Where
-Python code takes too long it is interrupted, and between epochs the trial is taken out. A compiled
-step cannot be stopped: then the search must go on in another process.
+A trial's time is the time of its build, of tracing its steps, and of its training on the clock,
+together with its neighbours in the pack. The time for which it waits for a slot or a compiler does
+not count. Python code that takes too long is interrupted (``run_with_timeout``). A trial that takes
+too long to train fails after the epoch.
 
-Trials whose compiled step does not come back: remembered for the process that goes on.
-
-A step that runs cannot be stopped from inside its process, so the process must end, and the search
-goes on from its last checkpoint in another one. That one must not train the same trial again.
-Where several trials trained side by side, one of them or all may be the reason: they are suspects,
-and train one by one through the epoch that did not end.
-
-Python code that must end in time: a user's build, or Keras' ``fit``, of one trial.
-
-What waits inside compiled code or in another library cannot be interrupted; whoever calls is told
-of that by another thread, while this one is still there.
+A compiled step that runs cannot be stopped from inside its process. The process must end, and
+another one goes on from the last checkpoint, without the trial whose step did not come back.
+``StuckTrials`` remembers that trial in a file. Where several trials trained in the pack, any of
+them may be the reason: they are suspects, and train one by one through the epoch that did not end.
 """
 
 from __future__ import annotations
@@ -24,6 +17,7 @@ import contextlib
 import json
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,48 +32,79 @@ from paceline.study.trial_codec import plain
 
 T = TypeVar("T")
 
-#: Told why this process cannot go on, and whether another one can; it may end the process.
+#: Called with why this process cannot go on, and whether another one can; it may end the process.
 WhenStuck = Callable[[str, bool], None]
 
 
-class TrialTimeout:
-    """The limit of one search.
+class SearchTimeout:
+    """``timeout``: the limit of one search, which begins now.
 
     Args:
-        seconds: That a trial may take; None: as long as it likes.
-        condemned: Trials that did not come back, in this process and those before.
+        seconds: The seconds that the search may take; None for no limit.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds, self._began = seconds, time.perf_counter()
+        self._round = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether time is up, or would be before another round has ended and been saved."""
+        if self._seconds is None:
+            return False
+        return time.perf_counter() - self._began + self._round > self._seconds
+
+    def round_took(self, seconds: float) -> None:
+        """Says how long the last round trained: time is up when another one would not end in it."""
+        self._round = seconds
+
+
+class TrialTimeout:
+    """``trial_timeout``: the limit of each trial of one search.
+
+    Args:
+        seconds: The seconds that a trial may take; None for no limit.
+        stuck_trials: Trials that did not come back, in this process and those before.
         study: Their study.
         when_stuck: Called in a thread of its own when code of the main thread does not come back
             and cannot be interrupted.
     """
 
     def __init__(
-        self, seconds: float | None, condemned: StuckTrials, study: Study, when_stuck: WhenStuck
+        self, seconds: float | None, stuck_trials: StuckTrials, study: Study, when_stuck: WhenStuck
     ) -> None:
-        self.seconds, self.condemned = seconds, condemned
+        self.seconds, self.stuck_trials = seconds, stuck_trials
         self._study, self._when_stuck = study, when_stuck
 
-    def verdict(self, number: int) -> TrialTimeoutError | None:
-        """Why a trial is not to be trained at all; None where it is."""
-        return self.condemned.verdict(number, self._study.trials.by_number(number).hparams)
+    def known_stuck(self, number: int) -> TrialTimeoutError | None:
+        """Why a trial must not be trained again; None for a trial that did not get stuck."""
+        return self.stuck_trials.error(number, self._study.trials.by_number(number).hparams)
 
     def build(self, call: Callable[[], T]) -> T:
         """Calls the user's build.
 
         Raises:
-            TrialTimeoutError: It did not return in time.
+            TrialTimeoutError: The build did not return in time.
         """
         return self._code(call, "build(hp) had not returned")
 
     def trace(self, call: Callable[[], T]) -> T:
-        """Traces a trial; raises like ``build``."""
+        """Traces a trial.
+
+        Raises:
+            TrialTimeoutError: Tracing did not end in time.
+        """
         return self._code(call, "tracing its steps had not ended")
 
     def fit(self, number: int, call: Callable[[], T]) -> T:
-        """Trains a trial in Keras' ``fit``; raises like ``build``."""
+        """Trains a trial in Keras' ``fit``.
+
+        Raises:
+            TrialTimeoutError: The training did not end in time.
+        """
 
         def stuck(text: str) -> None:
-            self.condemned.condemn(number, self._study.trials.by_number(number).hparams, text)
+            self.stuck_trials.add(number, self._study.trials.by_number(number).hparams, text)
             with contextlib.suppress(PacelineError):
                 self._study.writer.flush()
             self._when_stuck(f"trial {number}: {text}", True)
@@ -87,11 +112,11 @@ class TrialTimeout:
         return run_with_timeout(self.seconds, call, self._text("its training had not ended"), stuck)
 
     def late(self, wall: float, epochs: int) -> TrialTimeoutError | None:
-        """What ends a trial between two epochs; None where it has time.
+        """Why a trial must end between two epochs; None while it has time left.
 
         Args:
-            wall: Seconds that it has trained.
-            epochs: Epochs that it has trained.
+            wall: Seconds that the trial has trained.
+            epochs: Epochs that the trial has trained.
         """
         if self.seconds is None or wall <= self.seconds:
             return None
@@ -99,30 +124,32 @@ class TrialTimeout:
             f"trial_timeout: {wall:.3g} s for {epochs} epochs are more than {self.seconds:g} s"
         )
 
-    def hung(self, hung: PackTimeout, team_of: Callable[[int], int]) -> Sequence[tuple[int, str]]:
-        """Notes packs that do not come back.
+    def packs_stuck(
+        self, stuck: PackTimeout, trial_of: Callable[[int], int]
+    ) -> Sequence[tuple[int, str]]:
+        """Remembers packs whose epoch does not end, for the next process.
 
         Args:
-            hung: Their jobs.
-            team_of: The trial of a job.
+            stuck: The jobs of the packs.
+            trial_of: Maps the number of a job to that of its trial.
 
         Returns:
-            Trials that are the reason for certain, and what to say of them.
+            Trials that are the reason for certain, each with the text of its error.
         """
         certain = []
-        for pack in hung.packs:
-            trials = {team_of(job): epoch for job, epoch in pack.items()}
-            if len(trials) > 1 and self.condemned.suspect(pack):
+        for pack in stuck.packs:
+            trials = {trial_of(job): epoch for job, epoch in pack.items()}
+            if len(trials) > 1 and self.stuck_trials.suspect(pack):
                 continue
             for number, epoch in trials.items():
                 text = self._text(f"epoch {epoch + 1} had not ended")
-                self.condemned.condemn(number, self._study.trials.by_number(number).hparams, text)
+                self.stuck_trials.add(number, self._study.trials.by_number(number).hparams, text)
                 certain.append((number, text))
         return certain
 
-    def error(self, hung: PackTimeout, team_of: Callable[[int], int]) -> StuckError:
-        """What the search ends with after ``hung``."""
-        trials = sorted({team_of(job) for pack in hung.packs for job in pack})
+    def error(self, stuck: PackTimeout, trial_of: Callable[[int], int]) -> StuckError:
+        """The error that the search ends with after ``packs_stuck``."""
+        trials = sorted({trial_of(job) for pack in stuck.packs for job in pack})
         names = ", ".join(map(str, trials))
         each = "it has failed" if len(trials) == 1 else "one of them, or several, must be why"
         return StuckError(
@@ -143,10 +170,10 @@ class TrialTimeout:
 
 
 class StuckTrials:
-    """What is known of such trials, in a file.
+    """Trials whose compiled step or ``fit`` did not come back, in a file.
 
     Args:
-        path: Of the file; made when there is something to write.
+        path: The file; made when there is something to write.
 
     Attributes:
         suspects: Number of a job -> epochs it had trained when its pack did not come back.
@@ -161,31 +188,35 @@ class StuckTrials:
             self._trials = {int(n): (dict(h), str(text)) for n, (h, text) in held["trials"].items()}
             self.suspects = {int(n): int(epoch) for n, epoch in held["suspects"].items()}
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            pass  # none, or one that another program has left there
+            pass  # there is no file, or another program has written it
 
-    def condemn(self, number: int, hparams: Mapping[str, Any], text: str) -> None:
-        """Remembers that a trial is not to be trained again, and why."""
+    def add(self, number: int, hparams: Mapping[str, Any], text: str) -> None:
+        """Remembers that a trial must not be trained again, and why."""
         self._trials[number] = plain(dict(hparams)), text
         self._write()
 
     def suspect(self, epochs: Mapping[int, int]) -> bool:
-        """Remembers jobs of a pack that did not come back, and the epochs that they had trained.
+        """Remembers the jobs of a pack that did not come back.
+
+        Args:
+            epochs: Number of a job -> epochs it had trained.
 
         Returns:
-            Whether that is news; if not, suspicion does not help.
+            Whether some job was not under suspicion before; if all were, each trained alone, and
+            to suspect them again does not help.
         """
         new = any(self.suspects.get(job) != epoch for job, epoch in epochs.items())
         self.suspects.update(epochs)
         self._write()
         return new
 
-    def verdict(self, number: int, hparams: Mapping[str, Any]) -> TrialTimeoutError | None:
-        """Why a trial is not to be trained; None where it is."""
+    def error(self, number: int, hparams: Mapping[str, Any]) -> TrialTimeoutError | None:
+        """Why a trial must not be trained; None where the file says nothing of it."""
         held, text = self._trials.get(number, ({}, ""))
         return TrialTimeoutError(text) if text and held == plain(dict(hparams)) else None
 
     def clear(self) -> None:
-        """The search has come to its end."""
+        """Forgets all trials and removes the file, when the search has come to its end."""
         self._trials.clear()
         self.suspects.clear()
         with contextlib.suppress(OSError):
@@ -200,21 +231,19 @@ class StuckTrials:
         write_atomically(self._path, json.dumps(held).encode())
 
 
-T = TypeVar("T")
-
-#: Seconds between further attempts: code that catches everything may have caught the first.
+#: Seconds between attempts to interrupt: code that catches everything may have caught the first.
 _AGAIN = 0.5
-#: Seconds, and share of the limit, after which code counts as one that cannot be interrupted.
+#: Seconds, and share of the limit, that code has after it to react to the interruption.
 _GRACE, _SHARE = 2.0, 0.1
 
 
-#: Blocks entered that are not to be interrupted.
+#: One entry for each ``shielded`` block that has been entered.
 _shields: list[None] = []
 
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """A block within such a function that is not interrupted; what comes after it is."""
+    """A block that ``run_with_timeout`` does not interrupt; the code after the block may be."""
     _shields.append(None)
     try:
         yield
@@ -223,7 +252,7 @@ def shielded() -> Iterator[None]:
 
 
 class _Overtime(BaseException):
-    """Raised inside the code; no ``except Exception`` catches it."""
+    """Raised inside of the code that takes too long; no ``except Exception`` catches it."""
 
 
 def run_with_timeout(
@@ -232,20 +261,24 @@ def run_with_timeout(
     text: str,
     stuck: Callable[[str], None] | None = None,
 ) -> T:
-    """Calls a function that may take so long.
+    """Calls a function, and interrupts it after so many seconds.
 
-    It is interrupted where a signal can do that: in the main thread, not on Windows, and as long as
-    the program has no handler of SIGALRM of its own. Elsewhere it takes the time it takes.
+    A signal interrupts it: in the main thread, not on Windows, and only as long as the program has
+    no handler of SIGALRM of its own. Elsewhere the function is not interrupted. Code that waits in
+    compiled code or in another library is not interrupted before it returns to Python.
 
     Args:
-        seconds: None for no limit.
+        seconds: The limit; None for no limit.
         call: The function.
-        text: What the error says.
-        stuck: Called in another thread with ``text`` when the function has not ended although
-            there was a while to be interrupted.
+        text: The text of the error.
+        stuck: Called in another thread with ``text`` when the function has not ended some time
+            after the limit.
+
+    Returns:
+        What the function returns.
 
     Raises:
-        TrialTimeoutError: It took longer.
+        TrialTimeoutError: The function took longer, and was interrupted.
     """
     if seconds is None:
         return call()
@@ -288,7 +321,7 @@ def _interrupted(seconds: float, call: Callable[[], T], text: str) -> T:
             armed = False
     except (Exception, _Overtime):
         armed = False
-        if rung:  # whatever the code made of it
+        if rung:  # the code may have made another error of the interruption
             raise TrialTimeoutError(text) from None
         raise
     finally:

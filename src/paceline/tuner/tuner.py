@@ -1,4 +1,4 @@
-"""``Tuner``: what users hold. It checks arguments, has searches run and shows what came of them."""
+"""``Tuner``: checks arguments, runs searches, and shows what came of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.data.folds import Fold
-from paceline.errors import ObjectiveError, StudyError, UsageError
+from paceline.errors import StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import search_process
 from paceline.pack.mesh import check_mesh, check_use
@@ -19,22 +19,22 @@ from paceline.report.live import live_view
 from paceline.report.progress import Progress
 from paceline.report.results import results_frame
 from paceline.study.metadata import check_name
-from paceline.study.objective import Objective, resolve_objective
 from paceline.study.pruners.pruners import check_pruner
 from paceline.study.samplers.samplers import strategy_of
 from paceline.study.storage.folder import study_lock
 from paceline.study.study import Study
 from paceline.study.trial import Trial
 from paceline.study.workers.worker import WORKERS, Worker
-from paceline.tuner import provenance, trial_end
+from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
+from paceline.tuner.checkpoint.best_models import TrainedModels
 from paceline.tuner.checkpoint.files import CheckpointManager
 from paceline.tuner.checkpoint.policy import SavePolicy
 from paceline.tuner.first_build import probe
 from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
-from paceline.tuner.search_run import SearchRun, TunerConfig
+from paceline.tuner.search_run import Listeners, SearchRun, TunerConfig, WorkerFolder
 from paceline.tuner.timeouts import run_with_timeout
-from paceline.tuner.trained_models import TrainedModels
+from paceline.tuner.trial_events import IN_A_ROW
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,7 +56,7 @@ class Tuner:
         storage: None for a journal file in the study's folder, ``"journal:PATH"``, any Optuna URL,
             or an Optuna storage object.
         sampler: "tpe", "random", "qmc", "grid", "gp", or an Optuna sampler; or a ``Searcher``,
-            which decides instead of any and keeps the models.
+            which decides instead of a sampler and keeps the models.
         pruner: None; "median", "percentile[:P]", "hyperband", "threshold:VALUE",
             "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]", with repeats or folds
             "wilcoxon[:P]", a ``paceline.ASHA``, or an object of ``optuna.pruners``.
@@ -74,14 +74,16 @@ class Tuner:
             it is.
         directory: Where study folders go.
         keep_best: How many of the best models are saved.
-        progress: Called with a ``Progress`` a few times a second.
+        progress: Called with a ``Progress`` a few times a second. When it returns False, the search
+            stops at once, without an error; the next search goes on from the last checkpoint.
         notes: Called with sentences worth telling the user. Without ``progress`` and ``notes``, a
             search shows itself: a panel on stderr in a terminal, a line in a notebook, a line a
             minute elsewhere.
         origin: Where the study comes from, for ``paceline resume``.
         when_stuck: Called in a thread of its own when a ``build`` or ``fit`` neither comes back
-            within ``trial_timeout`` nor can be interrupted: what happened, and whether another
-            process can go on without that trial. It may end the process; None says so.
+            within ``trial_timeout`` nor can be interrupted, with what happened, and whether
+            another process can go on without that trial. The function may end the process. None:
+            a note says that the process must be ended.
 
     Raises:
         UsageError: An argument has a value that cannot work.
@@ -105,19 +107,20 @@ class Tuner:
         precision: str | None = None,
         directory: str | Path = "runs",
         keep_best: int = 1,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[Progress], object] | None = None,
         notes: Callable[[str], None] | None = None,
         origin: Mapping[str, Any] | None = None,
         when_stuck: Callable[[str, bool], None] | None = None,
     ) -> None:
-        self._builder = ModelBuilder(build)
+        builder = ModelBuilder(build)
         if executor not in EXECUTORS:
             raise UsageError(f"executor: {executor!r} is not one of {', '.join(EXECUTORS)}.")
         if plan not in PLANS:
             raise UsageError(f"plan: {plan!r} is not one of {', '.join(PLANS)}.")
         self.name = study
         self._strategy = strategy_of(sampler)
-        self._settings = TunerConfig(
+        self._config = TunerConfig(
+            builder=builder,
             study=study,
             storage=storage,
             sampler=sampler,
@@ -132,7 +135,7 @@ class Tuner:
             keep_best=whole_number(keep_best, "keep_best"),
             origin=dict(origin) if origin else None,
         )
-        check_use(self._settings.mesh, plan, executor)
+        check_use(self._config.mesh, plan, executor)
         self._objective_given, self._direction = objective, direction
         self._progress = progress
         self._notes_given = notes
@@ -182,7 +185,7 @@ class Tuner:
             x: Training data: arrays, or lists, tuples and dicts of arrays, first axis examples; or
                 batches: a ``keras.utils.PyDataset``, ``tf.data.Dataset``, PyTorch ``DataLoader``,
                 Grain data set or generator, read once for all trials of a pack.
-            y: Targets, likewise; part of x where that comes in batches.
+            y: Targets, as x: arrays, first axis examples; part of x where x comes in batches.
             validation_data: ``(x, y)`` or ``(x, y, sample_weight)``, or batches, which are read
                 once for the whole search.
             validation_split: Fraction of the end of x and y to validate on instead.
@@ -190,10 +193,10 @@ class Tuner:
             batch_size: Examples per step; 32 by default, as in Keras.
             n_trials: The study's total, failed trials included, or ``"+N"`` for N more.
             timeout: Stop after this many seconds; trials under way are tried again next time.
-            trial_timeout: Seconds that one trial may take to build and to train, on the clock; one
-                that takes longer fails. A compiled step cannot be stopped: where one does not come
-                back, the search ends with an error, and goes on without that trial in another
-                process.
+            trial_timeout: Seconds on the clock that one trial may take to build and to train; a
+                trial that takes longer fails. A compiled step cannot be stopped: where one does
+                not come back, the search ends with an error, and goes on without that trial in
+                another process.
             continue_best: First has so many of the best trials go on to ``epochs``, each as a
                 trial of its own that continues it: the same hparams, seed and history, then more
                 epochs. They do not count for ``n_trials``, which may be left out then. Of
@@ -201,9 +204,10 @@ class Tuner:
                 epoch again.
             repeats: Train each trial's hparams from this many seeds. Its value and history are then
                 means over them, its ``spread`` the standard deviation of the value.
-            folds: Train each trial's hparams on this many folds of x and y, each validated on what
-                the others leave (k-fold cross-validation), instead of validation data; value,
-                history and spread as for ``repeats``. Classes have their share in every fold.
+            folds: Train each trial's hparams on this many folds of x and y, each validated on the
+                examples that it leaves out (k-fold cross-validation), instead of validation data;
+                value, history and spread as for ``repeats``. Every fold has its share of each
+                class.
             shuffle: A new order each epoch, decided by the trial's seed.
             class_weight: As in Keras.
             sample_weight: As in Keras.
@@ -221,10 +225,11 @@ class Tuner:
 
         Raises:
             UsageError, DataError, BuildError, ObjectiveError, SpaceError, StudyError, StorageError,
-            SamplerError: Something cannot work; nothing has been trained or written then.
+            SamplerError: An argument, the data, the model or the study cannot work; nothing has
+                been trained or written then.
             StuckError: A compiled step did not come back; search again in another process.
         """
-        began = time.perf_counter()
+        began, config = time.perf_counter(), self._config
         arguments = self._read(
             x,
             y,
@@ -251,45 +256,38 @@ class Tuner:
             needs_end=not self._strategy.ends_by_itself,
         )
         self._folds = arguments.folds
-        with self._view(verbose), search_process(self._settings.precision):
+        with self._view(verbose), search_process(config.precision):
             first = self._strategy.first_look()
             found = run_with_timeout(
                 arguments.trial_timeout,
-                lambda: probe(
-                    self._builder, arguments, self._settings.seed, trial_end.IN_A_ROW, first
-                ),
+                lambda: probe(config.builder, arguments, config.seed, IN_A_ROW, first),
                 "trial_timeout: the first model, of default values, was not ready in time",
             )
-            check_name(self.name)
             with ExitStack() as stack:
-                worker, folder = self._work(stack)
+                worker, folder = self._join(stack)
                 checkpoints = CheckpointManager(folder / "checkpoints", self._notes)
                 stack.callback(checkpoints.close)
-                objective = self._resolve(found.names, bool(arguments.callbacks))
-                settings = self._settings
-                key = provenance.key(settings.decisive(), arguments, objective, settings.executor)
-                session = SearchRun(
-                    settings,
-                    self._builder,
+                objective = found.objective(
+                    self._objective_given, self._direction, callbacks=bool(arguments.callbacks)
+                )
+                key = provenance.key(config.decisive(), arguments, objective, config.executor)
+                run = SearchRun(
+                    config,
                     arguments,
                     found,
                     objective,
-                    SavePolicy(checkpoints, key),
-                    self._progress,
-                    self._notes,
-                    self._when_stuck,
-                    worker,
-                    folder,
+                    Listeners(self._progress, self._notes, self._when_stuck),
+                    WorkerFolder(folder, worker, SavePolicy(checkpoints, key)),
                 )
-                session.open(self._enqueued)
+                run.open(self._enqueued)
                 self._enqueued.clear()
                 if self._study is not None:
                     self._study.close()
-                self._study, self._models = session.study, session.models
+                self._study, self._models = run.study, run.models
                 try:
-                    session.run(began)
+                    run.run(began)
                 finally:
-                    self._summary = session.summary or self._summary
+                    self._summary = run.summary or self._summary
 
     def reproduce(
         self, number: int, x: Any = None, y: Any = None, **search_arguments: Any
@@ -299,9 +297,9 @@ class Tuner:
         Args:
             number: The trial's.
             x: As for ``search``.
-            y: Likewise.
-            **search_arguments: As the search had them; batch size, shuffle, repeats and folds are
-                taken from the study where they are not given.
+            y: As for ``search``.
+            **search_arguments: Arguments as the search had them; batch size, shuffle, repeats and
+                folds are taken from the study where they are not given.
 
         Returns:
             The history, and how it differs from the recorded one: not at all where the trial
@@ -317,8 +315,8 @@ class Tuner:
         meta = self._require_study().metadata.meta
         known, others = arguments_again(meta.get("search", {}), search_arguments, trial.epochs)
         arguments = self._read(x, y, **known, others=others)
-        with search_process(self._settings.precision):
-            plan, history = train_again(self._builder, arguments, trial)
+        with search_process(self._config.precision):
+            plan, history = train_again(self._config.builder, arguments, trial)
         now = {
             "data": None if arguments.data is None else arguments.data.digest(),
             "versions": provenance.versions(),
@@ -327,37 +325,25 @@ class Tuner:
         return Reproduction(trial, plan, history, changes(meta, now))
 
     def _read(self, x: Any, y: Any, **given: Any) -> SearchArguments:
-        settings = self._settings
-        arguments = read_arguments(x, y, **given, executor=settings.executor, seed=settings.seed)
-        if arguments.callbacks is not None:
-            arguments.callbacks.folder = settings.folder / "trials"
-            arguments.callbacks.note = self._say
-            arguments.callbacks.share(x, y, given["validation_data"])
-        return arguments
+        config = self._config
+        check_name(self.name)  # a folder is called so
+        return read_arguments(
+            x,
+            y,
+            **given,
+            executor=config.executor,
+            seed=config.seed,
+            folder=config.folder / "trials",
+            note=self._tell,
+        )
 
-    def _say(self, text: str) -> None:
-        """Tells whoever is told at the moment."""
+    def _tell(self, text: str) -> None:
+        """Tells the user, by the live view or the function that is in use at the moment."""
         self._notes(text)
-
-    def _resolve(self, names: Sequence[str] | None, callbacks: bool) -> Objective:
-        """The objective; callbacks may add it to the logs."""
-        given, direction = self._objective_given, self._direction
-        try:
-            return resolve_objective(given, direction, names)
-        except ObjectiveError:
-            if given is None or not callbacks:
-                raise
-            try:
-                return resolve_objective(given, direction, None)
-            except ObjectiveError:
-                raise ObjectiveError(
-                    f"objective {given!r} is no metric of the model; if a callback adds it to the "
-                    'logs, say which way is better: "max:NAME" or "min:NAME".'
-                ) from None
 
     @contextmanager
     def _view(self, verbose: int | str) -> Iterator[None]:
-        """Shows the search, unless the caller gave functions of his own to tell."""
+        """Shows the search, unless the user gave ``progress`` or ``notes`` to be called."""
         if self._progress is not None or self._notes_given is not None:
             yield
             return
@@ -368,9 +354,13 @@ class Tuner:
             finally:
                 self._progress, self._notes = None, _to_stderr
 
-    def _work(self, stack: ExitStack) -> tuple[Worker | None, Path]:
-        """A worker of the study, which leaves with the stack, and the folder that is its own."""
-        whole = self._settings.folder
+    def _join(self, stack: ExitStack) -> tuple[Worker | None, Path]:
+        """Joins the workers of the study until the stack ends.
+
+        Returns:
+            The worker, None for a search of a searcher; and the folder that is its own.
+        """
+        whole = self._config.folder
         first = stack.enter_context(study_lock(whole))
         if not self._strategy.resumable:
             if not first:
@@ -458,13 +448,13 @@ class Tuner:
 
     def _require_study(self) -> Study:
         if self._study is None:
-            settings = self._settings
-            study = Study.open(self.name, storage=settings.storage, directory=settings.directory)
+            config = self._config
+            study = Study.open(self.name, storage=config.storage, directory=config.directory)
             if not study.exists:
                 raise StudyError(f"study: there is no study {self.name!r} yet; run search first.")
             self._study = study
             self._models = TrainedModels(
-                study, self._builder, settings.folder, settings.keep_best, settings.precision
+                study, config.builder, config.folder, config.keep_best, config.precision
             )
         return self._study
 

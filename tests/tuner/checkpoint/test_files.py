@@ -124,7 +124,7 @@ def test_a_checkpoint_names_no_file_elsewhere(checkpoints, tmp_path, notes) -> N
     (other,) = tmp_path.glob("paused-*")
     folder = tmp_path / "checkpoints"
     checkpoint.save_checkpoint(
-        folder, "checkpoint-000001", snapshot(0), beside=[f"../{other.name}"]
+        folder, "checkpoint-000001", snapshot(0), shared=[f"../{other.name}"]
     )
     assert checkpoints.load() is None
     assert "names a file that is none of a checkpoint's: there is no other" in notes[0]
@@ -221,14 +221,14 @@ def test_a_full_disk_is_said_once_and_keeps_the_one_before(
     assert len(files(tmp_path)) == 1
 
 
-def test_a_keeper_goes_on_with_its_own_kind_only(checkpoints, notes) -> None:
-    keeper = SavePolicy(checkpoints, {"epochs": 3, "seed": 0})
-    assert keeper.due
-    with keeper.timed():
-        keeper.keep(Snapshot({"trials": {"4": {}}}))
-    assert not keeper.due
+def test_a_policy_goes_on_with_its_own_kind_only(checkpoints, notes) -> None:
+    policy = SavePolicy(checkpoints, {"epochs": 3, "seed": 0})
+    assert policy.due
+    with policy.timed():
+        policy.save(Snapshot({"trials": {"4": {}}}))
+    assert not policy.due
     checkpoints.flush()
-    assert keeper.load(notes.append) is not None
+    assert policy.load(notes.append) is not None
     assert notes == []
     assert SavePolicy(checkpoints, {"epochs": 4, "seed": 0}).load(notes.append) is None
     assert "(epochs)" in notes[0]

@@ -13,13 +13,13 @@ import pytest
 
 import paceline
 import toys
+from epoch_reports import observe_reports
 from paceline.executor.local import LocalExecutor
 from paceline.study.workers.worker import Worker
 from paceline.tuner.checkpoint import files as checkpoint
 from paceline.tuner.checkpoint.files import CheckpointManager
-from paceline.tuner.checkpoint.handoff import TrialHandoff
 from paceline.tuner.checkpoint.policy import SavePolicy
-from paceline.tuner.loop import SearchLoop
+from paceline.tuner.checkpoint.trial_variables import TrialHandoff
 from stopping import hears_signals  # noqa: F401 - a fixture
 
 X, Y = toys.data()
@@ -56,13 +56,7 @@ def left_by_one_that_shared(make: Any, rounds: int, call: Any = CALL, **argument
 def epochs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Trial and epoch of all that is trained."""
     trained: list[tuple[int, int]] = []
-    report = SearchLoop._report
-
-    def counted(self: SearchLoop, one: Any) -> Any:
-        trained.append((one.number, one.epoch))
-        return report(self, one)
-
-    monkeypatch.setattr(SearchLoop, "_report", counted)
+    observe_reports(monkeypatch, before=lambda one: trained.append((one.number, one.epoch)))
     return trained
 
 
@@ -94,7 +88,7 @@ def test_who_takes_over_trains_no_epoch_twice_and_the_same(make, notes, epochs) 
 
 def test_who_gets_company_keeps_its_trials_at_once(make) -> None:
     """Not after a minute: what it kept when it was alone is of no use to others."""
-    advance, join, keep = LocalExecutor.advance, Worker.join, SavePolicy.keep
+    advance, join, keep = LocalExecutor.advance, Worker.join, SavePolicy.save
     rounds, workers, kept = [0], [], []
 
     def joined(self: Worker, *given: Any, **named: Any) -> bool:
@@ -113,7 +107,7 @@ def test_who_gets_company_keeps_its_trials_at_once(make) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalExecutor, "advance", counted)
         patch.setattr(Worker, "join", joined)
-        patch.setattr(SavePolicy, "keep", seen)
+        patch.setattr(SavePolicy, "save", seen)
         make().search(X, Y, **CALL)
     assert kept == [(0, False), (4, True)]
 

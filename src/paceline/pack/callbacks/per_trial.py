@@ -34,22 +34,27 @@ class CallbackFactory:
 
     Args:
         given: A callback, a list of them, or a function of hp that returns either.
-
-    Attributes:
-        folder: Where files go whose path does not name the trial; the tuner sets it.
-        note: Called with sentences that the user should read; the tuner sets it.
+        folder: Where files go whose path names no folder of the trial's.
+        note: Told what users should know, a sentence each.
+        data: The search's data: arrays, and lists, tuples and dicts of arrays. They are not copied
+            where callbacks hold them.
 
     Raises:
         UsageError: ``given`` is none of these, or its callbacks cannot be copied.
     """
 
-    def __init__(self, given: Any) -> None:
+    def __init__(
+        self,
+        given: Any,
+        folder: Path,
+        note: Callable[[str], None],
+        data: Sequence[Any] = (),
+    ) -> None:
         self._function: Callable[[Any], Any] | None = None
         self._given: list[Any] = []
-        self.folder = Path()
-        self.note: Callable[[str], None] = lambda _: None
+        self._folder, self._note = folder, note
         self._said: set[str] = set()
-        self._shared: dict[int, Any] = {}
+        self._shared = {id(array): array for nest in data for array in _arrays(nest)}
         if callable(given) and not isinstance(given, keras.callbacks.Callback):
             self._function = given
             return
@@ -74,16 +79,6 @@ class CallbackFactory:
     def why_not_packed(self) -> str | None:
         """Why no trial of the search can be packed; None: some can, or a function of hp decides."""
         return why_not_packed(_without_backups(self._given))
-
-    def share(self, *data: Any) -> None:
-        """Names the arrays of the search's data, which copies of callbacks share.
-
-        A callback may hold validation data, and a copy for each trial would fill the memory.
-
-        Args:
-            *data: Arrays [N, ...], and lists, tuples and dicts of arrays.
-        """
-        self._shared.update({id(array): array for nest in data for array in _arrays(nest)})
 
     def ask(self, hp: Any) -> None:
         """Calls a function of hp once, so that it declares its hyperparameters.
@@ -145,13 +140,13 @@ class CallbackFactory:
 
     def _path(self, path: Path, trial: str) -> Path:
         if path.is_absolute():
-            return path.parent / f"{self.folder.parent.name}-{trial}" / path.name
-        return self.folder / trial / path
+            return path.parent / f"{self._folder.parent.name}-{trial}" / path.name
+        return self._folder / trial / path
 
     def _say(self, text: str, key: str | None = None) -> None:
         if (key or text) not in self._said:
             self._said.add(key or text)
-            self.note(text)
+            self._note(text)
 
 
 def _without_backups(callbacks: Sequence[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The weights of the best trials: held while the search runs, saved as ordinary Keras files."""
+"""The models of the best trials: weights held while a search runs, and saved as Keras files."""
 
 from __future__ import annotations
 
@@ -6,19 +6,32 @@ import hashlib
 import json
 import math
 import re
+import time
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from paceline.data.arrays import shapes_from_json
+from paceline.errors import StudyError
 from paceline.executor.base import Weights
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import search_process
+from paceline.program import keras_private
 from paceline.program.files import write_atomically, written_atomically
+from paceline.program.state_arrays import get_parts, put_parts
+from paceline.search_space import HyperParameters
+from paceline.study.study import Study
+from paceline.study.trial import Trial
+from paceline.study.trials import rank
 from paceline.study.workers.worker import WORKERS
+from paceline.tuner.checkpoint.trial_variables import LastVariables
 
 MANIFEST = "manifest.json"
-#: Where models are in a study's folder, or in that of one of its workers.
+#: Folder of models, in the folder of a study or of one of its workers.
 FOLDER = "best"
 _MODEL, _WEIGHTS = ".keras", ".weights.h5"
 _HALF = re.compile(r"\.(tmp-)?\d+-")
@@ -26,21 +39,23 @@ _HALF = re.compile(r"\.(tmp-)?\d+-")
 
 @dataclass(frozen=True)
 class _Held:
+    """A trial's weights, and the epoch and the objective that they are of."""
+
     value: float
     epoch: int
-    weights: Weights | None  # None: on disk, from an earlier session
+    weights: Weights | None  # None: an earlier session has saved them
 
 
 class BestModels:
     """Keeps the weights of the k best complete trials, each at its best epoch.
 
-    A trial that still trains may fail or be stopped, so its weights are held beside those of the
-    complete ones, not in their place.
+    A trial that still trains may fail or be pruned, so its weights are held beside those of the
+    complete trials, not in their place.
 
     Args:
         folder: Where files go; made at the first save.
         keep: k.
-        direction: maximize or minimize.
+        direction: "maximize" or "minimize".
     """
 
     def __init__(self, folder: Path, keep: int, direction: Any) -> None:
@@ -52,32 +67,33 @@ class BestModels:
             self._complete[number] = _Held(entry["value"], entry["epoch"], None)
 
     def expect(self, values: Mapping[int, float]) -> None:
-        """Leaves models of an earlier session alone that are of other trials than the study's.
+        """Ignores saved models that are not of the study's trials.
 
-        So it is where a storage was removed, or cut, and the models beside it were not.
+        There are such models where a storage was removed or cut, and the models beside it were
+        not.
 
         Args:
-            values: Number -> value, of all complete trials.
+            values: Number -> value, of all complete trials of the study.
         """
         for number, held in list(self._complete.items()):
             if held.weights is None and not _is_of(held.value, values.get(number)):
                 del self._complete[number]
 
     def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Weights]) -> None:
-        """Takes a running trial's weights when its new best value is among the k best.
+        """Holds a running trial's weights when its new best value is among the k best.
 
         Args:
             number: The trial.
             epoch: The epoch of ``value``, from 1.
             value: The objective; the trial's best so far.
-            fetch: Copies the weights from the device; called only when they are kept.
+            fetch: Copies the weights from the device; called only when they are held.
         """
         better = sum(self._rank(n, held) < self._rank(number, value) for n, held in self._values())
         if better < self._keep:
             self._open[number] = _Held(value, epoch, fetch())
 
     def complete(self, number: int) -> None:
-        """Counts a trial among the complete ones; the worst beyond k are forgotten."""
+        """Counts a trial among the complete trials, of which the k best stay."""
         held = self._open.pop(number, None)
         if held is not None:
             self._complete[number] = held
@@ -85,28 +101,31 @@ class BestModels:
             self._complete = {n: self._complete[n] for n, _ in ranked[: self._keep]}
 
     def drop(self, number: int) -> None:
-        """Forgets a trial, because it failed."""
+        """Forgets the weights of a running trial, which has failed or begins again."""
         self._open.pop(number, None)
 
     def forget(self, number: int) -> None:
-        """Counts a trial no more, complete or not."""
+        """Forgets a trial, whether it runs or is complete."""
         self._open.pop(number, None)
         self._complete.pop(number, None)
 
     @property
     def unsaved(self) -> bool:
-        """Whether a complete trial is held that is not on disk."""
+        """Whether the weights of some complete trial are held and not on disk."""
         return any(
             held.weights is not None and not self._is_saved(number, held)
             for number, held in self._complete.items()
         )
 
     def snapshot(self, arrays: dict[str, np.ndarray], without: Container[int]) -> dict[str, Any]:
-        """What is held and not saved, as JSON values and, in ``arrays``, weights.
+        """Puts what is held into a checkpoint.
 
         Args:
-            arrays: Name -> array, added to.
+            arrays: Name -> array; the weights are added.
             without: Trials that are left out.
+
+        Returns:
+            JSON values for ``restore``.
         """
         facts: dict[str, Any] = {}
         for where, trials in (("open", self._open), ("complete", self._complete)):
@@ -114,26 +133,19 @@ class BestModels:
             for number, held in trials.items():
                 if held.weights is None or number in without:
                     continue
-                sizes = [len(part) for part in held.weights]
+                sizes = put_parts(f"best.{number}", held.weights, arrays)
                 facts[where][str(number)] = [held.value, held.epoch, *sizes]
-                for part, leaves in enumerate(held.weights):
-                    for at, leaf in enumerate(leaves):
-                        arrays[f"best.{number}.{part}.{at}"] = leaf
         return facts
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Holds what a snapshot held."""
+        """Holds what was held when ``snapshot`` was called."""
         for where, trials in (("open", self._open), ("complete", self._complete)):
             for number, (value, epoch, *sizes) in facts[where].items():
-                name = f"best.{number}"
-                weights = tuple(
-                    [arrays[f"{name}.{part}.{at}"] for at in range(n)]
-                    for part, n in enumerate(sizes)
-                )
-                trials[int(number)] = _Held(value, epoch, (weights[0], weights[1]))
+                trainable, fixed = get_parts(f"best.{number}", sizes, arrays)
+                trials[int(number)] = _Held(value, epoch, (trainable, fixed))
 
     def held(self, number: int) -> tuple[int, float, Weights] | None:
-        """Of a running trial: its best epoch, the objective then, and the weights, if held."""
+        """A running trial's best epoch, the objective then, and its weights; None if not held."""
         held = self._open.get(number)
         if held is None or held.weights is None:
             return None
@@ -145,23 +157,26 @@ class BestModels:
         return held.weights if held else None
 
     def path(self, number: int) -> Path | None:
-        """A trial's saved model, its digest checked; None when there is none or it is damaged."""
+        """The file of a trial's saved model; None when there is none or it is damaged."""
         path = self.weights_path(number)
         return path if path is not None and path.suffix == _MODEL else None
 
     def weights_path(self, number: int) -> Path | None:
-        """A file to load a trial's weights from: its model, or weights alone."""
+        """The file to load a trial's weights from: a whole model, or weights alone; or None."""
         entry = self._saved.get(number) if number in self._complete else None
         return None if entry is None else _checked(self._folder, entry)
 
     def save(
         self, rebuild: Callable[[int, Weights], Any], note: Callable[[str], None] = lambda _: None
     ) -> None:
-        """Writes every held model that is not on disk yet; removes those no longer among the best.
+        """Writes held models that are not on disk yet; removes files no longer among the best.
 
         Args:
-            rebuild: ``(number, weights) -> keras.Model`` to save.
-            note: Told of a model that Keras cannot save whole: its weights are saved alone.
+            rebuild: ``(number, weights) -> keras.Model``; makes the model to save.
+            note: Told of a model that Keras cannot save whole: its weights are saved alone then.
+
+        Raises:
+            OSError: A file cannot be written.
         """
         if not self._complete:
             return
@@ -181,7 +196,7 @@ class BestModels:
                     continue
                 entries[number] = self._write(number, held, model, note)
         stale = {e["file"] for e in self._saved.values()} - {e["file"] for e in entries.values()}
-        # What a process that was killed left half written; nobody else writes here now.
+        # Files that a killed process left half written; no other process writes here now.
         stale |= {path.name for path in self._folder.iterdir() if _HALF.match(path.name)}
         self._saved = entries
         text = json.dumps({str(n): entry for n, entry in entries.items()}, indent=1)
@@ -224,17 +239,20 @@ class BestModels:
         return [(number, held.value) for number, held in self._complete.items()]
 
     def _rank(self, number: int, value: float) -> tuple[float, int]:
-        """Sorts the best first; of equals the earlier trial, as the study does."""
+        """Sorts the best first; of equal trials the earlier one, as the study does."""
         return (-value if self._direction == "maximize" else value, number)
 
 
 def find_saved(folder: Path, number: int, value: float | None) -> Path | None:
-    """A file to load a trial's weights from, whichever of a study's workers has saved it.
+    """The file to load a trial's weights from, whichever worker of the study has saved it.
 
     Args:
-        folder: The study's.
-        number: The trial's.
-        value: Likewise: another's file is none.
+        folder: The study's folder.
+        number: The trial's number.
+        value: The trial's value; a file of another value is another trial's.
+
+    Returns:
+        A whole model or weights alone; None where there is none.
     """
     for best in (folder / FOLDER, *sorted(folder.glob(f"{WORKERS}/*/{FOLDER}"))):
         entry = _read_manifest(best).get(number)
@@ -245,13 +263,13 @@ def find_saved(folder: Path, number: int, value: float | None) -> Path | None:
     return None
 
 
-def _is_of(value: float, trials: float | None) -> bool:
-    """Whether a value is a trial's; databases may keep fewer digits."""
-    return trials is not None and math.isclose(value, trials, rel_tol=1e-9)
+def _is_of(saved: float, value: float | None) -> bool:
+    """Whether a saved value is that of a trial; databases may keep fewer digits."""
+    return value is not None and math.isclose(saved, value, rel_tol=1e-9)
 
 
 def apply_weights(model: Any, weights: Weights) -> None:
-    """Gives a built model the weights of a trial."""
+    """Assigns the weights of a trial to a built model: trainable and non-trainable variables."""
     trainable, non_trainable = weights
     for variables, values in (
         (model.trainable_variables, trainable),
@@ -265,18 +283,18 @@ def _read_manifest(folder: Path) -> dict[int, dict[str, Any]]:
     try:
         data = json.loads((folder / MANIFEST).read_text())
         return {int(number): entry for number, entry in data.items() if _is_ours(entry)}
-    except (OSError, ValueError, AttributeError):  # none, or a damaged one
+    except (OSError, ValueError, AttributeError):  # there is none, or it is damaged
         return {}
 
 
 def _checked(folder: Path, entry: Mapping[str, Any]) -> Path | None:
-    """A saved file, its digest checked; None when it is not there or damaged."""
+    """The path of a saved file; None when the file is missing, or its digest is another."""
     path = folder / entry["file"]
     return path if path.is_file() and _digest(path) == entry["sha256"] else None
 
 
 def _is_ours(entry: Any) -> bool:
-    """Whether an entry has all we write, and a name that does not point out of the folder."""
+    """Whether an entry has all that ``save`` writes, and its file name stays in the folder."""
     try:
         name, value = str(entry["file"]), float(entry["value"])
         complete = int(entry["epoch"]) > 0 and isinstance(entry["sha256"], str)
@@ -289,3 +307,128 @@ def _is_ours(entry: Any) -> bool:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class TrainedModels:
+    """Makes the trained models of a study again, from ``build(hp)`` and the weights that are kept.
+
+    Args:
+        study: The study; its direction is known.
+        builder: Builds its models.
+        folder: Where this search keeps models.
+        keep: The number of best trials whose models are kept.
+        precision: "float32", "bfloat16", or None for Keras' own policy.
+        study_folder: The study's folder, where ``folder`` is that of one of its workers.
+
+    Attributes:
+        best: The weights of the best trials: ``BestModels``, or what a searcher keeps.
+        last_variables: All variables of the best trials, after their last epochs.
+    """
+
+    #: Seconds between saves while a search runs: a save takes a tenth of a second or more.
+    EVERY = 30.0
+
+    def __init__(
+        self,
+        study: Study,
+        builder: ModelBuilder,
+        folder: Path,
+        keep: int,
+        precision: str | None,
+        study_folder: Path | None = None,
+    ) -> None:
+        self._study, self._builder, self._precision = study, builder, precision
+        self._folder, self._study_folder = folder / FOLDER, study_folder or folder
+        self._said: str | None = None
+        self._last_save = time.perf_counter()
+        values = {
+            trial.number: trial.value
+            for trial in study.trials
+            if trial.state == "complete" and trial.value is not None
+        }
+        self.best: Any = BestModels(self._folder, keep, study.trials.direction)
+        if not study.resumed:  # otherwise some trials with models are under way again
+            self.best.expect(values)
+        if (searchers := study.strategy.trial_weights()) is not None:
+            self.best = searchers
+        assert study.trials.direction is not None
+        self.last_variables = LastVariables(
+            folder / "ends",
+            keep,
+            partial(rank, direction=study.trials.direction),
+            values,
+        )
+
+    def model(self, trial: Trial) -> Any:
+        """A trial's model, compiled, with the weights of its best epoch.
+
+        Raises:
+            StudyError: Its saved weights are gone, or do not fit the model that build makes now.
+        """
+        weights = self.best.weights(trial.number)
+        with search_process(self._precision):
+            if weights is not None:
+                return self._with_weights(trial.number, weights)
+            path = self.best.weights_path(trial.number)
+            path = path or find_saved(self._study_folder, trial.number, trial.value)
+            if path is None:
+                raise StudyError(
+                    f"study: the saved model of trial {trial.number} is not in {self._folder}, or "
+                    "it was changed there; train it again with "
+                    "build(paceline.HyperParameters(values=tuner.best_hparams))."
+                )
+            model = self._rebuild(trial)
+            try:
+                model.load_weights(path)
+            except ValueError as error:
+                raise StudyError(
+                    f"study: the saved weights of trial {trial.number} do not fit the model that "
+                    "build(hp) makes now; was it changed since? The model as it was is in "
+                    f"{path}: keras.models.load_model reads it."
+                ) from error
+            return model
+
+    def save(self, note: Callable[[str], None]) -> str | None:
+        """Writes the best models that are not on disk yet.
+
+        Args:
+            note: Told of models that cannot be saved whole, and once that the disk has no room.
+
+        Returns:
+            Why models cannot be written, which stay in memory then; None when all are written.
+        """
+        self._last_save = time.perf_counter()
+        try:
+            self.best.save(self._with_weights, note)
+            self.last_variables.save()
+        except OSError as error:
+            why = f"the best model cannot be saved in {self._folder}: {error.strerror or error}"
+            if why != self._said:
+                self._said = why
+                note(f"{why}; the search goes on, and tries again")
+            return why
+        return None
+
+    def save_if_due(self, note: Callable[[str], None]) -> None:
+        """Calls ``save`` every ``EVERY`` seconds, so that a process that dies loses little.
+
+        A search that shares its study saves each model at once: it has no checkpoint of its own
+        to go back to, which would hold the models that are not saved.
+        """
+        waited = time.perf_counter() - self._last_save
+        if waited > self.EVERY or (self._study.peers.shared and self.best.unsaved):
+            self.save(note)
+
+    def _rebuild(self, trial: Trial) -> Any:
+        model = self._builder(HyperParameters(values=trial.hparams), trial.seed)
+        batch = self._study.metadata.meta.get("batch")
+        if model.built:
+            model.optimizer.build(model.trainable_variables)  # its state is saved with the model
+        elif batch is not None:
+            keras_private.symbolic_build(model, shapes_from_json(batch))
+        return model
+
+    def _with_weights(self, number: int, weights: Any) -> Any:
+        model = self._rebuild(self._study.trials.by_number(number))
+        apply_weights(model, weights)
+        return model

@@ -1,12 +1,14 @@
-"""Checkpoints: a search as it stood between two epochs, on disk, to go on from.
+"""Checkpoints on disk: a search between two epochs, for the next search to go on from.
 
-A checkpoint is one safetensors file: arrays by name, and facts as JSON in its header. Its name
-holds a running number and the beginning of its SHA-256, so that a damaged one is known as such. It
-is written beside its place and moved there, so that there is no half of one. Two are kept: where
-the newest is damaged the one before is taken.
+A checkpoint is one safetensors file: arrays by name, and facts as JSON in its header. The name of
+the file holds a running number and the beginning of the file's SHA-256, which shows whether the
+file is damaged. The file is written under a temporary name and then renamed, so that no reader
+finds half of a checkpoint. Two checkpoints are kept: where the newest is damaged, the one before
+it is read.
 
-What does not change from one checkpoint to the next, the variables of paused trials, is written
-once, to files beside it of the same kind, which its header names.
+The variables of paused trials do not change from one checkpoint to the next. They are written
+once, to safetensors files of their own beside the checkpoints. The header of a checkpoint names
+the files that belong to it, and two checkpoints may share such a file.
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ from safetensors.numpy import save_file
 
 from paceline.program.files import replace_durably, temporary_beside
 
-#: Of what the facts hold; a file of another format is not read.
+#: The format of the facts that this version writes, and the formats that it reads. Format 1 had no
+#: shared files.
 FORMAT = 2
-READS = (1, FORMAT)  # 1 had no files beside it
+READS = (1, FORMAT)
+#: The number of checkpoints that are kept.
 KEPT = 2
 _NAME = re.compile(r"checkpoint-(\d{6,})-([0-9a-f]{16})\.safetensors")
-_BESIDE = re.compile(r"paused-[0-9.]+-([0-9a-f]{16})\.safetensors")
+_SHARED = re.compile(r"paused-[0-9.]+-([0-9a-f]{16})\.safetensors")
 
 
 @dataclass
@@ -41,22 +45,23 @@ class Snapshot:
 
     Attributes:
         facts: JSON values.
-        arrays: Name -> array on the host, which nobody changes any more.
-        lasting: More of them, by keys of digits and dots: under a key are the same arrays for as
-            long as this process lives. What is read has them among ``arrays``.
+        arrays: Name -> array on the host, whose values do not change any more.
+        shared_files: Key -> arrays by name that go to a file of their own, which checkpoints share:
+            under a key are the same arrays for as long as this process lives. A key is made of
+            digits and dots. A snapshot that was read has these arrays among ``arrays``.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
-    lasting: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    shared_files: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
 
 class CheckpointManager:
-    """The checkpoints of one study.
+    """Writes and reads the checkpoints of one study, or of one of its workers.
 
     Args:
-        folder: Where they go; made at the first one.
-        note: Told of one that cannot be written or read.
+        folder: Where checkpoints go; made with the first one.
+        note: Told of a checkpoint that cannot be written or read.
     """
 
     def __init__(self, folder: Path, note: Callable[[str], None]) -> None:
@@ -64,27 +69,27 @@ class CheckpointManager:
         self._thread: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
         self._noted = False
-        self._beside: dict[str, Path] = {}  # key of what lasts -> its file
+        self._shared: dict[str, Path] = {}  # key in ``Snapshot.shared_files`` -> file
 
     @property
     def idle(self) -> bool:
-        """Whether none is being written."""
+        """Whether no checkpoint is being written."""
         return self._writing is None or self._writing.done()
 
     def save(self, snapshot: Snapshot) -> None:
-        """Has a snapshot written; waits for the one before."""
+        """Writes a snapshot in a thread of its own; waits for the snapshot before it."""
         self.flush()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="paceline-checkpoint")
         self._writing = self._thread.submit(self._write, snapshot)
 
     def flush(self) -> None:
-        """Waits until what was to be saved is on disk; one that cannot be is told of once."""
+        """Waits until the last snapshot is on disk; notes once that it cannot be written."""
         if self._writing is None:
             return
         try:
             self._writing.result()
-        except Exception as error:  # whatever it is, training goes on
+        except Exception as error:  # no error here is a reason to stop training
             if not self._noted:
                 self._noted = True
                 self._note(
@@ -95,24 +100,24 @@ class CheckpointManager:
             self._writing = None
 
     def close(self) -> None:
-        """Waits for the last one."""
+        """Waits for the last snapshot, and ends the thread."""
         self.flush()
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
 
     def clear(self) -> None:
-        """Removes all: nothing is under way."""
+        """Removes all checkpoints, when no trial is under way."""
         self.flush()
-        for _, _, path in reversed(self._found()):  # the oldest first
+        for _, _, path in reversed(self._found()):  # the oldest first, in case of a kill
             path.unlink(missing_ok=True)
-        self._drop_beside(())
+        self._drop_shared(())
         _tidy(self._folder)
         with contextlib.suppress(OSError):
             self._folder.rmdir()
 
     def load(self) -> Snapshot | None:
-        """The newest that is whole; None where there is none."""
+        """The newest checkpoint that is whole; None where there is none."""
         found = self._found()
         for at, (_, digest, path) in enumerate(found):
             snapshot, why = self._read(path, digest)
@@ -124,32 +129,32 @@ class CheckpointManager:
 
     @property
     def any(self) -> bool:
-        """Whether there is a file of one, damaged or not."""
+        """Whether there is a checkpoint file, damaged or not."""
         return bool(self._found())
 
     def _write(self, snapshot: Snapshot) -> None:
         found = self._found()
         number = found[0][0] + 1 if found else 1
-        before, self._beside = self._beside, {}
-        for key, arrays in snapshot.lasting.items():
+        before, self._shared = self._shared, {}
+        for key, arrays in snapshot.shared_files.items():
             there = before.get(key)
             if there is None or not there.exists():
                 there = save_checkpoint(self._folder, f"paused-{key}", Snapshot({}, arrays))
-            self._beside[key] = there
-        names = sorted(path.name for path in self._beside.values())
-        save_checkpoint(self._folder, f"checkpoint-{number:06d}", snapshot, beside=names)
+            self._shared[key] = there
+        names = sorted(path.name for path in self._shared.values())
+        save_checkpoint(self._folder, f"checkpoint-{number:06d}", snapshot, shared=names)
         for _, _, path in found[KEPT - 1 :]:
             path.unlink(missing_ok=True)
-        kept = [_beside_of(path) for _, _, path in found[: KEPT - 1]]
-        self._drop_beside({*names, *(name for others in kept for name in others)})
+        kept = [_shared_of(path) for _, _, path in found[: KEPT - 1]]
+        self._drop_shared({*names, *(name for others in kept for name in others)})
 
     def _read(self, path: Path, digest: str) -> tuple[Snapshot | None, str]:
-        """A checkpoint with all that is beside it; or None, and why there is nothing."""
+        """A checkpoint with the arrays of its shared files; or None, and why it cannot be read."""
         snapshot, why = load_checkpoint(path, digest)
         if snapshot is None:
             return None, why
-        for name in _beside_of(path):
-            match = _BESIDE.fullmatch(name)
+        for name in _shared_of(path):
+            match = _SHARED.fullmatch(name)
             if match is None:
                 return None, "names a file that is none of a checkpoint's"
             part, why = load_checkpoint(self._folder / name, match[1])
@@ -158,15 +163,15 @@ class CheckpointManager:
             snapshot.arrays |= part.arrays
         return snapshot, ""
 
-    def _drop_beside(self, kept: Collection[str]) -> None:
-        """Removes what no checkpoint needs any more of what is written beside them."""
+    def _drop_shared(self, kept: Collection[str]) -> None:
+        """Removes shared files, all but those of the given names."""
         with contextlib.suppress(OSError):
             for path in list(self._folder.iterdir()):
-                if _BESIDE.fullmatch(path.name) and path.name not in kept:
+                if _SHARED.fullmatch(path.name) and path.name not in kept:
                     path.unlink(missing_ok=True)
 
     def _found(self) -> list[tuple[int, str, Path]]:
-        """Number, digest and path of each, the newest first."""
+        """Number, digest and path of each checkpoint, the newest first."""
         found = []
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
@@ -176,28 +181,31 @@ class CheckpointManager:
 
 
 def save_checkpoint(
-    folder: Path, stem: str, snapshot: Snapshot, *, beside: Sequence[str] = ()
+    folder: Path, stem: str, snapshot: Snapshot, *, shared: Sequence[str] = ()
 ) -> Path:
-    """Writes a snapshot to a file of its own, whole or not at all.
+    """Writes the facts and arrays of a snapshot to a file of its own, whole or not at all.
 
     Args:
-        folder: Made if need be; nobody else writes to it now.
-        stem: Of the file's name, which ends with the beginning of its SHA-256.
-        snapshot: What is written, but for what lasts.
-        beside: Names of files in the folder that belong to it.
+        folder: Made if need be; no other process writes to it now.
+        stem: The beginning of the file's name, which ends with the beginning of its SHA-256.
+        snapshot: The snapshot, whose ``shared_files`` are left out.
+        shared: Names of files in the folder that belong to the snapshot.
+
+    Returns:
+        The path of the file.
 
     Raises:
-        OSError, SafetensorError: It cannot be written.
+        OSError, SafetensorError: The file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _tidy(folder)  # a process may have been killed here
+    _tidy(folder)  # a process that was killed here may have left a temporary file
     arrays, kinds = {}, {}
     for name, array in snapshot.arrays.items():
         arrays[name] = np.asarray(array, order="C")
-        if array.dtype.isbuiltin != 1:  # bfloat16 and its like are none of NumPy's own
+        if array.dtype.isbuiltin != 1:  # bfloat16 and its like are not NumPy's own
             kinds[name] = [array.dtype.name, list(array.shape)]
             arrays[name] = np.frombuffer(arrays[name].tobytes(), np.uint8)
-    facts = {"format": FORMAT, "kinds": kinds, "facts": snapshot.facts, "beside": list(beside)}
+    facts = {"format": FORMAT, "kinds": kinds, "facts": snapshot.facts, "beside": list(shared)}
     try:
         with temporary_beside(folder / stem) as temporary:
             save_file(arrays, temporary, {"paceline": json.dumps(facts)})
@@ -210,17 +218,20 @@ def save_checkpoint(
 
 
 def _tidy(folder: Path) -> None:
-    """Removes what writing left behind; safetensors writes to a file of its own first."""
+    """Removes temporary files; safetensors writes to one of its own first."""
     for path in folder.glob(".tmp*"):
         path.unlink(missing_ok=True)
 
 
 def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot | None, str]:
-    """What ``save_checkpoint`` has written; or None, and why there is nothing.
+    """Reads a file that ``save_checkpoint`` has written.
 
     Args:
-        path: Of the file.
-        digest: The end of its name.
+        path: The file.
+        digest: The beginning of its SHA-256, which its name ends with.
+
+    Returns:
+        The snapshot and an empty text; or None and why the file cannot be read.
     """
     try:
         if _digest(path) != digest:
@@ -237,8 +248,8 @@ def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot | None, str]:
         return None, f"cannot be read ({type(error).__name__}: {error})"
 
 
-def _beside_of(path: Path) -> list[str]:
-    """Names of the files that belong to a checkpoint; none where it cannot be read."""
+def _shared_of(path: Path) -> list[str]:
+    """Names of the shared files of a checkpoint; none where it cannot be read."""
     try:
         with safe_open(path, framework="numpy") as file:
             names = json.loads(file.metadata()["paceline"]).get("beside", [])
@@ -251,7 +262,7 @@ def _array(array: np.ndarray, kinds: Mapping[str, Any], name: str) -> np.ndarray
     if name not in kinds:
         return array
     kind, shape = kinds[name]
-    return array.view(np.dtype(kind)).reshape(shape)  # JAX has told NumPy of these
+    return array.view(np.dtype(kind)).reshape(shape)  # ml_dtypes has registered these with NumPy
 
 
 def _digest(path: Path) -> str:

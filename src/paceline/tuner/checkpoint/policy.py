@@ -1,4 +1,8 @@
-"""When to save a search, so that a session that dies costs little, and saving costs less."""
+"""When a search is saved: often enough that a dead process costs little, seldom enough to be cheap.
+
+A checkpoint is due every 60 s (PACELINE_CHECKPOINT_SECONDS), and not before 40 times as long has
+passed as the last one held the search up. So checkpoints take at most 2.5 % of a search.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +18,21 @@ from paceline.tuner.checkpoint.files import CheckpointManager, Snapshot
 
 #: Seconds between checkpoints, or an epoch where that is longer.
 EVERY = 60.0
-#: Of the time that a checkpoint held the search up, so many times must pass before the next.
+#: How many times as long as a checkpoint held the search up must pass before the next one.
 _REPAYS = 40.0
 _VARIABLE = "PACELINE_CHECKPOINT_SECONDS"
 
 
 class SavePolicy:
-    """Saves a search now and then.
+    """Says when a checkpoint of a search is due, and writes it.
 
     Args:
-        checkpoints: Of the study.
-        key: What a search must share with this one to go on with its checkpoints, JSON values.
+        checkpoints: The study's checkpoints, or the worker's.
+        key: What a search must have in common with this one to go on with its checkpoints; JSON
+            values.
 
     Attributes:
-        seconds: What the search has waited for.
+        seconds: The time that the search has waited for its checkpoints.
 
     Raises:
         UsageError: PACELINE_CHECKPOINT_SECONDS is no number.
@@ -36,28 +41,30 @@ class SavePolicy:
     def __init__(self, checkpoints: CheckpointManager, key: Mapping[str, Any]) -> None:
         self._checkpoints, self._key = checkpoints, plain(dict(key))
         self._every = seconds_between()
-        self._next = 0.0  # at once
+        self._next = 0.0  # the first one is due at once
         self.seconds = 0.0
 
     @property
     def due(self) -> bool:
-        """Whether it is time for another."""
+        """Whether a checkpoint is due."""
         return time.perf_counter() >= self._next
 
     def hasten(self) -> None:
-        """Has the next one be due at once."""
+        """Makes the next checkpoint due at once."""
         self._next = 0.0
 
-    def keep(self, snapshot: Snapshot) -> None:
-        """Has a snapshot written in the background."""
+    def save(self, snapshot: Snapshot) -> None:
+        """Writes a snapshot in the background."""
         snapshot.facts["key"] = self._key
         self._checkpoints.save(snapshot)
-        if not snapshot.arrays:  # as at the beginning: from now on it is known what began since
+        # The first snapshot is waited for: with it, a search that goes on knows which trials have
+        # begun since.
+        if not snapshot.arrays:
             self._checkpoints.flush()
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
-        """A block in which a snapshot is taken and kept: the next one waits accordingly."""
+        """A block in which a snapshot is taken; its time decides when the next one is due."""
         began = time.perf_counter()
         yield
         now = time.perf_counter()
@@ -65,9 +72,9 @@ class SavePolicy:
         self._next = now + max(self._every, _REPAYS * (now - began) if self._every else 0.0)
 
     def load(self, note: Callable[[str], None]) -> Snapshot | None:
-        """The last snapshot, where this search can go on with it; ``note`` is told why not."""
+        """The last snapshot; None, and a note says why, where this search cannot go on with it."""
         snapshot = self._checkpoints.load()
-        if snapshot is None or snapshot.facts.get("shared"):  # which is no search (relay.py)
+        if snapshot is None or snapshot.facts.get("shared"):  # of single trials: trial_variables.py
             return None
         if snapshot.facts.get("key") == self._key:
             return snapshot
@@ -83,16 +90,19 @@ class SavePolicy:
 
     @property
     def key(self) -> Mapping[str, Any]:
-        """What a search must share with this one to go on with what it keeps, JSON values."""
+        """What a search must have in common with this one to go on with its checkpoints."""
         return self._key
 
     @property
     def any(self) -> bool:
-        """Whether there is a checkpoint, of whatever use."""
+        """Whether there is a checkpoint, usable or not."""
         return self._checkpoints.any
 
-    def refuse(self, values: Mapping[str, Any] | None) -> None:
-        """Has the last snapshot forget values of the user's that are an error."""
+    def forget_enqueued(self, values: Mapping[str, Any] | None) -> None:
+        """Removes values that were enqueued and are an error from the last snapshot.
+
+        Otherwise every further search of the study would try them again and fail.
+        """
         self._checkpoints.flush()
         snapshot = self._checkpoints.load()
         if values is None or snapshot is None or snapshot.facts.get("key") != self._key:
@@ -105,15 +115,15 @@ class SavePolicy:
         self._checkpoints.save(snapshot)
 
     def clear(self) -> None:
-        """Nothing is under way any more."""
+        """Removes all checkpoints, when no trial is under way."""
         self._checkpoints.clear()
 
 
 def seconds_between() -> float:
-    """Seconds between checkpoints.
+    """Seconds between checkpoints: PACELINE_CHECKPOINT_SECONDS, or 60.
 
     Raises:
-        UsageError: The environment holds no number.
+        UsageError: The environment variable is no number from 0.
     """
     text = os.environ.get(_VARIABLE)
     try:

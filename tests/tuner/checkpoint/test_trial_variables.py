@@ -10,9 +10,9 @@ import pytest
 
 import paceline
 import toys
-from paceline.tuner.checkpoint.last_variables import LastVariables
-from paceline.tuner.progress import ProgressReporter
-from paceline.tuner.trained_models import TrainedModels
+from epoch_reports import observe_reports
+from paceline.tuner.checkpoint.best_models import TrainedModels
+from paceline.tuner.checkpoint.trial_variables import LastVariables
 
 
 def variables(value: float) -> list[list[Any]]:
@@ -63,11 +63,11 @@ def test_a_checkpoint_has_the_ends_of_those_that_are_complete(fresh_folder, monk
     monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
     monkeypatch.setattr(TrainedModels, "save", lambda self, note: None)
 
-    def show(self, phase):
-        if self._roster.ended["complete"] >= 2:
+    def interrupt(report):
+        if len(reports) > 2:  # two trials of one epoch are complete, and a checkpoint has both
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(ProgressReporter, "show", show)
+    reports = observe_reports(monkeypatch, before=interrupt)
     x, y = toys.data(40)
     tuner = paceline.Tuner(
         toys.dense, study="s", sampler="random", slots=1, keep_best=2, notes=lambda text: None

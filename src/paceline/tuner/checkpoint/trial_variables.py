@@ -1,0 +1,277 @@
+"""The variables of single trials on disk, for a search or a worker that trains them on.
+
+``LastVariables`` keeps those of the best trials after their last epoch, for ``continue_best``. The
+best models on disk (``best_models.py``) are of no use for that: they are of the best epoch, and
+lack the variables of the optimizer and the metrics, and the seeds. Each trial has a file of its
+own, and there are as many files as best models.
+
+``TrialHandoff`` is for studies that several workers search. Such a study cannot be taken back to
+an earlier state, because other workers change it meanwhile. So a worker's checkpoint holds each of
+its running trials by itself, with variables and history, and the worker that takes a trial over
+goes on from there. The checkpoint lies in the folder of the worker that wrote it, and is of use to
+workers that see the same folder.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from optuna.trial import FrozenTrial
+
+from paceline.executor.base import Parts, Weights
+from paceline.program.state_arrays import get_parts, put_parts
+from paceline.study import trial_codec
+from paceline.study.storage.folder import study_lock
+from paceline.study.trial import Trial
+from paceline.study.workers.worker import WORKERS
+from paceline.tuner.checkpoint.files import (
+    CheckpointManager,
+    Snapshot,
+    load_checkpoint,
+    save_checkpoint,
+)
+
+#: Folder of checkpoints, in the folder of a study or of one of its workers.
+FOLDER = "checkpoints"
+_NAME = re.compile(r"trial-(\d+)-epoch-(\d+)-([0-9a-f]{16})\.safetensors")
+
+
+class LastVariables:
+    """Keeps the last variables of the k best complete trials.
+
+    Args:
+        folder: Where files go; made at the first save.
+        keep: k.
+        rank: Maps the value of a trial to a number; the best trial has the lowest.
+        values: Number -> value, of all complete trials.
+
+    Attributes:
+        awaited: Trials that this search is to train longer: their files stay until it has.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        keep: int,
+        rank: Callable[[float], float],
+        values: Mapping[int, float],
+    ) -> None:
+        self._folder, self._keep, self._rank = folder, keep, rank
+        self._values = dict(values)
+        self.awaited: set[int] = set()
+        self._held: dict[int, tuple[int, Parts]] = {}
+        self._saved = {number: path for number, path in _found(folder) if number in self._values}
+
+    def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Parts]) -> None:
+        """Holds a complete trial's variables when it is among the k best.
+
+        Args:
+            number: The trial.
+            epoch: Its last epoch, from 1.
+            value: The objective.
+            fetch: Copies the variables from the device; called only when they are held.
+        """
+        self._values[number] = value
+        kept = sorted({*self._held, *self._saved, number}, key=self._place)[: self._keep]
+        if number in kept:
+            # Copies: what is fetched may be a view of the arrays of all slots.
+            self._held[number] = epoch, [[np.array(leaf) for leaf in part] for part in fetch()]
+        self._held = {n: held for n, held in self._held.items() if n in kept}
+
+    def load(self, number: int, epoch: int) -> Parts | None:
+        """Finds the variables of a trial after its last epoch.
+
+        Args:
+            number: The trial.
+            epoch: Its last epoch, from 1.
+
+        Returns:
+            The trainable, non-trainable, optimizer and metric variables; None where they are not
+            kept, or the file is of another epoch or another trial, or damaged.
+        """
+        if number in self._held:
+            found, parts = self._held[number]
+            return parts if found == epoch else None
+        path = self._saved.get(number)
+        match = _NAME.fullmatch(path.name) if path is not None else None
+        if path is None or match is None or int(match[2]) != epoch:
+            return None
+        snapshot, _ = load_checkpoint(path, match[3])
+        if snapshot is None:
+            return None
+        value = self._values[number]
+        try:
+            # Where the storage was removed or cut and this file was not, its number is that of
+            # another trial.
+            if not math.isclose(snapshot.facts.get("value", value), value, rel_tol=1e-9):
+                return None
+            sizes = [int(size) for size in snapshot.facts["sizes"]]
+            return get_parts("", sizes, snapshot.arrays)
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def save(self) -> None:
+        """Writes what is held; removes files of trials no longer among the best nor awaited.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
+        for number, (epoch, parts) in self._held.items():
+            arrays: dict[str, np.ndarray] = {}
+            sizes = put_parts("", parts, arrays)
+            value = self._values[number]
+            facts = {"number": number, "epoch": epoch, "value": value, "sizes": sizes}
+            stem = f"trial-{number}-epoch-{epoch}"
+            self._saved[number] = save_checkpoint(self._folder, stem, Snapshot(facts, arrays))
+        self._held.clear()
+        kept = {*sorted(self._saved, key=self._place)[: self._keep], *self.awaited}
+        self._saved = {n: path for n, path in self._saved.items() if n in kept}
+        names = {path.name for path in self._saved.values()}
+        for _, path in _found(self._folder):
+            if path.name not in names:
+                path.unlink(missing_ok=True)
+
+    def _place(self, number: int) -> tuple[float, int]:
+        """Sorts the best first; of equal trials the later one, which may continue the earlier."""
+        return self._rank(self._values[number]), -number
+
+
+def _found(folder: Path) -> list[tuple[int, Path]]:
+    """Number of the trial, and path, of each file of last variables."""
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError:
+        return []
+    return [(int(match[1]), path) for path in paths if (match := _NAME.fullmatch(path.name))]
+
+
+@dataclass
+class HandedOverTrial:
+    """A trial between two epochs, as the worker that trained it left it.
+
+    Attributes:
+        epoch: Epochs trained.
+        seconds: The trial's share of the time that its packs took.
+        history: Metric name -> values, one for each epoch.
+        parts: Trainable, non-trainable, optimizer and metric variables.
+        best: Its best epoch so far, the objective then, and the weights then; None where it was
+            not among the best of the worker's trials.
+    """
+
+    epoch: int
+    seconds: float
+    history: dict[str, list[float]]
+    parts: Parts
+    best: tuple[int, float, Weights] | None = None
+
+
+def capture_trials(trials: Iterable[tuple[Trial, HandedOverTrial]]) -> Snapshot:
+    """Puts running trials into a snapshot that ``TrialHandoff`` can read, each by itself."""
+    facts: dict[str, Any] = {}
+    arrays: dict[str, np.ndarray] = {}
+    for trial, left in trials:
+        best, best_sizes = None, []
+        if left.best is not None:
+            epoch, value, weights = left.best
+            best, best_sizes = [epoch, value], put_parts(f"best.{trial.number}", weights, arrays)
+        facts[str(trial.number)] = {
+            **trial_codec.to_json(trial, afresh=False),
+            "at": [left.epoch, left.seconds],
+            "sizes": put_parts(f"last.{trial.number}", left.parts, arrays),
+            "best": best,
+            "best_sizes": best_sizes,
+        }
+    return Snapshot({"shared": True, "trials": facts}, arrays)
+
+
+class TrialHandoff:
+    """Reads the trials that workers of a study have left when they died.
+
+    Args:
+        folder: The study's folder.
+        key: What a search must have in common with this one for its trials to be of use here; JSON
+            values.
+        note: Told of a checkpoint that is damaged.
+        own: This worker's own folder: it tells of its own damaged checkpoints elsewhere.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        key: Mapping[str, Any],
+        note: Callable[[str], None],
+        own: Path | None = None,
+    ) -> None:
+        self._folder, self._key, self._note = folder, key, note
+        self._own = None if own is None else own / FOLDER
+        self._found: list[Snapshot] | None = None
+
+    def has(self, stored: FrozenTrial) -> bool:
+        """Whether the variables of a trial of the storage are kept, so that it can go on."""
+        trial = trial_codec.from_frozen(stored)
+        return trial is not None and self._entry(trial) is not None
+
+    def take(self, trial: Trial) -> HandedOverTrial | None:
+        """Finds what is kept of a trial, known by its hparams and its seed.
+
+        Returns:
+            The trial as its worker left it; None where nothing whole is kept.
+        """
+        entry = self._entry(trial)
+        if entry is None:
+            return None
+        number, was, arrays = entry
+        try:
+            epoch, seconds = int(was["at"][0]), float(was["at"][1])
+            best = None
+            if was["best"] is not None:
+                weights = get_parts(f"best.{number}", was["best_sizes"], arrays)
+                best = int(was["best"][0]), float(was["best"][1]), (weights[0], weights[1])
+            history = {name: list(map(float, column)) for name, column in was["history"].items()}
+            parts = get_parts(f"last.{number}", was["sizes"], arrays)
+            whole = epoch > 0 and all(len(column) >= epoch for column in history.values())
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError):
+            return None
+        return HandedOverTrial(epoch, seconds, history, parts, best) if whole else None
+
+    def forget(self) -> None:
+        """Drops what was read: the next question reads the files again."""
+        self._found = None
+
+    def clear(self) -> None:
+        """Removes what dead workers have left, when no trial of the study is under way."""
+        for folder in self._folder.glob(f"{WORKERS}/*/{FOLDER}"):
+            CheckpointManager(folder, self._note).clear()
+        with study_lock(self._folder) as free:
+            if free:  # otherwise a search has just begun there
+                CheckpointManager(self._folder / FOLDER, self._note).clear()
+
+    def _entry(self, trial: Trial) -> tuple[str, Mapping[str, Any], dict[str, np.ndarray]] | None:
+        """The number under which a trial was kept, its facts, and the arrays of the snapshot."""
+        wanted = trial_codec.plain(trial.hparams), trial.seed
+        for snapshot in self._snapshots():
+            for number, was in snapshot.facts["trials"].items():
+                if isinstance(was, dict) and (was.get("hparams"), was.get("seed")) == wanted:
+                    return number, was, snapshot.arrays
+        return None
+
+    def _snapshots(self) -> list[Snapshot]:
+        if self._found is None:
+            folders = [self._folder / FOLDER, *sorted(self._folder.glob(f"{WORKERS}/*/{FOLDER}"))]
+            found = [CheckpointManager(folder, self._note_of(folder)).load() for folder in folders]
+            self._found = [one for one in found if one is not None and self._is_ours(one.facts)]
+        return self._found
+
+    def _note_of(self, folder: Path) -> Callable[[str], None]:
+        return (lambda text: None) if folder == self._own else self._note
+
+    def _is_ours(self, facts: Mapping[str, Any]) -> bool:
+        """Whether a snapshot is of single trials, of a search like this one."""
+        shared = facts.get("shared") is True and isinstance(facts.get("trials"), dict)
+        return shared and facts.get("key") == self._key

@@ -1,0 +1,65 @@
+"""What all parts of one search share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paceline.executor.fit import FitExecutor
+from paceline.executor.local import LocalExecutor
+from paceline.executor.model_builder import ModelBuilder
+from paceline.report.progress import Progress
+from paceline.study.objective import Objective
+from paceline.study.pruners.pruners import Pruner
+from paceline.study.study import Study
+from paceline.tuner.arguments import SearchArguments
+from paceline.tuner.checkpoint.best_models import TrainedModels
+from paceline.tuner.checkpoint.policy import SavePolicy
+from paceline.tuner.checkpoint.trial_variables import TrialHandoff
+from paceline.tuner.members import MemberReports
+from paceline.tuner.running_trials import RunningTrials
+from paceline.tuner.timeouts import SearchTimeout, TrialTimeout
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SearchContext:
+    """One search: ``SearchRun`` makes it, the parts of ``SearchLoop`` are made from it.
+
+    No attribute is ever replaced. The objects keep their own state: who runs, what is counted.
+
+    Attributes:
+        study: Decides which trials are tried, and records them.
+        arguments: The arguments of ``Tuner.search``, checked.
+        objective: The log that is searched for, and its direction.
+        builder: Builds models from hyperparameters.
+        packs: Trains trials side by side; None when no trial of the search can be packed.
+        fit: Trains the other trials with ``model.fit``, one after another.
+        pruner: Judges trials after their epochs; None lets all of them train to their end.
+        trials: Which trials run or are paused, and how many have ended.
+        members: Turns the reports of a trial's members into reports of the trial.
+        models: The weights and last variables of the best trials.
+        timeout: The limit of the whole search.
+        trial_timeout: The limit of each trial.
+        policy: Says when a checkpoint is due and writes it; None when none are written.
+        handoff: The trials of workers that have died; None for a search without a worker.
+        notes: Called with sentences worth telling the user.
+        progress: Called with the search at this moment, a few times a second; stops the search by
+            returning False. None for nobody.
+    """
+
+    study: Study
+    arguments: SearchArguments
+    objective: Objective
+    builder: ModelBuilder
+    packs: LocalExecutor | None
+    fit: FitExecutor
+    pruner: Pruner | None
+    trials: RunningTrials
+    members: MemberReports
+    models: TrainedModels
+    timeout: SearchTimeout
+    trial_timeout: TrialTimeout
+    policy: SavePolicy | None
+    handoff: TrialHandoff | None
+    notes: Callable[[str], None]
+    progress: Callable[[Progress], object] | None

@@ -1,0 +1,249 @@
+"""What happens to the trials of a search: they begin, are paused, complete, are pruned, or fail."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from paceline.errors import BuildError, PacelineError
+from paceline.executor.base import Answer, EpochReport
+from paceline.program.trace import State
+from paceline.study.trial import TrialState
+from paceline.tuner.context import SearchContext
+
+
+class TrialEvents:
+    """Tells everyone concerned what has happened to a trial of one search.
+
+    Concerned are the study, the executors, the best models, the pruner, and the count of failures.
+
+    Args:
+        context: The search.
+
+    Attributes:
+        failures: Counts the trials that fail.
+    """
+
+    def __init__(self, context: SearchContext) -> None:
+        self._study, self._trials, self._members = context.study, context.trials, context.members
+        self._models, self._pruner, self._notes = context.models, context.pruner, context.notes
+        self._strategy = context.study.strategy
+        limits = self._strategy.limits_failures
+        self.failures = FailureLimit(math.inf) if limits else FailureLimit()
+
+    def began(self) -> None:
+        """A trial was built, traced and handed to an executor."""
+        self.failures.began()
+
+    def pruned(self, number: int) -> None:
+        """A trial that runs is not worth more of the time."""
+        self.failures.ended_well()
+        self._end(number, "pruned")
+
+    def completed(self, number: int, fetch: Callable[[], State] | None = None) -> None:
+        """A trial has trained all its epochs.
+
+        Args:
+            number: The trial.
+            fetch: Fetches the trial's variables, for a search that trains it longer; None when no
+                pack holds them.
+        """
+        self.failures.ended_well()
+        self._models.best.complete(number)
+        self._end(number, "complete")
+        trial = self._study.trials.by_number(number)
+        if fetch is None or not self._strategy.resumable:  # nobody will continue the trial
+            return
+        if trial.state == "complete" and trial.value is not None:
+            values = self._models.last_variables
+            values.offer(number, trial.epochs, trial.value, lambda: fetch().lists())
+
+    def build_failed(self, number: int, error: BaseException) -> None:
+        """A trial could not be built, traced, or handed to an executor."""
+        self.failures.of_build(error)
+        self._fail(number, error)
+
+    def training_failed(self, number: int, error: BaseException) -> None:
+        """A trial failed while it trained; nothing happens when it has ended already."""
+        if number in self._trials.running:
+            self.failures.of_training(error)
+            self._fail(number, error)
+
+    def _fail(self, number: int, error: BaseException) -> None:
+        text = describe(error)
+        if not self._strategy.on_trial_error(number, error):
+            self._notes(f"trial {number} failed: {text}")
+        self._end(number, "failed", error=text)
+
+    def _end(self, number: int, state: TrialState, **attrs: Any) -> None:
+        running = self._trials.running[number]
+        facts = {
+            "seconds": round(running.seconds, 6),
+            "program": running.program,
+            "plan": running.plan,
+            **({"not_packed": running.not_packed} if running.not_packed else {}),
+            **attrs,
+        }
+        state = self._study.updates.finish(number, state, attrs=facts)
+        self._trials.end(number, state)
+        self._members.end(number)
+        if state != "complete":
+            self._models.best.forget(number)
+        trial = self._study.trials.by_number(number)
+        if self._pruner is not None:
+            self._pruner.end_trial(trial)
+        self._strategy.on_trial_complete(trial)
+
+
+class PrunerVerdicts:
+    """Asks the pruner about trials, and pauses, resumes or ends them as the pruner says.
+
+    Args:
+        context: The search.
+        events: Told of trials that are pruned.
+    """
+
+    def __init__(self, context: SearchContext, events: TrialEvents) -> None:
+        self._pruner, self._study = context.pruner, context.study
+        self._trials, self._members, self._events = context.trials, context.members, events
+
+    def of(self, report: EpochReport, value: float) -> Answer:
+        """Judges a trial after an epoch that is not its last.
+
+        Args:
+            report: The epoch.
+            value: The objective of that epoch.
+
+        Returns:
+            What the executor is to do with the trial.
+        """
+        pruner, number = self._pruner, report.number
+        if pruner is None:
+            return "continue"
+        running = self._trials.running[number]
+        verdict = pruner.judge(
+            self._study.trials.by_number(number),
+            report.epoch,
+            running.epochs,
+            value,
+            can_pause=running.not_packed is None,
+        )
+        if verdict == "prune":
+            self._events.pruned(number)
+            return "stop"
+        if verdict == "pause":
+            self._trials.pause(number)
+            self._study.updates.pause(number)
+            return "pause"
+        return "continue"
+
+    def apply_late(self) -> None:
+        """Resumes paused trials that the pruner has promoted; ends those that it has given up."""
+        if self._pruner is None or not self._trials.paused:
+            return
+        self._resume(self._pruner.promoted())
+        self.give_up(self._pruner.given_up())
+
+    def resume_best(self) -> bool:
+        """Resumes the best paused trial of a search that has nothing to do and no complete trial.
+
+        Returns:
+            Whether a trial was resumed.
+        """
+        if self._pruner is None or self._trials.ended["complete"]:
+            return False
+        best = self._pruner.last()
+        self._resume(best)
+        return bool(best)
+
+    def give_up(self, numbers: Iterable[int]) -> None:
+        """Ends paused trials as pruned."""
+        for number in numbers:
+            self._trials.unpause(number)
+            self._events.pruned(number)
+
+    def _resume(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._trials.unpause(number)
+            self._study.updates.unpause(number)
+            self._members.resume(number)
+
+
+#: A search ends with an error after so many failures in a row: its space or data cannot work.
+IN_A_ROW = 5
+
+
+class FailureLimit:
+    """Counts the failures of one search.
+
+    Args:
+        in_a_row: The number of failures in a row that ends the search.
+
+    Attributes:
+        succeeded: The number of trials that were complete or pruned.
+        cause: The error for which no more trials are asked for; None as long as they are.
+    """
+
+    def __init__(self, in_a_row: float = IN_A_ROW) -> None:
+        self._in_a_row = in_a_row
+        # Failures in a row: of builds and traces, in the order in which trials were asked for; of
+        # training, in the order in which trials ended.
+        self._builds = self._trainings = 0
+        self._last: BaseException | None = None
+        self.succeeded = 0
+        self.cause: BaseException | None = None
+
+    def resume(self, succeeded: int) -> None:
+        """Goes on with a search that has had so many complete or pruned trials."""
+        self.succeeded = succeeded
+
+    def began(self) -> None:
+        """A trial was built and traced."""
+        self._builds = 0
+
+    def ended_well(self) -> None:
+        """A trial is complete, or was pruned."""
+        self._trainings = 0
+        self.succeeded += 1
+
+    def of_build(self, error: BaseException) -> None:
+        """A trial could not be built or traced."""
+        self._builds += 1
+        self._last = error
+        if self._builds >= self._in_a_row:
+            self.cause = error
+
+    def of_training(self, error: BaseException) -> None:
+        """A trial failed while it trained."""
+        self._trainings += 1
+        self._last = error
+
+    def of_all(self, healthy: bool) -> bool:
+        """Whether one trial after another fails in training.
+
+        Args:
+            healthy: Whether some trial trains well: then any number of others may fail.
+        """
+        if self._trainings < self._in_a_row or healthy:
+            return False
+        self.cause = self._last
+        return True
+
+    def error(self, over: bool) -> tuple[BuildError, BaseException] | None:
+        """The error that the search must end with, and its cause; None as long as it can go on.
+
+        Args:
+            over: Whether every configuration of the space has been tried.
+        """
+        cause, text = self.cause, f"{self._in_a_row} trials failed in a row; the last one"
+        if cause is None and over and not self.succeeded:
+            cause, text = self._last, "every trial of this search failed; the last one"
+        return None if cause is None else (BuildError(f"{text}: {describe(cause)}"), cause)
+
+
+def describe(error: BaseException) -> str:
+    """An error as one sentence; errors of Paceline need no class name before their text."""
+    if isinstance(error, (PacelineError, FloatingPointError)):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
