@@ -3,8 +3,8 @@
     python benchmarks/busy.py [asha median none] [--seeds 3]
 
 A slot is busy in an epoch when a trial trains in it. Claimed: at least 0.9 of all slot-epochs of a
-search of 200 trials, with pruning, in the median of the seeds. Trial-epochs stand beside it: a
-pruner that prunes nothing would keep slots busy too.
+search of 200 trials are busy, with pruning, in the median of the seeds. Trial-epochs are printed as
+well, because a pruner that prunes nothing would keep slots busy too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def search(pruner: str, seed: int) -> dict[str, Any]:
-    """One search, and what its slots did."""
+    """Run one search; return how busy its slots were."""
     (x, y), validation = digits()
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:

@@ -1,13 +1,14 @@
-"""What checkpoints cost, and what going on from one takes.
+"""What checkpoints cost, and how long it takes to continue from one.
 
     python benchmarks/checkpoints.py [--seconds 300] [--works digits64 mnist]
 
-A search that has more to do than fits into the time, with a checkpoint every minute as by default.
-The search waits while its state is copied; a thread writes it, and takes processor time from the
-cores that train. Claimed: both together under 3 % of the wall time. Then the same call again, which
-goes on: seconds until its first epoch is reported. And a process that is killed between two
-checkpoints, and another that goes on: seconds from its start, imports included, to its first epoch,
-and the epochs that were lost.
+The first part runs a search that has more to do than fits into the time, with a checkpoint every
+minute, which is the default. The search waits while its state is copied. A thread writes the copy
+and takes processor time from the cores that train. Claimed: both together take under 3 % of the
+wall time. The second part repeats the call, which continues the search, and measures the seconds
+until its first epoch is reported. The third part kills a process between two checkpoints and starts
+another one that continues. It measures the seconds from the start of that process, imports
+included, to its first epoch, and counts the epochs that were lost.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def main() -> int:
 
 
 def measure(work: Work, limit: float) -> dict[str, Any]:
-    """One search until time is up, and the beginning of the next."""
+    """Run one search until time is up, and the beginning of the next one."""
     spent = {"thread": 0.0, "written": 0, "bytes": 0}
     write = CheckpointManager._write
 
@@ -95,7 +96,7 @@ def measure(work: Work, limit: float) -> dict[str, Any]:
 
 
 def search_on(work: Work, directory: str, progress: Any, seconds: float) -> paceline.Tuner:
-    """Searches, or goes on, until time is up."""
+    """Begin a search, or continue one, until time is up."""
     (x, y), validation = work.data()
     tuner = paceline.Tuner(
         work.build(),
@@ -118,7 +119,7 @@ def search_on(work: Work, directory: str, progress: Any, seconds: float) -> pace
 
 
 def told(name: str, directory: str) -> int:
-    """A process to be killed: prints its trial-epochs as it goes."""
+    """Run a search that prints its trial-epochs, in a process that is to be killed."""
     search_on(
         WORKS[name], directory, lambda now: print(now.trial_epochs, flush=True), seconds=3600.0
     )
@@ -126,7 +127,7 @@ def told(name: str, directory: str) -> int:
 
 
 def killed(name: str, seconds: float) -> dict[str, Any]:
-    """A search that is killed after so long, and one in a new process that goes on with it."""
+    """Kill a search after ``seconds``, and continue it in a new process."""
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
         command = [sys.executable, __file__, "--child", name, directory]
 

@@ -1,11 +1,11 @@
-"""What the examples on real data come to, and how long they take: docs/guides/examples.md.
+"""The results of the examples on real data, and how long they take: docs/guides/examples.md.
 
     python benchmarks/example_runs.py                       all of them
     python benchmarks/example_runs.py --runs translation
 
-Each is run as that guide says, in a fresh process with empty caches, imports and compiling
-included. Asserted: what comes out is far better than guessing, that is than the answer that is the
-most frequent one (in translation: at each place of a sentence).
+Each example runs as that guide says, in a fresh process with empty caches; the time includes
+imports and compiling. Asserted: the result is far better than guessing, that is, than always giving
+the most frequent answer (in translation: the most frequent one at each place of a sentence).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RUNS = {
     ),
     "translation": ("fra_eng.tsv", [sys.executable, "{file}"]),
 }
-#: Of what guessing leaves wrong, the share that must be right.
+#: The share of what guessing gets wrong that the example must get right.
 LEARNED = 0.4
 
 
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def run(name: str) -> dict[str, Any]:
-    """Runs an example: seconds, the best trial's value, and what it printed."""
+    """Run an example; return its seconds, the best trial's value, and what it printed."""
     needed, command = RUNS[name]
     words = [word.format(file=EXAMPLES / f"{name}.py") for word in command]
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
@@ -95,7 +95,7 @@ def run(name: str) -> dict[str, Any]:
 
 
 def guessing(name: str) -> float:
-    """Accuracy of the most frequent answer in training, on the validation data."""
+    """Return the accuracy, on the validation data, of the most frequent training answer."""
     os.environ["PACELINE_DATA"] = str(data_file(RUNS[name][0]).parent)
     (_, y), (_, y_val) = example(f"{name}.py").data()
     y, y_val = (np.asarray(part).reshape(len(part), -1) for part in (y, y_val))

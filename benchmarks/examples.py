@@ -4,10 +4,11 @@
     python benchmarks/examples.py --tensorflow PYTHON --floors     exit 1 where a claim is missed
     python benchmarks/examples.py --works language_lstm            KerasTuner on JAX alone
 
-Searches of 8 trials over the models of ``examples``, measured as ``search_speed.py`` measures. Here
-the faster of the two KerasTuners counts. TensorFlow keeps no compiled programs: what it took counts
-cold and warm. PYTHON is an interpreter with tensorflow, keras-tuner,
-tensorboard and six; without it there is one KerasTuner, and floors cannot be asserted.
+The searches have 8 trials over the models of ``examples``, and are measured as ``search_speed.py``
+does it. The ratio is that to the faster one of the two KerasTuners. TensorFlow keeps no compiled
+programs, so its time counts as cold and as warm. PYTHON is an interpreter with tensorflow,
+keras-tuner, tensorboard and six; without it there is only KerasTuner on JAX, and floors cannot be
+asserted.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--works", nargs="+", choices=EXAMPLES, default=EXAMPLES, metavar="WORK")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each side")
@@ -70,13 +71,13 @@ def parse() -> argparse.Namespace:
 
 
 def least(entry: dict[str, Any], state: str) -> float | None:
-    """The faster KerasTuner's time divided by Paceline's; None where one of them did not run."""
+    """Return the faster KerasTuner's time divided by Paceline's; None if one did not run."""
     ratios = [entry["ratios"].get(peer, {}).get(state) for peer in PEERS]
     return None if None in ratios else min(ratios)
 
 
 def lines_of(entry: dict[str, Any]) -> list[str]:
-    """What came of a work: ratios beside what is promised and what is aimed at."""
+    """Return lines about a work: its ratios, with those that are promised and aimed at."""
     lines = []
     for state, floor in entry["floor"].items():
         ratios = ", ".join(
@@ -90,7 +91,7 @@ def lines_of(entry: dict[str, Any]) -> list[str]:
 
 
 def missed_by(name: str, entry: dict[str, Any]) -> list[str]:
-    """The floors that a work does not reach; one that could not be judged is missed."""
+    """Return the floors that a work does not reach; a floor without a measurement is missed."""
     lines = []
     for state, floor in entry["floor"].items():
         ratio = least(entry, state)

@@ -1,4 +1,4 @@
-"""Whether asking in families hurts the search: a table of trained trials, and searches by look-up.
+"""Whether families of trials hurt the search: searches that look their losses up in a table.
 
     python benchmarks/families.py [--train] [--seeds 200] [--wave N] [--floors]
 
@@ -6,7 +6,7 @@
 trained once; their losses are kept in results/families_table.json. Then each sampler searches that
 table with 64 trials for every seed, in families and in the plain order, and nothing is trained.
 Claimed: the bootstrap 95 % interval of the difference between the two median best losses lies
-within 0.003 of 0. The simulation is deterministic: no figure hangs on the machine.
+within 0.003 of 0. The simulation is deterministic: no figure depends on the machine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WITHIN = 0.003
 
 
 def declare(hp: Any) -> tuple[int, str, float, float]:
-    """The space: two structural choices, and two numbers on a grid so that look-up works."""
+    """Declare the space: two structural choices, and two numbers on a grid, for the look-up."""
     return (
         hp.Choice("units", [16, 32, 64, 128]),
         hp.Choice("activation", ["relu", "tanh"]),
@@ -49,7 +49,7 @@ def declare(hp: Any) -> tuple[int, str, float, float]:
 
 
 def build(hp: Any) -> Any:
-    """Digits: dense 64-units-10 with dropout."""
+    """Build the digits model: dense 64-units-10 with dropout."""
     import keras
 
     units, activation, lr, dropout = declare(hp)
@@ -70,18 +70,18 @@ def build(hp: Any) -> Any:
 
 
 def key(hparams: dict[str, Any]) -> str:
-    """A configuration's place in the table."""
+    """Return the key of a configuration in the table."""
     lr, dropout = round(hparams["log_lr"], 1), round(hparams["dropout"], 2)
     return f"{structure(hparams)} {lr} {dropout}"
 
 
 def structure(hparams: dict[str, Any]) -> str:
-    """The program that a configuration would fall into."""
+    """Return the name of the program that a configuration needs."""
     return f"{hparams['units']} {hparams['activation']}"
 
 
 def train() -> dict[str, float]:
-    """Every configuration's validation loss at its best epoch."""
+    """Train every configuration; return its validation loss at its best epoch."""
     import paceline
 
     (x, y), validation = digits()
@@ -97,16 +97,16 @@ def train() -> dict[str, float]:
 def search(
     table: dict[str, float], sampler: str, seed: int, slots: int
 ) -> tuple[list[dict[str, Any]], list[float], list[int]]:
-    """One search by look-up: as many trials at once as the sampler allows, which end together.
+    """Run one search by look-up, in waves of as many trials at once as the sampler allows.
 
     Args:
         table: Key of a configuration -> loss.
-        sampler: Name.
-        seed: The study's.
-        slots: 1 is the plain order.
+        sampler: Name of the sampler.
+        seed: Seed of the study.
+        slots: Trials at once; 1 is the plain order.
 
     Returns:
-        Configurations and losses in the order asked, and of each wave how many programs it met.
+        Configurations and losses in the order of asking, and the number of programs of each wave.
     """
     study = Study.open(
         "s",
@@ -138,7 +138,7 @@ def search(
 
 
 def interval(family: list[float], plain: list[float], of: Any) -> tuple[float, float]:
-    """Bootstrap 95 % interval of a statistic of families minus plain, seeds drawn in pairs."""
+    """Return the bootstrap 95 % interval of the difference families minus plain, paired by seed."""
     rng = np.random.default_rng(0)
     rows = rng.integers(0, len(plain), (10_000, len(plain)))
     gaps = of(np.array(family)[rows], axis=1) - of(np.array(plain)[rows], axis=1)
@@ -147,7 +147,7 @@ def interval(family: list[float], plain: list[float], of: Any) -> tuple[float, f
 
 
 def compare(table: dict[str, float], sampler: str, seeds: int) -> dict[str, Any]:
-    """Families against the plain order, over seeds."""
+    """Compare families with the plain order, over seeds."""
     best: dict[str, list[float]] = {"plain": [], "family": []}
     half: dict[str, list[float]] = {"plain": [], "family": []}
     shares: dict[str, Counter[str]] = {"plain": Counter(), "family": Counter()}

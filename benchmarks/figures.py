@@ -17,20 +17,20 @@ from works import WORKS, MissingDataError, Pairs, Work, example_build, noise
 
 
 class OneStructure:
-    """An hp under which all trials of the Fashion CNN share a program: only dropout is drawn."""
+    """An hp that gives all trials of the Fashion CNN one structure: only dropout is drawn."""
 
     def __init__(self, hp: Any) -> None:
         self.hp = hp
 
     def Choice(self, name: str, values: list[Any]) -> Any:  # noqa: N802
-        """Between the first two numbers, or the first of what would change the structure."""
+        """Draw between the first two numbers, or take the first value if it sets the structure."""
         if isinstance(values[0], float):
             return self.hp.Float(name, values[0], values[1])
         return values[0]
 
 
 def cases(quick: bool, n_images: int, on_cpu: bool) -> list[tuple[str, Work]]:
-    """A dense and a convolutional work, sized for the device."""
+    """Return a dense and a convolutional work, sized for the device."""
     build = example_build("fashion_mnist_cnn.py")
     scan = replace(WORKS["scan"], build=lambda: lambda hp: build(OneStructure(hp)), given=None)
     if quick:
@@ -51,13 +51,13 @@ def cases(quick: bool, n_images: int, on_cpu: bool) -> list[tuple[str, Work]]:
 
 
 def with_channel(pairs: Pairs) -> Pairs:
-    """Images as a convolution takes them."""
+    """Return images with the channel axis that a convolution needs."""
     (x, y), (x_val, y_val) = pairs
     return (x[..., None], y), (x_val[..., None], y_val)
 
 
 def first_of(name: str, n: int) -> Callable[[], Pairs]:
-    """The first N training examples of a work, and all of its validation data."""
+    """Return a function for the first N training examples of a work and all its validation data."""
 
     def data() -> Pairs:
         (x, y), validation = WORKS[name].data()
@@ -67,17 +67,19 @@ def first_of(name: str, n: int) -> Callable[[], Pairs]:
 
 
 def measured(part: str, rows: dict[str, tuple[Work, dict[str, Any]]], quick: bool) -> int:
-    """Search each row's work, print and gather what it took; 1 where one failed."""
+    """Search the work of each row, print and save what it took; return 1 if one failed."""
     found = {**machine.facts(), "device": machine.device()}
     entries: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="paceline-bench-cache-") as cache:
-        os.environ["PACELINE_CACHE_DIR"] = cache  # before the first search: all compile anew
+        os.environ["PACELINE_CACHE_DIR"] = (
+            cache  # before the first search, so that all compile anew
+        )
         for name, (work, options) in rows.items():
             try:
                 entries[name] = figures(work, options)
             except MissingDataError as reason:
                 entries[name] = {"error": str(reason)}
-            except Exception as error:  # the other rows are worth having
+            except Exception as error:  # an error of one row must not end the others
                 entries[name] = {"error": f"{type(error).__name__}: {error}".partition("\n")[0]}
             print(f"  {name:28s} {_line(entries[name])}", flush=True)
     entries = {name: {"device": found["device"], **entry} for name, entry in entries.items()}
@@ -86,7 +88,7 @@ def measured(part: str, rows: dict[str, tuple[Work, dict[str, Any]]], quick: boo
 
 
 def figures(work: Work, options: dict[str, Any]) -> dict[str, Any]:
-    """One search: seconds, and milliseconds of a trial's training step."""
+    """Run one search; return its seconds, and the milliseconds of a trial's training step."""
     data = work.data()
     n = len(data[0][0])
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
@@ -113,7 +115,7 @@ def figures(work: Work, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _quiet(note: str) -> None:
-    """Told what a search would tell its user; the table says enough."""
+    """Ignore a note for the user, because the table says enough."""
 
 
 def _line(entry: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """What Paceline adds to Keras' own loop, and what callbacks cost a pack.
 
-Asserted: a trial in the ``fit`` executor takes at most 5 % longer than ``fit`` called by hand. What
-EarlyStopping and ReduceLROnPlateau add to a trial's epoch in a pack is printed.
+Asserted: a trial in the ``fit`` executor takes at most 5 % longer than ``fit`` called by hand. The
+time that EarlyStopping and ReduceLROnPlateau add to a trial's epoch in a pack is printed.
 
     python benchmarks/fit.py [--quick]
 
@@ -30,13 +30,13 @@ from paceline.executor.fit import FitExecutor
 from paceline.executor.model_builder import ModelBuilder, random_state_kept
 from paceline.search_space import HyperParameters
 
-#: The fit executor may take so much longer than Keras' own loop.
+#: The fit executor may take this many times as long as Keras' own loop.
 ALLOWED = 1.05
 ROUNDS = 7
 
 
 def data(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Examples whose class shows in the features."""
+    """Return examples whose class can be learned from the features."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 10, n)
     x = rng.normal(size=(n, 64)).astype("float32")
@@ -45,7 +45,7 @@ def data(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def build(hp: Any) -> keras.Model:
-    """A small dense classifier."""
+    """Build a small dense classifier."""
     model = keras.Sequential(
         [
             keras.Input((64,)),
@@ -62,7 +62,7 @@ def build(hp: Any) -> keras.Model:
 
 
 def executor_beside_loop(n: int, epochs: int, rounds: int) -> dict[str, Any]:
-    """Seconds of a trial in Keras' own loop and in the executor, in turns."""
+    """Return the seconds of a trial in Keras' own loop and in the executor, run in turns."""
     x, y = data(n)
     arguments = {"x": x, "y": y, "validation_data": data(n // 5)}
     made, hparams = ModelBuilder(build), {"dropout": 0.2, "lr": 0.01}
@@ -103,7 +103,7 @@ def executor_beside_loop(n: int, epochs: int, rounds: int) -> dict[str, Any]:
 
 
 def callbacks_in_packs(n: int, epochs: int, n_trials: int) -> dict[str, Any]:
-    """Seconds of training in packs, without callbacks and with two that look every epoch."""
+    """Return seconds of training in packs, without callbacks and with two that run every epoch."""
     x, y = data(n)
     found: dict[str, Any] = {"trials": n_trials, "epochs": epochs}
     given = {
@@ -137,7 +137,7 @@ def callbacks_in_packs(n: int, epochs: int, n_trials: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Runs both parts, and writes what they found."""
+    """Run both parts, and write their results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small, and nothing is asserted")
     quick = parser.parse_args().quick

@@ -2,13 +2,14 @@
 
     python benchmarks/folds.py [--folds 5] [--rounds 5] [--floors]
 
-Searches of the digits model (dense 64-64-10, batch 32), all in this process. "One fold" trains on
-the first fold's examples and is validated on the rest: the same model, hyperparameters drawn the
-same way, a fifth of the training. Cold: caches empty; warm: what was compiled is found on disk.
+All searches are of the digits model (dense 64-64-10, batch 32), in this process. "One fold" trains
+on the examples of the first fold and is validated on the rest: the same model, hyperparameters
+drawn the same way, a fifth of the training. Cold: caches are empty; warm: compiled programs are on
+disk.
 
 Claimed: 5 folds cost under 2.5 times one fold, in the median of the rounds, for one configuration
-and for a small search. In the large search all slots are full with one fold already, so that there
-the ratio is that of the work; it is shown, and nothing is claimed of it.
+and for a small search. In the large search one fold fills all slots already, so its ratio is that
+of the amount of training; it is shown, and nothing is claimed about it.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Case(NamedTuple):
     """A search to time.
 
     Attributes:
-        n_trials, epochs, sampler: of the search.
-        claimed: whether the ratio is promised.
+        n_trials, epochs, sampler: Size and sampler of the search.
+        claimed: Whether the ratio is promised.
     """
 
     n_trials: int
@@ -90,7 +91,7 @@ def main() -> int:
 
 
 def measured(case: Case, k: int, rounds: int) -> list[dict[str, dict[str, float]]]:
-    """Cold and warm seconds of each round."""
+    """Return cold and warm seconds of each round."""
     (x, y), (x_val, y_val) = digits()
     x, y = np.concatenate([x, x_val]), np.concatenate([y, y_val])
     (first, *_), _ = make_folds(y, len(y), k, 0)
@@ -107,7 +108,7 @@ def measured(case: Case, k: int, rounds: int) -> list[dict[str, dict[str, float]
                 for state in ("cold", "warm")
             }
         if number == 0:
-            continue  # the process itself warms up
+            continue  # the first round only warms the process up
         rows.append(row)
         texts = [
             f"{state} {found['folds']:.2f} against {found['one']:.2f}"
@@ -118,7 +119,7 @@ def measured(case: Case, k: int, rounds: int) -> list[dict[str, dict[str, float]
 
 
 def seconds(case: Case, call: dict[str, Any], cache: str) -> float:
-    """Seconds of one search."""
+    """Return the seconds of one search."""
     os.environ["PACELINE_CACHE_DIR"] = cache
     jax.config.update("jax_compilation_cache_dir", None)  # Paceline sets it from the variable
     jax.clear_caches()

@@ -24,7 +24,7 @@ RNG = np.random.default_rng(0)
 
 
 def looped(step: Callable[[Any], Any], start: Any) -> float:
-    """Milliseconds of one step inside a loop that carries its result."""
+    """Return the milliseconds of one step inside a loop that carries its result."""
     run = jax.jit(lambda carry: lax.fori_loop(0, STEPS, lambda _, c: step(c), carry))
     jax.block_until_ready(run(start))
     seconds = []
@@ -36,12 +36,12 @@ def looped(step: Callable[[Any], Any], start: Any) -> float:
 
 
 def array(*shape: int) -> jax.Array:
-    """Uniform numbers."""
+    """Return an array of uniform random numbers."""
     return jnp.asarray(RNG.random(shape, np.float32))
 
 
 def adam(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
-    """Adam on the kernel, its own value standing in for the gradient."""
+    """Update the kernel with Adam, with the kernel itself in place of the gradient."""
     value, m, v = carry
     grad = value * 0.1
     m, v = m + (grad - m) * 0.1, v + (grad * grad - v) * 0.001
@@ -49,7 +49,7 @@ def adam(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
 
 
 def main() -> None:
-    """Prints and writes the parts."""
+    """Print and write the times of the parts."""
     x, kernel, grad = array(B, N_IN), array(N_IN, N_OUT), array(B, N_OUT)
     key = jnp.asarray([1, 2], jnp.uint32)
     parts = {

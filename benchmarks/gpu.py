@@ -1,4 +1,4 @@
-"""What a GPU (or TPU) makes of it: one command for a machine that has one.
+"""All benchmarks for a machine with a GPU or a TPU, in one command.
 
     python benchmarks/gpu.py                                    all parts
     python benchmarks/gpu.py scan --sides paceline              in pieces of minutes
@@ -14,8 +14,9 @@ plans      plan x slots, as benchmarks/plans.py
 precision  bfloat16 against float32, dense and CNN
 batches    batch size, dense and CNN, on this device and on the machine's CPU
 
-Each writes ``results/gpu_PART.json``; pieces of one commit gather there. Every part has processes
-of its own, one at a time, since JAX takes most of a card's memory. Exit code 1: something failed.
+Each part writes ``results/gpu_PART.json``, where pieces of one commit are collected. Every part
+runs in processes of its own, one at a time, since JAX takes most of a card's memory. The exit code
+is 1 if something failed.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, on any device")
@@ -84,7 +85,7 @@ def parse() -> argparse.Namespace:
 
 
 def look() -> str:
-    """The device that JAX finds, asked in another process: this one leaves it alone."""
+    """Return the device that JAX finds in another process, so that this one does not hold it."""
     done = subprocess.run(
         [sys.executable, "-c", "import machine; print(machine.device())"],
         cwd=HERE,
@@ -98,10 +99,10 @@ def look() -> str:
 
 
 def children(part: str) -> list[int]:
-    """Run a part in a process of its own; the batches on the CPU too."""
+    """Run a part in a process of its own; the part "batches" runs on the CPU too."""
     command = [sys.executable, __file__, *sys.argv[1:], "--here", part]
     places: list[dict[str, str]] = [{}]
-    if part == "batches":  # this device last: the report names the last one
+    if part == "batches":  # the CPU first, because the report names the last device
         places.insert(0, {"JAX_PLATFORMS": "cpu"})
     return [
         1 if subprocess.run(command, env={**os.environ, **place}, check=False).returncode else 0
@@ -113,7 +114,7 @@ def children(part: str) -> list[int]:
 
 
 def scan(arguments: argparse.Namespace, device: str) -> int:
-    """Whole searches of both sides; prints the ratio once both have all their trials."""
+    """Run whole searches of both sides; print the ratio once both have all their trials."""
     whole, work = scanned(arguments)
     first, last = map(int, (arguments.trials or f"0:{whole.n_trials}").split(":"))
     try:
@@ -141,13 +142,13 @@ def scan(arguments: argparse.Namespace, device: str) -> int:
 
 
 def scanned(arguments: argparse.Namespace) -> tuple[Work, Work]:
-    """The whole work, and the part of it that is asked for."""
+    """Return the whole work, and the part of it that the command line asks for."""
     whole = find("scan_tiny" if arguments.quick else "scan")
     return whole, find(f"{whole.name}:{arguments.trials}") if arguments.trials else whole
 
 
 def total(entries: dict[str, Any], side: str, n_trials: int) -> float | None:
-    """Seconds of a side's cold run, or of pieces that make up all its trials; None: not all."""
+    """Return the seconds of a side's cold run, or of all its pieces; None if some are missing."""
     pieces = {
         tuple(entry["trials"]): entry["seconds"]
         for entry in entries.values()
@@ -163,7 +164,7 @@ def total(entries: dict[str, Any], side: str, n_trials: int) -> float | None:
 
 
 def plans_part(arguments: argparse.Namespace) -> int:
-    """The table of plans.py."""
+    """Print the table of plans.py."""
     import plans
 
     words = [*(arguments.models or ()), "--name", "gpu_plans"]
@@ -173,7 +174,7 @@ def plans_part(arguments: argparse.Namespace) -> int:
 
 
 def precision_part(arguments: argparse.Namespace) -> int:
-    """bfloat16 against float32."""
+    """Compare bfloat16 with float32."""
     rows = {}
     for name, work in figures.cases(arguments.quick, n_images=60_000, on_cpu=False):
         for precision in ("float32", "bfloat16"):
@@ -182,7 +183,7 @@ def precision_part(arguments: argparse.Namespace) -> int:
 
 
 def batches_part(arguments: argparse.Namespace) -> int:
-    """Batch sizes on this process's device."""
+    """Compare batch sizes on the device of this process."""
     platform = machine.device().rpartition("(")[2].rstrip(")")
     sizes = (16, 32) if arguments.quick else BATCH_SIZES
     rows = {}

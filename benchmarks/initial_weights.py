@@ -1,10 +1,11 @@
-"""What a new width costs before it is traced: its initial weights, with and without cuts.
+"""What the initial weights of a new width cost, in Keras alone and as within a search.
 
     python benchmarks/initial_weights.py
 
-Builds dense models of eight widths, one after another, nothing in a cache on disk: seconds of each,
-as Keras does it alone and as within a search (``paceline.program.initial_weights``). Exit code 1
-where the weights differ in a bit, or searches do not come out twice as fast.
+Builds dense models of eight widths, one after another, without a cache on disk, and measures the
+seconds of each: as Keras alone builds it, and as a search does (``initial_weights`` in
+``paceline.program``). The exit code is 1 if the weights differ in a bit, or if a search is not
+twice as fast.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ CLAIM = 2.0
 
 
 def built(units: int) -> list[np.ndarray]:
-    """The weights of a network of that width."""
+    """Build a network of that width and return its weights."""
     keras.utils.set_random_seed(units)
     layers: list[Any] = [keras.Input((784,)), keras.layers.Dense(units), keras.layers.Dense(10)]
     return keras.Sequential(layers).get_weights()
 
 
 def measure(widths: tuple[int, ...], inside: Any) -> tuple[list[float], list[list[np.ndarray]]]:
-    """Seconds of each width, and the weights."""
+    """Return the seconds of each width, and the weights."""
     seconds, weights = [], []
     with inside:
         for units in widths:
@@ -51,7 +52,7 @@ def main() -> int:
     found = machine.facts()
     print(machine.describe(found))
     built(7)  # the programs that all models need
-    # In a search first: what Keras compiles alone would not serve it.
+    # As in a search first: it does not use the programs that Keras alone would compile.
     ours, cut = measure(WIDTHS, shared_initializer_programs())
     alone, drawn = measure(WIDTHS, nullcontext())
     for units, one, other in zip(WIDTHS, alone, ours, strict=True):

@@ -1,15 +1,15 @@
-"""KerasTuner's first search with and without the import changed, both with Keras on JAX.
+"""A KerasTuner search with its own import and with Paceline's, both with Keras on JAX.
 
     python benchmarks/keras_tuner_import.py              3 rounds; exit 1 under 2.5 times
     python benchmarks/keras_tuner_import.py --quick      fewer images, one round, no claim
 
 The search is that of ``examples/keras_tuner_mnist.py``: MNIST, 50,000 images in batches of 32, a
-dense network of 32 to 512 units, a learning rate of three, every trial trained twice. KerasTuner
-runs the same file with its own import back in place. A seed gives both sides the same trials.
+dense network of 32 to 512 units, one of three learning rates, every trial trained twice. KerasTuner
+runs the same file with its own import put back. A seed gives both sides the same trials.
 
 Every run is a fresh process with its own folders; imports and loading of data are not counted.
-Sides take turns; the median of the rounds counts. cold: no compiled program anywhere. warm: the
-same search once more, with the programs that the cold one left on disk, for both sides.
+The sides take turns; the median of the rounds counts. Cold: there is no compiled program on disk.
+Warm: the same search once more, with the programs that the cold one left on disk, for both sides.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EXAMPLE = machine.ROOT / "examples" / "keras_tuner_mnist.py"
 OURS, THEIRS = "from paceline.compat import keras_tuner", "import keras_tuner"
 SIDES = ("paceline", "keras_tuner")
 STATES = ("cold", "warm")
-#: What the claim is: cold, whole search.
+#: The claimed ratio for a whole cold search.
 FLOOR = 2.5
 TIME_LIMIT = 1800.0  # s, for one run of one side
 
@@ -82,7 +82,7 @@ def main() -> int:
 def measure(
     arguments: argparse.Namespace, rounds: int, states: tuple[str, ...]
 ) -> dict[str, dict[str, list[Any]]]:
-    """All runs: side, then state of the caches, then one outcome a round."""
+    """Run all sides; return side -> state of the caches -> one result for each round."""
     runs: dict[str, dict[str, list[Any]]] = {s: {t: [] for t in states} for s in SIDES}
     for number in range(rounds):
         for side in SIDES if number % 2 else SIDES[::-1]:
@@ -99,7 +99,7 @@ def measure(
 
 
 def run(side: str, arguments: argparse.Namespace, cache: Path) -> dict[str, Any]:
-    """One side in a fresh process and an empty folder."""
+    """Run one side in a fresh process and an empty folder."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMPILATION_CACHE")}
     environment = {
         **kept,
@@ -129,7 +129,7 @@ def run(side: str, arguments: argparse.Namespace, cache: Path) -> dict[str, Any]
 
 
 def one(side: str, n: int, trials: int, epochs: int) -> dict[str, Any]:
-    """One search, in this process and this folder."""
+    """Run one search, in this process and this folder."""
     import jax
     import keras
     import numpy as np
@@ -138,7 +138,7 @@ def one(side: str, n: int, trials: int, epochs: int) -> dict[str, Any]:
     with np.load(data_file("mnist.npz")) as file:
         train = file["x_train"], file["y_train"]
         data = (train[0][:n], train[1][:n]), (file["x_test"], file["y_test"])
-    keras.datasets.mnist.load_data = lambda: data  # no download, and no hash of another archive
+    keras.datasets.mnist.load_data = lambda: data  # the file on this machine, without a download
     example = load(side)
     jax.devices()
     began = time.perf_counter()
@@ -159,7 +159,7 @@ def one(side: str, n: int, trials: int, epochs: int) -> dict[str, Any]:
 
 
 def load(side: str) -> Any:
-    """The example as a module; for KerasTuner with its own import."""
+    """Return the example as a module; for the side of KerasTuner, with its own import."""
     text = EXAMPLE.read_text(encoding="utf-8")
     if text.count(OURS) != 1:
         raise SystemExit(f"{EXAMPLE.name} imports otherwise than this benchmark expects")

@@ -1,4 +1,4 @@
-"""Facts that stand beside every figure: machine, versions, commit."""
+"""The facts that are stored with every figure: machine, versions, commit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = ("paceline", "keras", "jax", "jaxlib", "optuna", "keras-tuner", "nump
 
 
 def facts() -> dict[str, object]:
-    """CPU model and cores, operating system, Python, versions of packages, commit."""
+    """Return CPU model and cores, operating system, Python, versions of packages, and commit."""
     return {
         "cpu": cpu_model(),
         "cores": os.cpu_count(),
@@ -28,7 +28,7 @@ def facts() -> dict[str, object]:
 
 
 def cpu_model() -> str:
-    """The processor's name."""
+    """Return the name of the processor."""
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text(encoding="utf-8").splitlines():
@@ -38,7 +38,7 @@ def cpu_model() -> str:
 
 
 def commit() -> str:
-    """The checkout's commit, with ``+`` where files differ from it; "unknown" outside of git."""
+    """Return the checkout's commit, with ``+`` if files differ from it; "unknown" without git."""
     head = _git("rev-parse", "--short", "HEAD")
     if not head:
         return "unknown"
@@ -70,7 +70,7 @@ def _memory() -> int | None:
 
 
 def device() -> str:
-    """What JAX runs on; settles it for this process."""
+    """Return the device that JAX runs on; JAX chooses it here if it has not yet."""
     import jax
 
     devices = jax.devices()
@@ -86,14 +86,14 @@ def keep(name: str, report: dict) -> None:
 
 
 def gather(name: str, found: dict[str, Any], entries: dict[str, Any]) -> dict[str, Any]:
-    """Write entries beside those of the same commit and versions; return all there are."""
+    """Add entries to those of the same commit and versions, write and return them all."""
     entries = {**gathered(name, found), **entries}
     keep(name, {"machine": found, "entries": entries})
     return entries
 
 
 def gathered(name: str, found: dict[str, Any]) -> dict[str, Any]:
-    """Entries of the same commit and versions that are there."""
+    """Return the stored entries of the same commit and versions."""
     path = results_file(name)
     if not path.is_file():
         return {}
@@ -103,13 +103,13 @@ def gathered(name: str, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def results_file(name: str) -> Path:
-    """Where the report of that name is."""
+    """Return the path of the report of that name."""
     folder = os.environ.get("PACELINE_BENCH_RESULTS") or ROOT / "benchmarks" / "results"
     return Path(folder) / f"{name}.json"
 
 
 def describe(found: dict) -> str:
-    """Two lines for the top of a report."""
+    """Return two lines for the top of a report."""
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     return (
         f"{found['cpu']}, {found['cores']} cores, {found['system']}, Python {found['python']}, "

@@ -2,10 +2,10 @@
 
     python benchmarks/memory.py          3,000 digits trials; exit 1 where memory or files grow
 
-Measured at the first progress report after each 300th trial, without collecting garbage first. The
-claim: after trial 3,000 resident memory and the number of open files are at most 10 % above (or
-below) what they were after trial 300; two files more or less are none, since some are open for a
-moment. What the study has on disk is shown beside it: a test bounds that.
+Memory and files are counted at the first progress report after each 300th trial, without collecting
+garbage first. The claim: after trial 3,000 resident memory and the number of open files are at most
+10 % above (or below) what they were after trial 300. A difference of two files is ignored, since
+some are open for a moment. The size of the study on disk is shown as well; a test bounds it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def search(n_trials: int, epochs: int, every: int) -> tuple[dict[int, dict[str, int]], float]:
-    """Search the digits; return what is used by number of trials done, and the seconds."""
+    """Search the digits; return the use for each number of trials done, and the seconds."""
     import paceline
 
     work = WORKS["digits16"]
@@ -98,7 +98,7 @@ def search(n_trials: int, epochs: int, every: int) -> tuple[dict[int, dict[str, 
 
 
 def used(directory: Path) -> dict[str, int]:
-    """Memory, open files, and what a study has on disk."""
+    """Return the memory, the open files, and the bytes of the study on disk."""
     sizes = {"journal_bytes": 0, "disk_bytes": 0}
     for path in directory.rglob("*"):
         try:
@@ -110,17 +110,17 @@ def used(directory: Path) -> dict[str, int]:
 
 
 def open_files() -> int:
-    """Files, sockets and the like that this process has open; 1 where nobody says."""
+    """Return the number of open files and sockets of this process; 1 if unknown."""
     folder = Path("/proc/self/fd")
     return len(list(folder.iterdir())) if folder.is_dir() else 1
 
 
 def resident_bytes() -> int:
-    """Resident set of this process, now."""
+    """Return the resident memory of this process, in bytes."""
     statm = Path("/proc/self/statm")
     if statm.is_file():
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    # Elsewhere than on Linux: in units of 1,024 bytes.
+    # On systems other than Linux, ps gives it in units of 1,024 bytes.
     done = subprocess.run(
         ["ps", "-o", "rss=", "-p", str(os.getpid())], capture_output=True, text=True, check=True
     )

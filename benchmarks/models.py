@@ -1,4 +1,4 @@
-"""Small models on random data, one of each kind: what a step costs hangs on shapes alone."""
+"""Small models on random data, one of each kind: the cost of a step depends on shapes alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from keras import layers
 
 RNG = np.random.default_rng(0)
-#: Of the ten classes.
+#: Share of each of the ten classes.
 FREQUENCIES = np.arange(10, 0, -1) / 55
 
 
@@ -23,11 +23,11 @@ class Model:
     """One kind of model.
 
     Attributes:
-        title: as printed.
-        build: as for a search; hp has ``dropout`` and ``lr``. Ten classes.
-        inputs: N -> inputs, first axis N.
-        batch_size: examples per step.
-        n_steps: of an epoch, where it is timed.
+        title: Name of the model in tables.
+        build: ``build(hp)`` for ten classes; hp has ``dropout`` and ``lr``.
+        inputs: N -> inputs [N, ...].
+        batch_size: Examples per step.
+        n_steps: Steps of a timed epoch.
     """
 
     title: str
@@ -37,17 +37,17 @@ class Model:
     n_steps: int = 40
 
     def data(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """N inputs and labels; how frequent the classes are is all there is to learn."""
+        """Return N inputs and labels; only the frequencies of the classes can be learned."""
         return self.inputs(n), RNG.choice(10, n, p=FREQUENCIES)
 
 
 def classifier(hp: Any, *body: Any) -> keras.Model:
-    """The layers, a softmax over ten classes, Adam."""
+    """Return a compiled model: the layers, a softmax over ten classes, Adam."""
     return compiled(hp, keras.Sequential([*body, layers.Dense(10, activation="softmax")]))
 
 
 def compiled(hp: Any, model: keras.Model) -> keras.Model:
-    """The model with Adam, for whole numbers as classes."""
+    """Compile a model with Adam, for classes that are whole numbers; return it."""
     lr = hp.Float("lr", 1e-4, 1e-2, sampling="log")
     model.compile(
         keras.optimizers.Adam(lr), "sparse_categorical_crossentropy", metrics=["accuracy"]
@@ -56,23 +56,23 @@ def compiled(hp: Any, model: keras.Model) -> keras.Model:
 
 
 def rate(hp: Any) -> float:
-    """The dropout rate."""
+    """Declare the dropout rate and return it."""
     return hp.Float("dropout", 0.1, 0.5)
 
 
 def digits(hp: Any) -> keras.Model:
-    """Two hidden layers on 64 numbers."""
+    """Build a model with two hidden layers on 64 numbers."""
     hidden = [[layers.Dense(64, "relu"), layers.Dropout(rate(hp))] for _ in range(2)]
     return classifier(hp, keras.Input((64,)), *hidden[0], *hidden[1])
 
 
 def mnist(hp: Any) -> keras.Model:
-    """784-128-10."""
+    """Build a dense model 784-128-10."""
     return classifier(hp, keras.Input((784,)), layers.Dense(128, "relu"), layers.Dropout(rate(hp)))
 
 
 def cnn(hp: Any) -> keras.Model:
-    """Two 3x3 convolutions of 16 and 32 filters on images of 28x28, each with max-pooling."""
+    """Build a model with two 3x3 convolutions, of 16 and 32 filters, on 28x28 images."""
     body = []
     for filters in (16, 32):
         body += [layers.Conv2D(filters, 3, padding="same", activation="relu")]
@@ -81,13 +81,13 @@ def cnn(hp: Any) -> keras.Model:
 
 
 def gru(hp: Any) -> keras.Model:
-    """A GRU over 40 characters."""
+    """Build a GRU over 40 characters."""
     body = (layers.Embedding(60, 16), layers.GRU(32, dropout=rate(hp)))
     return classifier(hp, keras.Input((40,)), *body)
 
 
 def attention(hp: Any) -> keras.Model:
-    """One attention block over 20 positions."""
+    """Build a model with one attention block over 20 positions."""
     inputs = keras.Input((20, 16))
     x = layers.MultiHeadAttention(2, 8, dropout=rate(hp))(inputs, inputs)
     x = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x + inputs))
@@ -95,7 +95,7 @@ def attention(hp: Any) -> keras.Model:
 
 
 def uniform(*shape: int) -> Callable[[int], np.ndarray]:
-    """N -> N arrays of numbers in 0..1."""
+    """Return a function: N -> N arrays of numbers from 0 to 1."""
     return lambda n: RNG.random((n, *shape), np.float32)
 
 

@@ -2,11 +2,12 @@
 
     python benchmarks/per_trial.py                exit 1 where a claim is missed (--floors)
 
-Two searches of the digits model: one where every trial differs in dropout and learning rate (each
-is traced), one where only learning rate and seed differ (the trace is reused). A search of eight
-trials pays for what comes first; the figure is how much more a search of ``--trials`` takes,
-divided by how many more trials it has. The claim is about the cost itself, so the trials train on
-one batch; the same while packs train on the whole data, and both share the cores, is printed too.
+There are two searches of the digits model. In one, trials differ in dropout and learning rate, so
+that each is traced. In the other, only learning rate and seed differ, so that the trace is reused.
+The figure is the time that a search of ``--trials`` takes longer than a search of eight trials,
+divided by the number of trials that it has more. So it leaves out what a search does once. The
+claim is about this cost alone, so the trials train on one batch. The figure with training on the
+whole data, which shares the cores with building, is printed too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from works import WORKS, digits_build
 
 # Claims, ms per trial.
 CLAIMS = {"dropout and learning rate": 20.0, "learning rate only": 6.0}
-#: Trials of the search to compare with: enough for all that a longer one does once.
+#: Trials of the short search: enough for everything that a longer one does once.
 FIRST = 8
 
 
@@ -63,7 +64,7 @@ def main() -> int:
 
 
 def bare(n_builds: int) -> float:
-    """Milliseconds that Keras needs for the model itself, with nothing of ours around it."""
+    """Return the milliseconds that Keras alone needs to build the model."""
     import paceline
 
     hp = paceline.HyperParameters()
@@ -75,13 +76,13 @@ def bare(n_builds: int) -> float:
 
 
 class FixedDropout:
-    """An hp whose dropout is always 0.25; everything else is the real one's."""
+    """An hp whose dropout is always 0.25; it passes everything else on to the real hp."""
 
     def __init__(self, hp: Any) -> None:
         self.hp = hp
 
     def Float(self, name: str, *arguments: Any, **options: Any) -> float:  # noqa: N802
-        """As hp has it."""
+        """Declare a float, as ``hp.Float`` does; dropout is fixed."""
         return 0.25 if name == "dropout" else self.hp.Float(name, *arguments, **options)
 
 
@@ -91,7 +92,7 @@ def learning_rate_only(hp: Any) -> Any:
 
 
 def seconds(build: Any, n_trials: int, alone: bool) -> dict[str, float]:
-    """Seconds by part of one search of one epoch, of one batch or of all the data."""
+    """Return the seconds of each part of a search of one epoch, on one batch or on all data."""
     import paceline
 
     work = WORKS["digits16"]

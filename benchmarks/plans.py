@@ -1,12 +1,12 @@
-"""Plan x slots for one model of each kind on this device, Keras' own fit beside it.
+"""Plan x slots for one model of each kind on this device, compared with Keras' own fit.
 
     python benchmarks/plans.py [digits] [mnist] [cnn] [gru] [attention] [--slots 1 4 8 16 32]
 
-Milliseconds of one trial's training step, steady, as a search runs it (on a CPU a lane per core,
-all at once), and the seconds to compile it. ``sequential`` has one slot whatever is asked for:
-trials follow one another. Two trials that differ in dropout and learning rate fill the slots in
-turn; after one epoch in the data's order their losses must be those of Keras' fit, and no cell may
-fail, else the exit code is 1. The data are random: only shapes matter.
+The table has the milliseconds of one trial's training step, as a search runs it (on a CPU, all
+cores at once with a lane each), and the seconds to compile the step. The plan ``sequential`` always
+has one slot, because trials follow one another. Two trials that differ in dropout and learning rate
+fill the slots in turn. The exit code is 1 if a cell fails, or if their losses, after one epoch in
+the order of the data, are not those of Keras' fit. The data are random, since only shapes matter.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from paceline.search_space import HyperParameters
 
 SLOTS = (1, 4, 8, 16, 32)
 TRIALS = ({"dropout": 0.1, "lr": 1e-3}, {"dropout": 0.5, "lr": 1e-2})
-#: Epochs of a run, seconds for the runs of one cell.
+#: Epochs of a run, and seconds for all runs of one cell.
 EPOCHS, PATIENCE = 10, 4.0
-#: A loss may differ from Keras' by so much of what tells the two trials apart, and on a CPU by so
-#: much of itself: 4e-5 is the most seen there (the CNN, 40 steps). Other devices round products.
+#: A loss may differ from that of Keras by SHARE of the difference between the two trials, and on a
+#: CPU by ROUNDING of itself: the most seen on a CPU is 4e-5 (the CNN, 40 steps). Other devices
+#: round products.
 SHARE, ROUNDING = 0.1, 1e-3
 
 Row = dict[str, Any]
@@ -68,7 +69,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def cells(name: str, slots: Sequence[int], quick: bool) -> Iterator[Row]:
-    """The rows of one model: Keras' fit, sequential, stacked and mapped with so many slots."""
+    """Yield the rows of one model: Keras' fit, sequential, stacked and mapped with these slots."""
     model = MODELS[name]
     n_steps, patience = (4, 0.2) if quick else (model.n_steps, PATIENCE)
     x, y = model.data(n_steps * model.batch_size)
@@ -79,7 +80,7 @@ def cells(name: str, slots: Sequence[int], quick: bool) -> Iterator[Row]:
     yield {"plan": "fit", "slots": 1, **fit, "deviation": 0.0, "agrees": True}
     step = steps.TracedStep(model.build, x, y, model.batch_size, TRIALS)
     packs = [(plan, n) for plan in ("stacked", "mapped") for n in slots]
-    # A single slot is neither stacked nor mapped: one row for both.
+    # With a single slot, stacked and mapped are the same: one row for both.
     for plan, n_slots in (("sequential", 1), *(p for p in packs if p != ("mapped", 1))):
         row: Row = {"plan": plan, "slots": n_slots}
         try:
@@ -90,31 +91,31 @@ def cells(name: str, slots: Sequence[int], quick: bool) -> Iterator[Row]:
             row["agrees"] = row["deviation"] <= allowed
             milliseconds = step.milliseconds(program, steps.lanes(), EPOCHS, patience)
             row["ms_per_trial_step"] = round(milliseconds, 4)
-        except Exception as error:  # a cell that does not fit leaves the others to be measured
+        except Exception as error:  # an error of one cell must not end the others
             row["error"] = f"{type(error).__name__}: {error}".partition("\n")[0]
         program = None
-        gc.collect()  # its arrays must not be in the way of the next cell's
+        gc.collect()  # frees the arrays before the next cell needs memory
         yield row
 
 
 class Clock(keras.callbacks.Callback):
-    """Seconds of each epoch."""
+    """A callback that records the seconds of each epoch."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seconds: list[float] = []
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """An epoch begins."""
+        """Note when an epoch begins."""
         self._began = time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Its steps are done: the logs are numbers."""
+        """Note when an epoch ends: the logs are numbers, so its steps are done."""
         self.seconds.append(time.perf_counter() - self._began)
 
 
 def fitted(model: Model, x: Any, y: Any, epochs: int) -> tuple[Row, list[dict[str, float]]]:
-    """Keras' fit of the first trial, and every trial's logs after one epoch in the data's order."""
+    """Time Keras' fit of the first trial; return also each trial's logs after one ordered epoch."""
     logs, clock = [], Clock()
     for seed, values in enumerate(TRIALS):
         alone = ModelBuilder(model.build)(HyperParameters(values=values), seed)
@@ -136,7 +137,7 @@ def fitted(model: Model, x: Any, y: Any, epochs: int) -> tuple[Row, list[dict[st
 
 
 def deviation(found: list[dict[str, float]], expected: list[dict[str, float]]) -> float:
-    """The largest relative difference of a loss; NaN where one is not finite."""
+    """Return the largest relative difference of a loss; NaN if a loss is not finite."""
     return max(
         (abs(a["loss"] - b["loss"]) / abs(b["loss"]) for a, b in zip(found, expected, strict=True)),
         key=lambda each: (each != each, each),
@@ -144,7 +145,7 @@ def deviation(found: list[dict[str, float]], expected: list[dict[str, float]]) -
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Milliseconds per trial-step as a Markdown table, a model each line."""
+    """Return milliseconds per trial-step as a Markdown table, one line for each model."""
     columns = list(dict.fromkeys((row["plan"], row["slots"]) for row in rows))
     heads = [f"{plan} {n}" if n > 1 else _alone(plan) for plan, n in columns]
     lines = [f"| ms per trial-step | {' | '.join(heads)} |", "|" + " --- |" * (len(heads) + 1)]

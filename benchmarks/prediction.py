@@ -1,11 +1,12 @@
-"""Predicted against measured: five real searches, each predicted by ``paceline.bench``, then run.
+"""Compares the times that ``paceline.bench`` predicts for five searches with their real times.
 
     python benchmarks/prediction.py [digits] [mnist] [gru] [cnn] [asha]
 
-Prediction and search have a process each and no compiled program to find, as on a machine that has
-not seen the model. Searches of an earlier run of the same commit and versions count with those of
-this one. Beside it stands what the running search's own time-left line said after a
-quarter and a half of its time. Exit code 1: the median error is above 20 %, or one above 40 %.
+Prediction and search run in a process each, without compiled programs on disk, as on a machine that
+has not seen the model. Searches of an earlier run of the same commit and versions count as well.
+The report also has the errors of the time left that the running search showed after a quarter and
+after half of its time. The exit code is 1 if the median error is above 20 %, or one error above 40
+%.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ MEDIAN, EACH = 0.20, 0.40
 
 @dataclass(frozen=True)
 class Search:
-    """A search to predict.
+    """A search to predict and to run.
 
     Attributes:
-        work: Whose model and data it has.
-        n_trials, epochs: Its size.
-        pruner: None without one.
+        work: Name of the work whose model and data are searched.
+        n_trials, epochs: Number of trials, and epochs of each.
+        pruner: The pruner; None without one.
         budget: Seconds that the prediction may take.
     """
 
@@ -90,7 +91,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def row(name: str, search: Search, options: Sequence[str]) -> dict[str, Any]:
-    """One search, predicted and measured, in a process each."""
+    """Predict and measure one search, in a process each."""
     predicted = child(name, "predict", options)
     measured = child(name, "measure", options)
     return {
@@ -105,7 +106,7 @@ def row(name: str, search: Search, options: Sequence[str]) -> dict[str, Any]:
 
 
 def verdict(rows: Sequence[dict[str, Any]]) -> int:
-    """Print the errors; 1 where they are above what is promised."""
+    """Print the errors; return 1 if they are above what is promised."""
     errors = [abs(each["error"]) for each in rows]
     median, largest = statistics.median(errors), max(errors)
     print(f"\nerror: median {median:.0%} (at most {MEDIAN:.0%}), largest {largest:.0%}")
@@ -113,7 +114,7 @@ def verdict(rows: Sequence[dict[str, Any]]) -> int:
 
 
 def line(found: dict[str, Any]) -> str:
-    """A row for people."""
+    """Return a row as a line of text."""
     predicted, seconds = found["predicted"], found["seconds"]
     said = ", ".join(f"{at}: {error:+.0%}" for at, error in found["said"].items())
     return (
@@ -141,7 +142,7 @@ def child(name: str, part: str, options: Sequence[str]) -> dict[str, Any]:
 
 
 def predict(search: Search) -> dict[str, Any]:
-    """What ``paceline.bench`` says."""
+    """Return what ``paceline.bench`` predicts."""
     import paceline
 
     work = WORKS[search.work]
@@ -165,7 +166,7 @@ def predict(search: Search) -> dict[str, Any]:
 
 
 def measure(search: Search) -> dict[str, Any]:
-    """The search, and how far off its own time-left line was."""
+    """Run the search; return its seconds, and the errors of the time left that it showed."""
     import paceline
 
     work = WORKS[search.work]
@@ -198,7 +199,7 @@ def measure(search: Search) -> dict[str, Any]:
 
 
 def errors_of(said: Sequence[tuple[float, float]], seconds: float) -> dict[str, float]:
-    """How far off the whole was that the time-left line amounted to, at a quarter and a half."""
+    """Return the errors of the total time that the time left implies, at a quarter and a half."""
     found = {}
     for name, share in (("quarter", 0.25), ("half", 0.5)):
         later = [(at, left) for at, left in said if at >= share * seconds]

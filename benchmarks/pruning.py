@@ -2,11 +2,11 @@
 
     python benchmarks/pruning.py [digits] [fashion] [--seeds 10] [--first 0] [--floors]
 
-For each seed, 64 random trials of up to 27 epochs run to their end, then the same trials with
+For each seed, 64 random trials of 27 epochs run to their end, then the same trials with
 pruner="asha". Printed: the share of the full search's trial-epochs that ASHA trains, the gap
-between the two best values (full - ASHA), and seconds of both. Claimed:
-at most a third of the trial-epochs, and a median gap of at most 0.005. Seeds of an earlier run of
-the same commit and versions count with those of this one: ten of Fashion-MNIST take a while.
+between the two best values (full - ASHA), and the seconds of both. Claimed: at most a third of the
+trial-epochs, and a median gap of at most 0.005. Seeds of an earlier run of the same commit and
+versions count as well, because ten seeds of Fashion-MNIST take long.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHARE, GAP = 1 / 3, 0.005
 
 
 def fashion() -> Any:
-    """10,000 images uint8[28, 28] to train on, 2,000 others to validate."""
+    """Return 10,000 images uint8[28, 28] to train on, and 2,000 others to validate."""
     with np.load(data_file("fashion_mnist.npz")) as file:
         x, y = file["x_train"][:12000], file["y_train"][:12000]
     return (x[:10000], y[:10000]), (x[10000:], y[10000:])
@@ -87,7 +87,7 @@ def main() -> int:
 
 
 def verdict(rows: list[dict[str, Any]], *, strict: bool) -> int:
-    """Print what came of each case; 1 where a claim is missed that is to hold."""
+    """Print the results of each case; return 1 if ``strict`` and a claim is missed."""
     missed = False
     for case in CASES:
         found = [row for row in rows if row["case"] == case]
@@ -104,7 +104,7 @@ def verdict(rows: list[dict[str, Any]], *, strict: bool) -> int:
 
 
 def search(build: Any, pairs: Any, batch_size: int, seed: int, pruner: Any) -> dict[str, Any]:
-    """One search's trial-epochs, best value and seconds."""
+    """Run one search; return its trial-epochs, best value and seconds."""
     (x, y), validation = pairs
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
         tuner = paceline.Tuner(

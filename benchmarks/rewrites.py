@@ -2,8 +2,8 @@
 
     python benchmarks/rewrites.py [digits] [mnist] [fashion] [translation] [--name NAME]
 
-Each model's training step as traced, with all rewrites, and with all but one, in turns; the step as
-a search runs it: all cores at once, a lane each.
+The training step of each model is timed without rewrites, with all rewrites, and with all but one,
+in turns. The step runs as in a search: all cores at once, with a lane each.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from works import WORKS
 from paceline.pack.plan import base
 from paceline.program.rewrites import CPU_CHAINS, CPU_RULES, rewrite
 
-#: Times that each variant is measured; the median counts.
+#: How often each variant is measured; the median counts.
 ROUNDS = 3
-#: Work, slots of a lane, steps of an epoch here, epochs timed.
+#: Name -> work, slots of a lane, steps of an epoch, epochs to time.
 CASES = {
     "digits": ("digits16", 8, 40, 20),
     "mnist": ("mnist", 1, 100, 5),
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def variants() -> list[tuple[str, tuple[str, ...]]]:
-    """Names, and the primitives left as they were traced."""
+    """Return the names of the variants, and the primitives that each does not rewrite."""
     places = ("argmax", "argmin")  # one rule
     names = (*CPU_RULES, *CPU_CHAINS)
     some = [(f"all but {name}", (name,)) for name in names if name not in places]
@@ -68,9 +68,9 @@ def variants() -> list[tuple[str, tuple[str, ...]]]:
 
 
 def measure(case: str) -> dict[str, dict[str, float]]:
-    """Compiles each variant of one model's step, and times them in turns on every core at once.
+    """Compile each variant of one model's step, and time the variants in turns on all cores.
 
-    The machine's speed changes by the minute: variants that take turns all meet it.
+    The variants take turns because the speed of the machine changes from minute to minute.
     """
     work, slots, n_steps, epochs = CASES[case]
     changed: Any = base

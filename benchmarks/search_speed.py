@@ -5,14 +5,15 @@
     python benchmarks/search_speed.py --works digits16 --sides paceline --rounds 1
 
 Every run is a fresh process with its own folders; imports and loading of data are not counted.
-Sides take turns, so that a busy machine hits all of them; the median of the rounds counts.
+The sides take turns, so that other load on the machine affects all of them; the median of the
+rounds counts.
 
 cold   no compiled program anywhere
 warm   the same search once more, with the compiled programs that the cold run left on disk: every
        side has JAX's persistent compilation cache and keeps every program, which is kind to the
        peers, who meet exactly the values (dropout rates) that they compiled for
-Paceline has large pages, as its command gives them to itself; ``GLIBC_TUNABLES=`` before the words
-leaves them out, ``GLIBC_TUNABLES=glibc.malloc.hugetlb=1`` gives them to all sides.
+Paceline has large pages, as its command line gives them to itself. ``GLIBC_TUNABLES=`` before the
+command leaves them out, ``GLIBC_TUNABLES=glibc.malloc.hugetlb=1`` gives them to all sides.
 With --tensorflow PYTHON, KerasTuner runs with Keras on TensorFlow too, in that interpreter, which
 has tensorflow, keras and keras-tuner; TensorFlow keeps no programs, so warm is as cold there.
 
@@ -76,7 +77,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--works", nargs="+", choices=WORKS, default=_usual(), metavar="WORK")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES), metavar="SIDE")
@@ -103,7 +104,7 @@ def measure(
     failed: list[str],
     tensorflow: str | None = None,
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """All runs of a work: side, then state of the caches, then one outcome a round."""
+    """Run all sides on a work; return side -> state of the caches -> one result for each round."""
     runs: dict[str, dict[str, list]] = {side: {state: [] for state in states} for side in sides}
     for number in range(rounds):
         # Each round starts with another side.
@@ -136,7 +137,7 @@ def measure(
 def run(
     side: str, work: Work, seed: int, cache: Path, tensorflow: str | None = None
 ) -> dict[str, Any]:
-    """One side on one work in a fresh process; ``{"error": ...}`` where it fails."""
+    """Run one side on one work in a fresh process; return ``{"error": ...}`` if it fails."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMPILATION_CACHE")}
     environment |= {
         "KERAS_BACKEND": "jax",
@@ -145,8 +146,8 @@ def run(
         "PACELINE_CACHE_DIR": str(cache / "paceline"),
     }
     if side == "paceline":
-        environment = with_large_pages(environment) or environment  # as the command has them
-    else:  # Paceline keeps its programs without being told
+        environment = with_large_pages(environment) or environment  # as the command line does
+    else:  # Paceline keeps its programs by itself
         environment |= {
             "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -177,7 +178,7 @@ def run(
 
 
 def compare(work: Work, runs: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, Any]:
-    """Medians, trial-epochs per second and ratios of one work."""
+    """Return medians, trial-epochs per second and ratios of one work."""
     seconds = {
         side: {s: statistics.median(r["seconds"] for r in rs) for s, rs in states.items() if rs}
         for side, states in runs.items()
@@ -200,7 +201,7 @@ def compare(work: Work, runs: dict[str, dict[str, list[dict[str, Any]]]]) -> dic
 
 
 def parts_of(runs: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
-    """Where Paceline's time goes, one line each for cold and warm."""
+    """Return the parts of Paceline's time, one line each for cold and warm."""
     lines = []
     for state, outcomes in runs.get("paceline", {}).items():
         if outcomes:
@@ -217,7 +218,7 @@ def parts_of(runs: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
 
 
 def table(report: dict[str, Any], names: list[str]) -> str:
-    """The ratios as a Markdown table: how many times faster than each peer, and the claims."""
+    """Return a Markdown table of how many times faster Paceline is, with the claims."""
     head = (
         "| work | | Paceline | KerasTuner | Optuna + Keras | trial-epochs/s | KerasTuner / Paceline"
     )
@@ -253,7 +254,7 @@ def _cell(values: dict[str, dict[str, float]], side: str, state: str, form: str)
 
 
 def missed_floors(report: dict[str, Any]) -> list[str]:
-    """Where KerasTuner's time divided by ours is below what is promised."""
+    """Return the works in which KerasTuner's time divided by Paceline's is below its floor."""
     lines = []
     for name, entry in report["works"].items():
         for state, ratio in entry["ratios"].get("keras_tuner", {}).items():

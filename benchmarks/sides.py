@@ -2,9 +2,9 @@
 
     python benchmarks/sides.py SIDE WORK SEED RESULT.json
 
-Run by ``search_speed.py``, which sets the environment (Keras' backend, where caches are). The clock
-starts when everything is imported, the device is up and the data are in memory, and stops when the
-search has its best trial.
+``search_speed.py`` runs this file and sets its environment (Keras' backend, the folders of caches).
+The clock starts when everything is imported, the device is ready and the data are in memory. It
+stops when the search has its best trial.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Search = Callable[[], dict[str, Any]]
 
 
 def paceline_side(work: Work, data: Pairs, directory: str, seed: int, **options: Any) -> Search:
-    """Paceline as a user calls it; ``options`` are further arguments of ``Tuner``."""
+    """Return a search by Paceline as a user calls it; ``options`` are arguments of ``Tuner``."""
     import paceline
 
     build, tuner_class = work.build(), paceline.Tuner
@@ -61,11 +61,11 @@ def paceline_side(work: Work, data: Pairs, directory: str, seed: int, **options:
 
 
 def keras_tuner_side(work: Work, data: Pairs, directory: str, seed: int) -> Search:
-    """KerasTuner's RandomSearch, Keras on JAX."""
+    """Return a random search by KerasTuner, with Keras on JAX."""
     import keras_tuner
 
     class GivenOracle(keras_tuner.oracles.RandomSearchOracle):
-        """Proposes the work's own trials, one after the other."""
+        """An oracle that proposes the given trials of the work, one after another."""
 
         given = iter(work.given() if work.given else ())
 
@@ -97,7 +97,7 @@ def keras_tuner_side(work: Work, data: Pairs, directory: str, seed: int) -> Sear
 
 
 def optuna_side(work: Work, data: Pairs, directory: str, seed: int) -> Search:
-    """Optuna around ``model.fit``, Keras on JAX, the study in memory: the least it can cost."""
+    """Return a search by Optuna around ``model.fit``, with the study in memory, Keras on JAX."""
     import keras
     import optuna
 
@@ -106,7 +106,7 @@ def optuna_side(work: Work, data: Pairs, directory: str, seed: int) -> Search:
     (x, y), validation = data
 
     class Suggest:
-        """The methods of hp that the works use, on an Optuna trial."""
+        """An hp with the methods that the works use, which asks an Optuna trial."""
 
         def __init__(self, trial: optuna.Trial) -> None:
             self.trial = trial
@@ -142,7 +142,7 @@ def optuna_side(work: Work, data: Pairs, directory: str, seed: int) -> Search:
 
 
 def _folder(work: Work) -> str:
-    """The work's name as a file system takes it."""
+    """Return the name of the work as the name of a folder."""
     return work.name.replace(":", "-")
 
 

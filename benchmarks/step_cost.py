@@ -1,8 +1,9 @@
 """What a step costs: slots x compiler level for small models on this device.
 
-For each model, number of slots and optimisation level of XLA's CPU compiler: seconds of processor
-time to compile the loop over the full batches, and milliseconds of one epoch (minimum of the runs,
-the least disturbed one; the median beside it). Quoted in docs/decisions/0003.
+For each model, number of slots and optimisation level of XLA's CPU compiler, it measures the
+seconds of processor time to compile the loop over the full batches, and the milliseconds of one
+epoch: the minimum of the runs, which is the least disturbed one, and the median. Quoted in
+docs/decisions/0003.
 
     python benchmarks/step_cost.py [--models dense gru ...] [--slots 1 8 16] [--levels 3 1]
 """
@@ -31,15 +32,15 @@ RUNS = 9
 TRIALS = ({"dropout": 0.1, "lr": 1e-3}, {"dropout": 0.2, "lr": 1e-3})
 #: All slots at once, on one device.
 ALONE = stacked.SlotAxis(None, mapped=False)
-#: A loop over convolutions is another subject: benchmarks/plans.py.
+#: Convolutions are left out; benchmarks/plans.py measures them.
 NAMES = [name for name in MODELS if name != "cnn"]
 
 
 def measure(name: str, slots: int, level: str) -> dict[str, Any]:
-    """Compiles one cell and runs its epoch a few times."""
+    """Compile one cell of the table, and run its epoch a few times."""
     model = MODELS[name]
     step = TracedStep(model.build, *model.data(N), model.batch_size, TRIALS)
-    role, state, data, batch_size = step.role, step.states[0], step.data, step.size
+    role, state, data, batch_size = step.role, step.states[0], step.data, step.work.batch_size
     shapes = (
         *base.shapes(state, slots),
         base.lifted_shapes(role, slots),
@@ -47,8 +48,8 @@ def measure(name: str, slots: int, level: str) -> dict[str, Any]:
         base.index_shape(slots, N),
         base.index_shape(),
     )
-    batch = base.batches(role, N, batch_size)[0]
-    lowered = jax.jit(stacked._full_batches(batch, len(role.full.log_names), ALONE)).lower(*shapes)
+    full = base.step_sizes(role, batch_size, 0)[0]
+    lowered = jax.jit(stacked._full_batches(full, len(role.full.log_names), ALONE)).lower(*shapes)
     options = None
     if jax.default_backend() == "cpu":
         options = {"xla_backend_optimization_level": level}
@@ -75,7 +76,7 @@ def measure(name: str, slots: int, level: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints and writes the table."""
+    """Print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--models", nargs="+", default=NAMES, choices=list(MODELS))
     parser.add_argument("--slots", nargs="+", type=int, default=[1, 8, 16])

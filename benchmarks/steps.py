@@ -1,4 +1,4 @@
-"""A model's training step, compiled under a plan and timed as a search runs it: a lane per core.
+"""Compiles the training step of a model under a plan, and times it as in a search: a lane per core.
 
 S: slots of a lane. L: logs.
 """
@@ -30,17 +30,17 @@ from paceline.search_space import HyperParameters
 
 
 def on_cpu() -> bool:
-    """Whether JAX runs on the CPU."""
+    """Return whether JAX runs on the CPU."""
     return jax.default_backend() == "cpu"
 
 
 def lanes() -> int:
-    """Lanes that a search has here: one per core, one on an accelerator."""
+    """Return the number of lanes of a search here: one per core, or one on an accelerator."""
     return Planner().lanes
 
 
 def always_compile() -> None:
-    """Takes no program from disk and keeps none, so that compiling can be timed."""
+    """Turn the caches of compiled programs off, so that compiling can be timed."""
     plans: tuple[Any, ...] = (stacked_plan, sequential_plan)
     for module in plans:
         module.key_of = lambda *parts: None
@@ -48,14 +48,14 @@ def always_compile() -> None:
 
 
 class TracedStep:
-    """One model's training step.
+    """The traced training step of one model.
 
     Args:
-        build: As for a search.
-        x, y: Training data, a multiple of ``batch_size`` examples.
+        build: ``build(hp)``, as ``Tuner`` takes it.
+        x, y: Training data [N, ...]; N is a multiple of ``batch_size``.
         batch_size: Examples per trial and step.
-        trials: Hyperparameters of trials that share the step; the seed of trial i is i. What
-            differs between them becomes an input of the step.
+        trials: Hyperparameters of trials that share the step; the seed of trial i is i. Values that
+            differ between trials become inputs of the step.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TracedStep:
             self.role.settle(len(trials))
 
     def compile(self, plan: str, n_slots: int) -> tuple[Any, float]:
-        """The step compiled under a plan, and the seconds that took."""
+        """Compile the step under a plan; return the program and the seconds that this took."""
         parts: Any = (self.role, None, trace.shapes_only(self.states[0]), self.work)
         began = time.perf_counter()
         if plan == "sequential":
@@ -98,7 +98,7 @@ class TracedStep:
         return self.work.epoch_data(self.data.on_device())
 
     def history(self, program: Any) -> list[dict[str, float]]:
-        """Each trial's logs after one epoch in the data's order."""
+        """Return the logs of each trial after one epoch in the order of the data."""
         data, n_slots, found = self._on_device(), program.n_slots, []
         while len(found) < len(self.states):
             state, lifted = self._laid(program, len(found))
@@ -111,14 +111,16 @@ class TracedStep:
 
     @process.freed_memory_kept()
     def milliseconds(self, program: Any, n_lanes: int, epochs: int, patience: float) -> float:
-        """One trial's step, all lanes at once: the least of three runs, after one to warm up.
+        """Return the milliseconds of one trial's step, with all lanes at once.
+
+        The figure is the least of three runs, after one run to warm up.
 
         Args:
-            program: From ``compile``.
-            n_lanes: Packs that train at the same time, from a thread each.
+            program: The program from ``compile``.
+            n_lanes: Number of packs that train at the same time, from a thread each.
             epochs: Epochs of a run.
-            patience: Seconds; no run begins after them. Where an epoch takes a tenth of them, runs
-                are of one epoch; where one takes all of them, it is the only run.
+            patience: Seconds after which no run begins. If an epoch takes a tenth of them, a run
+                has one epoch; if an epoch takes all of them, there is only one run.
         """
         data, order = self._on_device(), self._order(program.n_slots)
 
@@ -147,7 +149,7 @@ class TracedStep:
         return 1e3 * min(runs) / (epochs * self.steps * program.n_slots * n_lanes)
 
     def _laid(self, program: Any, first: int) -> tuple[Any, Any]:
-        """Variables and lifted constants of a pack whose slots hold the trials in turn."""
+        """The variables and lifted constants of a pack whose slots hold the trials in turn."""
         chosen = [(first + slot) % len(self.states) for slot in range(program.n_slots)]
         rows = [[self.constants[i][j].value for j in self.role.lifted] for i in chosen]
         return program.place([self.states[i] for i in chosen]), program.lay(rows)

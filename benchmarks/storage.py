@@ -1,12 +1,12 @@
-"""What a storage costs a search: journal, SQLite and PostgreSQL, beside one in memory.
+"""What a storage costs a search: journal, SQLite and PostgreSQL, compared with one in memory.
 
     python benchmarks/storage.py [--trials 1000] [--epochs 10] [--kinds journal sqlite postgresql]
 
-The same search of digits, once for each storage, in one process, programs compiled before. The
-search waits for a storage where it begins and where it ends; the rest is a thread that writes
-batches and takes processor time from the cores that train. Claimed: both together under 5 % of the
-wall time, time of samplers apart. PostgreSQL is a server that this benchmark starts on loopback,
-with syncs as it has them by default.
+The same search of the digits runs once for each storage, in one process, with programs compiled
+before. The search waits for a storage when it begins and when it ends. In between, a thread writes
+batches and takes processor time from the cores that train. Claimed: both together take under 5 % of
+the wall time, without the time of samplers. PostgreSQL is a server that this benchmark starts on
+loopback, with its default syncs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def opened(kind: str, folder: Path, server: servers.PostgreSQL | None) -> Any:
-    """The storage of one kind, as ``Tuner`` takes it."""
+    """Return the storage of one kind, as ``Tuner`` takes it."""
     if server is not None:
         server.start()
         return server.database()
@@ -79,7 +79,7 @@ def opened(kind: str, folder: Path, server: servers.PostgreSQL | None) -> Any:
 
 
 def search(storage: Any, directory: Path, n_trials: int, epochs: int) -> dict[str, float]:
-    """One search, and what of its time went where."""
+    """Run one search; return the parts of its time, in seconds."""
     work = WORKS["digits64"]
     (x, y), validation = work.data()
     tuner = paceline.Tuner(

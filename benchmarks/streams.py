@@ -1,10 +1,10 @@
-"""What it costs to send training data to the device in chunks, against data that stay there.
+"""What it costs to send training data to the device in chunks, compared with data that stay there.
 
     python benchmarks/streams.py                 prints and writes results/streams.json
 
-The same search twice in one process after a warm-up: once with all data on the device, once with a
-limit of memory (PACELINE_MEMORY_BYTES) that makes it stream. Both train in one lane of 8 slots.
-Seconds of training, the median of the rounds; nothing is claimed, the figure is the cost.
+After a warm-up, the same search runs twice in one process: once with all data on the device, once
+with a limit of memory (PACELINE_MEMORY_BYTES) that makes it send chunks. Both train in one lane of
+8 slots. The figure is the seconds of training, the median of the rounds; nothing is claimed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> int:
             took, note = search(name, int(1.6 * data_bytes) if way == "streamed" else None)
             seconds[way].append(took)
             chunks = note or chunks
-        # The first of each compiled.
+        # The first run of each compiled the programs: it does not count.
         medians = {way: statistics.median(times[1:]) for way, times in seconds.items()}
         cost = medians["streamed"] / medians["resident"] - 1
         report["works"][name] = {"seconds": medians, "cost": cost, "note": chunks}
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def search(name: str, limit: int | None) -> tuple[float, str]:
-    """Seconds of training of one search, and what it said of chunks."""
+    """Return the seconds of training of one search, and its note on chunks."""
     import paceline
 
     work = WORKS[name]

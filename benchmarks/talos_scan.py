@@ -1,11 +1,11 @@
-"""Talos scans, unchanged but for the import: Paceline on JAX beside Talos on TensorFlow.
+"""Talos scans with only the import changed: Paceline on JAX compared with Talos on TensorFlow.
 
     make bench-talos                       # both works, three rounds each, in .venv-compat
     make bench-talos ARGS="digits --quick" # a short form
 
-Each scan runs in a process of its own, timed without imports, sides in turn. Every side's first
-scan compiles what it needs: caches on disk are empty at the beginning of each round. Rounds of one
-commit that are run one after another (``ARGS="fashion --rounds 1"``) are counted together.
+Each scan runs in a process of its own, timed without imports; the sides take turns. Caches on disk
+are empty at the beginning of each round, so that the first scan of each side has to compile. Rounds
+of one commit that are run one after another (``ARGS="fashion --rounds 1"``) are counted together.
 
 Works
     fashion: the 2018 article's scan (3 convolutions, 2 x 2 x 2 permutations) on 2,048 images.
@@ -30,14 +30,14 @@ from typing import Any
 import machine
 
 SIDES = {"paceline": ("jax", "paceline.compat.talos"), "talos": ("tensorflow", "talos")}
-#: How many times as fast as Talos, at least; what is aimed at.
+#: Work -> how many times as fast as Talos Paceline has to be.
 FLOOR = {"fashion": 1.0, "digits": 8.0}
 GOAL = {"fashion": 1.2, "digits": 20.0}
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "talos_fashion_mnist.py"
 
 
 def digits_model(x_train: Any, y_train: Any, x_val: Any, y_val: Any, params: Any) -> Any:
-    """Dense, dropout, dense."""
+    """Train a model of dense, dropout and dense layers, as Talos' model functions do."""
     import keras
 
     model = keras.Sequential(
@@ -62,7 +62,7 @@ def digits_model(x_train: Any, y_train: Any, x_val: Any, y_val: Any, params: Any
 
 
 def digits(quick: bool) -> dict[str, Any]:
-    """Arguments of ``Scan``: 2 x 4 x 4 permutations."""
+    """Return the arguments of ``Scan`` for 2 x 4 x 4 permutations."""
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)
@@ -82,7 +82,7 @@ def digits(quick: bool) -> dict[str, Any]:
 
 
 def fashion(quick: bool) -> dict[str, Any]:
-    """Arguments of ``Scan``: the example's function on 2,048 images, 2 epochs at batch 32."""
+    """Return the arguments of ``Scan`` for the example: 2,048 images, 2 epochs at batch 32."""
     spec = importlib.util.spec_from_file_location("talos_fashion_mnist", EXAMPLE)
     assert spec is not None and spec.loader is not None
     example = importlib.util.module_from_spec(spec)
@@ -112,7 +112,7 @@ WORKS = {"digits": digits, "fashion": fashion}
 
 
 def side(name: str, work: str, quick: bool, result: Path) -> None:
-    """One scan in this process; what it took goes to a file."""
+    """Run one scan in this process, and write its times to a file."""
     import keras
 
     backend, module = SIDES[name]
@@ -120,8 +120,8 @@ def side(name: str, work: str, quick: bool, result: Path) -> None:
         raise SystemExit(f"{name} needs KERAS_BACKEND={backend}")
     scan_class = importlib.import_module(module).Scan
     arguments = WORKS[work](quick)
-    keras.ops.convert_to_numpy(keras.ops.zeros(1))  # the device is up
-    keras.utils.set_random_seed(0)  # imports TensorFlow wherever it is installed
+    keras.ops.convert_to_numpy(keras.ops.zeros(1))  # starts the device
+    keras.utils.set_random_seed(0)  # imports TensorFlow if it is installed, before the clock starts
     began = time.perf_counter()
     scan = scan_class(experiment_name="scan", seed=1, disable_progress_bar=True, **arguments)
     seconds = time.perf_counter() - began
@@ -139,7 +139,7 @@ def side(name: str, work: str, quick: bool, result: Path) -> None:
 
 
 def run(name: str, work: str, quick: bool, caches: Path) -> dict[str, Any]:
-    """A side in a process of its own."""
+    """Run a side in a process of its own."""
     environment = {
         **os.environ,
         "KERAS_BACKEND": SIDES[name][0],
@@ -161,7 +161,7 @@ def run(name: str, work: str, quick: bool, caches: Path) -> dict[str, Any]:
 def compare(
     work: str, rounds: int, quick: bool, before: dict[str, list[dict[str, Any]]]
 ) -> dict[str, Any]:
-    """Both sides in turn; the ratio of the medians, rounds that were run before included."""
+    """Run both sides in turns; return the ratio of the medians, with earlier rounds included."""
     found = {name: list(before.get(name, [])) for name in SIDES}
     for number in range(len(found["talos"]), len(found["talos"]) + rounds):
         with tempfile.TemporaryDirectory(prefix="paceline-caches-") as caches:
@@ -187,7 +187,7 @@ def compare(
 
 
 def main() -> None:
-    """Run the comparison, print it, keep it, and hold it against what is claimed."""
+    """Run the comparison, print and save it, and check the claims."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("works", nargs="*", help=f"{', '.join(WORKS)}; all by default")
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,4 +1,4 @@
-"""What the benchmarks search: model, data, size, and the ratios that are promised for it.
+"""The works that benchmarks search: model, data, size, and the ratios that are promised.
 
 The data sets come from the folder that PACELINE_DATA names, else from ``shared/data`` beside the
 checkout; the digits ship inside scikit-learn. ``build`` functions use KerasTuner's methods of hp
@@ -28,27 +28,27 @@ Pairs = tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class MissingDataError(Exception):
-    """A data set that is not on this machine; the work is skipped."""
+    """Raised for a data set that is not on this machine; the work is skipped."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """One row of the table.
+    """One search for all sides of a comparison.
 
     Attributes:
-        name: as given to ``--works``.
-        title: as printed.
-        build: ``() -> build(hp)``; a function, because building needs Keras and this file does not.
+        name: Name of the work, as ``--works`` takes it.
+        title: Title in tables.
+        build: ``() -> build(hp)``; a function, so that this file need not import Keras.
         data: ``() -> (x, y), (x_val, y_val)``.
-        n_trials, epochs, batch_size: size of the search.
-        floor: KerasTuner's time divided by Paceline's, (cold, warm), below which a claim is false.
-        goal: the same, where we want to be; None where another issue sets it.
-        rounds: how often each side runs by default; the median counts.
-        given: the trials' values where a random draw would decide how much work there is (numbers
-            of units), so that all sides do the same; None: each side's random sampler draws.
-        for_a_card: too long for a CPU; ``gpu.py`` runs it.
-        of_examples: ``examples.py`` runs it.
-        objective: the log that counts; more is better.
+        n_trials, epochs, batch_size: Size of the search.
+        floor: (cold, warm): KerasTuner's time divided by Paceline's is claimed to be at least this.
+        goal: (cold, warm): the same ratio that is aimed at; None if another issue sets it.
+        rounds: How often each side runs by default; the median counts.
+        given: Values of the trials, for works in which a random draw would decide the amount of
+            work (numbers of units), so that all sides do the same; None: each side draws its own.
+        for_a_card: Whether the work takes too long on a CPU, so that only ``gpu.py`` runs it.
+        of_examples: Whether ``examples.py`` runs the work.
+        objective: Name of the metric that counts; more is better.
     """
 
     name: str
@@ -68,10 +68,10 @@ class Work:
 
 
 def data_file(name: str) -> Path:
-    """Path of a data file.
+    """Return the path of a data file.
 
     Raises:
-        MissingDataError: It is not there.
+        MissingDataError: There is no such file.
     """
     folder = Path(os.environ.get("PACELINE_DATA") or ROOT.parent / "shared" / "data")
     path = folder / name
@@ -84,7 +84,7 @@ def data_file(name: str) -> Path:
 
 
 def digits_build(hp: Any) -> Any:
-    """Dense 64-64-10 with dropout; learning rate and dropout are searched."""
+    """Build a dense model 64-64-10 with dropout; learning rate and dropout are searched."""
     import keras
 
     model = keras.Sequential(
@@ -104,7 +104,7 @@ def digits_build(hp: Any) -> Any:
 
 
 def structures_build(hp: Any) -> Any:
-    """Digits model of eight structures: one or two layers, two widths, two activations."""
+    """Build a digits model of one of eight structures: layers, widths, activations."""
     import keras
 
     units, activation = hp.Choice("units", [32, 64]), hp.Choice("activation", ["relu", "tanh"])
@@ -122,7 +122,7 @@ def structures_build(hp: Any) -> Any:
 
 
 def structures_trials() -> list[dict[str, Any]]:
-    """64 random configurations, drawn once for all sides: eight of each structure on average."""
+    """Return 64 random configurations for all sides: eight of each structure on average."""
     rng = random.Random(1)
     return [
         {
@@ -137,7 +137,7 @@ def structures_trials() -> list[dict[str, Any]]:
 
 
 def digits() -> Pairs:
-    """Features f32[1437, 64] in 0..1, labels int64[1437]; validation 360, stratified."""
+    """Return features f32[1437, 64] in 0..1, labels int64[1437]; 360 others validate."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -151,7 +151,7 @@ def digits() -> Pairs:
 
 
 def example(file: str) -> Any:
-    """A file in ``examples`` as a module."""
+    """Return a file in ``examples`` as a module."""
     path = EXAMPLES / file
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
@@ -162,25 +162,25 @@ def example(file: str) -> Any:
 
 
 def example_build(file: str) -> Callable[[Any], Any]:
-    """``build`` of a file in ``examples``."""
+    """Return the ``build`` of a file in ``examples``."""
     return example(file).build
 
 
 def example_data(file: str, needed: str, n: int, n_val: int) -> Pairs:
-    """Data of a file in ``examples``, as it reads them: N to train on, V to validate on."""
+    """Return the data of a file in ``examples``: N examples to train on, V to validate on."""
     os.environ["PACELINE_DATA"] = str(data_file(needed).parent)
     module = example(file)
     return getattr(module, "prepared", module.data)(n, n_val)[:2]
 
 
 def mnist() -> Pairs:
-    """Images uint8[60000, 28, 28], labels uint8[60000]; validation: the 10,000 test images."""
+    """Return images uint8[60000, 28, 28], labels uint8[60000]; the 10,000 test images validate."""
     with np.load(data_file("mnist.npz")) as file:
         return (file["x_train"], file["y_train"]), (file["x_test"], file["y_test"])
 
 
 def fashion(n: int = 2048, n_val: int = 512) -> Pairs:
-    """Images uint8[N, 28, 28], the first for training; validation: the first V for testing."""
+    """Return the first N training images, uint8[N, 28, 28]; the first V test images validate."""
     with np.load(data_file("fashion_mnist.npz")) as file:
         return (
             (file["x_train"][:n], file["y_train"][:n]),
@@ -189,7 +189,7 @@ def fashion(n: int = 2048, n_val: int = 512) -> Pairs:
 
 
 def noise(n: int = 64, n_val: int = 32) -> Pairs:
-    """As ``fashion``, at random: nothing to learn, and no file needed."""
+    """Return random images in the shape of ``fashion``; nothing can be learned from them."""
     rng = np.random.default_rng(0)
     sizes = (n, n_val)
     x, x_val = (rng.integers(0, 256, (size, 28, 28), np.uint8) for size in sizes)
@@ -198,16 +198,16 @@ def noise(n: int = 64, n_val: int = 32) -> Pairs:
 
 
 def fashion_grid() -> list[dict[str, Any]]:
-    """The grid's eight configurations."""
+    """Return the eight configurations of the grid."""
     names = ("activation", "conv_dropout", "dense1_neuron")
     grid = itertools.product(["relu", "elu"], [0.25, 0.4], [256, 512])
     return [dict(zip(names, values, strict=True)) for values in grid]
 
 
 def fashion_trials() -> list[dict[str, Any]]:
-    """Four of the grid's eight configurations, drawn once for all sides.
+    """Return four of the grid's eight configurations, the same ones for all sides.
 
-    Three programs among the four trials, as most draws have (two or four are rarer).
+    The four trials need three programs, as in most random draws; two or four programs are rarer.
     """
     return random.Random(1).sample(fashion_grid(), 4)
 
@@ -220,10 +220,10 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzàâçèéêëîïôùûœ'-,.!?0 "
 
 
 def sentences() -> Pairs:
-    """French (1) or English (0)? Letters int32[6400, 40], 0 behind the end; 1,600 validate.
+    """Return sentences in French (1) and English (0): letters int32[6400, 40]; 1,600 validate.
 
-    Half of the sentences are of each language, drawn from those of at most 40 letters; every digit
-    becomes 0 and every other sign a blank.
+    There are as many of each language, drawn from sentences of at most 40 letters. Every digit
+    becomes 0 and every other sign a blank; the rest of a row is 0.
     """
     rng = np.random.default_rng(0)
     lines = data_file("fra_eng.tsv").read_text(encoding="utf-8").splitlines()
@@ -250,7 +250,7 @@ def _clean(text: str) -> str:
 
 
 def gru_build(hp: Any) -> Any:
-    """Letters to a GRU of 32; learning rate and dropout are searched."""
+    """Build a GRU of 32 units over letters; learning rate and dropout are searched."""
     import keras
 
     model = keras.Sequential(
@@ -282,18 +282,18 @@ def of_an_example(
     goal: tuple[float, float] = (5.0, 5.0),
     objective: str = "val_accuracy",
 ) -> Work:
-    """Eight trials of the file of that name in ``examples``, as ``examples.py`` runs them.
+    """Return the work of a file in ``examples``: eight trials, as ``examples.py`` runs them.
 
     Args:
-        name: Of the file, without its ending, and of the work.
-        size: Its size, for the title.
-        needed: The data file that it reads.
+        name: Name of the file without its ending, and of the work.
+        size: Size of the search, for the title.
+        needed: Name of the data file that the example reads.
         n: N and V.
-        epochs: Of each trial.
-        batch_size: Examples a step.
-        floor: As of ``Work``.
-        goal: As of ``Work``.
-        objective: The log that counts.
+        epochs: Epochs of each trial.
+        batch_size: Examples per step.
+        floor: The claimed ratios, as in ``Work``.
+        goal: The ratios that are aimed at, as in ``Work``.
+        objective: Name of the metric that counts.
     """
     file = f"{name}.py"
     return Work(
@@ -411,7 +411,7 @@ WORKS = {
             floor=(0.0, 0.0),
             goal=None,
             rounds=1,
-            given=lambda: fashion_grid()[:4:2],  # of one structure
+            given=lambda: fashion_grid()[:4:2],  # two trials of one structure
             for_a_card=True,
         ),
         of_an_example(
@@ -446,7 +446,7 @@ WORKS = {
 
 
 def find(name: str) -> Work:
-    """The work of that name; of ``NAME:FIRST:LAST`` only those of its given trials.
+    """Return the work of a name; for ``NAME:FIRST:LAST``, with only these of its given trials.
 
     Raises:
         ValueError: There are no such trials.
@@ -455,7 +455,7 @@ def find(name: str) -> Work:
     work = WORKS[name]
     if not part:
         return work
-    first, last = map(int, part)  # or a ValueError as well
+    first, last = map(int, part)  # raises ValueError too if these are no numbers
     if work.given is None or not 0 <= first < last <= work.n_trials:
         raise ValueError(f"{name}: no trials {first}:{last}; it has {work.n_trials}")
     trials = work.given()[first:last]

@@ -7,17 +7,17 @@ from typing import Any
 from paceline.benchmark.records import Config, Device, FirstEpoch, Measurement, Run
 
 
-def cell(
+def measurement(
     batch_size: int, rate: float, slots: int = 1, plan: str = "sequential", **more: Any
 ) -> Measurement:
     """A measured cell that does so many examples per second."""
     names = ("lanes", "trial_devices", "data_devices", "usual")
     where = {name: more.pop(name) for name in names if name in more}
-    spot = Config(batch_size, slots, plan, **where)
-    step = batch_size * spot.at_once / rate
+    config = Config(batch_size, slots, plan, **where)
+    step = batch_size * config.at_once / rate
     spread = more.pop("spread", 0.0)
     return Measurement(
-        spot,
+        config,
         "measured",
         compile=more.pop("compile", 1.0),
         step=step,
@@ -29,7 +29,7 @@ def cell(
     )
 
 
-def run(*cells: Measurement, platform: str = "cpu", **more: Any) -> Run:
+def run(*measurements: Measurement, platform: str = "cpu", **more: Any) -> Run:
     """A run over 10,000 examples on a device of that platform."""
     device = more.pop("device", Device(platform, f"some {platform}", cores=4, memory=2**34))
     facts: dict[str, Any] = {
@@ -40,7 +40,7 @@ def run(*cells: Measurement, platform: str = "cpu", **more: Any) -> Run:
         "model": {"name": "net.py", "hparams": {"lr": 0.01}},
         "n_examples": 10_000,
     }
-    return Run(device=device, cells=list(cells), **{**facts, **more})
+    return Run(device=device, cells=list(measurements), **{**facts, **more})
 
 
 FIRST_EPOCH = FirstEpoch(

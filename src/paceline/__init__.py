@@ -1,7 +1,7 @@
 """Paceline: hyperparameter search for Keras, many trials training at once in one compiled program.
 
-Only names are here; JAX and Keras load when ``Tuner`` is first used, so that reports and ``--help``
-are quick.
+This module holds names only. JAX and Keras load when ``Tuner`` is first used, so that reports and
+``--help`` are quick.
 """
 
 from __future__ import annotations
@@ -86,23 +86,23 @@ def __getattr__(name: str) -> Any:
 
 
 class _Alias(ModuleType):
-    """A public name of a module that lives in a room, loaded when something of it is used."""
+    """A module under a public name whose code is in another module, which loads on first use."""
 
     def __init__(self, name: str, target: str) -> None:
         super().__init__(name, f"Another name of ``{target}``.")
         self.__dict__["_target"] = target
-        self.__path__: list[str] = []  # a package, so that its own aliases can be imported
+        self.__path__: list[str] = []  # marks a package, so that aliases below it can be imported
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # asked by the import system, which needs nothing of the room
+        if name.startswith("__"):  # the import system asks; that must not load the other module
             raise AttributeError(name)
         from importlib import import_module
 
         return getattr(import_module(self.__dict__["_target"]), name)
 
 
-# Public modules whose code is a part of a room. The suite of tests for executors is imported as
-# ``paceline.testing``; users' files read data with ``paceline.datasets``.
+# Public names of modules that are in a folder of the package. Users import the tests for executors
+# as ``paceline.testing``, and read data with ``paceline.datasets``.
 testing: Any = _Alias("paceline.testing", "paceline.executor.testing")
 datasets: Any = _Alias("paceline.datasets", "paceline.cli.datasets")
 sys.modules |= {

@@ -1,4 +1,4 @@
-"""``python -m paceline``: the command, where it is not on the path."""
+"""``python -m paceline``: the same command as ``paceline``, for when that is not on the path."""
 
 from paceline.cli.app import main
 

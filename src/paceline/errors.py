@@ -1,53 +1,57 @@
-"""Errors that users meet. Each message names the argument, the value found and the next step."""
+"""The errors that users see. Each message names the argument, the value found and the next step."""
 
 from __future__ import annotations
 
 
 class PacelineError(Exception):
-    """Base of all errors that Paceline raises on purpose; the command line exits with 2 on them."""
+    """Base class of all errors that Paceline raises on purpose; the command then exits with 2."""
 
 
 class UsageError(PacelineError):
-    """An argument, or a combination of arguments, that cannot work."""
+    """Raised for an argument, or a combination of arguments, that cannot work."""
 
 
 class SpaceError(PacelineError):
-    """A hyperparameter with impossible or conflicting bounds, or a value outside them."""
+    """Raised for a hyperparameter with impossible or conflicting bounds, or a value outside."""
 
 
 class DataError(PacelineError):
-    """Data that cannot be trained on: lengths, shapes, labels, NaN."""
+    """Raised for data that cannot be trained on: lengths, shapes, labels, NaN."""
 
 
 class ObjectiveError(PacelineError):
-    """An objective that is no metric of the model, or whose direction is unknown."""
+    """Raised for an objective that is no metric of the model, or whose direction is unknown."""
 
 
 class SamplerError(PacelineError):
-    """An unknown sampler, or one that cannot be used here."""
+    """Raised for a sampler that is unknown, or that cannot propose trials for this search."""
 
 
 class StudyError(PacelineError):
-    """A study that does not exist, has an impossible name, or conflicts with what is stored."""
+    """Raised for a study that is missing, has an impossible name, or conflicts with the storage."""
 
 
 class StorageError(PacelineError):
-    """A storage that cannot be opened, read or written."""
+    """Raised for a storage that cannot be opened, read or written."""
 
 
 class BuildError(PacelineError):
-    """A ``build(hp)`` that raises, or returns something other than a compiled Keras model."""
+    """Raised if ``build(hp)`` raises, or returns something other than a compiled Keras model."""
 
 
 class TrialTimeoutError(PacelineError):
-    """A trial took longer than ``trial_timeout`` allows."""
+    """Raised if a trial takes longer than ``trial_timeout`` allows."""
 
 
 class StuckError(PacelineError):
-    """A compiled step has not come back within ``trial_timeout``; this process cannot go on.
+    """Raised if a compiled step does not return within ``trial_timeout``; the process cannot go on.
+
+    Args:
+        what: What has happened, as a sentence without its full stop.
+        then: What the user should do; the message ends with it.
 
     Attributes:
-        what: What has happened; the message also says what to do.
+        what: What has happened.
     """
 
     def __init__(self, what: str, then: str = "") -> None:
@@ -56,15 +60,19 @@ class StuckError(PacelineError):
 
 
 class MissingExtraError(PacelineError):
-    """An optional package is needed; the message holds the ``pip install`` line."""
+    """Raised if an optional package is missing; the message holds the ``pip install`` line."""
 
 
-#: Backend -> the extra that installs it. JAX is there always.
+#: Keras backend -> the extra that installs it. JAX is always installed.
 EXTRAS = {"tensorflow": "tensorflow", "torch": "torch"}
 
 
 def missing(error: ImportError) -> MissingExtraError | None:
-    """What to tell when Keras could not be imported because of its backend; None if it was not."""
+    """Returns the error to raise if Keras cannot be imported without its backend, else None.
+
+    Args:
+        error: The error of the import.
+    """
     extra = EXTRAS.get((error.name or "").partition(".")[0])
     if extra is None:
         return None

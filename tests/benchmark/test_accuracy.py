@@ -10,7 +10,6 @@ import toys
 from paceline.benchmark.accuracy import SCALES, CurveInterrupted, train_curve
 from paceline.benchmark.subject import Subject
 from paceline.data.arrays import prepare
-from paceline.executor.model_builder import ModelBuilder
 
 X, Y = toys.data(40)
 XV, YV = toys.data(16, seed=1)
@@ -21,7 +20,7 @@ def build(hp):
 
 
 def curve(build=build, **more):
-    subject = Subject(ModelBuilder(build), {}, prepare(X, Y), prepare(XV, YV), seed=3)
+    subject = Subject(build, {}, prepare(X, Y), prepare(XV, YV), seed=3)
     given = {"objective": None, "scale": 1.0, "plan": "sequential", "left": lambda: 1e9}
     return train_curve(subject, 8, 3, **{**given, **more})
 
@@ -29,7 +28,7 @@ def curve(build=build, **more):
 @pytest.fixture(scope="module")
 def found():
     lines: list[str] = []
-    return curve(told=lines.append), lines
+    return curve(note=lines.append), lines
 
 
 def test_it_has_a_value_and_a_time_for_each_epoch(found):
@@ -83,7 +82,7 @@ def test_an_interrupt_keeps_the_epochs_there_are():
             raise KeyboardInterrupt
 
     with pytest.raises(CurveInterrupted, match="^$") as stop:
-        curve(told=told)
+        curve(note=told)
     assert len(stop.value.curve.values) == 1
     assert stop.value.curve.reason == "interrupted after 1 epoch"
 

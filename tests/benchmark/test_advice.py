@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import bench_records
-from bench_records import cell, run
+from bench_records import measurement, run
 from paceline.benchmark.advice import advise, clearly_faster, explain, fastest, way
 from paceline.benchmark.records import Config, Measurement
 
@@ -21,13 +21,18 @@ def test_nothing_measured_nothing_said():
 
 
 def test_the_fastest_cell_wins():
-    text = said(run(cell(32, 1000.0), cell(64, 5000.0, 16, "stacked")), topic="fastest")
+    text = said(
+        run(measurement(32, 1000.0), measurement(64, 5000.0, 16, "stacked")), topic="fastest"
+    )
     assert text.startswith("Fastest: batch 64, stacked, 16 trials at once: 5,000 examples/s.")
     assert "epoch of 10,000 examples takes 2.00 s as its share" in text
 
 
 def test_a_difference_within_the_spread_is_none():
-    text = said(run(cell(32, 1000.0, spread=0.1), cell(64, 1100.0, spread=0.1)), topic="fastest")
+    text = said(
+        run(measurement(32, 1000.0, spread=0.1), measurement(64, 1100.0, spread=0.1)),
+        topic="fastest",
+    )
     assert "Batch 32, sequential, one trial, is as fast as far as this measurement can tell" in text
 
 
@@ -36,11 +41,14 @@ def test_a_difference_within_the_spread_is_none():
     [(1.04, 1, 0, False), (1.06, 1, 0, True), (1.15, 1, 0.1, False), (1.25, 1, 0.1, True)],
 )
 def test_faster_is_more_than_what_timings_scatter(a, b, spread, clear):
-    assert clearly_faster(cell(32, a, spread=spread), cell(32, b, spread=spread)) is clear
+    assert (
+        clearly_faster(measurement(32, a, spread=spread), measurement(32, b, spread=spread))
+        is clear
+    )
 
 
 def rates(**by_size: float):
-    return [cell(int(size[1:]), rate) for size, rate in by_size.items()]
+    return [measurement(int(size[1:]), rate) for size, rate in by_size.items()]
 
 
 def test_where_a_larger_batch_stops_paying():
@@ -66,16 +74,16 @@ def test_a_larger_batch_that_never_pays():
 
 
 def test_one_batch_size_says_nothing_of_others():
-    assert said(run(cell(32, 1000.0)), topic="batch") == ""
+    assert said(run(measurement(32, 1000.0)), topic="batch") == ""
 
 
 def test_packing_that_pays():
     text = said(
         run(
-            cell(32, 1000.0),
-            cell(32, 3900.0, 4, "stacked"),
-            cell(32, 4000.0, 16, "stacked"),
-            cell(32, 500.0, plan="fit"),
+            measurement(32, 1000.0),
+            measurement(32, 3900.0, 4, "stacked"),
+            measurement(32, 4000.0, 16, "stacked"),
+            measurement(32, 500.0, plan="fit"),
         ),
         topic="slots",
     )
@@ -84,12 +92,17 @@ def test_packing_that_pays():
 
 
 def test_packing_that_does_not_pay():
-    text = said(run(cell(32, 1000.0), cell(32, 1040.0, 4, "stacked")), topic="slots")
+    text = said(run(measurement(32, 1000.0), measurement(32, 1040.0, 4, "stacked")), topic="slots")
     assert text.startswith("Training several trials at once does not pay at batch 32: 1,040")
 
 
 def test_fit_is_not_what_packing_is_measured_against():
-    assert said(run(cell(32, 1.0, plan="fit"), cell(32, 9.0, 4, "stacked")), topic="slots") == ""
+    assert (
+        said(
+            run(measurement(32, 1.0, plan="fit"), measurement(32, 9.0, 4, "stacked")), topic="slots"
+        )
+        == ""
+    )
 
 
 def test_the_crossover_between_devices():
@@ -111,18 +124,18 @@ def test_a_device_that_is_always_faster():
 
 
 def test_devices_that_are_alike():
-    a, b = run(cell(32, 1000.0)), run(cell(32, 1010.0), platform="gpu")
+    a, b = run(measurement(32, 1000.0)), run(measurement(32, 1010.0), platform="gpu")
     assert "equally fast at every batch size" in said(a, b, topic="devices")
 
 
 def test_devices_without_a_batch_size_in_common():
-    a, b = run(cell(32, 1000.0)), run(cell(64, 1000.0), platform="gpu")
+    a, b = run(measurement(32, 1000.0)), run(measurement(64, 1000.0), platform="gpu")
     assert said(a, b, topic="devices") == ""
 
 
 def test_backends_are_compared_by_what_both_have():
-    jax = run(cell(32, 9000.0, 16, "stacked"), cell(32, 1000.0, plan="fit"))
-    tensorflow = run(cell(32, 2000.0, plan="fit"), backend="tensorflow")
+    jax = run(measurement(32, 9000.0, 16, "stacked"), measurement(32, 1000.0, plan="fit"))
+    tensorflow = run(measurement(32, 2000.0, plan="fit"), backend="tensorflow")
     assert said(jax, tensorflow, topic="backends") == (
         "cpu tensorflow is faster than cpu at every batch size measured: 2.0 times at batch 32."
     )
@@ -131,9 +144,9 @@ def test_backends_are_compared_by_what_both_have():
 def test_scaling_over_devices():
     text = said(
         run(
-            cell(32, 1000.0),
-            cell(32, 6000.0, 8, "stacked", trial_devices=8),
-            cell(32, 2000.0, 1, "stacked", data_devices=8),
+            measurement(32, 1000.0),
+            measurement(32, 6000.0, 8, "stacked", trial_devices=8),
+            measurement(32, 2000.0, 1, "stacked", data_devices=8),
         ),
         topic="scaling",
     )
@@ -145,7 +158,10 @@ def test_scaling_over_devices():
 
 def test_what_does_not_fit_is_said():
     text = said(
-        run(cell(32, 1.0), Measurement(Config(512, 16, "stacked"), "failed", "no", fits=False)),
+        run(
+            measurement(32, 1.0),
+            Measurement(Config(512, 16, "stacked"), "failed", "no", fits=False),
+        ),
         topic="memory",
     )
     assert text == "Batch 512, stacked, 16 trials at once, does not fit into the memory."
@@ -158,7 +174,7 @@ def test_each_device_is_named_where_there_are_several():
 
 
 @pytest.mark.parametrize(
-    ("spot", "text"),
+    ("config", "text"),
     [
         (Config(32), "sequential, one trial"),
         (Config(32, plan="fit"), "Keras' fit"),
@@ -168,8 +184,8 @@ def test_each_device_is_named_where_there_are_several():
         (Config(32, 1, "stacked", 1, 1, 4), "stacked, one trial, each batch split over 4 devices"),
     ],
 )
-def test_ways_have_names(spot, text):
-    assert way(spot) == text
+def test_ways_have_names(config, text):
+    assert way(config) == text
 
 
 def test_the_first_epoch_is_explained_in_parts():

@@ -11,16 +11,14 @@ import pytest
 import paceline
 import toys
 from bench_records import run
-from paceline.benchmark import arguments as checks
-from paceline.benchmark import environment
-from paceline.benchmark import runner as running
+from paceline.benchmark import arguments, environment
+from paceline.benchmark import runner as runner_module
 from paceline.benchmark.accuracy import CurveInterrupted
 from paceline.benchmark.records import Config, Curve, Measurement
 from paceline.benchmark.result import Bench, Plan, load
 from paceline.benchmark.subject import Subject
 from paceline.data.arrays import prepare
 from paceline.errors import BuildError, DataError, UsageError
-from paceline.executor.model_builder import ModelBuilder
 
 X, Y = toys.data(40)
 BUSY_NOTE = environment.busy_note
@@ -41,15 +39,15 @@ def short():
     """Timings are rough, and the device is not probed: probes have a test of their own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(environment, "busy_note", lambda: None)
-        patch.setattr(running.BenchPlan.__init__, "__defaults__", _with_patience(0.01))
-        patch.setattr(environment.probes, "matmul_flops", lambda precision: 1e9)
-        patch.setattr(environment.probes, "copy_bytes", lambda: 1e9)
+        patch.setattr(runner_module.BenchPlan.__init__, "__defaults__", _with_patience(0.01))
+        patch.setattr(environment.roofline, "matmul_flops", lambda precision: 1e9)
+        patch.setattr(environment.roofline, "copy_bytes", lambda: 1e9)
         yield
 
 
 def _with_patience(seconds):
-    defaults = running.BenchPlan.__init__.__defaults__
-    return tuple(seconds if value == running.PATIENCE else value for value in defaults)
+    defaults = runner_module.BenchPlan.__init__.__defaults__
+    return tuple(seconds if value == runner_module.PATIENCE else value for value in defaults)
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +69,11 @@ def result(short):
 
 def test_every_cell_is_measured_or_left_out_for_a_reason(result):
     (found,) = result[0].runs
-    ways = {(c.spot.batch_size, c.spot.plan, c.spot.slots) for c in found.cells}
+    ways = {(c.config.batch_size, c.config.plan, c.config.slots) for c in found.cells}
     assert {(8, "sequential", 1), (8, "stacked", 1), (8, "stacked", 2)} <= ways
     assert sum(plan == "fit" for _, plan, _ in ways) == 1
-    for cell in found.cells:
-        assert (cell.state == "measured") is (cell.reason is None)
+    for measurement in found.cells:
+        assert (measurement.state == "measured") is (measurement.reason is None)
     assert found.first_epoch is not None
 
 
@@ -85,7 +83,7 @@ def test_the_result_says_what_was_measured_where(result):
     assert set(found.versions) == {"paceline", "keras", "jax", "jaxlib", "python"}
     assert (found.precision, found.backend, found.n_examples) == ("float32", "jax", 40)
     assert found.device.platform == "cpu"
-    assert all(cell.peak_share for cell in found.measured)
+    assert all(measurement.peak_share for measurement in found.measured)
 
 
 def test_cells_are_told_as_they_are_measured(result):
@@ -107,7 +105,7 @@ def test_the_result_goes_to_a_file_and_comes_back(result, tmp_path):
 def test_the_winner_is_in_the_json(result):
     value = result[0].to_json()
     best = value["runs"][value["fastest"]["run"]]["cells"][value["fastest"]["cell"]]
-    rates = [cell["examples_per_second"] or 0 for cell in value["runs"][0]["cells"]]
+    rates = [measurement["examples_per_second"] or 0 for measurement in value["runs"][0]["cells"]]
     assert best["examples_per_second"] == max(rates)
     assert json.loads(json.dumps(value)) == value
 
@@ -186,19 +184,19 @@ def test_a_busy_machine_is_said_to_be_one(monkeypatch, load, said):
 
 def test_batch_sizes_stop_at_the_data():
     notes: list[str] = []
-    assert checks.check_batch_sizes(None, 100, notes.append) == (32, 64)
+    assert arguments.check_batch_sizes(None, 100, notes.append) == (32, 64)
     assert notes == [
         "batch sizes above the 100 training examples are left out: [128, 256, 512, 1024]"
     ]
-    assert checks.check_batch_sizes(None, 20, notes.append) == (20,)
+    assert arguments.check_batch_sizes(None, 20, notes.append) == (20,)
 
 
 def test_several_devices_are_compared_with_one():
-    assert checks.meshes(8) == ((8, 1), (1, 8))
-    assert checks.meshes(1) == ()
-    assert checks.meshes(None) == ()  # a CPU's cores are used by threads
+    assert arguments.meshes(8) == ((8, 1), (1, 8))
+    assert arguments.meshes(1) == ()
+    assert arguments.meshes(None) == ()  # a CPU's cores are used by threads
     with pytest.raises(UsageError, match="mesh: 9 devices are asked for"):
-        checks.meshes(9)
+        arguments.meshes(9)
 
 
 def test_a_budget_that_does_not_suffice_is_said():
@@ -217,49 +215,52 @@ class Moved:
         return self.now
 
 
-def runner(clock, **ask):
-    subject = Subject(ModelBuilder(lambda hp: toys.softmax()), {}, prepare(X, Y), None)
-    ask = running.BenchPlan((8, 20), slots=(2,), fit="no", **ask)
-    return running.Runner(linear, subject, ask, {"name": "toy"}, clock=clock)
+def runner(clock, **plan):
+    subject = Subject(linear, {}, prepare(X, Y), None)
+    plan = runner_module.BenchPlan((8, 20), slots=(2,), fit="no", **plan)
+    return runner_module.Runner(subject, plan, {"name": "toy"}, clock=clock)
 
 
 @pytest.fixture
 def measured(monkeypatch):
     """Runs a run whose cells take so many seconds of a clock that only they move."""
 
-    def run(seconds, flops=None, **ask):
+    def run(seconds, flops=None, **plan):
         clock = Moved(seconds)
 
-        def measure(subject, spot, **_):
+        def measure(subject, config, **_):
             clock.now += clock.seconds
-            step = 1e-3 * spot.batch_size * spot.at_once  # all ways are equally fast
-            of_step = None if flops is None else flops * spot.batch_size / 8
+            step = 1e-3 * config.batch_size * config.at_once  # all ways are equally fast
+            of_step = None if flops is None else flops * config.batch_size / 8
             return Measurement(
-                spot, "measured", compile=1.0, step=step, low=step, high=step, flops=of_step
+                config, "measured", compile=1.0, step=step, low=step, high=step, flops=of_step
             )
 
-        monkeypatch.setattr(running, "measure", measure)
-        return runner(clock, **ask)()
+        monkeypatch.setattr(runner_module, "measure", measure)
+        return runner(clock, **plan)()
 
     return run
 
 
 def test_the_budget_is_kept(measured):
     found = measured(10.0, budget=35.0)
-    states = [cell.state for cell in found.cells]
+    states = [measurement.state for measurement in found.cells]
     assert states[:4] == ["measured"] * 4
     assert set(states[4:]) == {"skipped"}
-    assert {cell.reason for cell in found.cells[4:]} == {"the budget is used up"}
+    assert {measurement.reason for measurement in found.cells[4:]} == {"the budget is used up"}
 
 
 def test_without_a_budget_all_is_measured(measured):
-    assert {cell.state for cell in measured(10.0).cells} == {"measured"}
+    assert {measurement.state for measurement in measured(10.0).cells} == {"measured"}
 
 
 def test_one_way_is_that_of_a_search(measured):
-    cells = measured(0.0).cells
-    assert len({cell.spot.way for cell in cells if cell.spot.usual}) == 1
-    assert Config(8) in [cell.spot for cell in cells]
+    measurements = measured(0.0).cells
+    assert (
+        len({measurement.config.way for measurement in measurements if measurement.config.usual})
+        == 1
+    )
+    assert Config(8) in [measurement.config for measurement in measurements]
 
 
 def test_curves_come_before_the_cells_that_say_least(measured, monkeypatch):
@@ -270,14 +271,16 @@ def test_curves_come_before_the_cells_that_say_least(measured, monkeypatch):
         return Curve(batch_size, "val_loss", "minimize", [1.0], [1.0], scale=scale)
 
     made = []
-    keep = running.Runner.__init__
+    keep = runner_module.Runner.__init__
     monkeypatch.setattr(
-        running.Runner, "__init__", lambda self, *a, **k: made.append(self) or keep(self, *a, **k)
+        runner_module.Runner,
+        "__init__",
+        lambda self, *a, **k: made.append(self) or keep(self, *a, **k),
     )
-    monkeypatch.setattr(running, "train_curve", train_curve)
+    monkeypatch.setattr(runner_module, "train_curve", train_curve)
 
     def found_cells():
-        return [c for c in made[0].cells if c.spot.plan in ("stacked", "mapped")]
+        return [c for c in made[0].cells if c.config.plan in ("stacked", "mapped")]
 
     found = measured(1.0, epochs=5, scale_lr="linear")
     assert [(size, epochs, scale) for size, epochs, scale, _, _ in order] == [
@@ -297,7 +300,7 @@ def test_an_interrupted_curve_is_kept(measured, monkeypatch):
     def train_curve(subject, batch_size, epochs, **_):
         raise CurveInterrupted(Curve(batch_size, "val_loss", "minimize", [1.0], [1.0]))
 
-    monkeypatch.setattr(running, "train_curve", train_curve)
+    monkeypatch.setattr(runner_module, "train_curve", train_curve)
     found = measured(1.0, epochs=5)
     assert found.interrupted
     assert [curve.reason for curve in found.curves] == ["interrupted after 1 epoch"]
@@ -310,7 +313,7 @@ def test_half_of_the_budget_is_for_curves(measured, monkeypatch):
         given.append(left())
         return Curve(batch_size, "val_loss", "minimize", [1.0], [1.0])
 
-    monkeypatch.setattr(running, "train_curve", train_curve)
+    monkeypatch.setattr(runner_module, "train_curve", train_curve)
     measured(10.0, budget=100.0, epochs=5)
     # Five cells of ten seconds, then both curves share what is left.
     assert given == [pytest.approx(25.0), pytest.approx(50.0)]
@@ -319,19 +322,19 @@ def test_half_of_the_budget_is_for_curves(measured, monkeypatch):
 @pytest.mark.parametrize(("again", "share", "noted"), [(4e5, 0.5, False), (1e5, 1.0, True)])
 def test_a_peak_that_is_too_low_is_probed_again(measured, monkeypatch, again, share, noted):
     # A step of the fake does 1,000 examples a second; of each, so many operations.
-    monkeypatch.setattr(environment.probes, "matmul_flops", lambda precision: probes.pop(0))
+    monkeypatch.setattr(environment.roofline, "matmul_flops", lambda precision: probes.pop(0))
     probes = [1e5, again]
     flops = 200 * 8 * (1.0 if not noted else 1.25)
     found = measured(0.0, flops=flops)
-    shares = [c.peak_share for c in found.cells if c.spot.batch_size == 8]
+    shares = [c.peak_share for c in found.cells if c.config.batch_size == 8]
     assert max(shares) == pytest.approx(share * (1 if not noted else 2.5))
     assert any("faster than the measured peak" in note for note in found.notes) is noted
 
 
 def test_a_search_of_long_epochs_is_predicted_from_steps(measured, monkeypatch):
-    monkeypatch.setattr(running, "rehearse", lambda *_: None)
+    monkeypatch.setattr(runner_module, "run_pilot", lambda *_: None)
     usual = Config(0, 4, "stacked", lanes=2)
-    monkeypatch.setattr(running.Runner, "_usual", lambda self, size: usual)
+    monkeypatch.setattr(runner_module.Runner, "_usual", lambda self, size: usual)
     found = measured(0.0, plan_trials=16, plan_epochs=3)
     # A step of the fake takes 1 ms for each example: 8 trials' epochs of 40 examples.
     assert found.costs["pace"] == {"at_once": 8, "round": pytest.approx(0.32)}
@@ -344,38 +347,38 @@ def test_a_search_that_could_not_be_begun_is_said(measured, monkeypatch):
     def fail(*_):
         raise ValueError("no storage")
 
-    monkeypatch.setattr(running, "rehearse", fail)
+    monkeypatch.setattr(runner_module, "run_pilot", fail)
     found = measured(0.0, plan_trials=16, plan_epochs=3)
     assert "the planned search could not be begun: ValueError: no storage" in found.notes
 
 
 def test_a_model_that_fails_on_one_batch_size_is_measured_on_the_others(measured, monkeypatch):
-    usual = running.Runner._usual
+    usual = runner_module.Runner._usual
 
     def fails_on_8(self, size):
         if size == 8:
             raise ValueError("8 is too few")
         return usual(self, size)
 
-    monkeypatch.setattr(running.Runner, "_usual", fails_on_8)
+    monkeypatch.setattr(runner_module.Runner, "_usual", fails_on_8)
     found = measured(0.0)
-    assert {c.spot.batch_size for c in found.cells} == {8, 20}
-    assert any(c.spot.usual for c in found.cells)
+    assert {c.config.batch_size for c in found.cells} == {8, 20}
+    assert any(c.config.usual for c in found.cells)
 
 
-def test_what_a_search_does_may_hang_on_the_batch_size(measured, monkeypatch):
+def test_what_a_search_does_may_depend_on_the_batch_size(measured, monkeypatch):
     ways = {8: Config(0, 4, "stacked", lanes=2), 20: Config(0, 1, "stacked", lanes=2)}
-    monkeypatch.setattr(running.Runner, "_usual", lambda self, size: ways[size])
-    cells = measured(0.0).cells
-    usual = {c.spot.batch_size: c.spot.way for c in cells if c.spot.usual}
+    monkeypatch.setattr(runner_module.Runner, "_usual", lambda self, size: ways[size])
+    measurements = measured(0.0).cells
+    usual = {c.config.batch_size: c.config.way for c in measurements if c.config.usual}
     assert usual == {size: way.way for size, way in ways.items()}
 
 
 def test_what_a_search_does_is_not_measured_twice(measured, monkeypatch):
     ways = {8: Config(0, 4, "stacked", lanes=2), 20: Config(0)}
-    monkeypatch.setattr(running.Runner, "_usual", lambda self, size: ways[size])
-    cells = measured(0.0).cells
-    at_20 = [c.spot for c in cells if c.spot.batch_size == 20]
+    monkeypatch.setattr(runner_module.Runner, "_usual", lambda self, size: ways[size])
+    measurements = measured(0.0).cells
+    at_20 = [c.config for c in measurements if c.config.batch_size == 20]
     assert [s.way for s in at_20 if s.usual] == [Config(20).way]
     assert len({s.way for s in at_20}) == len(at_20)
 
@@ -383,28 +386,28 @@ def test_what_a_search_does_is_not_measured_twice(measured, monkeypatch):
 def test_an_interrupt_keeps_what_is_there(monkeypatch):
     calls = []
 
-    def measure(subject, spot, **_):
-        calls.append(spot)
+    def measure(subject, config, **_):
+        calls.append(config)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return Measurement(spot, "measured", compile=1.0, step=0.1, low=0.1, high=0.1)
+        return Measurement(config, "measured", compile=1.0, step=0.1, low=0.1, high=0.1)
 
-    monkeypatch.setattr(running, "measure", measure)
+    monkeypatch.setattr(runner_module, "measure", measure)
     found = runner(Moved(0.0))()
     assert found.interrupted
-    assert [cell.spot for cell in found.cells] == calls[:2]
+    assert [measurement.config for measurement in found.cells] == calls[:2]
 
 
 def test_a_model_that_cannot_be_packed_is_measured_in_fit(monkeypatch):
-    def fit(model, data, spot, **_):
-        return Measurement(spot, "measured", step=0.1, low=0.1, high=0.1), None
+    def fit(model, data, config, **_):
+        return Measurement(config, "measured", step=0.1, low=0.1, high=0.1), None
 
-    monkeypatch.setattr(running, "measure_fit", fit)
+    monkeypatch.setattr(runner_module, "measure_fit", fit)
     found = paceline.bench(
         lambda hp: toys.softmax(run_eagerly=True), X, Y, batch_sizes=[8, 20], notes=lambda text: 0
     )
     (only,) = found.runs
-    assert [(c.spot.batch_size, c.spot.plan) for c in only.cells] == [(8, "fit"), (20, "fit")]
+    assert [(c.config.batch_size, c.config.plan) for c in only.cells] == [(8, "fit"), (20, "fit")]
     assert only.notes == [
         "trials of this model train in Keras' own fit: it is compiled with run_eagerly=True"
     ]

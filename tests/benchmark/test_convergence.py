@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_records import cell, run
+from bench_records import measurement, run
 from paceline.benchmark.convergence import best_until, reached, sentences
 from paceline.benchmark.records import Curve
 
@@ -61,7 +61,7 @@ def test_nobody_arrives():
 
 
 def test_devices_are_named_where_there_are_several():
-    gpu = run(cell(32, 1.0), platform="gpu", curves=[LARGE])
+    gpu = run(measurement(32, 1.0), platform="gpu", curves=[LARGE])
     assert "batch 512 on gpu" in sentences([run(curves=[SMALL]), gpu], 0.9)[1]
 
 

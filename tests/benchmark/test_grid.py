@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench_records import cell
-from paceline.benchmark.grid import outside_in, pointless, spots
+from bench_records import measurement
+from paceline.benchmark.grid import configs, outside_in, pointless
 from paceline.benchmark.records import Config, Measurement
 
 USUAL = Config(0, 8, "stacked", lanes=2)
@@ -26,7 +26,7 @@ def test_from_the_middle_to_the_ends(values, order):
 
 
 def test_one_trial_the_usual_way_and_fit_come_first():
-    found = spots([32, 128, 1024], [1, 4, 16], USUAL)
+    found = configs([32, 128, 1024], [1, 4, 16], USUAL)
     assert [(s.batch_size, s.plan, s.at_once) for s in found[:3]] == [
         (128, "sequential", 1),
         (128, "stacked", 16),
@@ -36,7 +36,7 @@ def test_one_trial_the_usual_way_and_fit_come_first():
 
 
 def test_every_way_stands_once_at_every_batch_size():
-    found = spots([32, 64], [1, 4], USUAL)
+    found = configs([32, 64], [1, 4], USUAL)
     assert len(found) == len(set(found))
     ways = {s.way for s in found}
     assert len(found) == 2 * len(ways)
@@ -51,40 +51,44 @@ def test_every_way_stands_once_at_every_batch_size():
 
 
 def test_the_usual_way_is_no_other_one_again():
-    found = spots([32], [1], Config(0, 1, "sequential"))
+    found = configs([32], [1], Config(0, 1, "sequential"))
     assert [(s.plan, s.usual) for s in found if s.plan == "sequential"] == [("sequential", True)]
 
 
 def test_a_model_that_cannot_be_packed_has_fit_only():
-    found = spots([32, 64], [1, 4], Config(0, 1, "fit"), packs=False)
+    found = configs([32, 64], [1, 4], Config(0, 1, "fit"), packs=False)
     assert [(s.batch_size, s.plan) for s in found] == [(32, "fit"), (64, "fit")]
 
 
 def test_a_batch_that_does_not_divide_is_not_split():
-    found = spots([32, 36], [1], USUAL, meshes=[(1, 8), (8, 1)])
+    found = configs([32, 36], [1], USUAL, meshes=[(1, 8), (8, 1)])
     split = [(s.batch_size, s.trial_devices, s.data_devices) for s in found if s.devices > 1]
     assert sorted(split) == [(32, 1, 8), (32, 8, 1), (36, 8, 1)]
 
 
-SINGLE = cell(128, 1000.0)
+SINGLE = measurement(128, 1000.0)
 
 
 @pytest.mark.parametrize(
-    ("spot", "done", "why"),
+    ("config", "done", "why"),
     [
         # hopeless at one batch size: not tried at another
-        (Config(32, 4, "mapped"), [SINGLE, cell(128, 300.0, 4, "mapped")], "3.3 times slower"),
-        (Config(32, 4, "mapped"), [SINGLE, cell(128, 400.0, 4, "mapped")], None),
+        (
+            Config(32, 4, "mapped"),
+            [SINGLE, measurement(128, 300.0, 4, "mapped")],
+            "3.3 times slower",
+        ),
+        (Config(32, 4, "mapped"), [SINGLE, measurement(128, 400.0, 4, "mapped")], None),
         # hopeless with 4 slots: not tried with 16
         (
             Config(128, 16, "stacked"),
-            [SINGLE, cell(128, 100.0, 4, "stacked")],
+            [SINGLE, measurement(128, 100.0, 4, "stacked")],
             "slots is 10.0 times",
         ),
         # one slot says nothing of more
-        (Config(128, 16, "stacked"), [SINGLE, cell(128, 100.0, 1, "stacked")], None),
+        (Config(128, 16, "stacked"), [SINGLE, measurement(128, 100.0, 1, "stacked")], None),
         # another plan's fault
-        (Config(128, 16, "stacked"), [SINGLE, cell(128, 100.0, 4, "mapped")], None),
+        (Config(128, 16, "stacked"), [SINGLE, measurement(128, 100.0, 4, "mapped")], None),
         # what does not fit does not fit with more
         (
             Config(256, 4, "stacked"),
@@ -97,9 +101,9 @@ SINGLE = cell(128, 1000.0)
             None,
         ),
         # one trial alone is what the others are compared with: always measured
-        (Config(32), [cell(128, 1000.0, 4, "stacked"), cell(128, 10.0)], None),
+        (Config(32), [measurement(128, 1000.0, 4, "stacked"), measurement(128, 10.0)], None),
     ],
 )
-def test_what_cannot_matter_is_left_out(spot, done, why):
-    found = pointless(spot, done)
+def test_what_cannot_matter_is_left_out(config, done, why):
+    found = pointless(config, done)
     assert found is None if why is None else why in found

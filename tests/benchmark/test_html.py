@@ -8,16 +8,16 @@ from html.parser import HTMLParser
 import pytest
 
 import bench_records
-from bench_records import cell, run
+from bench_records import measurement, run
 from paceline.benchmark.advice import advise
 from paceline.benchmark.html import page
 from paceline.benchmark.records import Config, Curve, Measurement
 
 RUN = run(
-    cell(32, 1000.0),
-    cell(32, 4000.0, 8, "stacked"),
-    cell(128, 2000.0),
-    cell(128, 500.0, plan="fit"),
+    measurement(32, 1000.0),
+    measurement(32, 4000.0, 8, "stacked"),
+    measurement(128, 2000.0),
+    measurement(128, 500.0, plan="fit"),
     Measurement(Config(64), "failed", "ValueError: <no>"),
     model={"name": "<net>.py", "hparams": {"lr": 0.01}},
     first_epoch=bench_records.FIRST_EPOCH,
@@ -119,7 +119,7 @@ def test_light_and_dark_have_the_same_colours_defined(text):
 
 
 def test_devices_stand_side_by_side():
-    gpu = run(cell(32, 9000.0), platform="gpu")
+    gpu = run(measurement(32, 9000.0), platform="gpu")
     text = page([RUN, gpu], advise([RUN, gpu]))
     names = re.findall(r'class="name"[^>]*>([^<]+)', text)
     assert names[:3] == ["cpu, one trial", "cpu, several trials at once", "gpu, one trial"]

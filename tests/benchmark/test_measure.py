@@ -7,60 +7,63 @@ import numpy as np
 import pytest
 
 import toys
-from paceline.benchmark import measure as measuring
+from paceline.benchmark import measure as measure_module
 from paceline.benchmark.measure import layout_of, measure, nothing_cached
 from paceline.benchmark.records import Config
 from paceline.benchmark.subject import Subject
 from paceline.data.arrays import prepare
 from paceline.executor.memory import LIMIT
-from paceline.executor.model_builder import ModelBuilder
 
 
 def subject(build=lambda hp: toys.softmax(), n=40):
-    return Subject(ModelBuilder(build), {}, prepare(*toys.data(n)), None)
+    return Subject(build, {}, prepare(*toys.data(n)), None)
 
 
 @pytest.fixture(scope="module")
-def cells():
+def measurements():
     """Three ways of one model, and where its programs came from."""
     found, model = {}, subject()
     with nothing_cached():
-        for spot in (
+        for config in (
             Config(8),
             Config(8, 2, "stacked"),
             Config(8, 2, "mapped", lanes=2),
             Config(8, 8, "stacked", 1, 8),
             Config(8, 1, "stacked", 1, 1, 8),
         ):
-            found[spot] = measure(model, spot, patience=0.02)
+            found[config] = measure(model, config, patience=0.02)
     return found
 
 
-def test_every_way_is_measured(cells):
-    for spot, cell in cells.items():
-        assert (cell.state, cell.reason) == ("measured", None), spot
-        assert cell.step > 0 and cell.first > 0 and cell.compile > 0
-        assert cell.low <= cell.step <= cell.high
-        assert cell.runs >= 3 and cell.steps <= 5  # steps of an epoch
-        assert cell.fits is True
-        assert cell.memory > 40 * toys.FEATURES * 4  # the data are among it
+def test_every_way_is_measured(measurements):
+    for config, measurement in measurements.items():
+        assert (measurement.state, measurement.reason) == ("measured", None), config
+        assert measurement.step > 0 and measurement.first > 0 and measurement.compile > 0
+        assert measurement.low <= measurement.step <= measurement.high
+        assert measurement.runs >= 3 and measurement.steps <= 5  # steps of an epoch
+        assert measurement.fits is True
+        assert measurement.memory > 40 * toys.FEATURES * 4  # the data are among it
 
 
-def test_a_trials_arithmetic_is_the_same_in_every_way(cells):
-    flops = [cell.flops for spot, cell in cells.items() if spot.data_devices == 1]
+def test_a_trials_arithmetic_is_the_same_in_every_way(measurements):
+    flops = [
+        measurement.flops
+        for config, measurement in measurements.items()
+        if config.data_devices == 1
+    ]
     # The products alone: forward, and the kernel's gradient; the rest is optimizer and loss.
     assert min(flops) > 2 * 2 * 8 * toys.FEATURES * toys.CLASSES
     assert max(flops) < 1.25 * min(flops)  # XLA fuses each program in its own way
 
 
 def test_what_is_compiled_is_compiled_afresh(monkeypatch):
-    programs, compiled = [], measuring._compile
+    programs, compiled = [], measure_module._compile
 
     def kept(*arguments):
         programs.append(compiled(*arguments))
         return programs[-1]
 
-    monkeypatch.setattr(measuring, "_compile", kept)
+    monkeypatch.setattr(measure_module, "_compile", kept)
     with nothing_cached():
         for _ in range(2):  # the second time it would be in the cache
             measure(subject(), Config(8), patience=0.01)
@@ -69,11 +72,11 @@ def test_what_is_compiled_is_compiled_afresh(monkeypatch):
     assert jax.config.jax_enable_compilation_cache
 
 
-@pytest.mark.parametrize("spot", [Config(8), Config(8, 2, "stacked", lanes=2)])
-def test_so_many_steps_are_done_in_every_slot(spot):
+@pytest.mark.parametrize("config", [Config(8), Config(8, 2, "stacked", lanes=2)])
+def test_so_many_steps_are_done_in_every_slot(config):
     traced = (model := subject()).traced(8)
-    program = measuring._compile(traced, spot, layout_of(spot))
-    with measuring._Lanes(program, traced, model.on_device(None), spot, 0) as lanes:
+    program = measure_module._compile(traced, config, layout_of(config))
+    with measure_module._Lanes(program, traced, model.on_device(None), config, 0) as lanes:
         lanes.run(1)
         lanes.run(3)
         iterations = [np.asarray(state[2][0]) for state in lanes._states]
@@ -94,30 +97,30 @@ def test_a_failure_stays_in_its_cell():
         return model
 
     model = subject(build)
-    cell = measure(model, Config(16), patience=0.01)
-    assert (cell.state, cell.reason) == ("failed", "ValueError: 16 is too many")
+    measurement = measure(model, Config(16), patience=0.01)
+    assert (measurement.state, measurement.reason) == ("failed", "ValueError: 16 is too many")
     assert measure(model, Config(8), patience=0.01).state == "measured"
 
 
 def test_what_cannot_be_packed_says_why():
-    cell = measure(subject(lambda hp: toys.softmax(run_eagerly=True)), Config(8))
-    assert cell.state == "failed"
-    assert cell.reason == "it cannot be packed: it is compiled with run_eagerly=True"
+    measurement = measure(subject(lambda hp: toys.softmax(run_eagerly=True)), Config(8))
+    assert measurement.state == "failed"
+    assert measurement.reason == "it cannot be packed: it is compiled with run_eagerly=True"
 
 
 def test_what_does_not_fit_is_not_run(monkeypatch):
     monkeypatch.setenv(LIMIT, "2000")
-    monkeypatch.setattr(measuring, "_Lanes", None)  # nothing may be placed
-    cell = measure(subject(), Config(8))
-    assert (cell.state, cell.fits) == ("failed", False)
-    assert cell.memory > 2000
-    assert cell.reason.endswith("on the device; 2 kB are free")
+    monkeypatch.setattr(measure_module, "_Lanes", None)  # nothing may be placed
+    measurement = measure(subject(), Config(8))
+    assert (measurement.state, measurement.fits) == ("failed", False)
+    assert measurement.memory > 2000
+    assert measurement.reason.endswith("on the device; 2 kB are free")
 
 
 def test_running_out_of_memory_is_no_fit(monkeypatch):
     def fail(*_):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no more")
 
-    monkeypatch.setattr(measuring, "_compile", fail)
-    cell = measure(subject(), Config(8))
-    assert (cell.state, cell.fits) == ("failed", False)
+    monkeypatch.setattr(measure_module, "_compile", fail)
+    measurement = measure(subject(), Config(8))
+    assert (measurement.state, measurement.fits) == ("failed", False)

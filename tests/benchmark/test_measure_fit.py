@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import toys
-from paceline.benchmark import measure_fit as fitting
+from paceline.benchmark import measure_fit as measure_fit_module
 from paceline.benchmark.measure import nothing_cached
 from paceline.benchmark.measure_fit import Compiling, length, listening, measure_fit
 from paceline.benchmark.records import Config
@@ -32,9 +32,9 @@ def test_events_within_events_are_told_apart():
     compiling = Compiling()
     compiling.intervals.update(
         {
-            fitting._TRACE: [(0.0, 4.0), (1.0, 2.0), (20.0, 21.0)],
-            fitting._LOWER: [(4.0, 6.0)],
-            fitting._COMPILE: [(5.0, 5.5), (6.0, 9.0), (30.0, 31.0)],
+            measure_fit_module._TRACE: [(0.0, 4.0), (1.0, 2.0), (20.0, 21.0)],
+            measure_fit_module._LOWER: [(4.0, 6.0)],
+            measure_fit_module._COMPILE: [(5.0, 5.5), (6.0, 9.0), (30.0, 31.0)],
         }
     )
     trace, lower, compiled, programs = compiling.split(until=10.0)
@@ -43,9 +43,9 @@ def test_events_within_events_are_told_apart():
 
 def test_the_parts_of_a_first_epoch_make_it_up():
     with nothing_cached():
-        cell, first = measure_fit(toys.softmax, prepare(*toys.data(40)), FIT, patience=0.0)
-    assert (cell.state, cell.spot, cell.steps) == ("measured", FIT, 5)
-    assert cell.runs == fitting.EPOCHS
+        measurement, first = measure_fit(toys.softmax, prepare(*toys.data(40)), FIT, patience=0.0)
+    assert (measurement.state, measurement.config, measurement.steps) == ("measured", FIT, 5)
+    assert measurement.runs == measure_fit_module.EPOCHS
     assert first.steps == 5
     assert first.programs >= 1
     assert first.first > first.later > 0
@@ -57,22 +57,26 @@ def test_the_parts_of_a_first_epoch_make_it_up():
 
 def test_of_much_data_a_part_is_taken():
     data = prepare(*toys.data(50))
-    cell, first = measure_fit(
-        toys.softmax, data, FIT, seconds_per_step=fitting.LONGEST / 3, patience=0.0
+    measurement, first = measure_fit(
+        toys.softmax, data, FIT, seconds_per_step=measure_fit_module.LONGEST / 3, patience=0.0
     )
-    assert (cell.steps, first.steps) == (3, 3)
+    assert (measurement.steps, first.steps) == (3, 3)
 
 
 def test_a_model_that_fails_is_a_cell_that_failed():
     def build():
         raise ValueError("no model today")
 
-    cell, first = measure_fit(build, prepare(*toys.data()), FIT)
-    assert (cell.state, cell.reason, first) == ("failed", "ValueError: no model today", None)
+    measurement, first = measure_fit(build, prepare(*toys.data()), FIT)
+    assert (measurement.state, measurement.reason, first) == (
+        "failed",
+        "ValueError: no model today",
+        None,
+    )
 
 
 def test_nothing_is_heard_afterwards():
     with listening() as compiling:
         pass
-    fitting._tell(fitting._COMPILE, 1.0)
-    assert compiling.intervals[fitting._COMPILE] == []
+    measure_fit_module._tell(measure_fit_module._COMPILE, 1.0)
+    assert compiling.intervals[measure_fit_module._COMPILE] == []

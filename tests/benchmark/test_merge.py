@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bench_records import cell, run
+from bench_records import measurement, run
 from paceline.benchmark.result import Bench, load, merge
 from paceline.errors import DataError
 
-CPU = run(cell(32, 1000.0))
-GPU = run(cell(32, 3000.0), platform="gpu")
+CPU = run(measurement(32, 1000.0))
+GPU = run(measurement(32, 3000.0), platform="gpu")
 
 
 @pytest.fixture
@@ -47,13 +47,13 @@ def test_what_is_there_twice_counts_once(saved):
 )
 def test_other_models_are_not_compared(saved, other, message):
     with pytest.raises(DataError, match=message):
-        merge([saved(CPU), saved(run(cell(32, 1.0), **other))], lambda text: None)
+        merge([saved(CPU), saved(run(measurement(32, 1.0), **other))], lambda text: None)
 
 
 def test_what_does_not_quite_compare_is_said(saved):
     notes: list[str] = []
     other = run(
-        cell(32, 1.0),
+        measurement(32, 1.0),
         platform="gpu",
         precision="mixed_bfloat16",
         versions={"jax": "0.6.2", "keras": "3.15.1"},
@@ -67,9 +67,9 @@ def test_what_does_not_quite_compare_is_said(saved):
 
 def test_the_last_line_of_what_was_printed_is_read(tmp_path):
     path = tmp_path / "printed.json"
-    from paceline.report import numbers
+    from paceline.report import formats
 
-    path.write_text("a table\n" + numbers.to_json(Bench([CPU]).to_json()) + "\n")
+    path.write_text("a table\n" + formats.to_json(Bench([CPU]).to_json()) + "\n")
     assert load(path).runs == [CPU]
 
 

@@ -9,11 +9,10 @@ import pytest
 import toys
 from bench_records import run
 from paceline.benchmark import pilot_search
-from paceline.benchmark.pilot_search import _pace, _Watch, run_pilot
+from paceline.benchmark.pilot_search import _pace, _PilotProgress, run_pilot
 from paceline.benchmark.result import Bench, Plan
 from paceline.benchmark.subject import Subject
 from paceline.data.arrays import prepare
-from paceline.executor.model_builder import ModelBuilder
 from paceline.report.forecast import Pace, predict
 from paceline.report.progress import Progress
 
@@ -21,11 +20,11 @@ X, Y = toys.data(40)
 
 
 def subject(build=toys.dense):
-    return Subject(ModelBuilder(build), {}, prepare(X, Y), prepare(*toys.data(8)))
+    return Subject(build, {}, prepare(X, Y), prepare(*toys.data(8)))
 
 
 def rehearsed(build=toys.dense, n_trials=4, epochs=3, left=lambda: 1e9):
-    return run_pilot(build, subject(build), 8, n_trials, epochs, left)
+    return run_pilot(subject(build), 8, n_trials, epochs, left)
 
 
 @pytest.fixture(scope="module")
@@ -68,43 +67,43 @@ def told(rounds, pace=(4.0, 1.0), phase="training"):
     [(9.0, 0, False), (0.0, 0, True), (0.0, 1, True), (9.0, 1, False), (9.0, 3, False)],
 )
 def test_the_budget_ends_it(left, rounds, ends):
-    watch = _Watch(lambda: left, 10)
-    assert watch(told(rounds)) is not ends
-    assert (watch.last is None) is (rounds == 0)
+    pilot = _PilotProgress(lambda: left, 10)
+    assert pilot(told(rounds)) is not ends
+    assert (pilot.last is None) is (rounds == 0)
 
 
 def test_two_waves_end_it(monkeypatch):
     monkeypatch.setattr(pilot_search, "SECONDS", 0.0)
-    watch = _Watch(lambda: 9.0, 10)
-    assert watch(told(1))
-    assert watch(told(19))
-    assert not watch(told(20))
+    pilot = _PilotProgress(lambda: 9.0, 10)
+    assert pilot(told(1))
+    assert pilot(told(19))
+    assert not pilot(told(20))
 
 
 def test_so_do_two_rounds_that_take_long(monkeypatch):
     monkeypatch.setattr(pilot_search, "LONG", 0.0)
-    watch = _Watch(lambda: 9.0, 10)
-    assert watch(told(1))
-    assert not watch(told(2))
+    pilot = _PilotProgress(lambda: 9.0, 10)
+    assert pilot(told(1))
+    assert not pilot(told(2))
 
 
 def test_the_end_changes_no_pace():
-    watch = _Watch(lambda: 9.0, 10)
-    watch(told(3))
-    watch(told(6, pace=(4.0, 99.0), phase="done"))
-    assert (watch.last.rounds, watch.trial_epochs) == (3, 24)
-    assert _pace(watch) == Pace(4.0, 1.0)
+    pilot = _PilotProgress(lambda: 9.0, 10)
+    pilot(told(3))
+    pilot(told(6, pace=(4.0, 99.0), phase="done"))
+    assert (pilot.last.rounds, pilot.trial_epochs) == (3, 24)
+    assert _pace(pilot) == Pace(4.0, 1.0)
 
 
 def test_the_pace_is_that_of_all_rounds_seen(monkeypatch):
-    watch = _Watch(lambda: 9.0, 10)
-    now = watch._began
+    pilot = _PilotProgress(lambda: 9.0, 10)
+    now = pilot._began
     for seconds, rounds in ((5.0, 2), (6.0, 6), (8.5, 7)):
         monkeypatch.setattr("time.perf_counter", lambda at=now + seconds: at)
-        watch(told(rounds, pace=(4.0, 0.5)))
-    assert watch.ready == pytest.approx(4.0)
+        pilot(told(rounds, pace=(4.0, 0.5)))
+    assert pilot.ready == pytest.approx(4.0)
     # Five rounds in 3.5 s, with what lay between the sixth and the seventh.
-    assert _pace(watch) == Pace(4.0, pytest.approx(0.7))
+    assert _pace(pilot) == Pace(4.0, pytest.approx(0.7))
 
 
 def test_an_epoch_that_does_not_end_in_time_says_nothing(monkeypatch):
@@ -126,13 +125,13 @@ def test_several_programs_are_seen():
 def test_where_trials_end_early_the_pace_is_that_of_the_slots_in_use(monkeypatch):
     """Of 6 trials, 2 go on after the first epoch: their rounds are not full."""
     monkeypatch.setattr("paceline.tuner.progress.BETWEEN_LOOKS", 0.0)
-    found = run_pilot(toys.dense, subject(), 8, 6, 4, lambda: 1e9, pruner="asha:1:3")
+    found = run_pilot(subject(), 8, 6, 4, lambda: 1e9, pruner="asha:1:3")
     assert found.trial_epochs < 6 * 4
     assert 1 <= found.pace.at_once < 6
 
 
 def test_in_fit_trials_go_one_by_one():
-    found = run_pilot(toys.dense, subject(), 8, 1, 1, lambda: 1e9, "fit")
+    found = run_pilot(subject(), 8, 1, 1, lambda: 1e9, "fit")
     assert found.pace.at_once == 1
     assert (found.programs, found.trial_epochs) == (1.0, 1)
 

@@ -18,37 +18,39 @@ from paceline.benchmark.records import (
     to_json,
 )
 from paceline.errors import DataError
-from paceline.report import numbers
+from paceline.report import formats
 
 
 def test_a_run_comes_back_as_it_was():
     run = bench_records.run(
-        bench_records.cell(32, 1000.0, 8, "stacked", lanes=2, flops=1e6, fits=True),
+        bench_records.measurement(32, 1000.0, 8, "stacked", lanes=2, flops=1e6, fits=True),
         Measurement(Config(64), "failed", "ValueError: no"),
         first_epoch=bench_records.FIRST_EPOCH,
         curves=[Curve(32, "val_accuracy", "maximize", [0.5, 0.75], [1.0, 2.0])],
         notes=["a note"],
     )
-    text = numbers.to_json({"format": FORMAT, "runs": to_json([run])})
+    text = formats.to_json({"format": FORMAT, "runs": to_json([run])})
     assert from_json(json.loads(text), "a.json") == [run]
 
 
 def test_what_follows_of_a_cell_stands_beside_it():
-    (record,) = to_json([bench_records.run(bench_records.cell(50, 2000.0, 4, "stacked", lanes=2))])
-    (cell,) = record["cells"]
-    assert (cell["examples_per_second"], cell["at_once"]) == (2000.0, 8)
-    assert cell["epoch_seconds"] == 5.0  # 10,000 examples
+    (record,) = to_json(
+        [bench_records.run(bench_records.measurement(50, 2000.0, 4, "stacked", lanes=2))]
+    )
+    (measurement,) = record["cells"]
+    assert (measurement["examples_per_second"], measurement["at_once"]) == (2000.0, 8)
+    assert measurement["epoch_seconds"] == 5.0  # 10,000 examples
 
 
 def test_a_round_is_of_all_trials_at_once():
-    cell = bench_records.cell(32, 6400.0, 8, "stacked", lanes=2)
-    assert cell.step == pytest.approx(0.08)  # 512 examples
+    measurement = bench_records.measurement(32, 6400.0, 8, "stacked", lanes=2)
+    assert measurement.step == pytest.approx(0.08)  # 512 examples
 
 
 def test_a_cell_that_is_not_measured_has_no_rate():
-    cell = Measurement(Config(32), "skipped", "the budget is used up", step=0.1)
-    assert cell.rate == 0.0
-    assert cell.epoch(100) is None
+    measurement = Measurement(Config(32), "skipped", "the budget is used up", step=0.1)
+    assert measurement.rate == 0.0
+    assert measurement.epoch(100) is None
 
 
 @pytest.mark.parametrize(

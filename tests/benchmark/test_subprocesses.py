@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench_records import cell, run
+from bench_records import measurement, run
 from paceline.benchmark import subprocesses
 from paceline.benchmark.result import Bench, Plan
 from paceline.benchmark.subprocesses import Place, measure, places
@@ -87,8 +87,8 @@ class Started:
         self.now = None
 
 
-CPU = Bench([run(cell(32, 1000.0))], target=0.9, plan=Plan(8, 2))
-GPU = Bench([run(cell(32, 3000.0), platform="gpu")])
+CPU = Bench([run(measurement(32, 1000.0))], target=0.9, plan=Plan(8, 2))
+GPU = Bench([run(measurement(32, 3000.0), platform="gpu")])
 WHERE = [Place("cpu", "jax"), Place("gpu", "jax")]
 
 

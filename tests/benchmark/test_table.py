@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 
 import bench_records
-from bench_records import cell, run
+from bench_records import measurement, run
 from paceline.benchmark import table
 from paceline.benchmark.advice import advise
 from paceline.benchmark.records import Config, Curve, Device, Measurement
 from paceline.benchmark.table import result_text
 
 RUN = run(
-    cell(32, 1000.0, build=0.02, trace=0.1, first=0.5, flops=1e6, peak_share=0.05, memory=2e6),
-    cell(32, 8000.0, 8, "stacked", lanes=2, usual=True, spread=0.03, fits=True),
-    cell(1024, 9000.0, 4, "mapped"),
+    measurement(
+        32, 1000.0, build=0.02, trace=0.1, first=0.5, flops=1e6, peak_share=0.05, memory=2e6
+    ),
+    measurement(32, 8000.0, 8, "stacked", lanes=2, usual=True, spread=0.03, fits=True),
+    measurement(1024, 9000.0, 4, "mapped"),
     Measurement(Config(64), "failed", "ValueError: no"),
     Measurement(Config(64, 4, "stacked"), "skipped", "the budget is used up"),
     Measurement(Config(128, 4, "stacked"), "skipped", "the budget is used up"),
@@ -84,7 +86,7 @@ def test_lines_fit(width, left_out):
 
 
 def test_what_does_not_fit_into_memory_is_never_left_out():
-    found = text(run(cell(32, 1000.0, fits=False)), width=80)
+    found = text(run(measurement(32, 1000.0, fits=False)), width=80)
     assert "fits" in found and "No room here for: build" in " ".join(found.split())
 
 
@@ -93,7 +95,9 @@ def test_the_first_epoch_is_explained():
 
 
 def test_an_interrupted_run_says_so():
-    assert "Interrupted: what had been measured" in text(run(cell(32, 1.0), interrupted=True))
+    assert "Interrupted: what had been measured" in text(
+        run(measurement(32, 1.0), interrupted=True)
+    )
 
 
 def test_advice_comes_last():
@@ -106,5 +110,5 @@ def test_a_run_without_a_cell_has_no_table():
 
 def test_a_curve_that_is_missing_says_why():
     late = [Curve(size, "", "maximize", reason="the budget is used up") for size in (128, 512)]
-    found = " ".join(text(run(cell(32, 1.0), curves=late)).split())
+    found = " ".join(text(run(measurement(32, 1.0), curves=late)).split())
     assert "Accuracy at batch 128, 512: the budget is used up." in found

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench_records import cell, run
+from bench_records import measurement, run
 from paceline.benchmark import api
 from paceline.benchmark.result import Bench
 
@@ -17,7 +17,7 @@ from paceline.benchmark.result import Bench
 @pytest.fixture
 def measured(monkeypatch, user_modules) -> dict[str, Any]:
     """What ``paceline.bench`` was called with; ``result`` is what it returns."""
-    call: dict[str, Any] = {"result": Bench([run(cell(32, 1000.0))])}
+    call: dict[str, Any] = {"result": Bench([run(measurement(32, 1000.0))])}
 
     def bench(build, x, y, **arguments):
         call.update(build=build, x=x, y=y, **arguments)
@@ -86,7 +86,9 @@ def test_lines_are_as_long_as_there_is_room_for(
     else:
         monkeypatch.setenv("COLUMNS", columns)
     known = {"build": 0.02, "trace": 0.1, "first": 0.5, "peak_share": 0.05, "memory": 2e6}
-    measured["result"] = Bench([run(cell(32, 1e6, **known), cell(1024, 1e6, **known))])
+    measured["result"] = Bench(
+        [run(measurement(32, 1e6, **known), measurement(1024, 1e6, **known))]
+    )
     done = paceline("bench", "model.py")
     assert max(map(len, done.out.splitlines())) <= widest
     assert ("No room here for" in " ".join(done.out.split())) is (widest < 120)
@@ -107,7 +109,7 @@ def test_the_result_is_written(paceline, measured, model):
 
 
 def test_an_interrupted_run_is_printed(paceline, measured, model):
-    measured["result"] = Bench([run(cell(32, 1000.0), interrupted=True)])
+    measured["result"] = Bench([run(measurement(32, 1000.0), interrupted=True)])
     done = paceline("bench", "model.py")
     assert done.code == 130
     assert "Fastest: batch 32" in done.out

@@ -1,5 +1,10 @@
-"""What a model's training costs on the devices there are, measured; and what follows from it.
+"""``paceline bench``: measures what training a model costs, and says what follows from it.
 
-Records, advice and prediction are plain Python and need no device (``records``, ``advice``,
-``prediction``, ``quota``); measuring needs JAX and Keras (``subject``, ``measuring``, ``running``).
+These modules are plain Python and need no device: ``records`` (the figures), ``advice`` and
+``convergence`` (sentences about them), ``quota`` (sessions of a search), ``grid`` (what to
+measure), ``table`` and ``html`` (how a result looks). These modules measure, with JAX and Keras:
+``subject``, ``measure``, ``measure_fit``, ``accuracy``, ``pilot_search`` and ``runner``.
+
+A cell is one combination of batch size, plan, slots and devices: a ``Config`` with its
+``Measurement``.
 """

@@ -1,7 +1,8 @@
-"""What a larger batch does to accuracy: one trial trained at each batch size, timed alone.
+"""What a larger batch does to accuracy: one trial is trained at each batch size, and timed.
 
-Batch sizes are other programs, so these trials cannot share a pack; and each has the device for
-itself, so that its seconds are its own. Building, tracing and compiling are not among them.
+Each batch size needs a program of its own, so these trials cannot share a pack. They train one
+after another, so that the seconds of each trial are not those of its neighbours too. The seconds
+leave out building, tracing and compiling.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ _NO_TIME = "stopped after {} of {} epochs: the budget is used up"
 
 
 class CurveInterrupted(KeyboardInterrupt):
-    """Ctrl-C while a curve was trained.
+    """Raised when the user pressed Ctrl-C while a curve was trained.
 
     Attributes:
-        curve: What there is of it.
+        curve: The epochs that had ended by then.
     """
 
     def __init__(self, curve: Curve) -> None:
@@ -51,22 +52,26 @@ def train_curve(
     scale: float,
     plan: str,
     left: Callable[[], float],
-    told: Callable[[str], None] = lambda text: None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Curve:
-    """Trains one trial; what fails is in the curve.
+    """Trains one trial and validates it after each epoch.
 
     Args:
-        subject: The model and its data, with validation data.
-        batch_size: B.
-        epochs: To train.
-        objective: As for a search.
-        scale: What the learning rate is multiplied by.
-        plan: stacked or sequential, whichever is faster for one trial; or fit.
-        left: Seconds of the budget.
-        told: Called with a line after each epoch.
+        subject: The model and its data, validation data included.
+        batch_size: Examples per step.
+        epochs: Epochs to train.
+        objective: The metric to follow, as ``Tuner`` takes it; None: the model's first metric.
+        scale: Factor that the learning rate is multiplied by.
+        plan: "stacked" or "sequential", whichever is faster for one trial; or "fit".
+        left: Returns the seconds that are left of the budget.
+        note: Called with one line of text after each epoch.
+
+    Returns:
+        The curve. An error of the user's code does not reach the caller: the curve gives it as the
+        ``reason`` why values are missing.
 
     Raises:
-        CurveInterrupted: Ctrl-C; it holds what there is.
+        CurveInterrupted: The user pressed Ctrl-C; the error holds the epochs that had ended.
     """
     curve = Curve(batch_size, objective or "", "maximize", scale=scale, plan=plan)
     try:
@@ -75,7 +80,7 @@ def train_curve(
         executor = _executor(subject, batch_size, plan)
     except Exception as error:  # the user's code
         return replace(curve, reason=describe(error))
-    trained = _Trained(replace(curve, learning_rate=rate), objective, epochs, left, told)
+    trained = _Trained(replace(curve, learning_rate=rate), objective, epochs, left, note)
 
     def rebuild() -> Any:
         again = subject.model()
@@ -97,7 +102,7 @@ def train_curve(
 
 
 class _Trained:
-    """What has come of the trial until now."""
+    """Collects the epochs of the trial into a curve, and stops the trial when time runs out."""
 
     def __init__(
         self,
@@ -105,10 +110,10 @@ class _Trained:
         objective: str | None,
         epochs: int,
         left: Callable[[], float],
-        told: Callable[[str], None],
+        note: Callable[[str], None],
     ) -> None:
         self.curve, self._given, self._epochs = curve, objective, epochs
-        self._left, self._told = left, told
+        self._left, self._note = left, note
         self._objective: Objective | None = None
 
     def take(self, report: EpochReport) -> Answer:
@@ -119,7 +124,7 @@ class _Trained:
             )
         curve, name = self.curve, self._objective.name
         value = float(report.logs[name])
-        self._told(
+        self._note(
             f"batch {curve.batch_size}, epoch {report.epoch} of {self._epochs}: {name} {value:.4f}"
         )
         if not math.isfinite(value):
@@ -149,10 +154,13 @@ def _executor(subject: Subject, batch_size: int, plan: str) -> Executor:
 
 
 def _scaled(model: Any, scale: float) -> float | None:
-    """Multiplies the learning rate; returns it, or None where a schedule decides it.
+    """Multiplies the learning rate of a model.
+
+    Returns:
+        The new learning rate; None if the optimizer follows a schedule.
 
     Raises:
-        TypeError: It is to be multiplied, and a schedule decides it.
+        TypeError: ``scale`` is not 1, and the optimizer follows a schedule.
     """
     optimizer = model.optimizer
     rate = float(optimizer.learning_rate)

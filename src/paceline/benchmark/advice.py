@@ -1,4 +1,7 @@
-"""What follows from the cells, in sentences with numbers. Pure: records in, sentences out."""
+"""What follows from the measurements, in sentences with numbers.
+
+Every function takes records and returns text; none measures anything.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paceline.benchmark.records import Config, FirstEpoch, Measurement, Run, labels
-from paceline.report import numbers
+from paceline.report import formats
 
-#: So much faster at least, beyond what the timings scatter, to be called faster.
+#: One cell is called faster than another if its rate is higher by more than this share, and by more
+#: than the spread of both timings.
 CLEARLY = 0.05
-#: A larger batch that gains less than this no longer pays.
+#: A larger batch pays if it gains at least this share of the rate.
 PAYS = 0.10
 
 Topic = Literal["fastest", "batch", "slots", "devices", "backends", "scaling", "memory", "accuracy"]
@@ -31,15 +35,15 @@ class Advice:
 
 
 def advise(runs: Sequence[Run]) -> list[Advice]:
-    """All that can be said of the runs; of one model, perhaps on several devices."""
+    """Returns all findings about runs of one model, which may be runs on several devices."""
     found: list[Advice] = []
     best = fastest(runs)
     if best is None:
         return found
-    run, cell = best
+    run, measurement = best
     names = labels(runs)
     where = next(name for name, each in zip(names, runs, strict=True) if each is run)
-    found.append(Advice("fastest", _fastest(run, cell, where if len(runs) > 1 else None)))
+    found.append(Advice("fastest", _fastest(run, measurement, where if len(runs) > 1 else None)))
     for label, each in zip(names, runs, strict=True):
         name = f"On {label}: " if len(runs) > 1 else ""
         for advice in (_batch(each), _slots(each), _scaling(each), _memory(each)):
@@ -50,187 +54,198 @@ def advise(runs: Sequence[Run]) -> list[Advice]:
 
 
 def fastest(runs: Sequence[Run]) -> tuple[Run, Measurement] | None:
-    """The cell with the most examples per second; None where nothing was measured."""
-    cells = [(run, cell) for run in runs for cell in run.measured]
-    return max(cells, key=lambda pair: pair[1].rate, default=None)
+    """Returns the measurement with the most examples per second, and its run; None without any."""
+    measurements = [(run, measurement) for run in runs for measurement in run.measured]
+    return max(measurements, key=lambda pair: pair[1].rate, default=None)
 
 
 def clearly_faster(a: Measurement, b: Measurement) -> bool:
-    """Whether a is faster than b by more than the timings of both scatter."""
+    """Whether ``a`` is faster than ``b`` by more than the timings of both scatter."""
     return a.rate > b.rate * (1 + max(CLEARLY, a.spread + b.spread))
 
 
-def way(spot: Config) -> str:
-    """How trials train, for people: ``stacked, 2 x 8 trials at once``."""
-    if spot.plan == "fit":
+def way(config: Config) -> str:
+    """Returns how trials train, as people read it: ``stacked, 2 x 8 trials at once``."""
+    if config.plan == "fit":
         text = "Keras' fit"
-    elif spot.at_once == 1:
-        text = f"{spot.plan}, one trial"
+    elif config.at_once == 1:
+        text = f"{config.plan}, one trial"
     else:
-        of = f"{spot.lanes} x {spot.slots}" if min(spot.lanes, spot.slots) > 1 else spot.at_once
-        text = f"{spot.plan}, {of} trials at once"
-    if spot.data_devices > 1:
-        text += f", each batch split over {spot.data_devices} devices"
-    elif spot.trial_devices > 1:
-        text += f" over {spot.trial_devices} devices"
+        of = (
+            f"{config.lanes} x {config.slots}"
+            if min(config.lanes, config.slots) > 1
+            else config.at_once
+        )
+        text = f"{config.plan}, {of} trials at once"
+    if config.data_devices > 1:
+        text += f", each batch split over {config.data_devices} devices"
+    elif config.trial_devices > 1:
+        text += f" over {config.trial_devices} devices"
     return text
 
 
-def _fastest(run: Run, cell: Measurement, name: str | None) -> str:
-    spot = cell.spot
+def _fastest(run: Run, measurement: Measurement, name: str | None) -> str:
+    config = measurement.config
     where = "" if name is None else f"{name}, "
-    epoch = cell.epoch(run.n_examples) or 0.0
+    epoch = measurement.epoch(run.n_examples) or 0.0
     text = (
-        f"Fastest: {where}batch {spot.batch_size}, {way(spot)}: {cell.rate:,.0f} examples/s. "
-        f"A trial's epoch of {run.n_examples:,} examples takes {numbers.fine(epoch)}"
+        f"Fastest: {where}batch {config.batch_size}, {way(config)}: "
+        f"{measurement.rate:,.0f} examples/s. "
+        f"A trial's epoch of {run.n_examples:,} examples takes {formats.fine(epoch)}"
     )
-    text += " as its share of the time." if spot.at_once > 1 else "."
+    text += " as its share of the time." if config.at_once > 1 else "."
     close = [
         other
         for other in run.measured
-        if other is not cell and not clearly_faster(cell, other) and other.spot.at_once > 0
+        if other is not measurement
+        and not clearly_faster(measurement, other)
+        and other.config.at_once > 0
     ]
     if close:
         other = max(close, key=lambda each: each.rate)
         text += (
-            f" Batch {other.spot.batch_size}, {way(other.spot)}, is as fast as far as this "
+            f" Batch {other.config.batch_size}, {way(other.config)}, is as fast as far as this "
             f"measurement can tell ({other.rate:,.0f})."
         )
     return text
 
 
 def best_at(run: Run, batch_size: int) -> Measurement | None:
-    """The fastest cell at a batch size; None where none was measured."""
-    cells = [cell for cell in run.measured if cell.spot.batch_size == batch_size]
-    return max(cells, key=lambda cell: cell.rate, default=None)
+    """Returns the fastest measurement at a batch size; None if there is none."""
+    measurements = [
+        measurement for measurement in run.measured if measurement.config.batch_size == batch_size
+    ]
+    return max(measurements, key=lambda measurement: measurement.rate, default=None)
 
 
 def _batch(run: Run) -> Advice | None:
-    """Where a larger batch stops paying: in the way that was measured at most batch sizes."""
+    """Where a larger batch stops paying, judged by the way that most batch sizes have in common."""
     ways: dict[tuple[object, ...], list[Measurement]] = {}
-    for cell in run.measured:
-        ways.setdefault(cell.spot.way, []).append(cell)
+    for measurement in run.measured:
+        ways.setdefault(measurement.config.way, []).append(measurement)
     if not ways:
         return None
-    cells = max(ways.values(), key=lambda each: (len(each), max(c.rate for c in each)))
-    cells = sorted(cells, key=lambda cell: cell.spot.batch_size)
-    if len(cells) < 2:
+    measurements = max(ways.values(), key=lambda each: (len(each), max(c.rate for c in each)))
+    measurements = sorted(measurements, key=lambda measurement: measurement.config.batch_size)
+    if len(measurements) < 2:
         return None
     knee = next(
         i
-        for i, cell in enumerate(cells)
-        if all(other.rate <= cell.rate * (1 + PAYS) for other in cells[i + 1 :])
+        for i, measurement in enumerate(measurements)
+        if all(other.rate <= measurement.rate * (1 + PAYS) for other in measurements[i + 1 :])
     )
-    at, first, last = cells[knee], cells[0], cells[-1]
-    size, how = at.spot.batch_size, way(at.spot)
-    if knee == len(cells) - 1:
-        before = cells[-2]
+    at, first, last = measurements[knee], measurements[0], measurements[-1]
+    size, how = at.config.batch_size, way(at.config)
+    if knee == len(measurements) - 1:
+        before = measurements[-2]
         text = (
             f"A larger batch still pays at the largest measured: batch {size} does "
             f"{at.rate / before.rate:.1f} times the examples per second of "
-            f"{before.spot.batch_size} ({how})."
+            f"{before.config.batch_size} ({how})."
         )
     elif knee == 0:
-        gain = max(cell.rate for cell in cells[1:]) / at.rate - 1
+        gain = max(measurement.rate for measurement in measurements[1:]) / at.rate - 1
         most = f"at most {gain:.0%}" if gain >= 0.005 else "nothing"
         text = (
-            f"A larger batch than {size} does not pay: up to batch {last.spot.batch_size} it "
+            f"A larger batch than {size} does not pay: up to batch {last.config.batch_size} it "
             f"gains {most} ({how})."
         )
     else:
-        gain = max(cell.rate for cell in cells[knee + 1 :]) / at.rate - 1
+        gain = max(measurement.rate for measurement in measurements[knee + 1 :]) / at.rate - 1
         more = f"at most {gain:.0%} more" if gain >= 0.005 else "no more"
         text = (
             f"Beyond batch {size} a larger batch stops paying: {size} does "
             f"{at.rate / first.rate:.1f} times the examples per second of "
-            f"{first.spot.batch_size}, and up to {last.spot.batch_size} there is {more} ({how})."
+            f"{first.config.batch_size}, and up to {last.config.batch_size} there is {more} "
+            f"({how})."
         )
     return Advice("batch", text)
 
 
 def _slots(run: Run) -> Advice | None:
     """Whether training several trials at once pays, and how many."""
-    packed = [c for c in run.measured if c.spot.at_once > 1 and c.spot.data_devices == 1]
-    sizes = {c.spot.batch_size for c in packed}
-    alone = [c for c in run.measured if c.spot.at_once == 1 and c.spot.devices == 1]
-    alone = [c for c in alone if c.spot.plan != "fit" and c.spot.batch_size in sizes]
+    packed = [c for c in run.measured if c.config.at_once > 1 and c.config.data_devices == 1]
+    sizes = {c.config.batch_size for c in packed}
+    alone = [c for c in run.measured if c.config.at_once == 1 and c.config.devices == 1]
+    alone = [c for c in alone if c.config.plan != "fit" and c.config.batch_size in sizes]
     if not packed or not alone:
         return None
-    best = max(packed, key=lambda cell: cell.rate)
-    same = [c for c in alone if c.spot.batch_size == best.spot.batch_size]
+    best = max(packed, key=lambda measurement: measurement.rate)
+    same = [c for c in alone if c.config.batch_size == best.config.batch_size]
     if not same:
         return None
-    single = max(same, key=lambda cell: cell.rate)
-    size = best.spot.batch_size
+    single = max(same, key=lambda measurement: measurement.rate)
+    size = best.config.batch_size
     if not clearly_faster(best, single):
         text = (
             f"Training several trials at once does not pay at batch {size}: "
-            f"{best.rate:,.0f} examples/s ({way(best.spot)}) against {single.rate:,.0f} for one "
+            f"{best.rate:,.0f} examples/s ({way(best.config)}) against {single.rate:,.0f} for one "
             "trial at a time."
         )
         return Advice("slots", text)
-    rivals = [c for c in packed if c.spot.batch_size == size and c.rate > 0.95 * best.rate]
-    fewest = min(rivals, key=lambda cell: (cell.spot.at_once, -cell.rate))
+    rivals = [c for c in packed if c.config.batch_size == size and c.rate > 0.95 * best.rate]
+    fewest = min(rivals, key=lambda measurement: (measurement.config.at_once, -measurement.rate))
     text = (
-        f"Training several trials at once pays: {way(fewest.spot)}, do "
+        f"Training several trials at once pays: {way(fewest.config)}, do "
         f"{fewest.rate / single.rate:.1f} times the examples per second of one trial at a time at "
         f"batch {size} ({fewest.rate:,.0f} against {single.rate:,.0f})."
     )
-    more = [c for c in packed if c.spot.batch_size == size]
-    more = [c for c in more if c.spot.at_once > fewest.spot.at_once]
+    more = [c for c in packed if c.config.batch_size == size]
+    more = [c for c in more if c.config.at_once > fewest.config.at_once]
     if more:
         text += " More at once gain less than 5 %."
-    if not best.spot.usual and any(c.spot.usual for c in more + rivals):
-        usual = next(c for c in run.measured if c.spot.usual)
+    if not best.config.usual and any(c.config.usual for c in more + rivals):
+        usual = next(c for c in run.measured if c.config.usual)
         if clearly_faster(fewest, usual):
-            text += f" A search does {way(usual.spot)} by itself."
+            text += f" A search does {way(usual.config)} by itself."
     return Advice("slots", text)
 
 
 def _scaling(run: Run) -> Advice | None:
-    """What several devices make of it: share of so many times one device."""
+    """How many times faster several devices are than one, and the scaling efficiency of that."""
     sentences = []
     for data in (False, True):
         several = [
-            c for c in run.measured if c.spot.devices > 1 and (c.spot.data_devices > 1) is data
+            c for c in run.measured if c.config.devices > 1 and (c.config.data_devices > 1) is data
         ]
         if not several:
             continue
-        best = max(several, key=lambda cell: cell.rate)
+        best = max(several, key=lambda measurement: measurement.rate)
         ones = [
             c
             for c in run.measured
-            if c.spot.devices == 1
-            and c.spot.plan != "fit"
-            and c.spot.batch_size == best.spot.batch_size
-            # As many trials as each of the devices has.
-            and c.spot.at_once * best.spot.trial_devices == best.spot.at_once
+            if c.config.devices == 1
+            and c.config.plan != "fit"
+            and c.config.batch_size == best.config.batch_size
+            # Efficiency compares with one device that trains what each of the several has to train.
+            and c.config.at_once * best.config.trial_devices == best.config.at_once
         ]
         if not ones:
             continue
-        one = max(ones, key=lambda cell: cell.rate)
-        n = best.spot.devices
+        one = max(ones, key=lambda measurement: measurement.rate)
+        n = best.config.devices
         what = "each batch split over them" if data else "trials spread over them"
         sentences.append(
             f"{n} devices, {what}: {best.rate / one.rate:.1f} times one device at batch "
-            f"{best.spot.batch_size} (scaling efficiency {best.rate / one.rate / n:.0%})."
+            f"{best.config.batch_size} (scaling efficiency {best.rate / one.rate / n:.0%})."
         )
     return Advice("scaling", " ".join(sentences)) if sentences else None
 
 
 def _memory(run: Run) -> Advice | None:
-    tight = [cell for cell in run.cells if cell.fits is False]
+    tight = [measurement for measurement in run.cells if measurement.fits is False]
     if not tight:
         return None
-    cell = min(tight, key=lambda each: (each.spot.batch_size, each.spot.at_once))
+    measurement = min(tight, key=lambda each: (each.config.batch_size, each.config.at_once))
     return Advice(
         "memory",
-        f"Batch {cell.spot.batch_size}, {way(cell.spot)}, does not fit into the memory.",
+        f"Batch {measurement.config.batch_size}, {way(measurement.config)}, does not fit into the "
+        "memory.",
     )
 
 
 def _between(runs: Sequence[tuple[str, Run]]) -> list[Advice]:
-    """Each pair of devices, or of backends: who is faster at which batch sizes."""
+    """For each pair of devices, or of backends, which one is faster at which batch sizes."""
     found = []
     for i, a in enumerate(runs):
         for b in runs[i + 1 :]:
@@ -279,27 +294,44 @@ def _pair(one: tuple[str, Run], other: tuple[str, Run]) -> Advice | None:
 
 
 def _comparable(a: Run, b: Run) -> tuple[dict[int, Measurement], dict[int, Measurement]]:
-    """Cells by batch size: between backends those of Keras' fit, which both have."""
+    """The measurements of two runs to compare, by batch size.
+
+    Runs with different Keras backends are compared by Keras' ``fit``, the only way both have.
+    """
     if a.backend != b.backend:
         found = []
         for run in (a, b):
-            cells = [cell for cell in run.measured if cell.spot.plan == "fit"]
-            found.append({cell.spot.batch_size: cell for cell in cells})
+            measurements = [
+                measurement for measurement in run.measured if measurement.config.plan == "fit"
+            ]
+            found.append(
+                {measurement.config.batch_size: measurement for measurement in measurements}
+            )
         return found[0], found[1]
     found = []
     for run in (a, b):
-        sizes = {cell.spot.batch_size for cell in run.measured}
-        found.append({size: cell for size in sizes if (cell := best_at(run, size)) is not None})
+        sizes = {measurement.config.batch_size for measurement in run.measured}
+        found.append(
+            {size: measurement for size in sizes if (measurement := best_at(run, size)) is not None}
+        )
     return found[0], found[1]
 
 
 def explain(first: FirstEpoch, n_examples: int) -> list[str]:
-    """Why the first epoch is slow, in plain words, a line each; the first says how much it is."""
+    """Returns lines that explain why the first epoch of Keras' ``fit`` is slow.
+
+    Args:
+        first: The timed first epoch.
+        n_examples: Training examples of the whole data.
+
+    Returns:
+        A headline with the seconds, one line for each part of them, and a closing sentence.
+    """
     full = -(-n_examples // first.batch_size)
     of = f"{first.steps:,} steps"
     if first.steps < full:
         of += f" (a part of the data: all of it are {full:,} steps)"
-    seconds = numbers.fine
+    seconds = formats.fine
     lines = [
         f"The first epoch of Keras' fit takes {seconds(first.first)}, a later one "
         f"{seconds(first.later)}: batch {first.batch_size}, {of}. "

@@ -1,4 +1,4 @@
-"""``paceline.bench``: checks what is asked for, measures, and hands the result back."""
+"""``paceline.bench``: checks its arguments, measures, and returns the result."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from paceline.errors import BuildError, PacelineError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import search_process
 from paceline.program.trace import check_precision
-from paceline.report import numbers
+from paceline.report import formats
 
-#: Seconds, where nothing is said.
+#: Seconds of a benchmark by default.
 BUDGET = 300.0
 
 
@@ -54,50 +54,59 @@ def bench(
     name: str | None = None,
     notes: Callable[[str], None] | None = None,
 ) -> Bench:
-    """Measures what training a model costs: batch size x trials at once x plan.
+    """Measures what training a model costs at several batch sizes, slots and plans.
 
-    One configuration of the model is measured, the defaults of its hyperparameters or ``hparams``.
-    Every program is compiled afresh; nothing is trained that could be kept.
+    One configuration of the model is measured: ``hparams``, with defaults for the other
+    hyperparameters. Every program is compiled anew, so that compile times are real. No trained
+    model is kept.
+
+    N: training examples. V: validation examples.
 
     Args:
-        build: As for a search.
-        x: Training data: arrays, or lists, tuples and dicts of arrays.
-        y: Targets, likewise.
-        validation_data: ``(x, y)`` or ``(x, y, sample_weight)``.
-        validation_split: Fraction of the end of x and y to validate on instead.
-        batch_sizes: 32, 64, 128, 256, 512 and 1024, as far as the data go, where nothing is said.
-        slots: Trials that train at once: 1, 4 and 16 where nothing is said. One trial alone, and
-            what a search does by itself ("auto"), are measured in any case.
-        mesh: Devices to compare with one of them: trials spread over them, and each batch split
-            over them. None: all accelerators, where there are several. 1: none.
-        hparams: Values of hyperparameters; the others have their defaults.
-        precision: "float32" or "bfloat16"; None: Keras' policy as it is.
-        budget: Seconds for everything; the most telling cells come first. None: no limit.
-        epochs: Train one trial at each batch size for so many epochs too, and validate it.
-        objective: What to compare them by; as for a search.
-        scale_lr: "linear" or "sqrt": these trials' learning rate follows the batch size, by its
-            ratio to the smallest; None: it is as ``build`` has it.
-        target: A value of the objective: which batch size reaches it soonest?
-        plan_trials: Of a search: how long will it take? Its beginning is run and timed.
-        plan_epochs: Of each of its trials.
-        plan_batch_size: Of its trials; None: the batch size that is measured first.
-        plan_pruner: Its pruner. How much "asha" spares is known beforehand, what others do is not.
-        quota: Hours a week of each platform, and of a session: "gpu=30h,tpu=20h,session=9h", or
-            seconds by name. How many sessions does that search take, and where to stop?
-        executor: "auto", or "fit" to measure Keras' own ``fit`` only.
-        fit: Measure Keras' own ``fit`` at every batch size, not at one only.
-        seed: Of weights and order.
-        name: What to call the model; None: the function's own name.
-        notes: Told of each cell; None: stderr.
+        build: ``build(hp) -> compiled keras.Model``, or a ``HyperModel``, as ``Tuner`` takes it.
+        x: Features [N, ...]: an array, or a list, tuple or dict of arrays.
+        y: Targets [N, ...], in the same forms as ``x``.
+        validation_data: ``(x, y)`` or ``(x, y, sample_weight)``, each [V, ...].
+        validation_split: Fraction of the examples, from the end of ``x`` and ``y``, that validate.
+        batch_sizes: Examples per step. None: 32, 64, 128, 256, 512 and 1024, up to N.
+        slots: Numbers of trials that train at once. None: 1, 4 and 16. One trial alone, and the
+            number that a search would choose ("auto"), are measured in any case.
+        mesh: Number of devices to compare with one device, once with trials spread over them and
+            once with each batch split over them. None: all accelerators, if there are several. 1:
+            no such comparison.
+        hparams: Hyperparameter name -> value; the others have their defaults.
+        precision: "float32" or "bfloat16"; None: Keras' dtype policy stays as it is.
+        budget: Seconds for everything; the most telling cells are measured first. None: no limit.
+        epochs: Epochs of a trial that is also trained at each batch size, and validated. None: no
+            such training.
+        objective: Metric that compares these trials, as ``Tuner`` takes it.
+        scale_lr: "linear" or "sqrt": how the learning rate of these trials follows the batch size,
+            by its ratio to the smallest one. None: the learning rate is the same for all.
+        target: A value of the objective; the result says which batch size reaches it soonest.
+        plan_trials: Trials of a search whose time is to be predicted. The beginning of that search
+            is run and timed. None: no prediction.
+        plan_epochs: Epochs of each trial of that search.
+        plan_batch_size: Batch size of that search; None: the batch size that is measured first.
+        plan_pruner: Pruner of that search. The share of epochs that "asha" leaves out is known
+            beforehand; with any other pruner the prediction counts all epochs.
+        quota: Hours a week of each platform, and hours of a session: "gpu=30h,tpu=20h,session=9h",
+            or seconds by name. The result says how many sessions that search takes.
+        executor: "auto", or "fit" to measure nothing but Keras' own ``fit``.
+        fit: Whether Keras' own ``fit`` is measured at every batch size; else at one only.
+        seed: Seed of the weights and of the order of examples.
+        name: Name of the model in the result; None: the name of ``build``.
+        notes: Called with one line of text for each cell; None: lines go to stderr.
 
     Returns:
-        The result: ``print`` it, or take its ``runs`` and ``advice``.
+        The result: ``print`` it, or read its ``runs`` and ``advice``.
 
     Raises:
-        UsageError, DataError, BuildError: Something cannot work.
+        UsageError: An argument cannot work; the message names it.
+        DataError: The data cannot be trained on.
+        BuildError: ``build`` failed.
     """
     note = notes or _to_stderr
-    builder = ModelBuilder(build)
+    ModelBuilder(build)  # what is no build function is refused before the data is read
     check_precision(precision)
     if executor not in ("auto", "fit"):
         raise UsageError(f"executor: {executor!r} is not one of auto, fit.")
@@ -112,11 +121,10 @@ def bench(
     packs = executor == "auto" and keras.backend.backend() == "jax"
     with search_process(precision, initial_weights=False, also=[nothing_cached()]):
         began = time.perf_counter()
-        subject = Subject(builder, dict(hparams or {}), data, validation, seed)
+        subject = Subject(build, dict(hparams or {}), data, validation, seed)
         model = _first(subject)
-        first_build = time.perf_counter() - began
         arguments.check_hparams(hparams or {}, subject)
-        ask = BenchPlan(
+        bench_plan = BenchPlan(
             sizes,
             chosen,
             budget,
@@ -138,32 +146,44 @@ def bench(
         }
         del model
         runner = Runner(
-            build, subject, ask, facts, told=_Teller(note), note=note, first_build=first_build
+            subject,
+            bench_plan,
+            facts,
+            on_measurement=_MeasurementNotes(note),
+            note=note,
         )
         run = runner()
     _check_measured(run, budget, time.perf_counter() - began)
     return Bench([run], target=target, plan=plan)
 
 
-class _Teller:
-    """Tells of each cell; of those that are skipped for one reason in a row, only once."""
+class _MeasurementNotes:
+    """Notes each cell; of cells that are skipped in a row for the same reason, only the first."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note, self._said = note, ""
 
-    def __call__(self, cell: Measurement, at: int, of: int) -> None:
-        again = cell.state == "skipped" and cell.reason == self._said
-        self._said = cell.reason or ""
+    def __call__(self, measurement: Measurement, at: int, of: int) -> None:
+        again = measurement.state == "skipped" and measurement.reason == self._said
+        self._said = measurement.reason or ""
         if not again:
-            self._note(progress_line(cell, at, of))
+            self._note(progress_line(measurement, at, of))
 
 
-def progress_line(cell: Measurement, at: int, of: int) -> str:
-    """One cell, as it was measured."""
-    where = f"{at} of {of}: batch {cell.spot.batch_size}, {table.way(cell.spot)}"
-    if cell.state == "measured":
-        return f"{where}: {numbers.fine(cell.step)} a step, {cell.rate:,.0f} examples/s"
-    return f"{where}: {cell.state}: {cell.reason}"
+def progress_line(measurement: Measurement, at: int, of: int) -> str:
+    """Returns a line about a cell that has been measured, skipped or failed.
+
+    Args:
+        measurement: The cell.
+        at: Its position, from 1.
+        of: Number of all cells.
+    """
+    where = f"{at} of {of}: batch {measurement.config.batch_size}, {table.way(measurement.config)}"
+    if measurement.state == "measured":
+        return (
+            f"{where}: {formats.fine(measurement.step)} a step, {measurement.rate:,.0f} examples/s"
+        )
+    return f"{where}: {measurement.state}: {measurement.reason}"
 
 
 def _data(
@@ -183,10 +203,10 @@ def _data(
 
 
 def _first(subject: Subject) -> Any:
-    """A first model: one that fails, fails before anything is measured.
+    """Builds the model once, so that a ``build`` that fails does so before anything is measured.
 
     Raises:
-        BuildError: It failed.
+        BuildError: ``build`` failed.
     """
     try:
         return subject.model()
@@ -197,13 +217,21 @@ def _first(subject: Subject) -> Any:
 
 
 def _check_measured(run: Run, budget: float | None, seconds: float) -> None:
-    """Raises where the budget did not suffice for anything."""
-    if run.measured or run.interrupted or any(cell.state == "failed" for cell in run.cells):
+    """Checks that the budget sufficed for at least one cell.
+
+    Raises:
+        UsageError: Nothing was measured, and no cell failed.
+    """
+    if (
+        run.measured
+        or run.interrupted
+        or any(measurement.state == "failed" for measurement in run.cells)
+    ):
         return
     assert budget is not None
     raise UsageError(
         f"budget: {budget:g} s do not suffice for one cell: building and tracing the model, and "
-        f"probing the device, took {numbers.seconds(seconds)} already; give more, such as "
+        f"probing the device, took {formats.seconds(seconds)} already; give more, such as "
         f"{max(60, round(10 * seconds))} s."
     )
 

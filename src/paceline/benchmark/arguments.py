@@ -1,4 +1,4 @@
-"""What ``paceline.bench`` is asked for, checked before anything is measured."""
+"""The arguments of ``paceline.bench``, checked before anything is measured."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from paceline.errors import UsageError
 from paceline.pack.mesh import local_devices
 from paceline.tuner.arguments import whole_number
 
-#: Trials at once; 0 stands for what a search would do.
+#: Numbers of trials at once by default; 0 stands for the number that a search would choose.
 SLOTS = (1, 4, 16, 0)
 
 
 def check_budget(budget: Any) -> float | None:
-    """Seconds above 0, or None.
+    """Checks ``budget``.
+
+    Returns:
+        Seconds above 0; None for no limit.
 
     Raises:
-        UsageError: Anything else.
+        UsageError: ``budget`` is neither None nor a number above 0.
     """
     if budget is None:
         return None
@@ -34,15 +37,15 @@ def check_budget(budget: Any) -> float | None:
 def check_batch_sizes(
     sizes: Sequence[int] | None, n: int, note: Callable[[str], None]
 ) -> tuple[int, ...]:
-    """The batch sizes to measure.
+    """Returns the batch sizes to measure.
 
     Args:
-        sizes: Those asked for; None: the usual ones, as far as the data go.
-        n: Training examples.
-        note: Told of those that are left out.
+        sizes: Batch sizes that the user asked for; None: the usual ones, up to ``n``.
+        n: Number of training examples.
+        note: Called with one line of text about batch sizes that are left out.
 
     Raises:
-        UsageError: None, one that is no number, or one above the data.
+        UsageError: ``sizes`` is empty, or holds something other than whole numbers from 1 to ``n``.
     """
     if sizes is None:
         fitting = tuple(size for size in grid.BATCH_SIZES if size <= n)
@@ -62,10 +65,10 @@ def check_batch_sizes(
 
 
 def check_slots(slots: Sequence[int | str] | None) -> tuple[int, ...]:
-    """Trials at once, 0 for "auto".
+    """Returns the numbers of trials at once to measure; 0 stands for "auto".
 
     Raises:
-        UsageError: Something else is among them.
+        UsageError: ``slots`` holds something other than whole numbers of at least 1 and "auto".
     """
     if slots is None:
         return SLOTS
@@ -78,10 +81,10 @@ def check_slots(slots: Sequence[int | str] | None) -> tuple[int, ...]:
 
 
 def meshes(given: int | None) -> tuple[tuple[int, int], ...]:
-    """(trial, data) of the devices that one is compared with.
+    """Returns the meshes to compare with one device: (trial, data), devices on each axis.
 
     Raises:
-        UsageError: There are not as many.
+        UsageError: There are fewer than ``given`` devices.
     """
     if given is not None:
         whole_number(given, "mesh")
@@ -92,10 +95,10 @@ def meshes(given: int | None) -> tuple[tuple[int, int], ...]:
 def check_plan(
     n_trials: Any, epochs: Any, batch_size: Any, pruner: Any, quota: Any, n: int
 ) -> Plan | None:
-    """The search to predict; None where none was asked for.
+    """Returns the search whose time is to be predicted; None if the user asked for none.
 
     Raises:
-        UsageError: A value that cannot be, or a quota without a search.
+        UsageError: A value is impossible, or there is a quota and no search.
     """
     seconds = check_quota(quota)
     if n_trials is None:
@@ -114,10 +117,11 @@ def check_plan(
 
 
 def check_curves(epochs: Any, scale_lr: Any, target: Any, validated: bool) -> None:
-    """Checks what is asked for of accuracy.
+    """Checks the arguments about accuracy.
 
     Raises:
-        UsageError: A value that is none, or one without ``epochs``.
+        UsageError: A value is impossible, or one of them was given without ``epochs``, or there is
+            no validation data.
     """
     if epochs is not None:
         whole_number(epochs, "epochs")
@@ -133,7 +137,11 @@ def check_curves(epochs: Any, scale_lr: Any, target: Any, validated: bool) -> No
 
 
 def check_hparams(given: Mapping[str, Any], subject: Subject) -> None:
-    """Raises where a hyperparameter was given that the model does not have."""
+    """Checks that the model has every hyperparameter that was given.
+
+    Raises:
+        UsageError: The model lacks one.
+    """
     known = subject.hp.hparams if subject.hp is not None else {}
     for name in given:
         if name not in known:

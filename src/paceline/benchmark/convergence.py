@@ -1,21 +1,24 @@
-"""What curves of accuracy say: at equal epochs, at equal seconds, until a target. Pure."""
+"""What accuracy curves say: at equal epochs, at equal seconds, and until a target is reached."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from paceline.benchmark.records import Curve, Run, labels
-from paceline.report import numbers
+from paceline.report import formats
 
 Named = tuple[str, Curve]
 
 
 def reached(curve: Curve, target: float) -> tuple[int, float] | None:
-    """Epochs and seconds until a curve is at least as good as the target; None where it never is.
+    """Returns how long a curve takes to be at least as good as a target.
 
     Args:
-        curve: With values.
-        target: A value of its metric.
+        curve: A curve with at least one value.
+        target: A value of the curve's metric.
+
+    Returns:
+        Epochs and seconds; None if the curve never gets there.
     """
     for epoch, (value, seconds) in enumerate(zip(curve.values, curve.seconds, strict=False), 1):
         if value >= target if curve.direction == "maximize" else value <= target:
@@ -24,7 +27,7 @@ def reached(curve: Curve, target: float) -> tuple[int, float] | None:
 
 
 def best_until(curve: Curve, seconds: float) -> float | None:
-    """The best value within so many seconds; None before the first epoch."""
+    """Returns the best value of a curve within ``seconds``; None if no epoch ended by then."""
     values = [
         value for value, at in zip(curve.values, curve.seconds, strict=False) if at <= seconds
     ]
@@ -34,7 +37,12 @@ def best_until(curve: Curve, seconds: float) -> float | None:
 
 
 def sentences(runs: Sequence[Run], target: float | None) -> list[str]:
-    """What the curves of all runs say."""
+    """Returns sentences that compare the curves of all runs.
+
+    Args:
+        runs: Runs, perhaps without curves.
+        target: A value of the metric to reach; None: no sentence about one.
+    """
     names = labels(runs) if len(runs) > 1 else [""] * len(runs)
     curves = [(name, c) for name, run in zip(names, runs, strict=True) for c in run.curves]
     curves = [(name, curve) for name, curve in curves if curve.values]
@@ -51,7 +59,7 @@ def sentences(runs: Sequence[Run], target: float | None) -> list[str]:
 def _equal(curves: Sequence[Named]) -> str:
     metric = curves[0][1].metric
     epochs = min(len(curve.values) for _, curve in curves)
-    # The end of the curve that is over first: later, there is nothing to compare it with.
+    # Compare up to the end of the curve that ends first: after it, one of the values is missing.
     seconds = min(curve.seconds[-1] for _, curve in curves)
 
     def best_of(epochs: int, curve: Curve) -> float:
@@ -59,13 +67,13 @@ def _equal(curves: Sequence[Named]) -> str:
         return max(values) if curve.direction == "maximize" else min(values)
 
     by_epochs = ", ".join(
-        f"{_label(each)} {numbers.metric(best_of(epochs, each[1]))}" for each in curves
+        f"{_label(each)} {formats.metric(best_of(epochs, each[1]))}" for each in curves
     )
     by_seconds = ", ".join(
-        f"{_label(each)} {numbers.metric(best_until(each[1], seconds))}" for each in curves
+        f"{_label(each)} {formats.metric(best_until(each[1], seconds))}" for each in curves
     )
     return (
-        f"Best {metric} within {_epochs(epochs)}: {by_epochs}; within {numbers.fine(seconds)} of "
+        f"Best {metric} within {_epochs(epochs)}: {by_epochs}; within {formats.fine(seconds)} of "
         f"training: {by_seconds}. One seed each: small differences may be chance."
     )
 
@@ -76,19 +84,19 @@ def _until(curves: Sequence[Named], target: float) -> str:
     missed = [each for each in curves if reached(each[1], target) is None]
     if not arrived:
         best = ", ".join(
-            f"{_label(each)} {numbers.metric(best_until(each[1], float('inf')))}" for each in missed
+            f"{_label(each)} {formats.metric(best_until(each[1], float('inf')))}" for each in missed
         )
         return f"No batch size reaches {metric} {target:g}; the best are {best}."
     arrived.sort(key=lambda pair: pair[1][1])
     (first, (epoch, seconds)), *others = arrived
     text = (
         f"{metric} {target:g} is reached soonest with {_label(first)}: after "
-        f"{numbers.fine(seconds)} of training, {_epochs(epoch)}"
+        f"{formats.fine(seconds)} of training, {_epochs(epoch)}"
     )
-    rest = [f"{_label(each)}: {numbers.fine(s)}, {_epochs(e)}" for each, (e, s) in others]
+    rest = [f"{_label(each)}: {formats.fine(s)}, {_epochs(e)}" for each, (e, s) in others]
     rest += [
         f"{_label(each)}: not in {_epochs(len(each[1].values))}, best "
-        f"{numbers.metric(best_until(each[1], float('inf')))}"
+        f"{formats.metric(best_until(each[1], float('inf')))}"
         for each in missed
     ]
     return f"{text} ({'; '.join(rest)})." if rest else f"{text}."

@@ -1,4 +1,4 @@
-"""What stands beside every figure: the device and its peaks, versions, other programs at work."""
+"""The environment of a run: the device and its peaks, versions, and load by other programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ from paceline.executor.planner import cores
 
 
 def device(precision: str, *, probe: bool) -> Device:
-    """The default device, with its peaks where there is time to probe them."""
+    """Returns the default device.
+
+    Args:
+        precision: Keras' dtype policy, for the peak of arithmetic.
+        probe: Whether the peaks of the device are measured; that takes a few seconds.
+    """
     if keras.backend.backend() != "jax":
         return _device_of_backend()
     first = jax.local_devices()[0]
@@ -34,7 +39,7 @@ def device(precision: str, *, probe: bool) -> Device:
 
 
 def _device_of_backend() -> Device:
-    """What another Keras backend trains on; JAX, and so its probes, may see other devices."""
+    """The device that TensorFlow or PyTorch trains on; JAX, which probes, may see another one."""
     name, gpus = keras.backend.backend(), []
     if name == "tensorflow":
         import tensorflow as tf  # pyright: ignore[reportMissingImports]
@@ -52,10 +57,11 @@ def _device_of_backend() -> Device:
 
 
 def busy_note(load: Callable[[], tuple[float, ...]] | None = None) -> str | None:
-    """What to say where other programs keep the host's cores busy; None where they do not.
+    """Returns a warning if other programs keep the cores of the host busy, else None.
 
     Args:
-        load: Returns the host's load averages, the last minute's first; None: the system's.
+        load: Returns the load averages of the host, that of the last minute first; None: those of
+            the operating system.
     """
     load = load or getattr(os, "getloadavg", None)  # not on Windows
     if load is None:
@@ -70,12 +76,12 @@ def busy_note(load: Callable[[], tuple[float, ...]] | None = None) -> str | None
 
 
 def versions() -> dict[str, str]:
-    """What figures hang on beside the device."""
+    """Returns the versions that the figures depend on: package -> version."""
     names = ["paceline", "keras", "jax", "jaxlib"]
     backend = keras.backend.backend()
     found = {name: metadata.version(name) for name in names}
     if backend != "jax":
-        # Not by its package: TensorFlow has several.
+        # Not from the metadata of a package: TensorFlow is installed under several package names.
         found[backend] = str(getattr(importlib.import_module(backend), "__version__", "unknown"))
     return {**found, "python": platform.python_version()}
 

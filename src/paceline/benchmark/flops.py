@@ -1,8 +1,9 @@
-"""How much arithmetic a step is: XLA's count of the compiled program, or ours where it has loops.
+"""Floating-point operations of a training step, counted by XLA or, for steps with loops, here.
 
-XLA's cost analysis counts one pass of a loop, however many it makes. The loop over an epoch's steps
-is meant to be counted once; one inside the step (recurrent layers) is not, and then the products
-and convolutions of the traced step are counted instead, each scan as often as it runs.
+XLA's cost analysis counts one pass of a loop, however many passes the loop makes. That is right for
+the loop over the steps of an epoch, and wrong for a loop inside the step (recurrent layers). For a
+step with such a loop, this module counts the matrix products and convolutions of the traced step,
+each ``scan`` as often as it runs.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from paceline.program.compile import Executable
 
 
 def of_step(closed: Any, executable: Executable, side_by_side: int) -> tuple[float | None, str]:
-    """Floating-point operations of one trial's step, and who counted them.
+    """Counts the floating-point operations of one step of one trial.
 
     Args:
-        closed: The traced step.
-        executable: Its compiled program, or one that holds it as the body of a loop.
-        side_by_side: Trials that one pass of that body trains.
+        closed: The traced step, a ``ClosedJaxpr``.
+        executable: The compiled step, or a program that holds the step as the body of a loop.
+        side_by_side: Number of trials that one pass of the step trains.
 
     Returns:
-        The number, None where nobody tells; and ``xla`` or ``trace``.
+        The number, None if it is unknown; and who counted, "xla" or "trace".
     """
     counted, loops = _of_jaxpr(closed.jaxpr)
     if loops:
@@ -34,7 +35,7 @@ def of_step(closed: Any, executable: Executable, side_by_side: int) -> tuple[flo
 
 
 def _of_jaxpr(jaxpr: Any) -> tuple[float, bool]:
-    """Operations of products and convolutions, and whether there are loops."""
+    """The operations of matrix products and convolutions, and whether there are loops."""
     flops, loops = 0.0, False
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
@@ -46,7 +47,7 @@ def _of_jaxpr(jaxpr: Any) -> tuple[float, bool]:
             inner, _ = _of_jaxpr(eqn.params["jaxpr"].jaxpr)
             flops, loops = flops + inner * eqn.params["length"], True
         elif name == "while":
-            # How often it runs is not known: once, at least.
+            # A while loop does not say how often it runs: its body is counted once.
             inner, _ = _of_jaxpr(eqn.params["body_jaxpr"].jaxpr)
             flops, loops = flops + inner, True
         elif name == "cond":
@@ -61,7 +62,7 @@ def _of_jaxpr(jaxpr: Any) -> tuple[float, bool]:
 
 
 def _convolution_flops(eqn: Any) -> float:
-    """Two operations for each product summed into each result; padding counts as data."""
+    """Two operations, a product and a sum, for each weight and result; padding counts as data."""
     kernel = eqn.invars[1].aval.shape
     numbers = eqn.params["dimension_numbers"]
     inputs = kernel[numbers.rhs_spec[1]]  # of a group
@@ -70,5 +71,5 @@ def _convolution_flops(eqn: Any) -> float:
 
 
 def _dilation(eqn: Any) -> int:
-    """A dilated input is mostly zeros, which nobody need multiply."""
+    """The factor by which dilation enlarges an input with zeros; XLA does not multiply those."""
     return math.prod(eqn.params["lhs_dilation"])

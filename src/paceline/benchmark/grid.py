@@ -1,4 +1,4 @@
-"""Which cells are measured, in which order, and which cannot matter any more. Needs no device."""
+"""Which cells are measured, in which order, and which are left out. Needs no device."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from paceline.benchmark.records import Config, Measurement
 
-#: As in the question that started this: from Keras' default to what fills an accelerator.
+#: Batch sizes by default: from the default of Keras to what fills an accelerator.
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
-#: So much slower at a batch size that a way need not be tried at the others.
+#: A way that is this many times slower than the fastest at one batch size is not tried at others.
 HOPELESS = 3.0
 
 
-def spots(
+def configs(
     batch_sizes: Sequence[int],
     slots: Sequence[int],
     usual: Config,
@@ -21,18 +21,19 @@ def spots(
     fit: bool = True,
     meshes: Sequence[tuple[int, int]] = (),
 ) -> list[Config]:
-    """All cells, the most telling first.
+    """Returns all cells to measure, the most telling first.
 
-    That is: one trial alone and what a search would do, at the batch size in the middle, then at
-    the smallest and largest, then between; then other ways, in the same order of batch sizes.
+    One trial alone and the way that a search would choose come first: at the batch size in the
+    middle, then at the smallest and the largest, then between. Other ways follow, in the same order
+    of batch sizes.
 
     Args:
-        batch_sizes: In any order.
+        batch_sizes: Batch sizes in any order.
         slots: Numbers of trials at once.
-        usual: What a search does when nothing is asked of it, at any batch size.
+        usual: The way that a search chooses by itself; its batch size is ignored.
         packs: Whether the model can be packed.
         fit: Whether Keras' own ``fit`` is measured.
-        meshes: (trial, data) of several devices to measure too.
+        meshes: Meshes of several devices to measure too: (trial, data), devices on each axis.
     """
     ways: list[Config] = []
     if packs:
@@ -45,7 +46,7 @@ def spots(
         for trial, data in meshes:
             ways.append(Config(0, trial, "stacked", 1, trial, data))  # a trial for each row
         several = sorted({n for n in slots if n > 1})
-        # The middle first: whether stacking gains at all shows there.
+        # The middle number of slots comes first: it shows whether stacking gains anything at all.
         for n in outside_in(several):
             ways.append(Config(0, n, "stacked"))
         ways += [Config(0, n, "mapped") for n in outside_in(several)]
@@ -53,7 +54,7 @@ def spots(
     first = usual.way
     for way in ways:
         for size in outside_in(sorted(set(batch_sizes))):
-            spot = Config(
+            config = Config(
                 size,
                 way.slots,
                 way.plan,
@@ -62,25 +63,25 @@ def spots(
                 way.data_devices,
                 usual=packs and way.way == first,
             )
-            if spot.data_devices > 1 and size % spot.data_devices:
+            if config.data_devices > 1 and size % config.data_devices:
                 continue
-            if all(spot.batch_size != s.batch_size or spot.way != s.way for s in found):
-                found.append(spot)
-    # One trial alone, the usual way and fit in the middle say most: before any second batch size.
+            if all(config.batch_size != s.batch_size or config.way != s.way for s in found):
+                found.append(config)
+    # One trial alone, the usual way and fit at one batch size say more than a second batch size.
     middle = outside_in(sorted(set(batch_sizes)))[0]
     telling = [s for s in found if s.batch_size == middle and (s.usual or _alone(s))]
     return [*telling, *(s for s in found if s not in telling)]
 
 
-def _alone(spot: Config) -> bool:
-    return spot.at_once == 1 and spot.plan in ("sequential", "fit") and spot.devices == 1
+def _alone(config: Config) -> bool:
+    return config.at_once == 1 and config.plan in ("sequential", "fit") and config.devices == 1
 
 
 def outside_in(values: Sequence[int]) -> list[int]:
-    """The middle, the ends, then what halves the widest gap between those taken.
+    """Returns values in the order: the middle, both ends, then what halves the widest gap left.
 
     Args:
-        values: Sorted.
+        values: Sorted values.
     """
     if not values:
         return []
@@ -95,35 +96,47 @@ def outside_in(values: Sequence[int]) -> list[int]:
     return [values[i] for i in order]
 
 
-def pointless(spot: Config, cells: Iterable[Measurement]) -> str | None:
-    """Why a cell cannot matter after what was measured; None where it may.
+def pointless(config: Config, measurements: Iterable[Measurement]) -> str | None:
+    """Returns why a cell need not be measured; None if it is to be measured.
 
     Args:
-        spot: Not measured yet.
-        cells: Those that are done.
+        config: A cell that is not measured yet.
+        measurements: The cells that are done.
     """
-    done = list(cells)
-    if spot.usual or _alone(spot):
+    done = list(measurements)
+    if config.usual or _alone(config):
         return None
-    for cell in done:
-        if cell.state == "failed" and cell.fits is False and _larger(spot, cell.spot):
-            return f"{_way(cell.spot)} at batch {cell.spot.batch_size} does not fit into the memory"
-    for cell in done:
-        if cell.state != "measured" or not _same_kind(spot, cell.spot):
+    for measurement in done:
+        if (
+            measurement.state == "failed"
+            and measurement.fits is False
+            and _larger(config, measurement.config)
+        ):
+            at = measurement.config
+            return f"{_way(at)} at batch {at.batch_size} does not fit into the memory"
+    for measurement in done:
+        if measurement.state != "measured" or not _same_kind(config, measurement.config):
             continue
         rivals = [
             other
             for other in done
-            if other.state == "measured" and other.spot.batch_size == cell.spot.batch_size
+            if other.state == "measured"
+            and other.config.batch_size == measurement.config.batch_size
         ]
         best = max(rivals, key=lambda other: other.rate)
-        if cell.rate * HOPELESS >= best.rate:
+        if measurement.rate * HOPELESS >= best.rate:
             continue
-        slower = f"{best.rate / cell.rate:.1f} times slower than {_way(best.spot)}"
-        if cell.spot.batch_size != spot.batch_size and cell.spot.way == spot.way:
-            return f"{slower} at batch {cell.spot.batch_size}"
-        if cell.spot.batch_size == spot.batch_size and 1 < cell.spot.slots < spot.slots:
-            return f"{_way(cell.spot)} is {slower} already"
+        slower = f"{best.rate / measurement.rate:.1f} times slower than {_way(best.config)}"
+        if (
+            measurement.config.batch_size != config.batch_size
+            and measurement.config.way == config.way
+        ):
+            return f"{slower} at batch {measurement.config.batch_size}"
+        if (
+            measurement.config.batch_size == config.batch_size
+            and 1 < measurement.config.slots < config.slots
+        ):
+            return f"{_way(measurement.config)} is {slower} already"
     return None
 
 
@@ -131,8 +144,8 @@ def _same_kind(a: Config, b: Config) -> bool:
     return _kind(a) == _kind(b)
 
 
-def _kind(spot: Config) -> tuple[str, int, int, int]:
-    return spot.plan, spot.lanes, spot.trial_devices, spot.data_devices
+def _kind(config: Config) -> tuple[str, int, int, int]:
+    return config.plan, config.lanes, config.trial_devices, config.data_devices
 
 
 def _larger(a: Config, b: Config) -> bool:
@@ -144,5 +157,5 @@ def _larger(a: Config, b: Config) -> bool:
     )
 
 
-def _way(spot: Config) -> str:
-    return f"{spot.plan} with {spot.slots} slots" if spot.slots > 1 else spot.plan
+def _way(config: Config) -> str:
+    return f"{config.plan} with {config.slots} slots" if config.slots > 1 else config.plan

@@ -1,4 +1,4 @@
-"""A benchmark as one HTML file that needs nothing else: bars, curves, the table, what follows."""
+"""A benchmark as one HTML page without other files: bars, curves, the table and the advice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paceline.benchmark.advice import Advice, explain, fastest, way
 from paceline.benchmark.lines_svg import Line, picture
 from paceline.benchmark.records import Curve, Measurement, Run, labels
 from paceline.benchmark.table import COLUMNS, facts, missing
-from paceline.report import numbers
+from paceline.report import formats
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --dim: #57606a; --page: #ffffff;
@@ -60,13 +60,13 @@ def page(
     target: float | None = None,
     more: Sequence[str] = (),
 ) -> str:
-    """Return the whole page.
+    """Return the whole page as HTML.
 
     Args:
-        runs: What was measured.
-        advice: What follows from it.
-        target: A level of the metric to mark in the curves; None for none.
-        more: Further sentences, such as a prediction's.
+        runs: The runs to show.
+        advice: The findings to show.
+        target: A value of the metric to mark in the curves; None: nothing is marked.
+        more: Further sentences, such as those of a prediction.
     """
     name = str(runs[0].model.get("name", "model")) if runs else "model"
     parts = [
@@ -96,7 +96,7 @@ def _list(title: str, sentences: Sequence[str]) -> Iterator[str]:
 
 
 def _bars(runs: Sequence[Run]) -> Iterator[str]:
-    """Seconds of a trial's epoch: for each batch size a bar per device, alone and at once."""
+    """The seconds of a trial's epoch as bars: one for each batch size, device and way to train."""
     rows = list(_rows(runs))
     if not rows:
         return
@@ -118,33 +118,35 @@ def _bars(runs: Sequence[Run]) -> Iterator[str]:
         yield (
             f'<span class="name" title="{escape(how)}">{escape(kind)}</span>'
             f'<span class="row"><span class="bar k{kinds[kind]}" style="width:{width:.2f}%"></span>'
-            f'<span class="value">{numbers.fine(seconds)}</span></span>'
+            f'<span class="value">{formats.fine(seconds)}</span></span>'
         )
     yield "</div>"
 
 
 def _rows(runs: Sequence[Run]) -> Iterator[tuple[int, str, float, str]]:
-    sizes = sorted({cell.spot.batch_size for run in runs for cell in run.measured})
+    sizes = sorted({measurement.config.batch_size for run in runs for measurement in run.measured})
     for size in sizes:
         for label, run in zip(labels(runs), runs, strict=True):
             name = f"{label}, " if len(runs) > 1 else ""
-            for kind, cell in _kinds(run, size):
-                seconds = cell.epoch(run.n_examples)
+            for kind, measurement in _kinds(run, size):
+                seconds = measurement.epoch(run.n_examples)
                 if seconds is not None:
-                    yield size, f"{name}{kind}", seconds, way(cell.spot)
+                    yield size, f"{name}{kind}", seconds, way(measurement.config)
 
 
 def _kinds(run: Run, size: int) -> Iterator[tuple[str, Measurement]]:
-    """Keras' fit, the fastest way of a single trial, the fastest way of several at once."""
-    cells = [cell for cell in run.measured if cell.spot.batch_size == size]
+    """Keras' fit, the fastest way for one trial, and the fastest way for several at once."""
+    measurements = [
+        measurement for measurement in run.measured if measurement.config.batch_size == size
+    ]
     groups = {
-        "Keras' fit": [c for c in cells if c.spot.plan == "fit"],
-        "one trial": [c for c in cells if c.spot.plan != "fit" and c.spot.at_once == 1],
-        "several trials at once": [c for c in cells if c.spot.at_once > 1],
+        "Keras' fit": [c for c in measurements if c.config.plan == "fit"],
+        "one trial": [c for c in measurements if c.config.plan != "fit" and c.config.at_once == 1],
+        "several trials at once": [c for c in measurements if c.config.at_once > 1],
     }
     for kind, found in groups.items():
         if found:
-            yield kind, max(found, key=lambda cell: cell.rate)
+            yield kind, max(found, key=lambda measurement: measurement.rate)
 
 
 def _curves(runs: Sequence[Run], target: float | None) -> Iterator[str]:
@@ -192,9 +194,9 @@ def _tables(runs: Sequence[Run]) -> Iterator[str]:
         where = f" ({label})" if len(runs) > 1 else ""
         yield f'<h2>All that was measured{escape(where)}</h2><div class="scroll"><table><tr>'
         yield "".join(f"<th>{escape(name)}</th>" for name, _ in COLUMNS) + "</tr>"
-        for cell in sorted(run.measured, key=lambda c: (c.spot.batch_size, -c.rate)):
-            best = winner is not None and winner[1] is cell
-            texts = [value(run, cell) for _, value in COLUMNS]
+        for measurement in sorted(run.measured, key=lambda c: (c.config.batch_size, -c.rate)):
+            best = winner is not None and winner[1] is measurement
+            texts = [value(run, measurement) for _, value in COLUMNS]
             texts[0] += " *" if best else ""
             cells = "".join(f"<td>{escape(text)}</td>" for text in texts)
             yield f"<tr{' class=best' if best else ''}>{cells}</tr>"

@@ -1,6 +1,7 @@
-"""Lines as inline SVG: readable without colour (dashes, markers and labels differ), light or dark.
+"""A line chart as inline SVG, readable without colours: dashes, markers and labels differ too.
 
-Colours are CSS variables of the page (``--c0`` and so on), so that one picture serves both.
+Colours are CSS variables of the page (``--c0`` and so on), so that the same picture serves a light
+and a dark page.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ _DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 4", "1 4")
 
 @dataclass(frozen=True)
 class Line:
-    """One line.
+    """One line of a chart.
 
     Attributes:
-        label: Stands at its end.
-        points: (x, y), x rising.
+        label: Text at the end of the line.
+        points: Pairs (x, y), sorted by x.
     """
 
     label: str
@@ -37,14 +38,14 @@ def picture(
     *,
     whole: bool = False,
 ) -> str:
-    """Return an SVG element.
+    """Return a chart as an SVG element.
 
     Args:
-        lines: At least one point in all.
-        x_title: Below the picture.
-        y_title: Above the axis.
-        target: A level to mark; None for none.
-        whole: x counts something: no ticks in between.
+        lines: Lines with at least one point among them.
+        x_title: Text below the chart.
+        y_title: Text above the vertical axis.
+        target: A value of y to mark; None: nothing is marked.
+        whole: Whether x is a count, so that ticks stand at whole numbers only.
     """
     xs = [x for line in lines for x, _ in line.points]
     ys = [y for line in lines for _, y in line.points] + ([] if target is None else [target])
@@ -74,7 +75,14 @@ def picture(
 
 
 def ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> list[float]:
-    """Round numbers from at most ``low`` to at least ``high``; perhaps whole ones only."""
+    """Return round numbers for an axis, the first at most ``low``, the last at least ``high``.
+
+    Args:
+        low: Least value to show.
+        high: Greatest value to show.
+        most: Number of ticks at most.
+        whole: Whether ticks are whole numbers only.
+    """
     if high <= low:
         high = low + (abs(low) or 1.0)
     raw = (high - low) / most
@@ -88,6 +96,8 @@ def ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> lis
 
 
 class _Area:
+    """The area of the chart: places values of both axes in the coordinates of the picture."""
+
     def __init__(self, x_ticks: Sequence[float], y_ticks: Sequence[float]) -> None:
         self._x, self._y = (x_ticks[0], x_ticks[-1]), (y_ticks[0], y_ticks[-1])
 
@@ -146,7 +156,7 @@ def _marker(i: int, x: float, y: float, colour: str) -> str:
 
 
 def _apart(places: Sequence[float], gap: float = 15.0) -> list[float]:
-    """The same places, moved as little as it takes for labels not to cover each other."""
+    """The same places, moved just far enough apart that labels do not cover each other."""
     order = sorted(range(len(places)), key=lambda i: places[i])
     found = list(places)
     for before, i in zip(order, order[1:], strict=False):

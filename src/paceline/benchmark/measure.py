@@ -1,4 +1,4 @@
-"""One cell measured: compiled afresh under its plan, run as a search runs it, timed.
+"""Measures one cell: compiles its plan anew, runs it as a search would, and times the steps.
 
 S: slots of a lane. N: training examples.
 """
@@ -24,19 +24,19 @@ from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import CompiledPlan, MappedProgram, SequentialProgram, StackedProgram
 from paceline.program.canonical import Unpackable
 
-#: Seconds for the timed runs of a cell.
+#: Seconds for the timed runs of a cell by default.
 PATIENCE = 1.0
 
 
 @contextlib.contextmanager
 def nothing_cached() -> Iterator[None]:
-    """Programs are compiled afresh inside: what comes from a cache cannot be timed."""
+    """A block in which every program is compiled anew: one from a cache has no compile time."""
     from jax.experimental.compilation_cache import compilation_cache
 
     config: Any = jax.config
     before = config.jax_enable_compilation_cache
     config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()  # JAX decides at a process' first compile
+    compilation_cache.reset_cache()  # JAX reads the option only when the cache is first used
     try:
         yield
     finally:
@@ -46,65 +46,69 @@ def nothing_cached() -> Iterator[None]:
 
 def measure(
     subject: Subject,
-    spot: Config,
+    config: Config,
     *,
     patience: float = PATIENCE,
     clock: Clock = time.perf_counter,
 ) -> Measurement:
-    """Measures one spot; what fails is in the cell.
+    """Measures one cell.
 
     Args:
         subject: The model and its data.
-        spot: Any plan but fit.
+        config: The cell; any plan but "fit".
         patience: Seconds for the timed runs.
-        clock: Seconds that never go back.
+        clock: Returns seconds that never go back.
+
+    Returns:
+        The measurement. An error, of the user's code or of XLA, does not reach the caller: the
+        measurement has the state "failed" and the error as its reason.
     """
     known: dict[str, Any] = {}
     try:
-        return _measure(subject, spot, known, patience, clock)
+        return _measure(subject, config, known, patience, clock)
     except Unpackable as why:
-        return Measurement(spot, "failed", f"it cannot be packed: {why}", **known)
-    except Exception as error:  # the user's code, or XLA: the other cells go on
+        return Measurement(config, "failed", f"it cannot be packed: {why}", **known)
+    except Exception as error:  # an error of one cell must not end the others
         if is_out_of_memory(error):
             known["fits"] = False
-        return Measurement(spot, "failed", describe(error), **known)
+        return Measurement(config, "failed", describe(error), **known)
 
 
 def _measure(
     subject: Subject,
-    spot: Config,
+    config: Config,
     known: dict[str, Any],
     patience: float,
     clock: Clock,
 ) -> Measurement:
-    traced = subject.traced(spot.batch_size)
+    traced = subject.traced(config.batch_size)
     known |= {"build": traced.build, "trace": traced.trace}
-    layout = layout_of(spot)
+    layout = layout_of(config)
     began = clock()
-    program = _compile(traced, spot, layout)
+    program = _compile(traced, config, layout)
     executables = [each for role in program.roles() for each in role]
     known["compile"] = clock() - began
-    side_by_side = spot.slots // spot.trial_devices if spot.plan == "stacked" else 1
+    side_by_side = config.slots // config.trial_devices if config.plan == "stacked" else 1
     flops, counted = arithmetic.of_step(
         traced.group.train.full.closed, executables[0], side_by_side
     )
-    # Of a batch that is split, each device's program holds its share.
-    flops = None if flops is None else flops * (spot.data_devices if counted == "xla" else 1)
+    # Where a batch is split over devices, XLA counts the share of one device.
+    flops = None if flops is None else flops * (config.data_devices if counted == "xla" else 1)
     known |= {"flops": flops, "flops_from": counted}
-    known["memory"] = _memory(subject, executables, spot)
+    known["memory"] = _memory(subject, executables, config)
     if known["memory"] is not None and subject.free != float("inf"):
         known["fits"] = known["memory"] <= subject.free
         if not known["fits"]:
             needs, free = size_text(known["memory"]), size_text(subject.free)
             return Measurement(
-                spot, "failed", f"it needs {needs} on the device; {free} are free", **known
+                config, "failed", f"it needs {needs} on the device; {free} are free", **known
             )
-    with _Lanes(program, traced, subject.on_device(layout), spot, subject.seed) as lanes:
+    with _Lanes(program, traced, subject.on_device(layout), config, subject.seed) as lanes:
         timing: Timing = time_steps(
             lanes.run, most_steps=traced.group.work.steps, patience=patience, clock=clock
         )
     return Measurement(
-        spot,
+        config,
         "measured",
         first=timing.first,
         step=timing.median,
@@ -116,58 +120,58 @@ def _measure(
     )
 
 
-def layout_of(spot: Config) -> MeshLayout | None:
-    """The devices of a spot; None for the default one."""
-    if spot.devices == 1:
+def layout_of(config: Config) -> MeshLayout | None:
+    """Returns the mesh of a cell; None for the default device alone."""
+    if config.devices == 1:
         return None
-    devices = tuple(jax.local_devices()[: spot.devices])
-    return MeshLayout(devices, spot.trial_devices, spot.data_devices)
+    devices = tuple(jax.local_devices()[: config.devices])
+    return MeshLayout(devices, config.trial_devices, config.data_devices)
 
 
-def _compile(traced: Traced, spot: Config, layout: MeshLayout | None) -> CompiledPlan:
+def _compile(traced: Traced, config: Config, layout: MeshLayout | None) -> CompiledPlan:
     group = traced.group
-    # Without validation: a step of it is timed by the epochs of ``rehearsal``.
+    # Validation is left out: the epochs of ``pilot_search`` hold its time.
     parts = (group.train, None, group.state, group.work)
-    if spot.plan == "sequential":
+    if config.plan == "sequential":
         return SequentialProgram(*parts, quick=False)
-    kind = MappedProgram if spot.plan == "mapped" else StackedProgram
-    return kind(*parts, n_slots=spot.slots, quick=False, layout=layout)
+    kind = MappedProgram if config.plan == "mapped" else StackedProgram
+    return kind(*parts, n_slots=config.slots, quick=False, layout=layout)
 
 
-def _memory(subject: Subject, executables: list[Any], spot: Config) -> float | None:
-    """Bytes on a device at most: the data once, and each lane's arrays."""
+def _memory(subject: Subject, executables: list[Any], config: Config) -> float | None:
+    """Bytes that a cell needs on a device: the data once, and the arrays of each lane."""
     sizes = [size for size in (each.memory() for each in executables) if size is not None]
     if not sizes:
         return None
     data = subject.data.nbytes
-    return data + spot.lanes * max(0.0, max(sizes) - data)
+    return data + config.lanes * max(0.0, max(sizes) - data)
 
 
 class _Lanes:
-    """Packs with all slots taken, one per lane, that step together.
+    """One pack for each lane, with a trial in every slot; the packs step at the same time.
 
     Args:
-        program: Compiled; the lanes share it.
-        traced: What it is made of.
-        data: On the device.
-        spot: Lanes and slots.
-        seed: Of the first slot's order.
+        program: The compiled plan, which the lanes share.
+        traced: The traced model that ``program`` was compiled from.
+        data: The training data, on the device.
+        config: Numbers of lanes and slots.
+        seed: Seed of the order of examples in the first slot; slot i has ``seed + i``.
     """
 
     def __init__(
-        self, program: CompiledPlan, traced: Traced, data: Any, spot: Config, seed: int
+        self, program: CompiledPlan, traced: Traced, data: Any, config: Config, seed: int
     ) -> None:
         self._program, self._data = program, traced.group.work.epoch_data(data)
         train = traced.group.train
         values = [train.full.canonical.constants[i].value for i in program.lifted[0]]
-        self._constants = program.lay([values] * spot.slots)
+        self._constants = program.lay([values] * config.slots)
         n = traced.group.work.n_train
-        orders = [epoch_order(seed + i, 0, n, True) for i in range(spot.at_once)]
-        cut = [orders[i * spot.slots : (i + 1) * spot.slots] for i in range(spot.lanes)]
+        orders = [epoch_order(seed + i, 0, n, True) for i in range(config.at_once)]
+        cut = [orders[i * config.slots : (i + 1) * config.slots] for i in range(config.lanes)]
         self._orders = [np.stack(each) for each in cut]
-        self._states = [program.place([traced.state] * spot.slots) for _ in range(spot.lanes)]
+        self._states = [program.place([traced.state] * config.slots) for _ in range(config.lanes)]
         jax.block_until_ready(self._states)
-        self._pool = ThreadPoolExecutor(spot.lanes) if spot.lanes > 1 else None
+        self._pool = ThreadPoolExecutor(config.lanes) if config.lanes > 1 else None
 
     def __enter__(self) -> _Lanes:
         return self
@@ -178,7 +182,7 @@ class _Lanes:
         self._states.clear()
 
     def run(self, steps: int) -> None:
-        """So many steps of every lane; returns when the device has done them."""
+        """Runs ``steps`` steps in every lane; returns when the device has done them."""
         if self._pool is None:
             self._run_lane(0, steps)
             return
@@ -197,6 +201,6 @@ class _Lanes:
 
 
 def describe(error: BaseException) -> str:
-    """An error in one line."""
+    """Returns an error as one line of text."""
     text = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""Keras' own ``fit``, timed: what it costs, and why its first epoch is slower than the others."""
+"""Times Keras' own ``fit``: what a step costs, and why the first epoch is slower than others."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from paceline.benchmark.records import Config, FirstEpoch, Measurement
 from paceline.benchmark.timing import quartiles
 from paceline.data.arrays import ArrayData
 
-#: Epochs after the first that are timed, at least and at most; no further one after so many
-#: seconds.
+#: Epochs after the first that are timed: at least EPOCHS and at most MOST; after PATIENCE seconds
+#: of them no further epoch begins.
 EPOCHS, MOST, PATIENCE = 3, 10, 2.0
-#: Seconds for an epoch; of more data a part is taken.
+#: Seconds of an epoch at most; if all of the data would take longer, a part of it is used.
 LONGEST = 5.0
 
 #: JAX's own events for what happens before a program runs.
@@ -31,24 +31,30 @@ Interval = tuple[float, float]
 
 
 class Compiling:
-    """When JAX traced, lowered and compiled, in whatever thread, while this was listened to."""
+    """Records when JAX traced, lowered and compiled, in any thread of the process."""
 
     def __init__(self) -> None:
         self.intervals: dict[str, list[Interval]] = {_TRACE: [], _LOWER: [], _COMPILE: []}
         self._lock = threading.Lock()
 
     def hear(self, event: str, seconds: float) -> None:
-        """Takes an event that has just ended."""
+        """Records an event that has just ended and took ``seconds``."""
         if event in self.intervals:
             now = time.perf_counter()
             with self._lock:
                 self.intervals[event].append((now - seconds, now))
 
     def split(self, until: float) -> tuple[float, float, float, int]:
-        """Seconds of tracing, lowering and compiling until then, each second counted once.
+        """Splits the time until a moment into tracing, lowering and compiling.
 
-        Events nest (a traced function calls another): their union counts, and compiling is taken
-        out of lowering, and both out of tracing. The last number is how many were compiled.
+        Events nest, because a traced function calls another. So each second counts once: as
+        compiling if JAX compiled, else as lowering if it lowered, else as tracing.
+
+        Args:
+            until: The moment, as ``time.perf_counter`` has it.
+
+        Returns:
+            Seconds of tracing, of lowering and of compiling, and the number of compiled programs.
         """
         kept = {e: [i for i in found if i[1] <= until] for e, found in self.intervals.items()}
         compiled = length(kept[_COMPILE])
@@ -58,7 +64,7 @@ class Compiling:
 
 
 def length(intervals: list[Interval]) -> float:
-    """Seconds that any of the intervals covers."""
+    """Returns the seconds that at least one of the intervals covers."""
     total, end = 0.0, float("-inf")
     for start, stop in sorted(intervals):
         if stop > end:
@@ -73,7 +79,10 @@ _listening = False
 
 @contextmanager
 def listening() -> Iterator[Compiling]:
-    """Listens to JAX; one listener for the whole process, since old JAX cannot take one back."""
+    """A block in which JAX's events are recorded.
+
+    The process registers one listener, once: old versions of JAX cannot unregister one.
+    """
     global _listening
     if not _listening:
         jax.monitoring.register_event_duration_secs_listener(_tell)
@@ -92,10 +101,10 @@ def _tell(event: str, duration_secs: float, **more: Any) -> None:
 
 
 class Times(keras.callbacks.Callback):
-    """When the first batch ended, and when each epoch began and ended.
+    """Records when the first batch ended, and when each epoch began and ended.
 
     Args:
-        patience: Seconds of later epochs after which no other begins.
+        patience: Seconds of the epochs after the first, after which no other epoch begins.
     """
 
     def __init__(self, patience: float) -> None:
@@ -106,16 +115,16 @@ class Times(keras.callbacks.Callback):
         self._began = 0.0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """An epoch begins."""
+        """Notes when an epoch begins."""
         self._began = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """A step was sent to the device, everything before it being compiled."""
+        """Notes when the first step has been sent to the device: by then it is compiled."""
         if self.first_batch is None:
             self.first_batch = time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Its steps are done: the logs are numbers."""
+        """Notes when an epoch ends: the device has done its steps, since the logs are numbers."""
         self.epochs.append((self._began, time.perf_counter()))
         later = self.epochs[1:]
         spent = sum(end - start for start, end in later)
@@ -126,38 +135,42 @@ class Times(keras.callbacks.Callback):
 def measure_fit(
     model: Callable[[], Any],
     data: ArrayData,
-    spot: Config,
+    config: Config,
     *,
     seconds_per_step: float | None = None,
     patience: float = PATIENCE,
 ) -> tuple[Measurement, FirstEpoch | None]:
-    """Measures Keras' ``fit``; what fails is in the cell.
+    """Measures Keras' ``fit``.
 
     Args:
         model: Builds the model.
-        data: Training data.
-        spot: Its plan is fit.
-        seconds_per_step: What a step takes elsewhere, to tell how much data makes a short epoch;
-            None: not known.
-        patience: Seconds for epochs after the first.
+        data: The training data.
+        config: The cell; its plan is "fit".
+        seconds_per_step: Seconds of a step under another plan, from which the part of the data that
+            makes a short epoch is told; None: unknown, all of the data is used.
+        patience: Seconds for the epochs after the first.
+
+    Returns:
+        The measurement, and the parts of the first epoch. An error does not reach the caller: the
+        measurement has the state "failed" and the error as its reason, and the parts are None.
     """
     try:
-        return _measure(model, data, spot, seconds_per_step, patience)
-    except Exception as error:  # the user's code, or Keras: the other cells go on
-        return Measurement(spot, "failed", describe(error)), None
+        return _measure(model, data, config, seconds_per_step, patience)
+    except Exception as error:  # an error of one cell must not end the others
+        return Measurement(config, "failed", describe(error)), None
 
 
 def _measure(
     build: Callable[[], Any],
     data: ArrayData,
-    spot: Config,
+    config: Config,
     seconds_per_step: float | None,
     patience: float,
 ) -> tuple[Measurement, FirstEpoch]:
     began = time.perf_counter()
     model = build()
     built = time.perf_counter() - began
-    size, steps = spot.batch_size, -(-data.n // spot.batch_size)
+    size, steps = config.batch_size, -(-data.n // config.batch_size)
     if seconds_per_step is not None and seconds_per_step * steps > LONGEST:
         steps = max(2, int(LONGEST / seconds_per_step))
         data = data.slice(0, steps * size)
@@ -175,7 +188,7 @@ def _measure(
     if keras.backend.backend() == "jax":
         trace, lower, compiled, programs = compiling.split(times.epochs[0][1])
         parts, known = (trace, lower, compiled, programs), trace + lower + compiled
-    # What the first step took beyond a step and beyond what JAX accounts for.
+    # Starting up is the rest of the first step: without one ordinary step, tracing and compiling.
     before = compiling.split(times.first_batch)
     startup = times.first_batch - began - step - (sum(before[:3]) if known else 0.0)
     first = FirstEpoch(
@@ -190,8 +203,8 @@ def _measure(
         programs=None if parts[3] is None else int(parts[3]),
         startup=max(0.0, startup),
     )
-    cell = Measurement(
-        spot,
+    measurement = Measurement(
+        config,
         "measured",
         build=built,
         trace=first.trace,
@@ -203,4 +216,4 @@ def _measure(
         runs=len(each),
         steps=steps,
     )
-    return cell, first
+    return measurement, first

@@ -1,7 +1,8 @@
-"""The beginning of the planned search, really run and timed: what the prediction is made of.
+"""Runs and times the beginning of a search, to predict how long the whole search takes.
 
-It is the search itself (sampler, storage, packs, compiling for so many trials) in a folder that
-is thrown away, stopped once its pace is known. So nothing that costs time there is left out here.
+The pilot is the search itself (sampler, storage, packs, compiling for the same number of trials) in
+a temporary folder. It is stopped once its pace is known. So everything that costs time in the
+search costs time in the pilot too.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from paceline.report.forecast import Costs, Pace, programs_of
 from paceline.report.progress import Progress
 from paceline.search_space import HyperParameters
 
-#: Waves of trials and seconds of training that tell the pace: where one wave ends and the
-#: next begins, trials are finished, stored and built, which takes its time too.
+#: Waves of trials and seconds of training that tell the pace. There are two waves because trials
+#: are finished, stored and built between waves, and that takes time too.
 WAVES, SECONDS = 2, 4.0
-#: Seconds after which so few rounds suffice.
+#: After LONG seconds of training, FEW rounds suffice.
 LONG, FEW = 15.0, 2
-#: Configurations that are traced to see how many programs there are; and seconds for them.
+#: Configurations that are traced to estimate the number of programs, and seconds for tracing them.
 TRIED, PATIENCE = 6, 10.0
 
 
-class _Watch:
-    """Measures the pace of a search from its progress; stops it once the pace is known.
+class _PilotProgress:
+    """Measures the pace of the pilot from its progress, and stops it once the pace is known.
 
     Args:
-        left: Seconds of the budget.
+        left: Returns the seconds that are left of the budget.
         epochs: Rounds of a wave.
     """
 
@@ -39,7 +40,7 @@ class _Watch:
         self._began = time.perf_counter()
         self.ready: float | None = None  # seconds until the first round began
         self.last: Progress | None = None
-        self.at = 0.0  # when that was
+        self.at = 0.0  # when ``last`` was reported, in seconds since the pilot began
         self.trial_epochs = 0
         # The end of the first rounds seen: seconds, rounds and trial-epochs until then.
         self.first: tuple[float, int, int] | None = None
@@ -51,7 +52,7 @@ class _Watch:
         now = time.perf_counter() - self._began
         self.trial_epochs = progress.trial_epochs
         if progress.phase == "done" and self.last is not None:
-            return True  # the end came between two looks; its time is not that of a round
+            return True  # the search ended between two reports: this interval is no round
         pace = Pace(*progress.pace)
         if self.ready is None:
             self.ready = max(0.0, now - progress.rounds * pace.round)
@@ -65,21 +66,20 @@ class _Watch:
         return not (enough or slow)
 
 
-def _pace(watch: _Watch) -> Pace | None:
-    """Trials at once and seconds of a round, over all that were seen; None without one."""
-    last = watch.last
+def _pace(pilot: _PilotProgress) -> Pace | None:
+    """The pace over all rounds that were reported; None if there was none."""
+    last = pilot.last
     if last is None or last.pace is None:
         return None
     at_once, seconds = last.pace
-    then, rounds, epochs = watch.first or (0.0, last.rounds, 0)
+    then, rounds, epochs = pilot.first or (0.0, last.rounds, 0)
     if last.rounds > rounds:
         at_once = (last.trial_epochs - epochs) / (last.rounds - rounds)
-        seconds = (watch.at - then) / (last.rounds - rounds)
+        seconds = (pilot.at - then) / (last.rounds - rounds)
     return Pace(at_once, seconds)
 
 
 def run_pilot(
-    build: Any,
     subject: Subject,
     batch_size: int,
     n_trials: int,
@@ -88,37 +88,40 @@ def run_pilot(
     executor: str = "auto",
     pruner: str | None = None,
 ) -> Costs | None:
-    """Measures what a search costs; None where no epoch of it ended in time.
+    """Measures what a search costs.
 
     Args:
-        build: As the user gave it.
         subject: The model and its data.
-        batch_size: B.
-        n_trials: Of the search.
-        epochs: Of each trial.
-        left: Seconds of the budget.
-        executor: auto, or fit.
-        pruner: Of the search: where trials end early, more of them have to be built meanwhile.
+        batch_size: Examples per step.
+        n_trials: Trials of the whole search.
+        epochs: Epochs of each trial.
+        left: Returns the seconds that are left of the budget.
+        executor: "auto", or "fit".
+        pruner: Pruner of the search. It matters because trials that end early make room for others,
+            which have to be built.
+
+    Returns:
+        The costs; None if no epoch ended within the budget.
 
     Raises:
-        Exception: What the search raises.
+        Exception: Whatever the search raises.
     """
     from paceline.tuner.tuner import Tuner  # loads Optuna
 
-    watch = _Watch(left, epochs)
+    pilot = _PilotProgress(left, epochs)
     validation = subject.validation
     x, y, weight = (*subject.data.inputs, None, None)[:3]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
         tuner = Tuner(
-            build,
+            subject.build,
             study="rehearsal",
             sampler="random",
             executor=executor,
             pruner=pruner,
             directory=folder,
             seed=subject.seed,
-            progress=watch,
+            progress=pilot,
             notes=lambda text: None,
         )
         tuner.search(
@@ -132,28 +135,26 @@ def run_pilot(
         )
         seconds = time.perf_counter() - began
         parts = {k: float(v) for k, v in tuner.summary().get("seconds", {}).items()}
-    last, ready = watch.last, watch.ready
-    pace = _pace(watch)
+    last, ready = pilot.last, pilot.ready
+    pace = _pace(pilot)
     if last is None or ready is None or pace is None:
         return None
-    finish = max(0.0, seconds - watch.at)  # the best model was saved
+    finish = max(0.0, seconds - pilot.at)  # after the last epoch the best model was saved
     programs, compiling = 1.0, 0.0
     if executor != "fit":
-        programs = _programs(build, subject, batch_size, n_trials, left)
+        programs = _programs(subject, batch_size, n_trials, left)
     if programs > 1:
         compiling = parts.get("compile", 0.0)
-    return Costs(batch_size, ready, pace, finish, programs, compiling, parts, watch.trial_epochs)
+    return Costs(batch_size, ready, pace, finish, programs, compiling, parts, pilot.trial_epochs)
 
 
-def _programs(
-    build: Any, subject: Subject, batch_size: int, n_trials: int, left: Callable[[], float]
-) -> float:
-    """How many programs the search's trials fall into: a few configurations are traced."""
+def _programs(subject: Subject, batch_size: int, n_trials: int, left: Callable[[], float]) -> float:
+    """Estimates how many programs the search needs, from a few configurations that are traced."""
     import numpy as np
 
     from paceline.executor.model_builder import ModelBuilder
 
-    builder, rng = ModelBuilder(build), np.random.default_rng(subject.seed)
+    builder, rng = ModelBuilder(subject.build), np.random.default_rng(subject.seed)
     began, names = time.perf_counter(), set[str]()
     tried = 0
     while tried < min(TRIED, n_trials):

@@ -1,4 +1,4 @@
-"""How many sessions a search is, and where to stop: hours a week, hours a session. Pure."""
+"""How many sessions a search takes where hours are limited per week and per session."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paceline.errors import UsageError
-from paceline.report import numbers
+from paceline.report import formats
 from paceline.report.forecast import Costs, predict
 
-#: Share of a session kept free for a prediction that is off, and at least so many seconds.
+#: Part of a session that stays free, in case the prediction is too low: this share of the session,
+#: and at least LEAST seconds.
 MARGIN, LEAST = 0.05, 120.0
 _TIME = re.compile(r"(?:\d+(?:\.\d+)?[dhms])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
@@ -20,16 +21,16 @@ NAMES = ("cpu", "gpu", "tpu", "session")
 
 
 def check_quota(given: str | Mapping[str, float] | None) -> dict[str, float]:
-    """Reads ``gpu=30h,tpu=20h,session=9h``.
+    """Reads a quota such as ``gpu=30h,tpu=20h,session=9h``.
 
     Args:
-        given: That, or seconds by name; None: no limit.
+        given: Such a text, or a mapping from the same names to seconds; None: no limit.
 
     Returns:
-        Seconds: of each platform a week, and of a session.
+        Name -> seconds: of each platform in a week, and of a "session".
 
     Raises:
-        UsageError: An unknown name, or a time that is none.
+        UsageError: A name is unknown, or a time cannot be read.
     """
     if given is None:
         return {}
@@ -62,14 +63,15 @@ def _seconds(name: str, value: float | str) -> float:
 
 @dataclass(frozen=True)
 class Sessions:
-    """How a search is spread over sessions.
+    """The sessions that a search takes.
 
     Attributes:
-        count: How many it takes.
-        stop_after: Seconds after which to stop each but the last; None where one suffices.
-        trials_first: Trials that have ended in the first of them.
-        within_quota: Whether the week's hours suffice; None where no quota is known.
-        trials_within: Trials that they suffice for.
+        count: Number of sessions.
+        stop_after: Seconds after which to stop every session but the last; None if one session
+            suffices.
+        trials_first: Trials that have ended by the end of the first session.
+        within_quota: Whether the hours of a week suffice; None without a quota.
+        trials_within: Number of trials that the hours of a week suffice for.
     """
 
     count: int
@@ -87,9 +89,18 @@ def sessions(
     share: float,
     quota: Mapping[str, float],
 ) -> Sessions:
-    """How many sessions a search is on a platform.
+    """Returns how a search on a platform is spread over sessions.
 
-    Each session gets ready anew; compiled programs may be gone with the machine.
+    Each session builds, traces and compiles anew, since the cache of compiled programs may be gone
+    with the machine.
+
+    Args:
+        costs: Measured costs of the search.
+        platform: "cpu", "gpu" or "tpu".
+        n_trials: Number of trials.
+        epochs: Epochs of each trial.
+        share: Share of all epochs that the pruner lets trials train.
+        quota: Name -> seconds, from ``check_quota``.
     """
     whole = predict(costs, n_trials, epochs, share)
     session, week = quota.get("session"), quota.get(platform)
@@ -111,7 +122,7 @@ def sessions(
 def most_trials(
     costs: Costs, n_trials: int, epochs: int, share: float, seconds: float | None
 ) -> int:
-    """The most trials, up to ``n_trials``, that a search ends within so many seconds."""
+    """Returns how many trials, up to ``n_trials``, a search can finish within ``seconds``."""
     low, high = 0, n_trials
     while low < high:
         middle = (low + high + 1) // 2
@@ -130,22 +141,33 @@ def sentences(
     quota: Mapping[str, float],
     share: float = 1.0,
 ) -> list[str]:
-    """What to expect of a search, for people."""
+    """Returns sentences that say how long a search takes, and in how many sessions.
+
+    Args:
+        costs: Measured costs of the search.
+        name: Name of the device in the sentences.
+        platform: "cpu", "gpu" or "tpu".
+        n_trials: Number of trials.
+        epochs: Epochs of each trial.
+        pruner: Pruner as text; None without one.
+        quota: Name -> seconds, from ``check_quota``.
+        share: Share of all epochs that the pruner lets trials train.
+    """
     found = predict(costs, n_trials, epochs, share)
-    parts = [f"{numbers.seconds(found.ready)} until trials train (building, tracing, compiling)"]
+    parts = [f"{formats.seconds(found.ready)} until trials train (building, tracing, compiling)"]
     if found.compiling:
         parts.append(
-            f"{numbers.seconds(found.compiling)} compiling about {costs.programs - 1:.0f} further "
+            f"{formats.seconds(found.compiling)} compiling about {costs.programs - 1:.0f} further "
             "programs"
         )
     parts.append(
-        f"{numbers.seconds(found.rounds)} in {found.n_rounds:,.0f} rounds of {costs.pace.round:.3g}"
+        f"{formats.seconds(found.rounds)} in {found.n_rounds:,.0f} rounds of {costs.pace.round:.3g}"
         f" s, {min(costs.pace.at_once, n_trials):.0f} trials at once"
     )
-    parts.append(f"{numbers.seconds(found.finish)} at the end")
+    parts.append(f"{formats.seconds(found.finish)} at the end")
     text = (
         f"{n_trials:,} trials of {epochs:,} epochs at batch {costs.batch_size} take about "
-        f"{numbers.seconds(found.total)} on {name}: {'; '.join(parts)}."
+        f"{formats.seconds(found.total)} on {name}: {'; '.join(parts)}."
     )
     lines = [text]
     if pruner is not None and share < 1.0:
@@ -180,7 +202,7 @@ def _quota_sentences(
             f"after about {plan.trials_first:,} trials, and go on with `paceline resume`."
         )
     if plan.within_quota is not None:
-        week = numbers.duration(quota[platform])
+        week = formats.duration(quota[platform])
         lines.append(
             f"It fits into a week's {week} of {platform}."
             if plan.within_quota

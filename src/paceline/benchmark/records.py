@@ -1,8 +1,9 @@
-"""What a benchmark measured: plain records, JSON in and out. Needs no device.
+"""The records of a benchmark, and their JSON. Needs no device.
 
 Notation
-    S: slots of a pack. B: examples per trial and step. A round: one step of everything that trains
-    at once, lanes x S trials.
+    S: slots of a pack. B: examples per trial and step. A cell: a ``Config`` and its
+        ``Measurement``.
+    A round: one step of all trials that train at once, lanes x S of them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from paceline.errors import DataError
 
-#: Of the JSON; another one is another layout.
+#: Names the layout of the JSON; a file with another name cannot be read.
 FORMAT = "paceline-bench-1"
 
 State = Literal["measured", "skipped", "failed"]
@@ -22,16 +23,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Config:
-    """Where a cell stands in the grid of one run.
+    """One way to train at one batch size: a place in the grid of a run.
 
     Attributes:
         batch_size: B.
-        slots: S of each lane's pack.
-        plan: stacked, mapped, sequential or fit (Keras' own).
-        lanes: Packs that train at the same time, each from a thread of its own.
-        trial_devices: Devices that slots are spread over.
-        data_devices: Devices that each batch is split over.
-        usual: It is what a search does when nothing is asked of it.
+        slots: S of the pack in each lane.
+        plan: "stacked", "mapped", "sequential", or "fit" for Keras' own ``fit``.
+        lanes: Number of packs that train at the same time, each from a thread of its own.
+        trial_devices: Number of devices that slots are spread over.
+        data_devices: Number of devices that each batch is split over.
+        usual: Whether a search chooses this way by itself.
     """
 
     batch_size: int
@@ -49,39 +50,41 @@ class Config:
 
     @property
     def devices(self) -> int:
-        """Devices that take part."""
+        """Number of devices that take part."""
         return self.trial_devices * self.data_devices
 
     @property
     def way(self) -> tuple[str, int, int, int, int]:
-        """What is left of the spot without the batch size."""
+        """How trials train, whatever the batch size."""
         return self.plan, self.slots, self.lanes, self.trial_devices, self.data_devices
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One spot measured, or why it was not.
+    """The figures of one cell, or the reason why there are none.
+
+    A figure that is unknown is None.
 
     Attributes:
-        spot: Where it stands.
-        state: measured, skipped or failed.
-        reason: Why it is not measured; None where it is.
-        build, trace, compile: Seconds to build the model, to trace its steps, to compile the
-            training step, nothing taken from a cache.
-        first: Seconds of the first round, everything compiled and on the device.
+        config: The cell.
+        state: "measured", "skipped" or "failed".
+        reason: Why the cell was skipped or failed; None if it was measured.
+        build, trace, compile: Seconds to build the model, to trace its steps, and to compile the
+            training step without a cache.
+        first: Seconds of the first round, after compiling, with the data on the device.
         step: Median seconds of a round.
-        low, high: Quartiles of the same.
-        runs: Timed runs that these are of, each of ``steps`` rounds.
-        steps: See ``runs``.
-        flops: Floating-point operations of one trial's step.
-        flops_from: Who counted them: ``xla``, or ``trace`` where the step holds loops, whose passes
-            XLA's cost analysis counts once.
-        peak_share: Share of the device's measured peak; None where either is unknown.
-        memory: Bytes on each device at most, data included, as XLA planned them; None if unknown.
-        fits: Whether that is free; None if unknown.
+        low, high: Lower and upper quartile of the seconds of a round.
+        runs: Number of timed runs behind ``step``, ``low`` and ``high``.
+        steps: Rounds of each timed run.
+        flops: Floating-point operations of one step of one trial.
+        flops_from: Who counted ``flops``: "xla", or "trace" if the step holds loops, of which XLA's
+            cost analysis counts one pass only.
+        peak_share: Share of the measured peak of the device that ``flops`` and ``step`` make up.
+        memory: Bytes needed on each device, data included, as XLA planned them.
+        fits: Whether ``memory`` bytes are free on the device.
     """
 
-    spot: Config
+    config: Config
     state: State
     reason: str | None = None
     build: float | None = None
@@ -101,36 +104,43 @@ class Measurement:
 
     @property
     def rate(self) -> float:
-        """Examples per second, all trials together; 0 where it is not measured."""
+        """Examples per second of all trials together; 0 if nothing was measured."""
         if self.state != "measured" or not self.step:
             return 0.0
-        return self.spot.batch_size * self.spot.at_once / self.step
+        return self.config.batch_size * self.config.at_once / self.step
 
     @property
     def spread(self) -> float:
-        """Half the distance of the quartiles, as a share of the median; 0 where unknown."""
+        """Half the distance between the quartiles, as a share of the median; 0 if unknown."""
         if not self.step or self.low is None or self.high is None:
             return 0.0
         return (self.high - self.low) / 2 / self.step
 
     def epoch(self, n_examples: int) -> float | None:
-        """Seconds of one trial's epoch: its share of those that train at once; None if unknown."""
+        """Returns the seconds of one trial's epoch; None if unknown.
+
+        Trials that train at once share the time: each gets an equal part of the seconds.
+
+        Args:
+            n_examples: Training examples of an epoch.
+        """
         return n_examples / self.rate if self.rate else None
 
 
 @dataclass(frozen=True)
 class Device:
-    """Where a run measured.
+    """The device, or the devices of one kind, that a run was measured on.
 
     Attributes:
-        platform: cpu, gpu or tpu.
-        kind: The device's own name; a CPU's model.
-        count: Devices there are.
-        cores: Of the host, for this process.
-        memory: Bytes of one device; None if nobody says.
-        peak_flops: Floating-point operations per second of one large matrix product in the run's
-            precision, on one device; None if it was not probed.
-        peak_bytes: Bytes per second, read and written, of one large copy; likewise.
+        platform: "cpu", "gpu" or "tpu".
+        kind: The name that the device reports; for a CPU, its model.
+        count: Number of such devices.
+        cores: Cores of the host that this process may use.
+        memory: Bytes of memory of one device; None if unknown.
+        peak_flops: Floating-point operations per second of one large matrix product in the
+            precision of the run, on one device; None if not probed.
+        peak_bytes: Bytes per second, read and written, of one large copy on one device; None if not
+            probed.
     """
 
     platform: str
@@ -144,18 +154,18 @@ class Device:
 
 @dataclass(frozen=True)
 class Curve:
-    """One trial trained at one batch size.
+    """The accuracy of one trial, trained at one batch size, after each epoch.
 
     Attributes:
         batch_size: B.
-        metric: Name of what was validated.
-        direction: maximize or minimize.
-        values: It, after each epoch.
-        seconds: Until the end of each epoch: training and validation, nothing else.
-        learning_rate: The optimizer's at the start; None where a schedule decides it.
-        scale: What it was multiplied by, for the batch size.
-        plan: How it trained.
-        reason: Why there are no values, or fewer than were asked for; None otherwise.
+        metric: Name of the metric.
+        direction: "maximize" or "minimize".
+        values: The metric after each epoch.
+        seconds: Seconds of training and validation from the start to the end of each epoch.
+        learning_rate: Learning rate of the optimizer at the start; None if it follows a schedule.
+        scale: Factor that the learning rate was multiplied by for this batch size.
+        plan: How the trial trained.
+        reason: Why there are no values, or fewer than were asked for; else None.
     """
 
     batch_size: int
@@ -171,22 +181,23 @@ class Curve:
 
 @dataclass(frozen=True)
 class FirstEpoch:
-    """Why the first epoch of Keras' ``fit`` is slower than the others; seconds.
+    """The parts of the first epoch of Keras' ``fit``, which is slower than later ones.
+
+    All times are seconds. JAX reports ``trace``, ``lower``, ``compile`` and ``programs``; with
+    another backend these are None, and their time is part of ``startup``.
 
     Attributes:
         batch_size: B.
-        steps: Steps of an epoch as it was timed: all of the data, or so many of its batches as take
-            a few seconds.
-        first: The first epoch, everything in it.
-        later: The median of the epochs after it.
-        epochs: How many those are.
-        trace: Tracing: Keras' Python code runs once, to be recorded.
-        lower: Turning what was recorded into XLA's language.
-        compile: XLA compiles it.
-        programs: How many programs that were. JAX says these four; None with another backend,
-            where they are in ``startup``.
-        startup: The first step beyond all of these: Keras prepares the training, memory is
-            taken, the data begin to flow.
+        steps: Steps of a timed epoch: those of all the data, or as many as take a few seconds.
+        first: The whole first epoch.
+        later: Median of the epochs after the first.
+        epochs: Number of epochs after the first.
+        trace: Tracing: Keras' Python code runs once and is recorded.
+        lower: Lowering: the record becomes a program in XLA's language.
+        compile: Compiling that program to machine code.
+        programs: Number of compiled programs.
+        startup: The rest of the first step: Keras prepares the training, memory is allocated, the
+            first data reach the device.
     """
 
     batch_size: int
@@ -202,35 +213,35 @@ class FirstEpoch:
 
     @property
     def extra(self) -> float:
-        """What the first epoch takes beyond a later one."""
+        """Seconds that the first epoch takes longer than a later one."""
         return self.first - self.later
 
     @property
     def explained(self) -> float:
-        """Seconds of ``extra`` that the parts make up."""
+        """Sum of the known parts of ``extra``, in seconds."""
         parts = (self.trace, self.lower, self.compile, self.startup)
         return sum(part for part in parts if part is not None)
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one process measured on one kind of device, with one Keras backend.
+    """The measurements of one process on one kind of device, with one Keras backend.
 
     Attributes:
-        device: Where.
-        backend: Keras' backend.
-        precision: Keras' dtype policy.
-        date: When it began, ISO 8601 with a time zone.
+        device: The device.
+        backend: Name of the Keras backend.
+        precision: Name of Keras' dtype policy.
+        date: When the run began, in ISO 8601 with a time zone.
         versions: Package -> version.
         model: name, digest (of the file), hparams, variables (their number).
-        n_examples: Training examples.
-        n_validation: Validation examples; 0 without.
-        cells: In the order they were measured.
-        curves: One per batch size, where accuracy was asked for.
-        first_epoch: None where it was not measured.
-        costs: What a search costs here, as ``forecast.Costs``; None where it was not measured.
-        notes: What else one must know to read the numbers.
-        interrupted: It was stopped before its end.
+        n_examples: Number of training examples.
+        n_validation: Number of validation examples; 0 without validation data.
+        cells: The measurements, in the order they were made.
+        curves: One curve for each batch size, if accuracy was asked for.
+        first_epoch: The parts of the first epoch of ``fit``; None if not measured.
+        costs: The fields of ``forecast.Costs`` for the planned search; None if not measured.
+        notes: Sentences that a reader of the figures must know.
+        interrupted: Whether the user stopped the run before its end.
     """
 
     device: Device
@@ -250,20 +261,21 @@ class Run:
 
     @property
     def measured(self) -> list[Measurement]:
-        """Cells that were measured."""
-        return [cell for cell in self.cells if cell.state == "measured"]
+        """The cells with the state "measured"."""
+        return [measurement for measurement in self.cells if measurement.state == "measured"]
 
     @property
     def name(self) -> str:
-        """The device in a word, with the backend where it is not JAX."""
+        """The platform of the device, with the backend if that is not JAX."""
         backend = "" if self.backend == "jax" else f" {self.backend}"
         return f"{self.device.platform}{backend}"
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """A short name for each run that tells it from the others: device, backend, and what differs.
+    """Returns a short name for each run, different from the names of the other runs.
 
-    Two runs on GPUs are named by their kinds, or by their precisions, or else by their dates.
+    The name is the platform and the backend. Runs that share those are told apart by the kinds of
+    their devices, else by their precisions, else by their dates.
     """
     found = [run.name for run in runs]
     for more in (
@@ -281,26 +293,35 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
 
 def to_json(runs: list[Run]) -> list[dict[str, Any]]:
-    """Runs as JSON values; what can be worked out of a cell stands beside it."""
+    """Returns runs as JSON values; each cell also has its rate and the seconds of an epoch."""
     found = []
     for run in runs:
         value = asdict(run)
-        for record, cell in zip(value["cells"], run.cells, strict=True):
-            more = {"examples_per_second": cell.rate or None, "at_once": cell.spot.at_once}
-            record |= {**more, "epoch_seconds": cell.epoch(run.n_examples)}
+        value["cells"] = [_cell_json(cell, run.n_examples) for cell in run.cells]
         found.append(value)
     return found
 
 
+def _cell_json(cell: Measurement, n_examples: int) -> dict[str, Any]:
+    value = asdict(cell)
+    return {
+        "spot": value.pop("config"),  # the key of files that were written before the attribute
+        **value,
+        "examples_per_second": cell.rate or None,
+        "at_once": cell.config.at_once,
+        "epoch_seconds": cell.epoch(n_examples),
+    }
+
+
 def from_json(value: Any, where: str) -> list[Run]:
-    """The inverse of ``to_json``; what is not known is left out.
+    """Returns the runs of a JSON file; names in it that no record has are ignored.
 
     Args:
-        value: What a JSON file holds.
-        where: Its name, for errors.
+        value: The content of the file: an object with "format" and "runs".
+        where: Name of the file, for errors.
 
     Raises:
-        DataError: It is no result of a benchmark.
+        DataError: The value is no result of a benchmark, or is damaged.
     """
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         found = value.get("format") if isinstance(value, dict) else type(value).__name__
@@ -320,7 +341,7 @@ def _run(value: Mapping[str, Any]) -> Run:
         run,
         device=_only(Device, value["device"]),
         cells=[
-            replace(_only(Measurement, cell), spot=_only(Config, cell["spot"]))
+            _only(Measurement, {**cell, "config": _only(Config, cell["spot"])})
             for cell in value["cells"]
         ],
         curves=[_only(Curve, curve) for curve in value.get("curves", [])],

@@ -1,4 +1,7 @@
-"""A benchmark's result: the runs, and what follows from them, as text and JSON. Needs no device."""
+"""The result of a benchmark: its runs and the advice on them, as text, JSON and HTML.
+
+Needs no device.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,22 @@ from paceline.benchmark.advice import Advice, advise, fastest
 from paceline.benchmark.convergence import sentences
 from paceline.benchmark.records import FORMAT, Run, from_json, labels, to_json
 from paceline.errors import DataError, UsageError
-from paceline.report import numbers
+from paceline.report import formats
 from paceline.report.forecast import Costs, Prediction, asha_share, predict
 
-#: Of files that a result can be written to.
+#: The endings of files that a result can be written to.
 ENDINGS = (".html", ".json")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A search to predict.
+    """A search whose time is predicted.
 
     Attributes:
-        n_trials: Trials.
-        epochs: Of each.
-        pruner: As text; None without one.
-        quota: Seconds: of a platform a week, of a session.
+        n_trials: Number of trials.
+        epochs: Epochs of each trial.
+        pruner: The pruner as text; None without one.
+        quota: Name -> seconds: of a platform in a week, and of a "session".
     """
 
     n_trials: int
@@ -39,7 +42,7 @@ class Plan:
 
     @property
     def share(self) -> float:
-        """The share of all epochs that the pruner lets trials train, as far as that is known."""
+        """Share of all epochs that the pruner lets trials train; 1 if that is unknown."""
         name, *numbers = (self.pruner or "").split(":")
         if name != "asha":
             return 1.0
@@ -47,16 +50,18 @@ class Plan:
 
 
 class Bench:
-    """What was measured of one model: one run for each device and backend.
+    """The result of a benchmark of one model: one run for each device and backend.
 
     Args:
-        runs: In the order they were measured.
-        target: A value of the metric: which batch size reaches it soonest?
-        plan: A search to predict; None for none.
+        runs: The runs, in the order they were measured.
+        target: A value of the metric, for the sentence on which batch size reaches it soonest;
+            None: no such sentence.
+        plan: A search whose time is predicted; None: no prediction.
 
     Attributes:
-        runs: The records.
-        target, plan: As given.
+        runs: The runs.
+        target: The target.
+        plan: The planned search.
     """
 
     def __init__(
@@ -66,13 +71,13 @@ class Bench:
 
     @property
     def advice(self) -> list[Advice]:
-        """What follows, a few sentences."""
+        """The findings, of one to three sentences each."""
         found = advise(self.runs)
         return found + [Advice("accuracy", text) for text in sentences(self.runs, self.target)]
 
     @property
     def outlook(self) -> list[str]:
-        """What to expect of the planned search on each device; nothing without one."""
+        """Sentences on the time of the planned search on each device; empty without a plan."""
         found: list[str] = []
         for name, run in zip(labels(self.runs), self.runs, strict=True):
             costs = self.costs(run)
@@ -91,27 +96,31 @@ class Bench:
         return found
 
     def costs(self, run: Run) -> Costs | None:
-        """What a search costs on a run's device; None where that was not measured."""
+        """Returns what the planned search costs on the device of a run; None if not measured."""
         return None if run.costs is None else Costs.from_json(dict(run.costs))
 
     def predicted(self, run: Run) -> Prediction | None:
-        """The planned search's seconds on a run's device; None where that is not known."""
+        """Returns the seconds of the planned search on the device of a run; None if unknown."""
         costs = self.costs(run)
         if costs is None or self.plan is None:
             return None
         return predict(costs, self.plan.n_trials, self.plan.epochs, self.plan.share)
 
     def text(self, width: int | None = None) -> str:
-        """Tables and advice for a terminal of so many columns; None: as wide as it takes."""
+        """Returns tables and advice as text.
+
+        Args:
+            width: Columns of the terminal; None: lines are as long as the tables need.
+        """
         return table.result_text(self.runs, self.advice, width, self.outlook)
 
     def to_json(self) -> dict[str, Any]:
-        """What ``--json`` prints and ``--merge`` reads."""
+        """Returns what ``paceline bench --json`` prints and ``--merge`` reads."""
         best = fastest(self.runs)
         winner = None
         if best is not None:
-            run, cell = best
-            winner = {"run": self.runs.index(run), "cell": run.cells.index(cell)}
+            run, measurement = best
+            winner = {"run": self.runs.index(run), "cell": run.cells.index(measurement)}
         return {
             "format": FORMAT,
             "runs": to_json(self.runs),
@@ -124,37 +133,40 @@ class Bench:
         }
 
     def html(self) -> str:
-        """One page with figures that needs no other file."""
+        """Returns one HTML page with figures, which needs no other file."""
         return bench_html.page(self.runs, self.advice, target=self.target, more=self.outlook)
 
     def save(self, path: str | Path) -> None:
-        """Writes a page (a name that ends in .html) or JSON (.json).
+        """Writes the result to a file.
+
+        Args:
+            path: A name that ends in ``.html``, for a page, or in ``.json``.
 
         Raises:
-            UsageError: Another ending, or a file that cannot be written.
+            UsageError: The name ends in something else, or the file cannot be written.
         """
         path = Path(path)
         if path.suffix not in ENDINGS:
             raise UsageError(f"output: {str(path)!r} must end in {' or '.join(ENDINGS)}")
-        text = self.html() if path.suffix == ".html" else numbers.to_json(self.to_json()) + "\n"
+        text = self.html() if path.suffix == ".html" else formats.to_json(self.to_json()) + "\n"
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise UsageError(f"output: {path} cannot be written ({error})") from None
 
     def __str__(self) -> str:
-        return self.text(numbers.READABLE)
+        return self.text(formats.READABLE)
 
 
 def merge(paths: Sequence[str | Path], note: Callable[[str], None]) -> Bench:
-    """Several results as one: a GPU's and a TPU's are seldom of one machine.
+    """Returns the runs of several result files as one result, such as those of two machines.
 
     Args:
-        paths: Files that ``load`` reads.
-        note: Told where results do not quite compare.
+        paths: Files that ``load`` can read.
+        note: Called with one line of text about a difference between the results, such as versions.
 
     Raises:
-        DataError: As ``load``; or the results are of different models or data.
+        DataError: A file cannot be read, or the results are of different models or data.
     """
     found = [load(path) for path in paths]
     runs: list[Run] = []
@@ -202,10 +214,14 @@ def _check_alike(runs: Sequence[Run], note: Callable[[str], None]) -> None:
 
 
 def load(path: str | Path) -> Bench:
-    """Reads what ``save`` wrote, or a file whose last line ``paceline bench --json`` printed.
+    """Reads a result from a file.
+
+    Args:
+        path: A file that ``Bench.save`` wrote, or one whose last line ``paceline bench --json``
+            printed.
 
     Raises:
-        DataError: The file cannot be read, or is no such result.
+        DataError: The file cannot be read, or holds no result of a benchmark.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").strip().splitlines()

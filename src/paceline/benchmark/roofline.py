@@ -1,4 +1,4 @@
-"""What a device can do at best, measured: one large matrix product, one large copy."""
+"""Measures the peaks of a device, with one large matrix product and one large copy."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 #: Side of the matrices, and bytes of the copied array: large enough to fill the device.
 _SIDE = {"cpu": 2048}
 _BYTES = {"cpu": 2**27}
-#: Timed repetitions; the fastest counts: a peak is what can be reached.
+#: Timed repetitions. The fastest one counts, because a peak is the best that can be reached.
 _REPEATS = 5
 
 
 def matmul_flops(precision: str) -> float:
-    """Floating-point operations per second of a matrix product on the default device.
+    """Measures floating-point operations per second of a matrix product on the default device.
 
     Args:
-        precision: Keras' policy; bfloat16 ones multiply in bfloat16.
+        precision: Keras' dtype policy; the product is in bfloat16 under a bfloat16 policy.
     """
     side = _SIDE.get(jax.default_backend(), 8192)
     dtype = jnp.bfloat16 if "bfloat16" in precision else _float(precision)
@@ -29,7 +29,7 @@ def matmul_flops(precision: str) -> float:
 
 
 def copy_bytes() -> float:
-    """Bytes per second, read and written, of a copy on the default device."""
+    """Measures bytes per second, read and written, of a copy on the default device."""
     n = _BYTES.get(jax.default_backend(), 2**30) // 4
     a = jnp.zeros(n, jnp.float32)
     return 8.0 * n / _fastest(jax.jit(lambda a: a + 1), a)

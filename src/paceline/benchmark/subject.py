@@ -1,4 +1,7 @@
-"""What is measured: one configuration of a model on its data, traced once for each batch size."""
+"""The subject of a benchmark: one configuration of a model and its data.
+
+The model is traced once for each batch size.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,13 @@ from paceline.search_space import HyperParameters
 
 @dataclass(frozen=True)
 class Traced:
-    """A model's steps at one batch size.
+    """The traced steps of a model at one batch size.
 
     Attributes:
-        group: As a search has it.
-        state: The model's variables.
-        build, trace: Seconds.
+        group: The group of trials that share these steps, as in a search.
+        state: The variables of the model.
+        build: Seconds that building the model took.
+        trace: Seconds that tracing the steps took.
     """
 
     group: Group
@@ -37,54 +41,61 @@ class Traced:
 
 
 class Subject:
-    """A model and its data.
+    """A model with fixed hyperparameters, and its data.
 
     Args:
-        build: As for a search.
-        hparams: Values of hyperparameters; the others have their defaults.
-        data: Training data.
-        validation: Validation data, or None.
-        seed: Of weights and order.
+        build: ``build(hp)`` or a ``HyperModel``, as ``Tuner`` takes it.
+        hparams: Hyperparameter name -> value; the others have their defaults.
+        data: The training data.
+        validation: The validation data, or None.
+        seed: Seed of the weights and of the order of examples.
 
     Attributes:
-        hp: The hyperparameters, after the first build.
-        free: Bytes that were free on the device before anything was there.
+        build: As given.
+        data, validation: As given.
+        seed: As given.
+        hp: The hyperparameters; None before the first build.
+        first_build: Seconds of the first build; 0 before it.
+        free: Bytes that were free on the device before the data was put there.
     """
 
     def __init__(
         self,
-        build: ModelBuilder,
+        build: Any,
         hparams: dict[str, Any],
         data: ArrayData,
         validation: ArrayData | None,
         seed: int = 0,
     ) -> None:
-        self._build, self._hparams, self.seed = build, dict(hparams), seed
+        self.build, self._builder = build, ModelBuilder(build)
+        self._hparams, self.seed = dict(hparams), seed
         self.data, self.validation = data, validation
         self.hp: HyperParameters | None = None
         self.free = free_bytes()
+        self.first_build = 0.0
         self._traced: dict[int, Traced | Exception] = {}
         self._placed: dict[Any, Any] = {}
         self._there: dict[Any, dict[int, Any]] = {}
 
     def model(self) -> Any:
-        """The compiled model, built anew, from the seed.
+        """Builds the compiled model anew; its weights are drawn from the seed.
 
         Raises:
             Exception: Whatever the user's ``build`` raises.
         """
         hp = HyperParameters(values=self._hparams, chooser=_default)
-        model = self._build(hp, self.seed)
+        began = time.perf_counter()
+        model = self._builder(hp, self.seed)
         if self.hp is None:
             check_labels(model, self.data, "training data")
-            self.hp = hp
+            self.hp, self.first_build = hp, time.perf_counter() - began
         return model
 
     def traced(self, batch_size: int) -> Traced:
-        """The steps at a batch size; one that failed fails again without being tried.
+        """Returns the traced steps at a batch size; each batch size is traced once.
 
         Raises:
-            Exception: What building or tracing raised.
+            Exception: Whatever building or tracing raised; the same error each time.
         """
         if batch_size not in self._traced:
             try:
@@ -102,7 +113,7 @@ class Subject:
         trace.check_packable(model)
         state = trace.build_state(model, self.data.batch_shapes(batch_size))
         built = time.perf_counter()
-        # An intake of its own: one that knows the structure would not trace again.
+        # A new grouper for each batch size: one that knows the structure would not trace it again.
         group = TrialGrouper(SearchData(self.data, self.validation)).pretrace(model, batch_size)
         assert group is not None
         for role in group.roles:
@@ -110,10 +121,12 @@ class Subject:
         return Traced(group, state, built - began, time.perf_counter() - built)
 
     def fingerprint(self, model: Any, batch_size: int) -> str:
-        """What decides which models share a program at a batch size.
+        """Returns the fingerprint of a model's program at a batch size.
+
+        Models with equal fingerprints share one compiled program.
 
         Raises:
-            Unpackable: It cannot be packed.
+            Unpackable: The model cannot be packed.
         """
         trace.check_packable(model)
         shapes = self.data.batch_shapes(batch_size)
@@ -121,7 +134,7 @@ class Subject:
         return step.canonical.fingerprint
 
     def on_device(self, layout: MeshLayout | None) -> Any:
-        """The training data on the default device, or on those of a layout."""
+        """Returns the training data on the default device, or on the devices of a layout."""
         if layout not in self._placed:
             there = self._there.setdefault(layout.devices if layout else None, {})
             where = layout.everywhere if layout else None
@@ -130,7 +143,7 @@ class Subject:
 
     @property
     def precision(self) -> str:
-        """Keras' dtype policy, which the model is built in."""
+        """Name of Keras' dtype policy, under which the model is built."""
         return keras.config.dtype_policy().name
 
 

@@ -1,7 +1,8 @@
-"""Other devices and other Keras backends: a process for each, since neither can be changed in one.
+"""Measures on several devices and Keras backends, each in a process of its own.
 
-JAX settles on its devices once, Keras on its backend; and a TPU or a GPU that one process holds is
-not free for the next. So the process that starts these touches no device itself.
+A process cannot change its device or its backend: JAX chooses devices once, and Keras chooses its
+backend once. A TPU or a GPU that one process holds is not free for the next process. So the process
+that starts the others uses no device itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from paceline.benchmark.result import Bench, load
 from paceline.errors import MissingExtraError, PacelineError, UsageError
 
-#: As users name a device -> as JAX_PLATFORMS does.
+#: The user's name of a device -> the name that the variable JAX_PLATFORMS takes.
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
 BACKENDS = {
     "jax": 'pip install "jax"',
@@ -26,17 +27,17 @@ BACKENDS = {
     "torch": "pip install torch",
 }
 _MAIN = "from paceline.cli.app import main; main()"
-#: Seconds that an interrupted process has to write what it measured.
+#: Seconds that an interrupted process gets to write its measurements.
 _PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one process measures.
+    """A device and a Keras backend to measure on, in one process.
 
     Attributes:
-        device: cpu, gpu or tpu; None: as JAX finds it.
-        backend: Keras'.
+        device: "cpu", "gpu" or "tpu"; None: the device that JAX finds.
+        backend: Name of the Keras backend.
     """
 
     device: str | None
@@ -46,28 +47,32 @@ class Place:
         return ", ".join(each for each in (self.device, self.backend) if each)
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """The environment of its process."""
+        """Returns the environment of the process that measures here.
+
+        Args:
+            base: Environment of this process.
+        """
         found = {**base, "KERAS_BACKEND": self.backend}
         if self.backend != "jax":
-            found["JAX_PLATFORMS"] = "cpu"  # the device is the backend's: JAX must leave it alone
+            found["JAX_PLATFORMS"] = "cpu"  # JAX must not take the device that the backend needs
             if self.device == "cpu":
                 found["CUDA_VISIBLE_DEVICES"] = ""
         elif self.device is not None:
             found["JAX_PLATFORMS"] = PLATFORMS[self.device]
-            found["PACELINE_FALLBACK"] = "no"  # another device's figures are not what was asked for
+            found["PACELINE_FALLBACK"] = "no"  # figures of another device would mislead
         return found
 
 
 def places(devices: Sequence[str] | None, backends: Sequence[str] | None) -> list[Place]:
-    """All combinations.
+    """Returns all combinations of devices and backends.
 
     Args:
-        devices: None: the one that JAX finds.
-        backends: None: JAX.
+        devices: Names of devices; None: the device that JAX finds.
+        backends: Names of Keras backends; None: JAX.
 
     Raises:
-        UsageError: One that is unknown.
-        MissingExtraError: A backend that is not installed.
+        UsageError: A name is unknown.
+        MissingExtraError: A backend is not installed.
     """
     for device in devices or ():
         if device not in PLATFORMS:
@@ -99,17 +104,20 @@ def measure(
     note: Callable[[str], None],
     start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen,
 ) -> Bench:
-    """Measures in one process after another; one that fails has said why, and the others go on.
+    """Measures in one process after another; a process that fails does not end the others.
 
     Args:
-        where: A process for each.
-        words: Of the command line, but for what says where and how much time.
-        budget: Seconds for all together; None: no limit.
-        note: Told what is begun, and what did not work.
+        where: The places to measure at, one process each.
+        words: The words of the command line, without those that name places or the budget.
+        budget: Seconds for all processes together; None: no limit.
+        note: Called with one line of text when a process begins, and when one has failed.
         start: Starts a process.
 
+    Returns:
+        The runs of all processes.
+
     Raises:
-        PacelineError: None of them worked.
+        PacelineError: No process measured anything.
     """
     results: list[Bench] = []
     interrupted = False
@@ -121,12 +129,12 @@ def measure(
             process = start(
                 [sys.executable, "-c", _MAIN, "bench", *words, "--budget", share, "-o", str(path)],
                 env=place.environment(os.environ),
-                stdout=subprocess.DEVNULL,  # its table: there will be one of all
+                stdout=subprocess.DEVNULL,  # its own table; this process prints one for all places
             )
             try:
                 code = process.wait()
             except KeyboardInterrupt:
-                interrupted = True  # it has heard of it too, and writes what it has
+                interrupted = True  # Ctrl-C reaches that process too: it writes its measurements
                 code = _ended(process)
             if path.is_file():
                 results.append(load(path))

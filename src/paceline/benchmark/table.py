@@ -1,4 +1,4 @@
-"""A benchmark as text: who measured what, the table with the winner marked, what follows."""
+"""A benchmark as text: what was measured where, a table with the fastest cell marked, advice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from paceline.benchmark.advice import Advice, explain, fastest, way
 from paceline.benchmark.records import Measurement, Run
-from paceline.report import numbers
+from paceline.report import formats
 
 _KEY = (
     "* the most examples per second. step: of all trials at once, the median; ± half the distance "
@@ -28,13 +28,13 @@ def result_text(
     width: int | None = None,
     outlook: Sequence[str] = (),
 ) -> str:
-    """Return a whole result.
+    """Return a whole result as text.
 
     Args:
-        runs: What was measured.
-        advice: What follows from it.
-        width: Columns there are; None for as many as it takes.
-        outlook: What to expect of a planned search.
+        runs: The runs to show.
+        advice: The findings to show.
+        width: Columns of the terminal; None: lines are as long as the tables need.
+        outlook: Sentences on the time of a planned search.
 
     Returns:
         Lines without colours, the last one without a line end.
@@ -60,11 +60,11 @@ def result_text(
 
 
 def facts(run: Run) -> list[str]:
-    """What was measured, on what, with what and when: a sentence each."""
+    """Return lines that say what was measured, on which device, with which versions and when."""
     device, model = run.device, run.model
     what = str(model.get("name", "model"))
     if model.get("hparams"):
-        what += f" ({numbers.hparams(model['hparams'])})"
+        what += f" ({formats.hparams(model['hparams'])})"
     where = f"{device.platform}: {device.kind}"
     if device.count > 1:
         where = f"{device.count} x {where}"
@@ -78,8 +78,8 @@ def facts(run: Run) -> list[str]:
     ]
     if device.peak_flops and device.peak_bytes:
         lines.append(
-            f"Measured peak: {numbers.amount(device.peak_flops)}FLOP/s in a large matrix product, "
-            f"{numbers.amount(device.peak_bytes)}B/s in a large copy"
+            f"Measured peak: {formats.amount(device.peak_flops)}FLOP/s in a large matrix product, "
+            f"{formats.amount(device.peak_bytes)}B/s in a large copy"
         )
     return lines
 
@@ -110,27 +110,32 @@ def _table(run: Run, best: Measurement | None, width: int | None) -> str:
 
 
 def _some_do_not_fit(run: Run) -> bool:
-    return any(cell.fits is False for cell in run.measured)
+    return any(measurement.fits is False for measurement in run.measured)
 
 
-#: Title, and the text of a cell.
+#: Title of each column, and the function that gives its text for a measurement.
 COLUMNS: list[tuple[str, Callable[[Run, Measurement], str]]] = [
-    ("batch", lambda run, cell: f"{cell.spot.batch_size:,}"),
-    ("trials", lambda run, cell: _trials(cell)),
-    ("plan", lambda run, cell: _plan(cell)),
-    ("build", lambda run, cell: numbers.fine(cell.build)),
-    ("trace", lambda run, cell: numbers.fine(cell.trace)),
-    ("compile", lambda run, cell: numbers.fine(cell.compile)),
-    ("first step", lambda run, cell: numbers.fine(cell.first)),
-    ("step", lambda run, cell: numbers.fine(cell.step)),
-    ("±", lambda run, cell: f"{cell.spread:.0%}"),
-    ("examples/s", lambda run, cell: f"{cell.rate:,.0f}"),
-    ("a trial's epoch", lambda run, cell: numbers.fine(cell.epoch(run.n_examples))),
-    ("peak", lambda run, cell: "-" if cell.peak_share is None else f"{cell.peak_share:.0%}"),
-    ("memory", lambda run, cell: numbers.size(cell.memory)),
-    ("fits", lambda run, cell: {True: "yes", False: "no", None: "-"}[cell.fits]),
+    ("batch", lambda run, measurement: f"{measurement.config.batch_size:,}"),
+    ("trials", lambda run, measurement: _trials(measurement)),
+    ("plan", lambda run, measurement: _plan(measurement)),
+    ("build", lambda run, measurement: formats.fine(measurement.build)),
+    ("trace", lambda run, measurement: formats.fine(measurement.trace)),
+    ("compile", lambda run, measurement: formats.fine(measurement.compile)),
+    ("first step", lambda run, measurement: formats.fine(measurement.first)),
+    ("step", lambda run, measurement: formats.fine(measurement.step)),
+    ("±", lambda run, measurement: f"{measurement.spread:.0%}"),
+    ("examples/s", lambda run, measurement: f"{measurement.rate:,.0f}"),
+    ("a trial's epoch", lambda run, measurement: formats.fine(measurement.epoch(run.n_examples))),
+    (
+        "peak",
+        lambda run, measurement: (
+            "-" if measurement.peak_share is None else f"{measurement.peak_share:.0%}"
+        ),
+    ),
+    ("memory", lambda run, measurement: formats.size(measurement.memory)),
+    ("fits", lambda run, measurement: {True: "yes", False: "no", None: "-"}[measurement.fits]),
 ]
-#: Columns that are left out where there is no room for all, the first of them first.
+#: Columns that are left out, in this order, if the terminal is too narrow for all.
 _SPARE = ("fits", "build", "trace", "first step", "a trial's epoch", "memory", "peak", "±")
 
 
@@ -142,46 +147,50 @@ def _build(
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for name, _ in columns:
         table.add_column(_title(name), justify="left" if name == "plan" else "right", no_wrap=True)
-    cells = sorted(run.measured, key=lambda cell: (cell.spot.batch_size, -cell.rate))
+    measurements = sorted(
+        run.measured, key=lambda measurement: (measurement.config.batch_size, -measurement.rate)
+    )
     before: int | None = None
-    for cell in cells:
-        texts = [value(run, cell) for _, value in columns]
-        if cell is best:
+    for measurement in measurements:
+        texts = [value(run, measurement) for _, value in columns]
+        if measurement is best:
             texts[0] = f"* {texts[0]}"
-        if before is not None and cell.spot.batch_size != before:
+        if before is not None and measurement.config.batch_size != before:
             table.add_section()
-        before = cell.spot.batch_size
+        before = measurement.config.batch_size
         table.add_row(*map(Text, texts))
     return table
 
 
 def _title(name: str) -> str:
-    """On two lines where the cells below are shorter."""
+    """A title on two lines if it has two words: the figures below it are short."""
     return "\n".join(name.rsplit(" ", 1))
 
 
-def _trials(cell: Measurement) -> str:
-    spot = cell.spot
-    return f"{spot.lanes}x{spot.slots}" if spot.lanes > 1 else f"{spot.slots}"
+def _trials(measurement: Measurement) -> str:
+    config = measurement.config
+    return f"{config.lanes}x{config.slots}" if config.lanes > 1 else f"{config.slots}"
 
 
-def _plan(cell: Measurement) -> str:
-    spot = cell.spot
-    text = spot.plan
-    if spot.devices > 1:
-        text += f" {spot.trial_devices}x{spot.data_devices}"
+def _plan(measurement: Measurement) -> str:
+    config = measurement.config
+    text = config.plan
+    if config.devices > 1:
+        text += f" {config.trial_devices}x{config.data_devices}"
     return text
 
 
 def missing(run: Run) -> Iterator[str]:
-    """What was not measured, or not to its end, that of one reason in one sentence."""
+    """Yield sentences on what was not measured, or not to its end: one sentence for each reason."""
     for state, word in (("failed", "Failed"), ("skipped", "Not measured")):
         reasons: dict[str, list[Measurement]] = {}
-        for cell in run.cells:
-            if cell.state == state:
-                reasons.setdefault(cell.reason or "no reason is known", []).append(cell)
-        for reason, cells in reasons.items():
-            yield f"{word}: {_named(cells)}: {reason}."
+        for measurement in run.cells:
+            if measurement.state == state:
+                reasons.setdefault(measurement.reason or "no reason is known", []).append(
+                    measurement
+                )
+        for reason, measurements in reasons.items():
+            yield f"{word}: {_named(measurements)}: {reason}."
     yield from _curves_missing(run)
 
 
@@ -194,22 +203,22 @@ def _curves_missing(run: Run) -> Iterator[str]:
         yield f"Accuracy at batch {', '.join(sizes)}: {reason}."
 
 
-def _named(cells: Sequence[Measurement]) -> str:
-    """``stacked, 4 trials at once (batch 32, 64)``."""
+def _named(measurements: Sequence[Measurement]) -> str:
+    """The cells by name, such as ``stacked, 4 trials at once (batch 32, 64)``."""
     ways: dict[str, list[int]] = {}
-    for cell in cells:
-        ways.setdefault(way(cell.spot), []).append(cell.spot.batch_size)
+    for measurement in measurements:
+        ways.setdefault(way(measurement.config), []).append(measurement.config.batch_size)
     return "; ".join(
         f"{name} (batch {', '.join(map(str, sorted(sizes)))})" for name, sizes in ways.items()
     )
 
 
 def _wrap(text: str, width: int | None, bullet: str = "") -> list[str]:
-    """Lines of a paragraph; those after the first are indented by what stands before it."""
+    """The lines of a paragraph; all but the first are indented by the width of the bullet."""
     first = "" if bullet.isspace() else bullet
     return textwrap.wrap(
         text,
-        min(width or numbers.READABLE, numbers.READABLE),
+        min(width or formats.READABLE, formats.READABLE),
         initial_indent=first,
         subsequent_indent=" " * len(bullet),
         break_on_hyphens=False,

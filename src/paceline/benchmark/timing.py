@@ -1,4 +1,7 @@
-"""Timing: runs of enough steps, their median and quartiles. Time enters through a seam."""
+"""Times steps: runs of enough steps each, their median and their quartiles.
+
+The clock is an argument, so that a test can move it.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,21 @@ from dataclasses import dataclass
 
 Clock = Callable[[], float]
 
-#: Seconds of a run at least, where an epoch has the steps: clocks and dispatching do not show then.
+#: Seconds of a run at least, if an epoch has enough steps. In so long a run the resolution of the
+#: clock and the time to dispatch a step do not matter.
 RUN = 0.05
-#: Runs of a cell at most; and at least, however slow they are.
+#: Runs of a cell: at most MOST, and at least LEAST, however slow they are.
 MOST, LEAST = 40, 3
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What repeated runs took, in seconds per step.
+    """The time of repeated runs, in seconds per step.
 
     Attributes:
-        first: The first step of all, which is not among the runs.
-        median, low, high: Median and quartiles over the runs.
-        runs: How many.
+        first: Seconds of the very first step, which belongs to no run.
+        median, low, high: Median, lower quartile and upper quartile over the runs.
+        runs: Number of runs.
         steps: Steps of each run.
     """
 
@@ -41,13 +45,14 @@ def time_steps(
     patience: float,
     clock: Clock = time.perf_counter,
 ) -> Timing:
-    """Times steps: the first one, some to warm up, then runs until patience is at its end.
+    """Times the first step, then some steps to warm up, then runs until the patience is used up.
 
     Args:
-        run: Does so many steps, and returns when the device has done them.
+        run: Does the given number of steps, and returns when the device has done them.
         most_steps: Steps of a run at most: those of an epoch.
-        patience: Seconds for all runs together; no run begins after them, beyond the least number.
-        clock: Seconds that never go back.
+        patience: Seconds for all runs together, after which no run begins, except that there are
+            ``LEAST`` runs in any case.
+        clock: Returns seconds that never go back.
     """
 
     def timed(steps: int) -> float:
@@ -60,7 +65,7 @@ def time_steps(
     steps = max(1, min(most_steps, round(RUN / warm) if warm > 0 else most_steps))
     began = clock()
     if steps > 1 and warm < patience / LEAST:
-        timed(steps)  # longer runs may be of another kind: nothing of them is taken yet
+        timed(steps)  # the first run of a new length may compile: it is not counted
     each: list[float] = []
     while len(each) < LEAST or (len(each) < MOST and clock() - began < patience):
         each.append(timed(steps) / steps)
@@ -69,7 +74,7 @@ def time_steps(
 
 
 def quartiles(values: list[float]) -> tuple[float, float, float]:
-    """Lower quartile, median, upper quartile."""
+    """Returns lower quartile, median and upper quartile."""
     if len(values) < 2:
         return values[0], values[0], values[0]
     low, median, high = statistics.quantiles(values, n=4, method="inclusive")

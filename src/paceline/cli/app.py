@@ -1,7 +1,7 @@
 """The ``paceline`` command: names, options and help texts.
 
-What the commands do is in ``paceline.cli``. ``paceline --help`` and the commands that only
-read load neither JAX nor Keras: everything heavy is imported when it is used.
+The other modules of ``paceline.cli`` hold what the commands do. ``paceline --help`` and the
+commands that only read load neither JAX nor Keras: heavy modules are imported when they are used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from paceline.cli import large_pages, restart
-from paceline.cli import output as outcome
+from paceline.cli import output as terminal
 from paceline.cli.output import exit_codes
 
 app = typer.Typer(
@@ -67,17 +67,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line.
 
     Args:
-        arguments: Words after the program's name; None for those of this process.
+        arguments: Words after the name of the program; None: the words of this process.
 
     Raises:
-        SystemExit: Always; 0 done, 2 wrong usage or input, 1 failed, 130 interrupted.
+        SystemExit: Always. The code is 0 for success, 1 if the command failed, 2 for wrong usage or
+            input, 130 after Ctrl-C.
     """
     restart.own = arguments is None
     try:
         app(args=arguments, prog_name="paceline")
     except SystemExit as end:
         if restart.own:
-            outcome.leave(end.code)
+            terminal.leave(end.code)
         raise
 
 

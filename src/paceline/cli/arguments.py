@@ -1,4 +1,4 @@
-"""Arguments that are more than a word or a number: ``+8``, ``30m``, ``17:30``."""
+"""Reads arguments of the command line that are more than a word or a number: ``+8``, ``17:30``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ _DATE_FORMS = ("%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%
 
 
 def trial_count(text: str) -> int | str:
-    """Read ``--trials``: ``64`` is the study's total, ``+8`` so many more.
+    """Read ``--trials``: ``64`` is the total of the study, ``+8`` means eight more.
 
     Returns:
-        An int, or the string ``"+N"``; what ``Tuner.search(n_trials=...)`` takes.
+        An int, or the string ``"+N"``, as ``Tuner.search(n_trials=...)`` takes them.
+
+    Raises:
+        UsageError: The text is neither.
     """
     digits = text.removeprefix("+")
     if not (digits.isascii() and digits.isdigit()) or int(digits) == 0:
@@ -30,14 +33,22 @@ def trial_count(text: str) -> int | str:
 
 
 def positive(option: str, value: int | None) -> int | None:
-    """Check a whole number that must be at least 1; None stays None."""
+    """Check that a number is at least 1; None stays None.
+
+    Raises:
+        UsageError: The number is less than 1.
+    """
     if value is not None and value < 1:
         raise UsageError(f"{option} {value}: give a whole number of at least 1")
     return value
 
 
 def slot_count(text: str) -> int | str:
-    """Read ``--slots``: a number, or ``auto``."""
+    """Read ``--slots``: a whole number of at least 1, or ``auto``.
+
+    Raises:
+        UsageError: The text is neither.
+    """
     if text == "auto":
         return text
     if not (text.isascii() and text.isdigit()) or int(text) == 0:
@@ -46,14 +57,17 @@ def slot_count(text: str) -> int | str:
 
 
 def timeout_seconds(text: str, option: str = "--timeout") -> float:
-    """Read a time: ``30m``, ``1h30m``, ``90s``, ``2d``; a bare number is seconds.
+    """Read a time such as ``30m``, ``1h30m``, ``90s`` or ``2d``; a bare number means seconds.
 
     Args:
         text: What the user typed.
-        option: Behind which option.
+        option: Name of the option, for the error.
 
     Returns:
         Seconds, above 0.
+
+    Raises:
+        UsageError: The text is no such time.
     """
     try:
         seconds = float(text)
@@ -71,24 +85,24 @@ def _bad_timeout(text: str, option: str) -> UsageError:
 
 
 def deadline(text: str, now: datetime) -> datetime:
-    """Read ``--deadline``: a clock time, today or else tomorrow, or a date and a time.
+    """Read ``--deadline``: a time of day, today or else tomorrow, or a date and a time.
 
     Args:
         text: ``17:30`` or ``2026-03-01 17:30``, in local time.
         now: The present, with a time zone.
 
     Returns:
-        The moment, with a time zone.
+        The deadline, with a time zone.
 
     Raises:
-        UsageError: It cannot be read, or it has passed.
+        UsageError: The text cannot be read, or the time has passed.
     """
     for form in _CLOCK_FORMS:
         try:
             clock = datetime.strptime(text, form).time()
         except ValueError:
             continue
-        # The zone comes last: a change to summer time between now and then is counted.
+        # The time zone is added last, so that a change to summer time before then is counted.
         moment = datetime.combine(now.date(), clock).astimezone()
         if moment <= now:
             moment = datetime.combine(now.date() + timedelta(days=1), clock).astimezone()
@@ -105,7 +119,16 @@ def deadline(text: str, now: datetime) -> datetime:
 
 
 def seconds_to_run(timeout: float | None, until: datetime | None, now: datetime) -> float | None:
-    """Return the seconds a search may take: to the timeout or the deadline; None for no limit."""
+    """Return the seconds a search may take: until the timeout or the deadline, whichever is first.
+
+    Args:
+        timeout: Seconds; None for no limit.
+        until: The deadline; None for no limit.
+        now: The present, with a time zone.
+
+    Returns:
+        Seconds, at least 0.001; None for no limit.
+    """
     limits = [] if timeout is None else [timeout]
     if until is not None:
         limits.append(max(0.001, (until - now).total_seconds()))

@@ -1,4 +1,4 @@
-"""``paceline bench``: load the file and its data, measure, print what was found."""
+"""``paceline bench``: load the file and its data, measure, print the result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from paceline.cli import arguments, datasets, user_file
-from paceline.cli import output as outcome
+from paceline.cli import output as terminal
 from paceline.cli.search import load_data
 from paceline.errors import UsageError
 
@@ -41,12 +41,12 @@ def bench(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Measure and print.
+    """Check the arguments of ``paceline bench``, measure, and print the result.
 
     Raises:
-        PacelineError: Wrong input.
-        Interrupted: Ctrl-C; what had been measured is printed before.
-        Failed: Every cell failed; the reasons are printed before.
+        PacelineError: The input is wrong.
+        Interrupted: The user pressed Ctrl-C; what had been measured was printed before.
+        Failed: Every cell failed; the reasons were printed before.
     """
     check_output(output)
     if merge:
@@ -87,7 +87,7 @@ def bench(
     if os.environ["KERAS_BACKEND"] == "jax":
         from paceline.cli import device_fallback
 
-        device_fallback.choose_devices(outcome.say)
+        device_fallback.choose_devices(terminal.say)
     loaded: datasets.Dataset = load_data(data, user)
     from paceline.benchmark.api import bench as measure
 
@@ -97,7 +97,7 @@ def bench(
         loaded.y,
         validation_data=(loaded.x_val, loaded.y_val),
         name=path.name,
-        notes=(lambda text: None) if quiet else outcome.say,
+        notes=(lambda text: None) if quiet else terminal.say,
         **asked,
     )
     show(result, output=output, as_json=as_json)
@@ -112,7 +112,7 @@ def _places(devices: str | None, backends: str | None) -> list[Any]:
     return places(names(devices), names(backends))
 
 
-#: Options that say where, how long and what to write: each process has its own.
+#: Options that this process handles itself; the processes that measure do not get them.
 _OURS = ("--devices", "--keras-backends", "--budget", "--output", "-o")
 
 
@@ -121,12 +121,12 @@ def _elsewhere(where: list[Any], budget: float | None) -> Any:
 
     words = without_ours(sys.argv[1:])
     if len({place.backend for place in where}) > 1 and "--fit" not in words:
-        words.append("--fit")  # what all backends have: they are compared by it
-    return measure(where, words, budget, outcome.say)
+        words.append("--fit")  # backends are compared by Keras' fit, which all of them have
+    return measure(where, words, budget, terminal.say)
 
 
 def without_ours(words: list[str]) -> list[str]:
-    """The words of ``paceline bench ...`` for a process that measures in one place."""
+    """Return the words of the command line for a process that measures in one place."""
     found, left = [], iter(words)
     for word in left:
         if word in _OURS:
@@ -142,44 +142,49 @@ def device_count(text: str) -> int | None:
 
 
 def show(result: Any, *, output: str | None, as_json: bool) -> None:
-    """Print a result and write it where that is asked for."""
+    """Print a result, and write it to ``output`` if that is given.
+
+    Raises:
+        Interrupted: The user pressed Ctrl-C while something was measured.
+        Failed: Nothing could be measured.
+    """
     if output is not None:
         result.save(output)
-        outcome.say(f"written: {output}")
-    text = result.text(outcome.text_width())
+        terminal.say(f"written: {output}")
+    text = result.text(terminal.text_width())
     if as_json:
-        outcome.say_plain(text)
-        outcome.print_json(result.to_json())
+        terminal.say_plain(text)
+        terminal.print_json(result.to_json())
     else:
-        outcome.print_result(text)
+        terminal.print_result(text)
     if any(run.interrupted for run in result.runs):
-        raise outcome.Interrupted("interrupted; what had been measured until then is above")
+        raise terminal.Interrupted("interrupted; what had been measured until then is above")
     if not any(run.measured for run in result.runs):
-        raise outcome.Failed("no cell could be measured; why is said above")
+        raise terminal.Failed("no cell could be measured; why is said above")
 
 
 def merged(files: list[str]) -> Any:
-    """Several results as one."""
+    """Return several result files as one result."""
     from paceline.benchmark.result import merge
 
-    return merge(files, outcome.say)
+    return merge(files, terminal.say)
 
 
 def check_output(output: str | None) -> None:
-    """Check where a result goes before anything is measured.
+    """Check the name of the output file, before anything is measured.
 
     Raises:
-        UsageError: Another ending than .html or .json.
+        UsageError: The name ends neither in .html nor in .json.
     """
     if output is not None and not output.endswith((".html", ".json")):
         raise UsageError(f"-o {output!r}: give a name that ends in .html or .json")
 
 
 def whole_numbers(option: str, text: str) -> list[int]:
-    """Read ``32,64,128``.
+    """Read a list of numbers such as ``32,64,128``.
 
     Raises:
-        UsageError: Something in it is no whole number of at least 1.
+        UsageError: A part is no whole number of at least 1.
     """
     found = []
     for part in text.split(","):
@@ -193,7 +198,11 @@ def whole_numbers(option: str, text: str) -> list[int]:
 
 
 def slot_counts(text: str) -> list[int | str]:
-    """Read ``1,4,auto``."""
+    """Read a list such as ``1,4,auto``.
+
+    Raises:
+        UsageError: A part is neither "auto" nor a whole number of at least 1.
+    """
     return [
         part.strip() if part.strip() == "auto" else whole_numbers("--slots", part)[0]
         for part in text.split(",")
@@ -201,10 +210,10 @@ def slot_counts(text: str) -> list[int | str]:
 
 
 def hparam_values(pairs: list[str]) -> dict[str, Any]:
-    """Read ``lr=0.01``: numbers, true and false as such, anything else as text.
+    """Read pairs such as ``lr=0.01``; a value is a number, true, false, or else text.
 
     Raises:
-        UsageError: There is no ``=`` or no name.
+        UsageError: A pair has no ``=`` or no name.
     """
     found: dict[str, Any] = {}
     for pair in pairs:

@@ -1,4 +1,4 @@
-"""Data for a search: what ``--data`` names, or what the user's ``data()`` returns.
+"""Loads the data for a search: what ``--data`` names, or what the user's ``data()`` returns.
 
 N: training examples. V: validation examples.
 x: [N, ...]; y: [N, ...]; x_val: [V, ...]; y_val: [V, ...]; any dtype, images may stay uint8.
@@ -30,9 +30,9 @@ class Dataset:
     """Training and validation data.
 
     Attributes:
-        x, y: Training part.
-        x_val, y_val: Validation part; it decides which trial is best.
-        note: A line the user should see; None where there is nothing to say.
+        x, y: The training data: x [N, ...], y [N, ...].
+        x_val, y_val: The validation data, by which trials are compared: [V, ...].
+        note: A sentence about the data that the user should see; None without one.
     """
 
     x: Any
@@ -53,7 +53,8 @@ def load(spec: str) -> Dataset:
         The data.
 
     Raises:
-        DataError: Nothing of that name, a file that cannot be read, arrays missing, no download.
+        DataError: Nothing has that name, the file cannot be read or lacks arrays, or a download
+            failed.
     """
     if spec == "digits":
         return _dataset(digits())
@@ -94,11 +95,11 @@ def from_function(data: Callable[[], Any], where: str) -> Dataset:
     """Call the user's ``data()`` and check the form of what it returns.
 
     Args:
-        data: The function; what it raises goes to the caller.
-        where: The file's name, for messages.
+        data: The function. Its errors reach the caller.
+        where: Name of the user's file, for messages.
 
     Raises:
-        DataError: It returned anything but two pairs.
+        DataError: The function returned something other than two pairs.
     """
     returned = data()
     try:
@@ -125,7 +126,7 @@ def _test_note(name: str) -> str:
 def _from_npz(path: Path) -> Dataset:
     try:
         with path.open("rb") as file:
-            # Without pickles: an NPZ from a stranger must not run code.
+            # Pickles are refused, because an NPZ file from a stranger must not run code.
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise DataError(f"--data {path} holds one bare array; write it with numpy.savez")
@@ -154,7 +155,7 @@ def _from_keras(name: str) -> Dataset:
     if name not in known:
         raise DataError(f"--data keras:{name} is not known; Keras has {', '.join(known)}")
     try:
-        # Keras draws its download bar on stdout, which is kept for results.
+        # Keras draws its download bar on stdout; stdout is for results only.
         with contextlib.redirect_stdout(sys.stderr):
             pairs = getattr(keras.datasets, name).load_data()
     except Exception as error:  # Keras raises a bare Exception when a download fails
@@ -166,7 +167,7 @@ def _from_keras(name: str) -> Dataset:
 
 
 def _outline(value: object) -> str:
-    """A value's form in a few words: ``tuple of 2 (ndarray, ndarray)``."""
+    """The type and length of a value in a few words: ``a tuple of 2 (ndarray, ndarray)``."""
     if isinstance(value, (tuple, list)):
         inner = ", ".join(type(item).__name__ for item in value[:4])
         return (

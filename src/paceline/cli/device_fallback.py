@@ -1,9 +1,9 @@
-"""The devices that answer: JAX's own choice or, where that fails, the next best and a line on it.
+"""Chooses devices that work: those that JAX chooses or, if that fails, another platform and a note.
 
-JAX settles on a platform when it is first asked for a device. Where ``JAX_PLATFORMS`` names one
-that does not answer, or a plugin raises, it raises then and every time after; given other platforms
-it can be asked again in the same process (docs/decisions/0010). Where nothing is named, a TPU that
-does not answer is passed over without a word.
+JAX chooses a platform when it is first asked for a device. If ``JAX_PLATFORMS`` names a platform
+that does not answer, or a plugin raises, JAX raises an error then and at every later call. The same
+process can ask JAX again with other platforms (docs/decisions/0010). If nothing is named, JAX says
+nothing about a TPU that does not answer and takes the CPU.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ import jax
 
 from paceline.errors import UsageError
 
-#: "no": another device than the one meant is an error.
+#: Environment variable; "no" makes it an error if the device that was asked for does not answer.
 ALLOWED = "PACELINE_FALLBACK"
-#: Seconds after which users are told what takes so long.
+#: Seconds after which a note tells the user that JAX is waiting for its devices.
 PATIENCE = 20.0
-#: What is tried where the platform meant does not answer; without a GPU, JAX passes over ``cuda``.
+#: Values of ``jax_platforms`` to try, in this order; JAX skips ``cuda`` if there is no GPU.
 _NEXT_BEST = ("cuda,cpu", "cpu")
-#: A platform that is named and absent: RuntimeError, but for ``cuda`` a bare AssertionError.
+#: What JAX raises if a platform that is named is absent: for ``cuda`` a bare AssertionError.
 _FAILURES = (RuntimeError, AssertionError)
-#: JAX's own advice at the end of its message; ours says what to do here.
+#: The advice at the end of JAX's message; it is cut off, because ours fits the command line better.
 _ADVICE = re.compile(r" \((?:set JAX_PLATFORMS|you may need to).*\)$", re.DOTALL)
 _PASSED_OVER = re.compile(r"failed to initialize: (.*)\. Available backends are", re.DOTALL)
 
 
 def choose_devices(note: Callable[[str], None], patience: float = PATIENCE) -> list[Any]:
-    """Has JAX settle on its devices, on others than were meant if it must.
+    """Has JAX choose its devices; if those that were asked for do not answer, takes others.
 
     Args:
-        note: Told, in one sentence, of another device than was meant and why; and where JAX takes
-            long.
-        patience: Seconds until then.
+        note: Called with one sentence if other devices are used than were asked for, and why; and
+            if JAX takes long.
+        patience: Seconds after which ``note`` is told that JAX takes long.
 
     Returns:
         The devices of this process on JAX's default platform, at least one.
 
     Raises:
-        UsageError: No device answers at all, or ``PACELINE_FALLBACK=no`` forbids another one.
+        UsageError: No device answers at all, or the one that was asked for does not answer and
+            ``PACELINE_FALLBACK=no`` forbids another one.
     """
     allowed = os.environ.get(ALLOWED)
     if allowed not in (None, "", "no"):
@@ -68,7 +69,7 @@ def choose_devices(note: Callable[[str], None], patience: float = PATIENCE) -> l
     if not devices:
         raise UsageError(f"{finding}, and no other device does; check the installation of jax")
     platform = devices[0].platform
-    name = {"gpu": "cuda"}.get(platform, platform)  # as JAX_PLATFORMS has it
+    name = {"gpu": "cuda"}.get(platform, platform)  # the name that JAX_PLATFORMS takes
     note(
         f"{finding}; using the {platform.upper()}. JAX_PLATFORMS={name} says so beforehand, "
         f"{ALLOWED}=no makes this an error"
@@ -77,7 +78,10 @@ def choose_devices(note: Callable[[str], None], patience: float = PATIENCE) -> l
 
 
 def _next_best(named: str | None) -> list[Any]:
-    """Devices of the first platform that answers; none where there is no such, all as before."""
+    """The devices of the first platform that answers; if none does, an empty list.
+
+    In that case ``jax_platforms`` is what it was before.
+    """
     for platforms in _NEXT_BEST:
         jax.config.update("jax_platforms", platforms)
         with contextlib.suppress(*_FAILURES):
@@ -94,7 +98,7 @@ def _finding(named: str | None, error: BaseException) -> str:
 
 
 def _passed_over() -> str | None:
-    """What JAX left out without a word when it took the CPU; None where there was nothing."""
+    """The accelerator that JAX silently left out when it chose the CPU; None without one."""
     if util.find_spec("libtpu") is not None:
         try:
             jax.local_devices(backend="tpu")
@@ -108,7 +112,7 @@ def _passed_over() -> str | None:
 
 
 def _plugins() -> list[str]:
-    """Names of JAX's plugins for devices."""
+    """The names of JAX's device plugins that are installed."""
     if util.find_spec("jax_plugins") is None:
         return []
     return [module.name for module in pkgutil.iter_modules(import_module("jax_plugins").__path__)]
@@ -116,7 +120,10 @@ def _plugins() -> list[str]:
 
 @contextlib.contextmanager
 def _told_of_waiting(note: Callable[[str], None], patience: float) -> Iterator[None]:
-    """Says what takes so long: a TPU that another process holds may never answer."""
+    """A block after ``patience`` seconds of which the user is told that JAX waits for devices.
+
+    A TPU that another process holds may never answer.
+    """
     text = (
         f"JAX has been waiting for its devices for {patience:g} s; a TPU may take a minute. If it "
         "never answers, end this with Ctrl-C; JAX_PLATFORMS=cpu goes on without it"

@@ -1,4 +1,4 @@
-"""``paceline devices``: what is there, and what a search would make of it."""
+"""``paceline devices``: the devices of this machine, and how a search would use them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ _PACKAGES = ("jax", "jaxlib", "keras", "libtpu", "jax-cuda12-plugin", "jax-cuda1
 
 
 def show(as_json: bool) -> None:
-    """Print the devices that answer; on stderr, what was found out about those that do not.
+    """Print the devices that answer on stdout, and notes about others on stderr.
+
+    Args:
+        as_json: Whether to print JSON.
 
     Raises:
-        UsageError: No device answers, or another one than was meant, and that is forbidden.
+        UsageError: No device answers, or the one that was asked for does not and
+            ``PACELINE_FALLBACK=no`` forbids another one.
     """
     from paceline.cli import device_fallback
 
     devices = device_fallback.choose_devices(output.say)
-    os.environ.setdefault("KERAS_BACKEND", "jax")  # the executor, whose rules these are, imports it
+    os.environ.setdefault("KERAS_BACKEND", "jax")  # before the executor imports Keras
     if as_json:
         output.print_json(device_facts(devices))
         return
@@ -32,11 +36,12 @@ def show(as_json: bool) -> None:
 def device_facts(devices: Sequence[Any]) -> dict[str, Any]:
     """Return what ``devices --json`` prints.
 
-    ``memory_bytes`` is one device's, or the machine's for a CPU, or None where nobody says;
-    ``would_use`` are the names of the devices a search would train on.
-
     Args:
-        devices: Those of JAX's default platform.
+        devices: The devices of JAX's default platform, at least one.
+
+    Returns:
+        platform, kind and count; ``memory_bytes`` of one device (of the machine for a CPU), None if
+        unknown; ``would_use``, the names of the devices that a search would train on.
     """
     from paceline.executor.memory import device_bytes
     from paceline.pack import mesh
@@ -52,7 +57,7 @@ def device_facts(devices: Sequence[Any]) -> dict[str, Any]:
 
 
 def _listed(devices: Sequence[Any]) -> list[str]:
-    """All devices in one line and, where there are several accelerators, each in one of its own."""
+    """One line for all devices; if there are several accelerators, also a line for each."""
     from paceline.executor.planner import cores
 
     first = devices[0]
@@ -70,7 +75,7 @@ def _listed(devices: Sequence[Any]) -> list[str]:
 
 
 def _use() -> str:
-    """What a search would do, slots, plan and mesh left to it."""
+    """A sentence on what a search does if it chooses slots, plan and mesh by itself."""
     from paceline.executor.planner import Planner
 
     planner = Planner()

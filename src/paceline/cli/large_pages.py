@@ -1,9 +1,9 @@
-"""Large pages for the process's memory, which only its environment can ask for.
+"""Large pages for the memory of the process, which only environment variables can ask for.
 
-A compiled step takes its temporaries when it begins and frees them when it ends. In a thread glibc
-hands blocks of some 50 MiB and more back to the system each time, and the next step pays for every
-page of 4 KiB again: a fifth of the time of a search with large convolutions
-(docs/decisions/0028). With large pages there are 512 times fewer.
+A compiled step allocates its temporaries when it begins and frees them when it ends. In a thread,
+glibc returns blocks of about 50 MiB and more to the system each time. The next step then has to get
+every page of 4 KiB again, which takes a fifth of the time of a search with large convolutions
+(docs/decisions/0028). With large pages there are 512 times fewer pages.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pathlib import Path
 from paceline.cli import restart
 
 _VARIABLE = "GLIBC_TUNABLES"
-_SETTING = "glibc.malloc.hugetlb=1"  # madvise, where the system leaves it to processes
+_SETTING = "glibc.malloc.hugetlb=1"  # use large pages where the system leaves it to processes
 _SINCE = (2, 35)
 _SYSTEM = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def take() -> None:
-    """Begins this process again with large pages, where there are any and nobody has chosen.
+    """Starts this process again with large pages, if the system offers them.
 
-    To be called before anything heavy is loaded. Does nothing where the words are not the process's
-    own, on other systems, and where the user has set the allocator himself.
+    To be called before anything heavy is loaded. Does nothing on other systems than Linux with
+    glibc, if the user has set options of the allocator, and if another program called the command.
     """
     environment = with_large_pages(os.environ) if restart.own else None
     if environment is not None:
@@ -33,7 +33,7 @@ def take() -> None:
 
 
 def with_large_pages(environment: Mapping[str, str]) -> dict[str, str] | None:
-    """The environment with large pages; None where it is to stay as it is."""
+    """Returns the environment with large pages; None if it is to stay as it is."""
     if _VARIABLE in environment or any(name.startswith("MALLOC_") for name in environment):
         return None
     if not sys.platform.startswith("linux") or _glibc() < _SINCE:
@@ -46,7 +46,7 @@ def with_large_pages(environment: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _glibc() -> tuple[int, ...]:
-    """The version of the C library where it is glibc, else (0,)."""
+    """The version of the C library if it is glibc, else (0,)."""
     try:
         name, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
         return tuple(int(part) for part in version.split(".")) if name == "glibc" else (0,)

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from paceline.errors import PacelineError
-from paceline.report import numbers
+from paceline.report import formats
 
 FAILED = 1
 WRONG_INPUT = 2
@@ -21,11 +21,11 @@ INTERRUPTED = 130
 
 
 class Interrupted(Exception):
-    """Ctrl-C, after everything worth keeping was kept; the message says how to go on."""
+    """Raised after Ctrl-C, when all worth keeping is saved; the message says how to go on."""
 
 
 class Failed(Exception):
-    """The command ran to its end, and what it was to do did not succeed."""
+    """Raised if the command ran to its end without success: for example, all trials failed."""
 
 
 @contextlib.contextmanager
@@ -50,8 +50,8 @@ def exit_codes() -> Iterator[None]:
         say("interrupted")
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:
-        # `paceline trials STUDY | head` is no fault. The stream is closed here, or Python would
-        # complain about it once more at exit.
+        # `paceline trials STUDY | head` ends this way, and that is no error. The stream is closed
+        # here because Python would print an error about it at exit.
         with contextlib.suppress(OSError):
             sys.stdout.close()
         raise SystemExit(FAILED) from None
@@ -62,12 +62,15 @@ def exit_codes() -> Iterator[None]:
 
 
 def leave(code: object) -> None:
-    """End this process at once where it was interrupted and Python's own end would take long.
+    """End this process at once if it was interrupted while XLA compiles in a thread.
 
-    Python waits for threads at its end, and one in which XLA compiles may take minutes. As a
-    daemon it would be killed in the midst of C++, which aborts the process.
+    At its end Python waits for threads, and XLA may compile for minutes. If the thread were a
+    daemon, Python would kill it in the middle of C++ code, which aborts the process.
+
+    Args:
+        code: The exit code of the command.
     """
-    compiling = sys.modules.get("paceline.program.compile")  # a command that reads has none
+    compiling = sys.modules.get("paceline.program.compile")  # None in commands that only read
     if code == INTERRUPTED and compiling is not None and compiling.busy():
         sys.stdout.flush()
         sys.stderr.flush()
@@ -80,18 +83,18 @@ def say(text: str) -> None:
 
 
 def say_plain(text: str) -> None:
-    """Print a result on stderr, where stdout is kept for JSON."""
+    """Print a result on stderr, for commands whose stdout is JSON."""
     typer.echo(text, err=True)
 
 
 def width() -> int | None:
-    """Columns of the terminal; None where nobody reads a result as it is printed."""
+    """Return the columns of the terminal; None if stdout goes to a file or a pipe."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def text_width() -> int:
-    """Columns for text and tables that people read, also where they go to a file or a pager."""
-    return shutil.get_terminal_size((numbers.READABLE, 24)).columns  # COLUMNS, else the terminal's
+    """Return the columns for text that people read, also if it goes to a file or a pager."""
+    return shutil.get_terminal_size((formats.READABLE, 24)).columns  # COLUMNS, else the terminal's
 
 
 def print_result(text: str) -> None:
@@ -100,10 +103,10 @@ def print_result(text: str) -> None:
 
 
 def visible(text: str) -> str:
-    """Return a text that cannot steer a terminal: names and errors may be a stranger's."""
+    """Return a text without control characters: a stranger's names must not steer the terminal."""
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
 def print_json(value: Any) -> None:
     """Print one line of strict JSON on stdout; nothing may follow it."""
-    typer.echo(numbers.to_json(value))
+    typer.echo(formats.to_json(value))

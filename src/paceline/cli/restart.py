@@ -1,6 +1,7 @@
-"""A search that goes on in another process, because a compiled step of this one does not come back.
+"""Continues a search in a new process, because a compiled step of this process does not return.
 
-The process replaces itself: terminal, pid and redirections stay, and the same words are run again.
+The process replaces itself. Terminal, pid and redirections stay, and the new process runs the same
+command line.
 """
 
 from __future__ import annotations
@@ -13,35 +14,35 @@ from typing import NoReturn
 
 from paceline.cli import output
 
-#: Environment: when the search is to end, in seconds since 1970, or nothing; from this process to
-#: the one that goes on, for which ``--timeout`` would begin anew.
+#: Environment variable that tells the new process when the search is to end, in seconds since 1970
+#: (empty: no limit). Without it, ``--timeout`` would begin anew.
 _VARIABLE = "PACELINE_ENDS_AT"
 
 
-#: Whether the words are this process's own. A program that calls ``paceline.cli.app.main`` may give
-#: it words of its own, and that program's process is not to be replaced.
+#: Whether the command line is that of this process. A program may call ``paceline.cli.app.main``
+#: with words of its own, and then its process must not be replaced.
 own = False
 
 
 class Restart:
-    """What it takes to begin again in the folder where this process began."""
+    """Replaces this process by a new one, in the folder where this process began."""
 
     def __init__(self) -> None:
         self._folder = os.getcwd()
         self._ends_at: float | None = None
 
     def ends_in(self, seconds: float | None) -> None:
-        """Notes how long the search may still take; None for no limit."""
+        """Notes how many seconds the search may still take; None for no limit."""
         self._ends_at = None if seconds is None else time.time() + seconds
 
     @property
     def possible(self) -> bool:
-        """Whether another process can take this one's place, and has time left."""
+        """Whether a new process can replace this one and has time left."""
         late = self._ends_at is not None and time.time() > self._ends_at
         return own and os.name == "posix" and not late
 
     def now(self) -> NoReturn:
-        """Goes on in another process; safe in any thread."""
+        """Replaces this process by one that continues the search; safe in any thread."""
         sys.stdout.flush()
         sys.stderr.flush()
         os.chdir(self._folder)
@@ -50,7 +51,7 @@ class Restart:
 
 
 def replace(environment: Mapping[str, str]) -> NoReturn:
-    """Has another process take this one's place: the same words, in another environment."""
+    """Replaces this process by one with the same command line and another environment."""
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
@@ -62,7 +63,11 @@ def end(text: str) -> NoReturn:
 
 
 def inherited() -> tuple[bool, float | None]:
-    """Whether this process goes on for another one, and the seconds that it has left for that."""
+    """Tells whether this process continues the search of another one.
+
+    Returns:
+        Whether it does, and the seconds that are left for it; None for no limit.
+    """
     ends_at = os.environ.pop(_VARIABLE, None)
     left = max(0.001, float(ends_at) - time.time()) if ends_at else None
     return ends_at is not None, left

@@ -1,4 +1,4 @@
-"""``paceline search`` and ``resume``: load the file and its data, run the tuner, say the result."""
+"""``paceline search``, ``resume`` and ``reproduce``: load file and data, run the tuner, report."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 
 import typer
 
-from paceline.cli import arguments, datasets, output, restart, user_file
-from paceline.cli import studies as stored
+from paceline.cli import arguments, datasets, output, restart, studies, user_file
 from paceline.cli.restart import Restart
 from paceline.errors import DataError, PacelineError, StuckError, StudyError, UsageError
 from paceline.report import summary
@@ -22,18 +21,21 @@ from paceline.report.live import LiveView, live_view
 
 @dataclass(frozen=True)
 class SearchCommand:
-    """One search to run, from ``search`` or from ``resume``.
+    """A search that the command line is to run, for ``search`` or for ``resume``.
 
     Attributes:
-        path, function: The user's file and what builds the model in it.
-        data: As ``--data`` names it; None for the file's own ``data()``.
-        study, storage: Where the trials are kept; storage None for ``runs/<study>/``.
+        path: The user's file.
+        function: Name of what builds the model in that file.
+        data: What ``--data`` names; None: the ``data()`` of the file.
+        study: Name of the study.
+        storage: URL of the storage; None: a journal in ``runs/<study>/``.
         tuner: Further arguments of ``Tuner``.
         search: Further arguments of ``Tuner.search``.
-        timeout: Seconds; None for no limit.
-        deadline: When to stop; None for no limit.
-        digest: The file's digest when the study began; None for a new study.
-        as_json, quiet: How to print.
+        timeout: Seconds that the search may take; None for no limit.
+        deadline: When the search is to stop; None for no limit.
+        digest: Digest of the file when the study began; None for a new study.
+        as_json: Whether the result is printed as JSON.
+        quiet: Whether the live view is left out.
     """
 
     path: Path
@@ -75,7 +77,7 @@ def search(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Check the arguments of ``paceline search`` and run it; raises as ``run`` does."""
+    """Check the arguments of ``paceline search`` and run it; the errors are those of ``run``."""
     path, function = user_file.split_target(target)
     if pruner != "none":
         from paceline.study.pruners.pruners import check_pruner  # loads Optuna
@@ -114,7 +116,7 @@ def search(
 
 
 def _members(repeats: int, folds: int | None) -> dict[str, int]:
-    """What gives a trial several members, as arguments of ``Tuner.search``; nothing by default."""
+    """The arguments of ``Tuner.search`` that give a trial several members; empty by default."""
     found = {}
     if arguments.positive("--repeats", repeats) != 1:
         found["repeats"] = repeats
@@ -126,7 +128,7 @@ def _members(repeats: int, folds: int | None) -> dict[str, int]:
 
 
 def _trial_timeout(text: str | None) -> dict[str, float]:
-    """The limit of a trial, as an argument of ``Tuner.search``; nothing where there is none."""
+    """The argument of ``Tuner.search`` that limits the time of a trial; empty without a limit."""
     if text is None:
         return {}
     return {"trial_timeout": arguments.timeout_seconds(text, "--trial-timeout")}
@@ -145,7 +147,7 @@ def resume(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Go on with a study that ``paceline search`` began; raises as ``run`` does."""
+    """Go on with a study that ``paceline search`` began; the errors are those of ``run``."""
     changes: dict[str, Any] = {**_trial_timeout(trial_timeout)}
     if trials is not None:
         changes["n_trials"] = arguments.trial_count(trials)
@@ -155,11 +157,11 @@ def resume(
         if epochs is None:
             raise UsageError(f"--best {best}: give --epochs N too, that these trials go on to")
         changes["continue_best"] = arguments.positive("--best", best)
-    job = _job_of(study, storage, as_json, quiet)
+    command = _command_of(study, storage, as_json, quiet)
     run(
         replace(
-            job,
-            search={**job.search, **changes},
+            command,
+            search={**command.search, **changes},
             timeout=None if timeout is None else arguments.timeout_seconds(timeout),
             deadline=None if deadline is None else arguments.deadline(deadline, _now()),
         )
@@ -170,12 +172,12 @@ def reproduce(study: str, trial: int, *, storage: str | None, as_json: bool, qui
     """Train a trial again and print how it differs from its record.
 
     Raises:
-        PacelineError: No such study or trial, or its file, data or model are not to be had.
+        PacelineError: There is no such study or trial, or its file, data or model cannot be loaded.
     """
     os.environ.setdefault("KERAS_BACKEND", "jax")
-    job = _job_of(study, storage, as_json, quiet)
+    command = _command_of(study, storage, as_json, quiet)
     with live_view(study, quiet=quiet) as view:
-        tuner, call = _prepare(job, view)
+        tuner, call = _prepare(command, view)
         view.status(f"training trial {trial} again")
         again = tuner.reproduce(trial, **call)
     if as_json:
@@ -184,13 +186,14 @@ def reproduce(study: str, trial: int, *, storage: str | None, as_json: bool, qui
         output.print_result(summary.reproduction_text(study, again.to_json()))
 
 
-def _job_of(study: str, storage: str | None, as_json: bool, quiet: bool) -> SearchCommand:
-    """What a study that ``paceline search`` made was searched with.
+def _command_of(study: str, storage: str | None, as_json: bool, quiet: bool) -> SearchCommand:
+    """The command that ``paceline search`` ran for a study, read from the study.
 
     Raises:
-        StudyError, UsageError: It was not made so, or its file is gone.
+        StudyError: ``paceline search`` did not make the study, or its file lies among the studies.
+        UsageError: The user's file is gone.
     """
-    meta = stored.open_study(study, storage).metadata.meta
+    meta = studies.open_study(study, storage).metadata.meta
     origin = _origin(meta)
     if origin is None:
         raise StudyError(
@@ -198,7 +201,7 @@ def _job_of(study: str, storage: str | None, as_json: bool, quiet: bool) -> Sear
             "call search again in the notebook or script it came from, with the same study name"
         )
     path = Path(origin["file"])
-    if path.resolve().is_relative_to(stored.DIRECTORY.resolve()):
+    if path.resolve().is_relative_to(studies.DIRECTORY.resolve()):
         raise StudyError(
             f"study {study!r} says that it came from {path}, which lies among the studies: whoever "
             "made the study may have put it there, and it would be run. Move it elsewhere if you "
@@ -224,7 +227,7 @@ def _job_of(study: str, storage: str | None, as_json: bool, quiet: bool) -> Sear
 
 
 def _origin(meta: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The file that a study's meta names in the way that ``search`` does; None if it does not."""
+    """The origin (file, function, digest, data) in a study's meta; None if it is not complete."""
     found = meta.get("origin")
     if not isinstance(found, Mapping):
         return None
@@ -234,7 +237,7 @@ def _origin(meta: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What a study's meta says of the arguments of ``Tuner``."""
+    """The arguments of ``Tuner`` that a study's meta holds."""
     stored_arguments = {
         name: meta[name]
         for name in ("sampler", "seed", "slots", "plan", "pruner", "precision")
@@ -250,34 +253,34 @@ def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _search_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What a study's meta says of the arguments of ``Tuner.search``."""
+    """The arguments of ``Tuner.search`` that a study's meta holds."""
     return {name: value for name, value in meta["search"].items() if value is not None}
 
 
-def run(job: SearchCommand) -> None:
+def run(command: SearchCommand) -> None:
     """Run a search and print its result.
 
     Raises:
-        PacelineError: Wrong input or a study that cannot be used.
-        Interrupted: Ctrl-C; the message says how to go on.
-        Failed: There were trials and all of them failed; the result is printed before.
+        PacelineError: The input is wrong, or the study cannot be used.
+        Interrupted: The user pressed Ctrl-C; the message says how to go on.
+        Failed: All trials failed; the result was printed before.
     """
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
-    with live_view(job.study, quiet=job.quiet) as view:
+    with live_view(command.study, quiet=command.quiet) as view:
         again = Restart()
-        stuck = partial(_stuck, job, again, view)
-        tuner, call = _prepare(job, view, stuck)
+        stuck = partial(_stuck, command, again, view)
+        tuner, call = _prepare(command, view, stuck)
         again.ends_in(call["timeout"])
         try:
             tuner.search(**call)
         except KeyboardInterrupt:
-            raise output.Interrupted(_how_to_go_on(tuner, job)) from None
+            raise output.Interrupted(_how_to_go_on(tuner, command)) from None
         except StuckError as error:
             stuck(error.what, True)
     result = tuner.summary()
     objective = "value" if view.latest is None else view.latest.objective
-    text = summary.search_summary(result, objective, _next_steps(job, result))
-    if job.as_json:
+    text = summary.search_summary(result, objective, _next_steps(command, result))
+    if command.as_json:
         typer.echo(text, err=True)
         output.print_json(result)
     else:
@@ -286,24 +289,26 @@ def run(job: SearchCommand) -> None:
         raise output.Failed("no trial completed; why is said above and by `paceline trials`")
 
 
-def _stuck(job: SearchCommand, again: Restart, view: LiveView, text: str, can_go_on: bool) -> None:
-    """Go on in another process, which the search of this one cannot; or end it.
+def _stuck(
+    command: SearchCommand, again: Restart, view: LiveView, text: str, can_go_on: bool
+) -> None:
+    """Continue the search in a new process, because this one is stuck; or end this process.
 
     Args:
-        job: What is searched.
-        again: Makes the other process.
-        view: Gives the terminal back.
-        text: What happened.
-        can_go_on: Whether the same would not happen again.
+        command: The search.
+        again: Replaces this process by a new one.
+        view: The live view, which is closed.
+        text: What happened, for the user.
+        can_go_on: Whether a new process would not get stuck in the same way.
 
     Raises:
-        Failed: The process is not ours to end.
+        Failed: There can be no new process, and this one belongs to another program.
     """
     view.close()
     if can_go_on and again.possible:
         output.say(f"{text}; going on in a new process")
         again.now()
-    resume = stored.command("resume", job.study, job.storage)
+    resume = studies.command("resume", command.study, command.storage)
     text = f"{text}; what has ended is kept. Go on with:\n  {resume}"
     if restart.own:
         restart.end(text)
@@ -311,21 +316,25 @@ def _stuck(job: SearchCommand, again: Restart, view: LiveView, text: str, can_go
 
 
 def _prepare(
-    job: SearchCommand, view: LiveView, when_stuck: Callable[[str, bool], None] | None = None
+    command: SearchCommand, view: LiveView, when_stuck: Callable[[str, bool], None] | None = None
 ) -> tuple[Any, dict[str, Any]]:
-    """Load what the search needs; return the tuner and the arguments of its ``search``."""
-    view.status(f"loading {job.path.name}")
-    user = user_file.load(job.path, job.function)
-    if job.digest is not None and user.digest != job.digest:
+    """Load the user's file and data.
+
+    Returns:
+        The tuner, and the arguments of its ``search``.
+    """
+    view.status(f"loading {command.path.name}")
+    user = user_file.load(command.path, command.function)
+    if command.digest is not None and user.digest != command.digest:
         view.note(
-            f"{job.path.name} has changed since study {job.study!r} began; it goes on as long as "
-            "build(hp) declares the same hyperparameters"
+            f"{command.path.name} has changed since study {command.study!r} began; it goes on as "
+            "long as build(hp) declares the same hyperparameters"
         )
     _find_devices(view)
     view.status("loading the data")
-    data = load_data(job.data, user)
+    data = load_data(command.data, user)
     validation: dict[str, Any] = {"validation_data": (data.x_val, data.y_val)}
-    if job.search.get("folds"):
+    if command.search.get("folds"):
         view.note("folds are made of the training data; the validation data is not used")
         validation = {}
     elif data.note is not None:
@@ -335,9 +344,9 @@ def _prepare(
 
     tuner = Tuner(
         user.build,
-        study=job.study,
-        storage=job.storage,
-        directory=str(stored.DIRECTORY),
+        study=command.study,
+        storage=command.storage,
+        directory=str(studies.DIRECTORY),
         progress=view.update,
         notes=view.note,
         when_stuck=when_stuck,
@@ -345,25 +354,27 @@ def _prepare(
             "file": str(user.path),
             "function": user.function,
             "digest": user.digest,
-            "data": None if job.data is None else datasets.portable_spec(job.data),
+            "data": None if command.data is None else datasets.portable_spec(command.data),
         },
-        **job.tuner,
+        **command.tuner,
     )
     goes_on, left = restart.inherited()
     return tuner, {
         "x": data.x,
         "y": data.y,
         **validation,
-        **job.search,
-        # Late, so that the time for loading counts towards a deadline.
-        "timeout": left if goes_on else arguments.seconds_to_run(job.timeout, job.deadline, _now()),
+        **command.search,
+        # Worked out after loading, so that the time for loading counts towards a deadline.
+        "timeout": (
+            left if goes_on else arguments.seconds_to_run(command.timeout, command.deadline, _now())
+        ),
     }
 
 
 def _find_devices(view: LiveView) -> None:
-    """Has JAX settle on its devices, or say why on others, after the file could choose them."""
+    """Have JAX choose its devices; done after the user's file has run, which may choose too."""
     if os.environ.get("KERAS_BACKEND") != "jax":
-        return  # another framework's search: JAX must not claim the device
+        return  # the model trains in another framework: JAX must not claim the device
     view.status("finding the devices")
     from paceline.cli import device_fallback
 
@@ -371,7 +382,12 @@ def _find_devices(view: LiveView) -> None:
 
 
 def load_data(spec: str | None, user: user_file.UserFile) -> datasets.Dataset:
-    """What ``--data`` names, or else what the user's file returns."""
+    """Load what ``--data`` names, or else call ``data()`` of the user's file.
+
+    Raises:
+        UsageError: There is neither.
+        DataError: The data cannot be loaded, or ``data()`` failed.
+    """
     if spec is not None:
         return datasets.load(spec)
     if user.data is None:
@@ -389,39 +405,41 @@ def load_data(spec: str | None, user: user_file.UserFile) -> datasets.Dataset:
         ) from error
 
 
-def _how_to_go_on(tuner: Any, job: SearchCommand) -> str:
+def _how_to_go_on(tuner: Any, command: SearchCommand) -> str:
     counts = tuner.summary().get("n_trials", {})
     if not any(counts.values()):
         return "interrupted before the first trial; nothing was written"
     kept = _finished(counts)
-    resume = stored.command("resume", job.study, job.storage)
+    resume = studies.command("resume", command.study, command.storage)
     under_way = counts.get("running", 0)
     and_more = f", {under_way:,} under way are saved" if under_way else ""
-    # On a line of its own, so that it can be copied from a narrow terminal as well.
+    # The command is on a line of its own, so that it can be copied from a narrow terminal.
     return f"interrupted; {kept:,} finished trials are kept{and_more}. Go on with:\n  {resume}"
 
 
-def _next_steps(job: SearchCommand, result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    def command(name: str, *more: str) -> str:
-        return stored.command(name, job.study, job.storage, *more)
+def _next_steps(command: SearchCommand, result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def line(name: str, *more: str) -> str:
+        return studies.command(name, command.study, command.storage, *more)
 
     steps = []
     if result["best"]:
         steps = [
-            (command("best"), "this configuration again"),
-            (command("export", "-o", "best.keras"), "its trained model"),
+            (line("best"), "this configuration again"),
+            (line("export", "-o", "best.keras"), "its trained model"),
         ]
-    steps.append((command("trials"), "every trial"))
+    steps.append((line("trials"), "every trial"))
     counts = result["n_trials"]
-    total = job.search.get("n_trials")
+    total = command.search.get("n_trials")
     short = isinstance(total, int) and _finished(counts) < total
-    # A search that ends short of its trials although it had the time has tried every configuration,
-    # and a grid has an end: most often this was it.
-    cut_off = counts.get("running", 0) > 0 or job.timeout is not None or job.deadline is not None
+    # A search that had time and still ended before its last trial has tried every configuration. A
+    # grid comes to an end too. In both cases "32 more trials" would find nothing to try.
+    cut_off = (
+        counts.get("running", 0) > 0 or command.timeout is not None or command.deadline is not None
+    )
     if short and cut_off:
-        steps.append((command("resume"), f"go on to {total:,} trials"))
-    elif cut_off or not (short or job.tuner.get("sampler") == "grid"):
-        steps.append((command("resume", "--trials", "+32"), "32 more trials"))
+        steps.append((line("resume"), f"go on to {total:,} trials"))
+    elif cut_off or not (short or command.tuner.get("sampler") == "grid"):
+        steps.append((line("resume", "--trials", "+32"), "32 more trials"))
     return steps
 
 

@@ -1,4 +1,4 @@
-"""``paceline best``, ``trials`` and ``export``: what a study holds, read without JAX or Keras."""
+"""``paceline best``, ``trials`` and ``export``: read a study, without JAX or Keras."""
 
 from __future__ import annotations
 
@@ -9,49 +9,58 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.cli import output as outcome
+from paceline.cli import output as terminal
 from paceline.errors import StudyError, UsageError
 from paceline.program.files import written_atomically
-from paceline.report import numbers, summary, tables
+from paceline.report import formats, summary, tables
 from paceline.study.trial import Trial
 
 if TYPE_CHECKING:
     from paceline.study.study import Study
 
 DIRECTORY = Path("runs")
-JOURNAL = "journal.log"  # by it a folder below DIRECTORY is known to be a study's
+JOURNAL = "journal.log"  # a folder in DIRECTORY that holds this file is the folder of a study
 
 
 def show_best(name: str, *, storage: str | None, as_json: bool) -> None:
-    """Print the best trial."""
+    """Print the best trial of a study.
+
+    Raises:
+        StudyError: There is no such study, or no trial of it is complete.
+    """
     study = open_study(name, storage)
     best = tables.best_record(_best(study, storage))
     if as_json:
-        outcome.print_json(best)
+        terminal.print_json(best)
         return
-    outcome.print_result(summary.best_text(best, objective(study.metadata.meta)))
+    terminal.print_result(summary.best_text(best, objective(study.metadata.meta)))
 
 
 def show_trials(name: str, *, storage: str | None, as_csv: bool, as_json: bool) -> None:
-    """Print every trial as a table, CSV or JSON."""
+    """Print every trial of a study as a table, as CSV or as JSON.
+
+    Raises:
+        UsageError: Both CSV and JSON are asked for.
+        StudyError: There is no such study.
+    """
     if as_csv and as_json:
         raise UsageError("--csv and --json exclude each other; give one")
     study = open_study(name, storage)
     if as_json:
-        outcome.print_json([tables.trial_record(trial) for trial in study.trials])
+        terminal.print_json([tables.trial_record(trial) for trial in study.trials])
     elif as_csv:
-        outcome.print_result(tables.to_csv(study.trials).removesuffix("\n"))
+        terminal.print_result(tables.to_csv(study.trials).removesuffix("\n"))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        outcome.print_result(_trials_text(study, width))
+        terminal.print_result(_trials_text(study, width))
 
 
 def export(name: str, *, storage: str | None, output: str) -> None:
-    """Copy the best trial's model to ``output``, whole or not at all.
+    """Copy the saved model of the best trial to ``output``, whole or not at all.
 
     Raises:
-        UsageError: ``output`` cannot be a Keras file.
-        StudyError: No such study, no best trial, or its saved model is gone or damaged.
+        UsageError: ``output`` cannot be the name of a Keras file, or cannot be written.
+        StudyError: There is no such study or no best trial, or its saved model is gone or damaged.
     """
     if not output.isprintable():
         raise UsageError(f"-o {output!a}: there are control characters in it; leave them out")
@@ -66,18 +75,18 @@ def export(name: str, *, storage: str | None, output: str) -> None:
     study = open_study(name, storage)
     best = _best(study, storage)
     _copy(_model_file(study, best), target)
-    outcome.print_result(
+    terminal.print_result(
         f"{target}: the model of trial {best.number}, {objective(study.metadata.meta)} "
-        f"{numbers.metric(best.value)}\n"
+        f"{formats.metric(best.value)}\n"
         f'Load it with keras.models.load_model("{target}").'
     )
 
 
 def open_study(name: str, storage: str | None) -> Study:
-    """Open a study that exists, to read it.
+    """Open an existing study to read it.
 
     Raises:
-        StudyError: There is none of that name; the message lists those in ``runs``.
+        StudyError: There is no study of that name; the message lists the studies in ``runs``.
         StorageError: The storage cannot be opened.
     """
     from paceline.study.study import Study
@@ -95,14 +104,20 @@ def open_study(name: str, storage: str | None) -> Study:
 
 
 def objective(meta: Mapping[str, Any]) -> str:
-    """Return the name of a study's objective; a study of another program has none."""
+    """Return the name of a study's objective; "value" for a study of another program."""
     return meta.get("objective") or "value"
 
 
 def command(name: str, study: str, storage: str | None, *more: str) -> str:
-    """Return a command line about a study that can be pasted into a shell.
+    """Return a ``paceline`` command about a study, ready to be pasted into a shell.
 
-    A storage URL with a password in it is not repeated.
+    A storage URL that holds a password is not repeated.
+
+    Args:
+        name: Name of the command, such as "resume".
+        study: Name of the study.
+        storage: URL of the storage; None for the journal in ``runs``.
+        *more: Further words.
     """
     words = ["paceline", name, study, *more]
     if storage is None:

@@ -1,4 +1,4 @@
-"""The user's FILE.py: its ``build``, its ``data()`` and a digest that tells whether it changed."""
+"""Imports the user's FILE.py: its ``build``, its ``data()``, and a digest that shows changes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class UserFile:
     """A Python file that describes a model and, perhaps, its data.
 
     Attributes:
-        path: Absolute path.
-        function: Name of what builds the model.
+        path: Absolute path of the file.
+        function: Name of the function or HyperModel that builds the model.
         digest: ``sha256:`` and the hex digest of the file's bytes.
         build: A function of ``hp``, or an object with a ``build(hp)`` method (a HyperModel).
-        data: The file's ``data`` function; None where there is none.
+        data: The ``data`` function of the file; None without one.
     """
 
     path: Path
@@ -40,13 +40,13 @@ class UserFile:
 def split_target(target: str) -> tuple[Path, str]:
     """Split ``FILE.py`` or ``FILE.py:NAME``.
 
-    A colon belongs to the path unless a plain Python name follows it, as on Windows.
+    A colon that no Python name follows belongs to the path, as in the paths of Windows.
 
     Args:
         target: What the user typed.
 
     Returns:
-        The path as typed, and the name (``build`` where none was given).
+        The path as typed, and the name (``build`` by default).
     """
     path, colon, name = target.rpartition(":")
     if colon and name.isidentifier():
@@ -58,7 +58,7 @@ def find(path: Path) -> Path:
     """Return the absolute path of an existing Python file.
 
     Raises:
-        UsageError: It is missing, a folder, or not a ``.py`` file.
+        UsageError: The file is missing, is a folder, or does not end in ``.py``.
     """
     if not path.exists():
         raise UsageError(f"{path}: no such file; give the Python file that holds build(hp)")
@@ -78,10 +78,10 @@ def file_digest(path: Path) -> str:
 
 
 def load(path: Path, function: str = DEFAULT_FUNCTION) -> UserFile:
-    """Import a user's file and pick what builds the model.
+    """Import a user's file, and find in it what builds the model.
 
-    The file's folder goes in front of ``sys.path``, as for ``python FILE.py``, so that it may
-    import its neighbours.
+    The folder of the file is put in front of ``sys.path``, as ``python FILE.py`` does, so that the
+    file can import its neighbours.
 
     Args:
         path: The file.
@@ -92,6 +92,7 @@ def load(path: Path, function: str = DEFAULT_FUNCTION) -> UserFile:
 
     Raises:
         UsageError: The file is missing, cannot be imported, or has no such function.
+        MissingExtraError: Keras needs a backend that is not installed.
     """
     path = find(path)
     digest = file_digest(path)
@@ -114,7 +115,7 @@ def _import(path: Path) -> ModuleType:
     assert spec is not None  # a .py file always has a spec
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and Keras' registry look their module up by name
+    sys.modules[name] = module  # dataclasses and Keras' registry look modules up by name
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -136,8 +137,9 @@ def _import(path: Path) -> ModuleType:
 
 
 def _module_name(path: Path) -> str:
-    # The stem, because a saved model names the module of its custom layers: with the stem it can be
-    # loaded again by anyone who imports this file. Not over a module that is there already.
+    # A saved model names the module of its custom layers. If that name is the stem of this file,
+    # anyone who imports the file can load the model. A module of that name that is loaded already
+    # must not be replaced.
     stem = path.stem
     taken = sys.modules.get(stem)
     mine = taken is not None and getattr(taken, "__file__", None) == str(path)
@@ -180,7 +182,7 @@ def _pick_data(module: ModuleType, path: Path) -> Callable[[], Any] | None:
 
 
 def describe(error: BaseException, path: Path) -> str:
-    """Say what was raised and, where it is known, on which line of the user's file."""
+    """Return an error as text, with the line of the user's file that raised it, if known."""
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
     if isinstance(error, SyntaxError) and error.filename == str(path):
         lines.append(error.lineno)

@@ -1,1 +1,1 @@
-"""What people see: the live view, tables and summaries. Needs no device and never loads JAX."""
+"""The live view, tables and summaries that people read. Needs no device and never loads JAX."""

@@ -1,8 +1,8 @@
-"""How long a search will take: one model for the prediction before it and for the line beside it.
+"""Predicts how long a search takes, before it begins and while it runs, with the same model.
 
-A search is rounds: in each, everything that trains at once does one epoch. Before the first round
-lie building, tracing and compiling. What is counted is how many rounds are left; what is measured
-is how long they take. Needs no device.
+The model: a search consists of rounds. In each round, all trials that train at once do one epoch.
+Before the first round there is time for building, tracing and compiling. The number of rounds that
+are left is counted, the seconds of a round are measured. Needs no device.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: Trials beyond which their rounds are counted on average, not one by one.
+#: With more trials than this, rounds are worked out from averages and not counted trial by trial.
 _MANY = 2000
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a search goes.
+    """The speed at which a search trains.
 
     Attributes:
-        at_once: Trials that train at the same time.
-        round: Seconds of a round, what lies between rounds included.
+        at_once: Number of trials that train at the same time.
+        round: Seconds from the beginning of a round to the beginning of the next.
     """
 
     at_once: float
@@ -37,17 +37,17 @@ class Pace:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a search costs here, measured on its beginning.
+    """The costs of a search on a device, measured on the beginning of that search.
 
     Attributes:
-        batch_size: B.
+        batch_size: Examples per trial and step.
         ready: Seconds until the first round begins: reading, building, tracing, compiling.
-        pace: How fast it goes then.
-        finish: Seconds after the last round: the best model is saved.
-        programs: Programs that its trials fall into, as far as was tried; each is compiled.
-        compile: Seconds for each program beyond the first.
-        parts: Where the time of the beginning went: name -> seconds.
-        trial_epochs: Trained to measure this.
+        pace: The pace from then on.
+        finish: Seconds after the last round, in which the best model is saved.
+        programs: Estimated number of programs that the trials need; each has to be compiled.
+        compile: Seconds to compile each program but the first.
+        parts: Parts of the time of the beginning: name -> seconds; None if unknown.
+        trial_epochs: Epochs, summed over trials, that were trained for this measurement.
     """
 
     batch_size: int
@@ -61,20 +61,20 @@ class Costs:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Costs:
-        """The inverse of ``dataclasses.asdict``."""
+        """Return the costs that ``dataclasses.asdict`` turned into a dict."""
         return cls(**{**value, "pace": Pace(**value["pace"])})
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The seconds of a search.
+    """The predicted seconds of a search, in parts.
 
     Attributes:
-        ready: Until trials train.
-        compiling: Waiting for further programs.
-        rounds: Training, validation, and what goes on beside them.
-        finish: After the last epoch.
-        n_rounds: How many there are.
+        ready: Seconds until the first trials train.
+        compiling: Seconds to compile further programs.
+        rounds: Seconds of all rounds: training, validation, and the work between rounds.
+        finish: Seconds after the last epoch.
+        n_rounds: Number of rounds.
     """
 
     ready: float
@@ -85,18 +85,18 @@ class Prediction:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """Seconds of the whole search."""
         return self.ready + self.compiling + self.rounds + self.finish
 
 
 def predict(costs: Costs, n_trials: int, epochs: int, share: float = 1.0) -> Prediction:
-    """The seconds of a whole search.
+    """Predict the seconds of a whole search.
 
     Args:
-        costs: Measured.
-        n_trials: Trials.
-        epochs: Of each.
-        share: Of their epochs, those that a pruner lets them train.
+        costs: Measured costs of the search.
+        n_trials: Number of trials.
+        epochs: Epochs of each trial.
+        share: Share of all epochs that the pruner lets trials train.
     """
     at_once = min(costs.pace.at_once, n_trials)
     n_rounds = rounds_left((), n_trials, epochs * share, at_once)
@@ -111,13 +111,13 @@ def predict(costs: Costs, n_trials: int, epochs: int, share: float = 1.0) -> Pre
 
 
 def rounds_left(running: Sequence[int], to_come: int, epochs: float, at_once: float) -> float:
-    """Rounds until all trials have ended, slots being filled as they become free.
+    """Count the rounds until all trials have ended; a slot is filled again once it is free.
 
     Args:
-        running: Epochs left of each trial that is under way.
-        to_come: Trials that have not begun.
-        epochs: Of each of those.
-        at_once: Trials that train at the same time.
+        running: Epochs that are left of each trial under way.
+        to_come: Number of trials that have not begun.
+        epochs: Epochs of each trial that has not begun.
+        at_once: Number of trials that train at the same time.
     """
     total = sum(running) + to_come * epochs
     if total <= 0:
@@ -129,15 +129,16 @@ def rounds_left(running: Sequence[int], to_come: int, epochs: float, at_once: fl
     ends = [0.0] * min(slots, len(jobs))
     for job in jobs:
         heapq.heappush(ends, heapq.heappop(ends) + job)
-    # The trials in flight may be fewer than the slots make them: no faster than on average.
+    # ``at_once`` is an average and may be lower than the number of slots: never predict fewer
+    # rounds than the average allows.
     return max(math.ceil(max(ends)), total / at_once)
 
 
 def pace_of(rounds: Collection[tuple[float, int]]) -> Pace | None:
-    """The pace of some rounds; None where there is none.
+    """Return the mean pace of some rounds; None without rounds.
 
     Args:
-        rounds: Seconds and trials of each.
+        rounds: Seconds and number of trials of each round.
     """
     if not rounds:
         return None
@@ -146,33 +147,39 @@ def pace_of(rounds: Collection[tuple[float, int]]) -> Pace | None:
 
 
 def programs_of(distinct: int, tried: int, n_trials: int) -> float:
-    """Programs that so many trials fall into, from how many a few of them did.
+    """Estimate how many different programs the trials of a search need, from a random sample.
 
-    Taken as if all programs were equally likely.
+    The estimate assumes that all programs are equally likely.
 
     Args:
-        distinct: Among those tried.
-        tried: At random.
-        n_trials: Of the search.
+        distinct: Number of different programs in the sample.
+        tried: Number of configurations in the sample.
+        n_trials: Number of trials in the search.
     """
     if distinct <= 1 or tried <= 1:
         return 1.0
     if distinct >= tried:
         return float(n_trials)
     low, high = float(distinct), 1e6
-    for _ in range(60):  # the number whose expected distinct ones are those that were seen
+    for _ in range(60):  # bisect for the number of programs that would show ``distinct`` of them
         middle = math.sqrt(low * high)
         low, high = (middle, high) if _seen(middle, tried) < distinct else (low, middle)
     return min(float(n_trials), _seen(low, n_trials))
 
 
 def _seen(kinds: float, draws: int) -> float:
-    """How many of so many equally likely kinds come up."""
+    """The expected number of different kinds in a number of draws, all kinds equally likely."""
     return kinds * (1.0 - (1.0 - 1.0 / kinds) ** draws)
 
 
 def asha_share(epochs: int, min_epochs: int = 1, factor: int = 3) -> float:
-    """The share of all epochs that ASHA trains, each rung letting one in ``factor`` go on."""
+    """Return the share of all epochs that ASHA trains.
+
+    Args:
+        epochs: Epochs of a trial that is never stopped.
+        min_epochs: Epochs of the first rung.
+        factor: At each rung, one in ``factor`` trials goes on.
+    """
     trained, rung, alive, before = 0.0, min_epochs, 1.0, 0
     while rung < epochs:
         trained += alive * (rung - before)

@@ -1,8 +1,8 @@
-"""The live view: a panel in a terminal, a line in a notebook, a line a minute elsewhere.
+"""The live view: a panel in a terminal, a line in a notebook, one line a minute elsewhere.
 
-The training thread only hands records over, which costs it well under a microsecond; a thread of
-the view draws them. Nothing here ever raises into training: a terminal that went away or a broken
-notebook cannot end a search.
+The training thread only hands records over, which takes well under a microsecond; a thread of the
+view draws them. No error of the view reaches the training: a terminal that is closed or a broken
+notebook does not end a search.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Clock = Callable[[], float]
 
 
 class LiveView:
-    """Shows a search while it runs.
+    """A view that shows a search while it runs.
 
-    Use it as a context manager, and give ``view.update`` and ``view.note`` to the tuner.
+    Use the view as a context manager, and give ``view.update`` and ``view.note`` to the tuner.
 
     Args:
-        screen: Where to show it.
-        clock: Seconds that never go back.
-        last_line: Whether to leave one line behind at the end.
+        screen: The screen that shows the search.
+        clock: Returns seconds that never go back.
+        last_line: Whether one line about the search stays at the end.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LiveView:
 
     def __enter__(self) -> LiveView:
         self._guarded(self._screen.open)
-        # The thread takes the caller's context along: a notebook finds the printing cell by it.
+        # The thread runs in the caller's context, by which a notebook finds the cell that prints.
         self._thread = threading.Thread(
             target=contextvars.copy_context().run,
             args=(self._run,),
@@ -62,38 +62,38 @@ class LiveView:
         self.close()
 
     def close(self) -> None:
-        """Stop drawing and give the screen back. Twice does no harm."""
+        """Stop drawing and close the screen. A second call has no effect."""
         if self._ended.is_set():
             return
         self._ended.set()
         if self._thread is not None:
-            self._thread.join(timeout=5)  # a stuck terminal must not keep a finished search
+            self._thread.join(timeout=5)  # a terminal that is stuck must not hold up the end
         latest = self.latest if self._last_line else None
         last = None if latest is None else panel.last_line(latest)
         self._guarded(lambda: self._screen.close(last))
 
     @property
     def latest(self) -> Progress | None:
-        """The newest record; None before the first."""
+        """The newest record; None before the first one."""
         return None if self._latest is None else self._latest[0]
 
     def status(self, text: str) -> None:
-        """Say what happens before there is a first record: ``loading examples/digits.py``."""
+        """Show what happens before there is a first record: ``loading examples/digits.py``."""
         self._guarded(lambda: self._screen.status(text))
 
     def update(self, progress: Progress) -> None:
-        """Take the newest record; it is drawn by and by."""
+        """Take the newest record; the thread of the view draws it at its next turn."""
         self._latest = (progress, self._clock())
 
     def note(self, text: str) -> None:
-        """Show one sentence at once and keep it; the same sentence is shown once only."""
+        """Show one sentence at once, and let it stay; the same sentence is shown only once."""
         if text in self._said:
             return
         self._said.add(text)
         self._guarded(lambda: self._screen.note(text))
 
     def draw(self) -> None:
-        """Draw the newest record, with its clock moved on to now."""
+        """Draw the newest record, with its times moved on to now."""
         latest = self._latest
         if latest is not None:
             progress, when = latest
@@ -111,12 +111,12 @@ class LiveView:
 
 
 def live_view(title: str, *, quiet: bool = False, last_line: bool = False) -> LiveView:
-    """Return the view that suits where this process writes.
+    """Return the view that suits the place where this process writes.
 
     Args:
-        title: The study's name, shown until the first record.
-        quiet: Show notes only.
-        last_line: Leave one line behind at the end; for callers that print no summary themselves.
+        title: Name of the study, shown until the first record.
+        quiet: Whether to show nothing but notes.
+        last_line: Whether one line stays at the end, for callers that print no summary themselves.
 
     Returns:
         A view, not started yet.
@@ -141,6 +141,6 @@ def notebook_display() -> Callable[..., Any] | None:
         # A notebook's shell has a kernel; IPython in a terminal has none.
         if display is not None and getattr(shell, "kernel", None) is not None:
             return display.display
-    except Exception:  # something else that is called IPython
+    except Exception:  # some other module that is called IPython
         pass
     return None

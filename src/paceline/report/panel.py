@@ -1,7 +1,8 @@
-"""One moment of a search, drawn: the panel of a terminal and the one line of everywhere else.
+"""Draws one moment of a search: as a panel for a terminal, as one line for any other place.
 
-Colours are the terminal's own (green, cyan, bold, dim), so that light and dark ones stay readable.
-Names that users chose go in as plain text, never as markup: ``units[type=a]`` is not a style.
+Colours are those of the terminal (green, cyan, bold, dim), so that the panel is readable on light
+and on dark terminals. Names that users chose are plain text, never markup: ``units[type=a]`` must
+not be taken for a style.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from paceline.report import numbers
+from paceline.report import formats
 from paceline.report.progress import Progress
 
-WIDEST = 100  # columns; wider panels are harder to read, not easier
-BAR = (10, 40)  # columns, least and most
-BESIDE_BAR = 56  # columns that the label and the counts of a long search take
+WIDEST = 100  # columns of a panel; a wider one is harder to read
+BAR = (10, 40)  # columns of the bar, least and most
+BESIDE_BAR = 56  # columns for the label and the counts of a long search
 HPARAM_LINES = 2
 
 
 def finished(progress: Progress) -> int:
-    """Trials that will not go on: complete, pruned or failed."""
+    """Return the number of trials that have ended: complete, pruned or failed."""
     return progress.n_complete + progress.n_pruned + progress.n_failed
 
 
 def later(progress: Progress, seconds: float) -> Progress:
-    """The same moment ``seconds`` later: nothing happened but the time that passed."""
+    """Return the same record ``seconds`` later: only its times differ."""
     left = progress.seconds_left
     return replace(
         progress,
@@ -40,27 +41,27 @@ def later(progress: Progress, seconds: float) -> Progress:
 
 
 def line(progress: Progress) -> str:
-    """The search on one line, without a line end."""
+    """Return the state of a search on one line, without a line end."""
     parts = [f"{_count(progress)}{_others(progress, ' (', ')')}"]
     if progress.rate is not None:
-        parts.append(f"{numbers.rate(progress.rate)} trial-epochs/s")
+        parts.append(f"{formats.rate(progress.rate)} trial-epochs/s")
     if progress.best_value is not None:
-        best = f"best {progress.objective} {numbers.metric(progress.best_value)}"
+        best = f"best {progress.objective} {formats.metric(progress.best_value)}"
         parts.append(f"{best} (trial {progress.best_number})")
     parts.append(_time(progress))
     return f"{progress.study}: {', '.join(parts)}"
 
 
 def last_line(progress: Progress) -> str:
-    """The search on one line once it has ended."""
+    """Return one line about a search that has ended."""
     return line(replace(progress, rate=None, seconds_left=None))
 
 
 class LivePanel:
-    """A panel that is drawn afresh each time rich asks for it.
+    """A panel that is drawn anew each time Rich renders it.
 
     Args:
-        title: Shown until the first Progress says the study's name.
+        title: Title until the first record gives the name of the study.
     """
 
     def __init__(self, title: str) -> None:
@@ -69,12 +70,12 @@ class LivePanel:
         self.progress: Progress | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        # Two columns stay free: a terminal echoes ^C behind the last line, and where that wraps,
-        # the panel can no longer be erased.
+        # Two columns stay free because a terminal echoes ^C behind the last line. If that wrapped
+        # to a new line, the panel could no longer be erased.
         width = max(1, min(options.max_width - 2, WIDEST))
         try:
             yield self._draw(width)
-        except Exception as error:  # a drawing fault must not reach the training
+        except Exception as error:  # an error in drawing must not reach the training
             yield Text(f"paceline: the live view failed ({error}); the search goes on")
 
     def _draw(self, width: int) -> RenderableType:
@@ -93,21 +94,22 @@ class LivePanel:
 
 
 def rows(progress: Progress, width: int) -> Table:
-    """The rows of the panel.
+    """Return the rows of the panel.
 
     Args:
-        progress: What to show.
-        width: Columns there are.
+        progress: The record to show.
+        width: Columns of the panel.
     """
     table = Table.grid(padding=(0, 2), pad_edge=False)
-    # Its width said: Rich before 14.3 gives the space between to the other column.
+    # The width is given because Rich before 14.3 would count the space between the columns for the
+    # second one.
     table.add_column(style="dim", no_wrap=True, min_width=len("trials"))
     table.add_column(width=width - len("trials") - 2, overflow="crop")
     table.add_row("trials", _bar(progress, width - BESIDE_BAR))
     table.add_row("speed", _text(_speed(progress)))
     table.add_row("time", _text(_time(progress)))
     table.add_row("best", _best(progress))
-    for text in _wrapped(numbers.hparams(progress.best_hparams), width - len("trials") - 2):
+    for text in _wrapped(formats.hparams(progress.best_hparams), width - len("trials") - 2):
         table.add_row("", _text(text))
     return table
 
@@ -144,7 +146,7 @@ def _best(progress: Progress) -> Text:
     if progress.best_value is None:
         return Text(f"no {progress.objective} yet", style="dim", no_wrap=True, overflow="crop")
     return Text.assemble(
-        (numbers.metric(progress.best_value), "bold green"),
+        (formats.metric(progress.best_value), "bold green"),
         f" {progress.objective}, trial {progress.best_number}",
         no_wrap=True,
         overflow="crop",
@@ -170,11 +172,11 @@ def _others(progress: Progress, before: str, after: str) -> str:
 def _speed(progress: Progress) -> str:
     if progress.rate is None:
         return f"{progress.trial_epochs:,} trial-epochs so far" if progress.trial_epochs else "-"
-    return f"{numbers.rate(progress.rate)} trial-epochs/s, {progress.trial_epochs:,} so far"
+    return f"{formats.rate(progress.rate)} trial-epochs/s, {progress.trial_epochs:,} so far"
 
 
 def _time(progress: Progress) -> str:
-    spent = numbers.duration(progress.seconds)
+    spent = formats.duration(progress.seconds)
     if progress.seconds_left is None:
         return spent
-    return f"{spent}, about {numbers.duration(progress.seconds_left)} left"
+    return f"{spent}, about {formats.duration(progress.seconds_left)} left"

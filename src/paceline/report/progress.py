@@ -1,4 +1,4 @@
-"""What a running search tells the live view: a plain record, made a few times a second at most."""
+"""The record that a running search gives to the live view, a few times a second at most."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Progress:
-    """A search at one moment.
+    """The state of a search at one moment.
 
     Attributes:
         study: Name of the study.
-        phase: building, compiling, training or done.
-        n_trials: The study's total; None when only a timeout bounds it.
-        n_complete, n_pruned, n_failed, n_running: Trials by state, earlier sessions included.
-        trial_epochs: Epochs trained in this call, summed over trials.
-        seconds: Since this call of ``search`` began.
-        rate: Trial-epochs per second of the last few seconds; None before the first epoch.
-        seconds_left: Estimate; None while unknown.
+        phase: "building", "compiling", "training" or "done".
+        n_trials: Total of the study's trials; None if only a timeout bounds the search.
+        n_complete, n_pruned, n_failed, n_running: Numbers of trials by state, those of earlier
+            sessions included.
+        trial_epochs: Epochs trained in this call of ``search``, summed over trials.
+        seconds: Seconds since this call of ``search`` began.
+        rate: Trial-epochs per second over the last few seconds; None before the first epoch.
+        seconds_left: Estimate of the seconds that are left; None while unknown.
         objective: Name of the objective.
-        best_number, best_value, best_hparams: The best trial so far; None and {} before there is
-            one.
-        rounds: Epochs of everything that trains at once, in this call.
-        pace: Trials at once and seconds of a round, lately; None before the first.
+        best_number, best_value, best_hparams: Number, value and hyperparameters of the best trial
+            so far; None, None and {} before there is one.
+        rounds: Rounds in this call of ``search``; in a round, all trials that train at once do one
+            epoch.
+        pace: Number of trials at once and seconds of a round, over the last rounds; None before the
+            first one.
     """
 
     study: str

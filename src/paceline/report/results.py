@@ -11,7 +11,7 @@ from paceline.study.trial import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
-# Those of numbers; text is what this pandas makes of it.
+# The dtypes of numeric columns; pandas chooses the dtype of text, which differs between versions.
 _DTYPES = {
     "number": "int64",
     "value": "float64",
@@ -24,13 +24,17 @@ _DTYPES = {
 
 
 def results_frame(trials: Sequence[Trial]) -> pd.DataFrame:
-    """One row per trial.
+    """Return a table with one row per trial.
+
+    Args:
+        trials: The trials, in the order of the rows.
 
     Returns:
-        Columns number, state, value, epochs, seconds, seed, program, plan, with repeats or folds
-        spread, where trials go on with others continues (which), where a trial has failed error,
-        then hyperparameters; ``hp.NAME`` is one called like a column. What a trial does not have is
-        missing in its row.
+        Columns number, state, value, epochs, seconds, seed, program and plan; with repeats or folds
+        also spread; if some trial goes on with another one also continues (the number of that one);
+        if some trial has failed also error; then one column for each hyperparameter. A
+        hyperparameter with the name of another column has the column ``hp.NAME``. A value that a
+        trial lacks is missing in its row.
     """
     import pandas as pd
 
@@ -47,7 +51,7 @@ def results_frame(trials: Sequence[Trial]) -> pd.DataFrame:
 
 
 def _dtype(values: Sequence[Any]) -> str | None:
-    """What keeps whole numbers whole and truths true where some trials lack the hyperparameter."""
+    """The dtype in which integers and booleans stay what they are if some values are missing."""
     there = [value for value in values if value is not None]
     kinds = {type(value) for value in there}
     whole = len(there) == len(values)
@@ -57,4 +61,4 @@ def _dtype(values: Sequence[Any]) -> str | None:
         return "int64" if whole else "Int64"
     if kinds <= {int, float} and kinds:
         return "float64"
-    return None  # pandas infers its own kind of text
+    return None  # pandas infers the dtype of text

@@ -1,4 +1,4 @@
-"""Places that show a running search: a terminal, a notebook, a log."""
+"""Screens that show a running search: a terminal, a notebook, a log."""
 
 from __future__ import annotations
 
@@ -15,26 +15,30 @@ from paceline.report.progress import Progress
 
 
 class Screen(ABC):
-    """A place that shows a search. Every method may raise; the view deals with it."""
+    """A place that shows a search. Every method may raise; ``LiveView`` ignores the errors."""
 
     interval: float  # seconds between drawings
 
-    def open(self) -> None:  # noqa: B027 - most need nothing
-        """Take the place over, where that needs something."""
+    def open(self) -> None:  # noqa: B027 - most screens have nothing to do here
+        """Prepare the screen."""
 
-    def status(self, text: str) -> None:  # noqa: B027 - nor say this
-        """Say what happens before there is a first record."""
+    def status(self, text: str) -> None:  # noqa: B027 - some screens do not show this
+        """Show what happens before there is a first record."""
 
     @abstractmethod
     def draw(self, progress: Progress) -> None:
-        """Show how the search stands."""
+        """Show the state of the search."""
 
     @abstractmethod
     def note(self, text: str) -> None:
-        """Show a sentence and keep it."""
+        """Show a sentence that stays."""
 
     def close(self, last_line: str | None) -> None:
-        """Give the place back, leaving one line behind or none."""
+        """Leave the screen as it was.
+
+        Args:
+            last_line: A line that stays; None: nothing stays.
+        """
         if last_line is not None:
             self.note(last_line)
 
@@ -51,8 +55,8 @@ class PanelScreen(Screen):
             console=console,
             auto_refresh=False,
             transient=True,
-            # What the user's build prints goes above the panel, if it goes to a terminal at all; a
-            # redirected stdout is the user's file and stays one.
+            # What the user's build prints goes above the panel. If stdout is redirected to a file,
+            # it goes to that file instead.
             redirect_stdout=sys.stdout.isatty(),
             redirect_stderr=True,
         )
@@ -89,23 +93,25 @@ class LineScreen(Screen):
         self.note(panel.line(progress))
 
     def note(self, text: str) -> None:  # noqa: D102
-        self._stream.write(f"paceline: {text}\n")  # one write: other threads print too
+        self._stream.write(f"paceline: {text}\n")  # one write, since other threads print too
         self._stream.flush()
 
 
 class QuietScreen(LineScreen):
-    """Notes only: what users must know although they asked for quiet."""
+    """Shows notes only, which users must see although they asked for quiet."""
 
     def draw(self, progress: Progress) -> None:  # noqa: D102
         pass
 
 
 class NotebookScreen(LineScreen):
-    """One line in the cell's output, replaced rather than repeated: a saved notebook stays small.
+    """One line in the output of a notebook's cell.
+
+    The line is replaced and not repeated, so that a saved notebook stays small.
 
     Args:
-        display: IPython's.
-        stream: Where notes go.
+        display: IPython's ``display``.
+        stream: The stream for notes.
     """
 
     interval = 1.0

@@ -1,22 +1,22 @@
-"""The short text that ends a command: what is best, how it went, what to run next."""
+"""The short text at the end of a command: the best trial, how the search went, what to run next."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paceline.report import numbers
+from paceline.report import formats
 
 
 def search_summary(
     summary: Mapping[str, Any], objective: str, next_steps: Sequence[tuple[str, str]]
 ) -> str:
-    """Return what ``paceline search`` leaves on stdout.
+    """Return what ``paceline search`` prints on stdout at its end.
 
     Args:
-        summary: What ``--json`` prints.
+        summary: The summary of the search, as ``--json`` prints it.
         objective: Name of the objective.
-        next_steps: Command and what it does, in the order they are useful.
+        next_steps: Pairs of a command and what it does, the most useful first.
 
     Returns:
         Lines, the last one without a line end.
@@ -34,15 +34,15 @@ def best_text(best: Mapping[str, Any], objective: str) -> str:
     """Return the best configuration as a few lines.
 
     Args:
-        best: number, value, hparams, epochs; with repeats or folds also spread.
+        best: The best trial: number, value, hparams, epochs; with repeats or folds also spread.
         objective: Name of the objective.
     """
-    epochs, value = _plural(best["epochs"], "epoch"), numbers.metric(best["value"])
+    epochs, value = _plural(best["epochs"], "epoch"), formats.metric(best["value"])
     if best.get("spread") is not None:
-        value = f"mean {value} (spread {numbers.metric(best['spread'])})"
+        value = f"mean {value} (spread {formats.metric(best['spread'])})"
     lines = [f"Best: {objective} {value}, trial {best['number']}, {epochs}"]
     width = max(map(len, best["hparams"]), default=0)
-    lines += [f"  {name:<{width}}  {numbers.hparam(v)}" for name, v in best["hparams"].items()]
+    lines += [f"  {name:<{width}}  {formats.hparam(v)}" for name, v in best["hparams"].items()]
     return "\n".join(lines)
 
 
@@ -50,8 +50,8 @@ def reproduction_text(study: str, again: Mapping[str, Any]) -> str:
     """Return how a trial that was trained again differs from its record.
 
     Args:
-        study: The study's name.
-        again: What ``--json`` prints.
+        study: Name of the study.
+        again: The comparison, as ``paceline reproduce --json`` prints it.
     """
     plan, found = again["plan"], again["differences"]
     epochs = _plural(max(map(len, again["history"].values()), default=0), "epoch")
@@ -72,8 +72,8 @@ def _headline(summary: Mapping[str, Any]) -> str:
     states = ", ".join(f"{count:,} {state}" for state, count in counts.items())
     text = f"{summary['study']}: {_plural(total, 'trial')} ({states or 'none'})"
     seconds = summary.get("seconds", {})
-    if seconds.get("train"):  # not where a finished study is shown again
-        text += f" in {numbers.seconds(seconds.get('total'))}"
+    if seconds.get("train"):  # zero if the study was finished before this call
+        text += f" in {formats.seconds(seconds.get('total'))}"
     programs = summary.get("programs", {}).get("distinct")
     if programs:
         text += f", {_plural(programs, 'program')}"

@@ -1,4 +1,4 @@
-"""Trials as records, CSV and a table for the terminal."""
+"""Trials as JSON records, as CSV, and as a table for the terminal."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from paceline.report import numbers
+from paceline.report import formats
 from paceline.study.trial import Trial
 
 FIXED_COLUMNS = ("number", "state", "value", "epochs", "seconds", "seed", "program", "plan")
-#: A further column where some trial has repeats or folds.
+#: A further column if some trial has repeats or folds: the spread of its members' values.
 SPREAD = "spread"
-#: A further column where some trial goes on with another.
+#: A further column if some trial goes on with another one: the number of that one.
 CONTINUES = "continues"
-#: A further column where some trial has failed: why.
+#: A further column if some trial has failed: the reason.
 ERROR = "error"
 
 
 def trial_record(trial: Trial) -> dict[str, Any]:
-    """Return what ``trials --json`` prints of a trial."""
+    """Return a trial as ``paceline trials --json`` prints it."""
     return {
         "number": trial.number,
         "state": trial.state,
@@ -43,7 +43,7 @@ def trial_record(trial: Trial) -> dict[str, Any]:
 
 
 def best_record(trial: Trial) -> dict[str, Any]:
-    """Return what ``best --json`` prints."""
+    """Return the best trial as ``paceline best --json`` prints it."""
     return {
         "number": trial.number,
         "value": trial.value,
@@ -58,7 +58,7 @@ def _spread(trial: Trial) -> dict[str, Any]:
 
 
 def columns(trials: Iterable[Trial]) -> tuple[str, ...]:
-    """Return the columns before those of hyperparameters."""
+    """Return the names of the columns that come before those of hyperparameters."""
     found = list(trials)
     further = {
         SPREAD: any(trial.members for trial in found),
@@ -69,17 +69,17 @@ def columns(trials: Iterable[Trial]) -> tuple[str, ...]:
 
 
 def hparam_names(trials: Iterable[Trial]) -> list[str]:
-    """Return the hyperparameters' names in the order the trials first had them."""
+    """Return the names of all hyperparameters, in the order in which trials first have them."""
     return list(dict.fromkeys(name for trial in trials for name in trial.hparams))
 
 
 def column_name(hparam: str, taken: Sequence[str] = FIXED_COLUMNS) -> str:
-    """Return a hyperparameter's column: ``hp.epochs`` where the plain name is a column already."""
+    """Return the column of a hyperparameter: its name, or ``hp.NAME`` if that name is taken."""
     return f"hp.{hparam}" if hparam in taken else hparam
 
 
 def to_csv(trials: Sequence[Trial]) -> str:
-    """Return CSV with the columns of ``Tuner.results()``; what a trial lacks stays empty."""
+    """Return CSV with the columns of ``Tuner.results()``; a value that a trial lacks is empty."""
     names, first = hparam_names(trials), columns(trials)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -94,12 +94,12 @@ def to_csv(trials: Sequence[Trial]) -> str:
 def trials_table(trials: Sequence[Trial], *, best: int | None, width: int | None = None) -> str:
     """Return a table for people, its lines never longer than ``width``.
 
-    Each hyperparameter has a column while there is room; else they share one.
+    Each hyperparameter has a column of its own if there is room; else all share one column.
 
     Args:
-        trials: Which trials, in this order.
-        best: Number of the trial to mark.
-        width: Columns there are; None for as many as it takes.
+        trials: The trials, in the order of the rows.
+        best: Number of the trial to mark; None: none is marked.
+        width: Columns of the terminal; None: lines are as long as the table needs.
 
     Returns:
         Lines without colours, the last one with a line end.
@@ -134,13 +134,13 @@ def _build(trials: Sequence[Trial], best: int | None, names: list[str] | None) -
         cells = [
             f"{'* ' if trial.number == best else ''}{trial.number}",
             trial.state,
-            numbers.metric(trial.value),
-            *([numbers.metric(trial.spread)] if spread else []),
+            formats.metric(trial.value),
+            *([formats.metric(trial.spread)] if spread else []),
             str(trial.epochs),
-            numbers.seconds(trial.seconds),
+            formats.seconds(trial.seconds),
         ]
         if names is None:
-            cells.append(numbers.hparams(trial.hparams))
+            cells.append(formats.hparams(trial.hparams))
         else:
             cells += [_cell(trial, name) for name in names]
         table.add_row(*map(Text, cells))
@@ -148,4 +148,4 @@ def _build(trials: Sequence[Trial], best: int | None, names: list[str] | None) -
 
 
 def _cell(trial: Trial, name: str) -> str:
-    return numbers.hparam(trial.hparams[name]) if name in trial.hparams else "-"
+    return formats.hparam(trial.hparams[name]) if name in trial.hparams else "-"

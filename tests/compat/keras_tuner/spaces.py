@@ -39,7 +39,7 @@ def conditional(hp: Any) -> None:
 
 
 def growing(hp: Any) -> None:
-    """What is asked for hangs on a value, without conditions."""
+    """What is asked for depends on a value, without conditions."""
     for i in range(hp.Int("layers", 1, 3)):
         hp.Choice(f"units_{i}", [8, 16])
 

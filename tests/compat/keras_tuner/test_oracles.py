@@ -24,7 +24,7 @@ SPACES = [spaces.every_kind, spaces.conditional, spaces.growing]
 
 
 def score_of(values: dict[str, Any]) -> float:
-    """A number that hangs on every value."""
+    """A number that depends on every value."""
     text = json.dumps({k: round(v, 6) if isinstance(v, float) else v for k, v in values.items()})
     return sum(ord(each) * (i % 7) for i, each in enumerate(text)) % 997 / 997
 

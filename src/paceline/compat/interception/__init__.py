@@ -4,10 +4,11 @@
         for outcome in engine.run(Call(i, function, seed=i) for i in range(100)):
             outcome.number, outcome.value, outcome.error
 
-Each function runs in a thread of its own, but only one at a time: whoever holds the baton. It is
-handed over only inside ``keras.Model.fit``, which is intercepted while the engine runs, and at the
-function's end. What a process has only once (random state, Keras' global state, warning filters,
-standard streams) is swapped with the baton, so that a function comes out as if it had run alone:
+Each function runs in a thread of its own, but only one thread runs at a time: the one that holds
+the baton. A thread hands the baton over inside ``keras.Model.fit``, which is intercepted while the
+engine runs, and at the end of its function. What a process has only once (random state, Keras'
+global state, warning filters, standard streams) is saved and restored with each handover. So a
+function returns what it would have returned alone, that is, after:
 
     keras.utils.set_random_seed(seed); keras.utils.clear_session(); function()
 

@@ -1,4 +1,4 @@
-"""A function to run, and what came of it."""
+"""A function for the engine to run, and its outcome."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Call:
-    """A function to run.
+    """A function that the engine is to run.
 
     Attributes:
-        number: For people, and to tell calls apart; any number, each once.
-        function: Takes nothing, returns anything.
-        seed: ``keras.utils.set_random_seed`` gets it before the function is called; None: drawn
-            from Python's ``random``.
+        number: A number that no other call has; it appears in notes.
+        function: Takes no arguments, returns anything.
+        seed: Given to ``keras.utils.set_random_seed`` before the function is called; None: a seed
+            drawn from Python's ``random``.
     """
 
     number: int
@@ -25,14 +25,14 @@ class Call:
 
 @dataclass(frozen=True)
 class FitRecord:
-    """One ``fit`` of a function's.
+    """A record of one ``fit`` call of a function.
 
     Attributes:
-        epochs: Epochs it trained.
-        seconds: In a pack, its share of the time that the pack took; else what it took.
-        program: Short fingerprint of the compiled program; None in Keras' own ``fit``.
-        plan: stacked, mapped, sequential or fit.
-        why_alone: Why it was not packed; None where it was.
+        epochs: Epochs that were trained.
+        seconds: Seconds of the fit; in a pack, its share of the seconds of the pack.
+        program: Short fingerprint of the compiled program; None for Keras' own ``fit``.
+        plan: "stacked", "mapped", "sequential" or "fit".
+        why_alone: Why the fit did not train in a pack; None if it did.
     """
 
     epochs: int
@@ -44,16 +44,16 @@ class FitRecord:
 
 @dataclass
 class Outcome:
-    """What came of a call.
+    """The outcome of a call: what its function returned or raised.
 
     Attributes:
         call: The call.
-        value: What the function returned; None where it raised.
-        error: What it raised, or None.
-        fits: Its fits, in order.
-        began, ended: Seconds since the epoch, as ``time.time`` has them. Other functions ran, too,
-            between the two.
-        seconds: Of this function alone: its own code, and its fits' shares of their packs.
+        value: What the function returned; None if it raised.
+        error: What the function raised; None if it returned.
+        fits: The function's fits, in order.
+        began, ended: When the function began and ended, in seconds since 1970. Other functions ran
+            between the two as well.
+        seconds: Seconds of this function alone: its own code, and the shares of its fits in packs.
     """
 
     call: Call
@@ -66,5 +66,5 @@ class Outcome:
 
     @property
     def number(self) -> int:
-        """The call's."""
+        """The number of the call."""
         return self.call.number

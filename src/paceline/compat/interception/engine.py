@@ -1,4 +1,4 @@
-"""The engine: who holds the baton, and when packs train."""
+"""The engine: decides which thread holds the baton, and when packs train."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from contextlib import ExitStack
 from typing import Any
 
 from paceline.compat.interception.call import Call, Outcome
-from paceline.compat.interception.executor_pool import Executors
+from paceline.compat.interception.executor_pool import ExecutorPool
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import intercepted
 from paceline.compat.interception.function_thread import FunctionThread
-from paceline.compat.interception.packed_fit import Fits, PackedFit
+from paceline.compat.interception.packed_fit import FitHandler, PackedFit
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
 from paceline.executor.local import LocalExecutor
 from paceline.executor.process import search_process
 
-#: Functions under way at once, at most: each has a thread and a model.
+#: Functions under way at the same time, at most. Each needs a thread and the memory of a model.
 _MOST = 512
 
 
 class Engine:
-    """Runs functions so that their fits train together; see the package's docstring.
+    """Runs functions so that their fits train together; the docstring of the package says how.
 
-    Data and compiled programs stay for the next ``run`` until the engine is closed.
+    Data and compiled programs are kept for the next ``run`` until the engine is closed.
 
     Args:
-        slots: Fits that train at once in a pack, or "auto".
+        slots: Number of fits that train at once in a pack, or "auto".
         plan: "auto", "stacked", "mapped" or "sequential".
         mesh: From ``paceline.pack.mesh.check_mesh``; None: all accelerators, or one CPU.
-        notes: Told what the user may want to know, each text once.
-        noun: What to call a function in notes.
+        notes: Called with each line of text for the user, once for each text; None: no notes.
+        noun: What notes call a function, such as "trial".
 
     Attributes:
-        executors: One for each set of data at hand.
+        executors: One executor for each set of data that fits train on.
     """
 
     def __init__(
@@ -49,17 +49,17 @@ class Engine:
         notes: Callable[[str], None] | None = None,
         noun: str = "function",
     ) -> None:
-        self.executors = Executors(self.say, PackOptions(slots, plan, mesh))
+        self.executors = ExecutorPool(self.say, PackOptions(slots, plan, mesh))
         self._notes, self._noun = notes, noun
         self._said: set[str] = set()
         self._numbers = itertools.count()
         self._source: Iterator[Call | None] = iter(())
-        self._more = False  # the source may have calls
-        self._held = False  # ... but not before another outcome is known
-        self._left: int | None = None  # calls still in the source, where that is known
-        self._workers: set[FunctionThread] = set()  # under way
-        self._ready: deque[FunctionThread] = deque()  # of those, they can go on
-        self._rides: dict[int, PackedFit] = {}
+        self._more = False  # whether the source may have further calls
+        self._held = False  # whether the source has none before another outcome is known
+        self._left: int | None = None  # calls that are left in the source; None if unknown
+        self._threads: set[FunctionThread] = set()  # the functions under way
+        self._ready: deque[FunctionThread] = deque()  # threads that do not wait for an epoch
+        self._packed_fits: dict[int, PackedFit] = {}
         self._ended: deque[Outcome] = deque()
 
     def __enter__(self) -> Engine:
@@ -69,27 +69,32 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Unwinds what is under way, and drops data and programs."""
+        """Unwinds the functions under way, and drops data and programs."""
         self._cancel()
         self.executors.close()
 
     def run(self, calls: Iterable[Call | None], *, n_calls: int | None = None) -> Iterator[Outcome]:
-        """Runs functions; yields what came of each as soon as it has ended.
+        """Runs functions, and yields the outcome of each as soon as the function has ended.
 
-        A function that raises has an outcome with that error; the others go on. While the caller
-        handles an outcome, nothing runs, and ``keras.Model.fit`` in its thread is Keras' own. When
-        the generator is closed, functions under way are unwound where they wait.
+        A function that raises has an outcome with that error; the other functions go on. While the
+        caller handles an outcome, no function runs, and ``keras.Model.fit`` in the caller's thread
+        is Keras' own. When the generator is closed, functions under way are unwound where they
+        wait.
 
         Args:
-            calls: Asked for the next one whenever there is room. None instead of a call says: none
-                before another outcome is known (and, where nothing is under way, that was all).
-            n_calls: How many there will be, at most, where ``len(calls)`` does not tell.
+            calls: The calls. The engine takes the next one whenever there is room. None in place of
+                a call means that there is none before another outcome is known; if no function is
+                under way, it ends the run.
+            n_calls: Number of calls at most, for an iterable whose length is unknown.
+
+        Raises:
+            RuntimeError: Another ``run`` of this engine is under way.
         """
-        if self._workers:
+        if self._threads:
             raise RuntimeError("engine: a run is under way; end or close it first.")
         n_calls = n_calls or operator.length_hint(calls) or None
         self._source, self._more, self._held, self._left = iter(calls), True, False, n_calls
-        # Functions have their random state apart: ``Surroundings``.
+        # Functions have their random state apart: ``ProcessState``.
         with search_process(random_state=False, also=[intercepted()]), ExitStack() as stack:
             stack.callback(self._cancel)
             while self._round():
@@ -98,7 +103,11 @@ class Engine:
                     yield self._ended.popleft()
 
     def program_counts(self) -> dict[str, int]:
-        """distinct: programs of the data at hand; roles: of them, train and validate steps."""
+        """Counts the programs of all executors.
+
+        Returns:
+            "distinct": different programs; "roles": steps, of training or validation, in them.
+        """
         counts = [executor.program_counts() for executor in self.executors]
         return {
             "distinct": sum(count["distinct"] for count in counts),
@@ -117,23 +126,23 @@ class Engine:
             if executor.busy:
                 executor.demand.all_asked = not self._more and not self._ready
                 executor.advance(self._report, self._meanwhile, self._failed)
-        return bool(self._ended or self._workers)
+        return bool(self._ended or self._threads)
 
     def _step(self, may_begin: Callable[[], bool]) -> bool:
-        """Lets one function run; False when none can."""
+        """Lets one function run until it waits or ends; False if no function can run."""
         if self._ready:
             self._go(self._ready.popleft())
             return True
-        if len(self._workers) >= _MOST or not may_begin():
+        if len(self._threads) >= _MOST or not may_begin():
             return False
         call = self._next()
         if call is None:
             return False
         seed = random.getrandbits(32) if call.seed is None else call.seed
-        worker = FunctionThread(call, seed)
-        worker.handler = Fits(worker, self, self._noun)
-        self._workers.add(worker)
-        self._go(worker)
+        thread = FunctionThread(call, seed)
+        thread.handler = FitHandler(thread, self, self._noun)
+        self._threads.add(thread)
+        self._go(thread)
         return True
 
     def _next(self) -> Call | None:
@@ -150,78 +159,78 @@ class Engine:
         return call
 
     def _hungry(self) -> bool:
-        """Whether training should wait for more fits: slots would stay empty."""
+        """Whether training should wait for more fits, because slots would stay empty."""
         busy = [executor for executor in self.executors if executor.busy]
-        if len(busy) > 1 and len(self._rides) >= 4 * max(e.max_slots for e in busy):
+        if len(busy) > 1 and len(self._packed_fits) >= 4 * max(e.max_slots for e in busy):
             return False
         return all(executor.demand.hungry for executor in busy)
 
     def _meanwhile(self) -> bool:
-        """While the device works."""
+        """Lets a function run while the device works; True if one did."""
         return self._step(lambda: all(e.demand.room for e in self.executors if e.busy))
 
-    def _go(self, worker: FunctionThread) -> None:
-        worker.waits_for_epoch = False
-        worker.go()
-        if worker.ended:
-            self._workers.discard(worker)
-            if worker.fatal is not None:
-                raise worker.fatal
-            worker.outcome.seconds += sum(f.seconds for f in worker.outcome.fits if f.program)
-            self._ended.append(worker.outcome)
-        elif not worker.waits_for_epoch:
-            self._ready.append(worker)
+    def _go(self, thread: FunctionThread) -> None:
+        thread.waits_for_epoch = False
+        thread.go()
+        if thread.ended:
+            self._threads.discard(thread)
+            if thread.fatal is not None:
+                raise thread.fatal
+            thread.outcome.seconds += sum(f.seconds for f in thread.outcome.fits if f.program)
+            self._ended.append(thread.outcome)
+        elif not thread.waits_for_epoch:
+            self._ready.append(thread)
 
     def _cancel(self) -> None:
-        workers, self._workers = self._workers, set()
-        for worker in workers:
-            worker.cancel()
-        if self._rides:
-            self.executors.close()  # their slots and queues are full of what is gone
-        self._rides.clear()
+        threads, self._threads = self._threads, set()
+        for thread in threads:
+            thread.cancel()
+        if self._packed_fits:
+            self.executors.close()  # their slots and queues hold fits of functions that are gone
+        self._packed_fits.clear()
         self._ready.clear()
         self._ended.clear()
 
     # -- what executors say ------------------------------------------------------------------------
 
     def _report(self, report: EpochReport) -> LateAnswer:
-        ride = self._rides[report.number]
-        ride.seconds += report.seconds
-        ride.epochs = report.epoch
-        return lambda: self._settle(ride, report)
+        packed_fit = self._packed_fits[report.number]
+        packed_fit.seconds += report.seconds
+        packed_fit.epochs = report.epoch
+        return lambda: self._continue_function(packed_fit, report)
 
-    def _settle(self, ride: PackedFit, report: EpochReport) -> Answer:
-        """Lets the function see the epoch, and its callbacks decide."""
-        ride.report = report
-        self._go(ride.worker)
-        if not ride.over:
+    def _continue_function(self, packed_fit: PackedFit, report: EpochReport) -> Answer:
+        """Lets the function see the report of an epoch; its callbacks decide if the fit goes on."""
+        packed_fit.report = report
+        self._go(packed_fit.thread)
+        if not packed_fit.over:
             return "continue"
-        self._rides.pop(ride.number, None)
+        self._packed_fits.pop(packed_fit.number, None)
         return "stop"
 
     def _failed(self, number: int, error: BaseException) -> None:
-        ride = self._rides.pop(number)
-        ride.error, ride.over = error, True
-        self._ready.append(ride.worker)
+        packed_fit = self._packed_fits.pop(number)
+        packed_fit.error, packed_fit.over = error, True
+        self._ready.append(packed_fit.thread)
 
-    # -- what fits ask for (``fits.Desk``) ---------------------------------------------------------
+    # -- what fits ask for (``packed_fit.FitScheduler``) -------------------------------------------
 
-    def executor_for(self, request: FitArguments) -> LocalExecutor:
-        """The executor that has the request's data."""
-        executor = self.executors.of(request)
+    def executor_for(self, arguments: FitArguments) -> LocalExecutor:
+        """Returns the executor that has the data of a fit."""
+        executor = self.executors.of(arguments)
         executor.demand.expected = executor.waiting + 1 + (self._left or 0)
         return executor
 
     def number(self) -> int:
-        """A number that no ride has had."""
+        """Returns a number that no fit has had."""
         return next(self._numbers)
 
-    def board(self, ride: PackedFit) -> None:
-        """A ride that its executor has taken in."""
-        self._rides[ride.number] = ride
+    def add(self, packed_fit: PackedFit) -> None:
+        """Registers a fit that its executor has queued."""
+        self._packed_fits[packed_fit.number] = packed_fit
 
     def say(self, text: str) -> None:
-        """Tells the user something, once."""
+        """Passes a note on to the user; the same note is passed on once only."""
         key = text.partition(": ")[2] or text
         if self._notes is not None and key not in self._said:
             self._said.add(key)

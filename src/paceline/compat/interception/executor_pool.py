@@ -9,45 +9,45 @@ from paceline.compat.interception.fit_arguments import FitArguments, copied
 from paceline.executor.base import PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 
-#: Data sets that stay on the device while no fit needs them.
+#: Number of data sets that stay on the device although no fit needs them.
 _IDLE = 4
 
 
-class Executors:
-    """Executors, by the content of their data.
+class ExecutorPool:
+    """One executor for each set of data; fits with equal data share an executor.
 
     Args:
-        notes: Told what the user may want to know.
+        notes: Called with each line of text for the user.
         options: Slots, plan and mesh.
     """
 
     def __init__(self, notes: Callable[[str], None], options: PackOptions) -> None:
         self._notes, self._options = notes, options
-        self._by_key: dict[tuple[Any, ...], LocalExecutor] = {}  # the latest used last
+        self._by_key: dict[tuple[Any, ...], LocalExecutor] = {}  # the one used last comes last
 
     def __iter__(self) -> Iterator[LocalExecutor]:
         return iter(list(self._by_key.values()))
 
-    def of(self, request: FitArguments) -> LocalExecutor:
-        """The executor for a fit."""
-        key = request.key()
+    def of(self, arguments: FitArguments) -> LocalExecutor:
+        """Returns the executor for a fit; makes it if there is none for the data."""
+        key = arguments.key()
         executor = self._by_key.pop(key, None)
         if executor is None:
             self._drop_idle(_IDLE - 1)
-            validation = None if request.validation is None else copied(request.validation)
+            validation = None if arguments.validation is None else copied(arguments.validation)
             data = SearchData(
-                copied(request.data),
+                copied(arguments.data),
                 validation,
-                validation_batch_size=request.validation_batch_size,
-                shuffle=request.shuffle,
+                validation_batch_size=arguments.validation_batch_size,
+                shuffle=arguments.shuffle,
             )
-            # Nothing is known of the calls to come, so the next may need another program.
+            # Fits do not say which calls follow, so the executor keeps their order.
             executor = LocalExecutor(data, self._options, note=self._notes, in_order=True)
         self._by_key[key] = executor
         return executor
 
     def close(self) -> None:
-        """Drops all."""
+        """Closes and drops all executors."""
         self._drop_idle(0, busy=True)
 
     def _drop_idle(self, keep: int, *, busy: bool = False) -> None:

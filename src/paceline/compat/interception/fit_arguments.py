@@ -1,4 +1,4 @@
-"""The arguments of a ``fit``, read for a pack."""
+"""Reads the arguments of ``model.fit`` for a pack."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _BATCH_SIZE = 32
 
 @dataclass(frozen=True)
 class FitArguments:
-    """A ``fit`` that a pack can do.
+    """The arguments of a ``fit`` that can train in a pack.
 
     Attributes:
-        data: Training data, the end split off where the user asked for that.
-        validation: Validation data, or None.
-        batch_size: Examples per step, at most those there are.
-        validation_batch_size: None: as the batch size.
-        epochs: The last epoch to train, as ``fit`` counts them.
-        initial_epoch: Epochs that ``fit`` is to take as done.
-        shuffle: A new order each epoch.
-        callbacks: As the user gave them.
-        verbose: As the user gave it.
+        data: The training data, without the part that ``validation_split`` takes away.
+        validation: The validation data, or None.
+        batch_size: Examples per step, at most the number of training examples.
+        validation_batch_size: Examples per validation step; None: the same as ``batch_size``.
+        epochs: Number of the last epoch, as ``fit`` counts.
+        initial_epoch: Number of epochs that count as trained already.
+        shuffle: Whether each epoch has a new order of examples.
+        callbacks: The user's callbacks.
+        verbose: The user's ``verbose``.
     """
 
     data: ArrayData
@@ -48,11 +48,11 @@ class FitArguments:
 
     @property
     def steps(self) -> int:
-        """Steps of an epoch."""
+        """Number of steps of an epoch."""
         return -(-self.data.n // self.batch_size)
 
     def key(self) -> tuple[Any, ...]:
-        """What fits must share to train on the same data, to the last byte of it."""
+        """Returns a key that is equal for fits whose data are equal, byte by byte."""
         validation = None if self.validation is None else _digest(self.validation)
         return _digest(self.data), validation, self.validation_batch_size, self.shuffle
 
@@ -65,12 +65,12 @@ def read(
     Args:
         model: The user's model.
         original: Keras' own ``fit``, for its signature.
-        args: As the user gave them.
-        kwargs: Likewise.
+        args: Positional arguments of the user's call.
+        kwargs: Keyword arguments of the user's call.
 
     Raises:
-        Unpackable: Keras' own ``fit`` must do this one (it may have to raise); the message says
-            why.
+        Unpackable: A pack cannot do this fit, so that Keras' own ``fit`` has to do it, or to raise
+            an error about it; the message says why.
     """
     try:
         bound = inspect.signature(original).bind(model, *args, **kwargs)
@@ -153,7 +153,7 @@ def _data(given: Mapping[str, Any]) -> tuple[ArrayData, ArrayData | None]:
         validation = prepare(*parts, allow_nan=True, what="validation data")
     elif given["validation_split"]:
         data, validation = split(data, given["validation_split"])
-    if class_weight is not None:  # after the split: Keras does not weigh validation data
+    if class_weight is not None:  # after the split, because Keras does not weigh validation data
         data = prepare(*data.inputs, class_weight=class_weight, allow_nan=True)
     return data, validation
 
@@ -167,5 +167,5 @@ def _digest(data: ArrayData) -> bytes:
 
 
 def copied(data: ArrayData) -> ArrayData:
-    """The same data in memory of its own: users may write into theirs while packs train."""
+    """Returns a copy of the data: users may write into their arrays while packs train."""
     return ArrayData(jax.tree.map(np.array, data.inputs), data.n)

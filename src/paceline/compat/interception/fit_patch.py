@@ -1,4 +1,4 @@
-"""``keras.Model.fit``, intercepted for the threads that ask for it."""
+"""Replaces ``keras.Model.fit`` by a function that hands the fits of some threads to a handler."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import keras
 
 from paceline.program.keras_private import RefCountedPatch
 
-#: Keras' own ``fit``, or what another library has put into its place.
+#: The type of Keras' own ``fit``, or of what another library has put in its place.
 Fit = Callable[..., Any]
 
 _here = threading.local()
 
 
 class Handler(Protocol):
-    """Takes the fits of one thread."""
+    """Handles the fits of one thread."""
 
     def fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What ``model.fit(*args, **kwargs)`` returns."""
+        """Returns what ``model.fit(*args, **kwargs)`` would return."""
         ...
 
 
 def intercepted() -> AbstractContextManager[None]:
-    """``keras.Model.fit`` asks the thread's handler inside; engines may overlap."""
+    """A block in which ``keras.Model.fit`` asks the handler of its thread; blocks may overlap."""
     return _patch.applied()
 
 
 @contextmanager
 def handled_by(handler: Handler) -> Iterator[None]:
-    """The fits of this thread go to the handler; those inside one of them do not."""
+    """A block in which fits of this thread go to ``handler``; a fit inside a fit does not."""
     _here.handler = handler
     try:
         yield
@@ -47,7 +47,7 @@ _ours: Fit | None = None
 
 def _install() -> None:
     global _before, _ours
-    _before = vars(keras.Model).get("fit")  # where another library has patched it
+    _before = vars(keras.Model).get("fit")  # None unless another library has patched it
     original = keras.Model.fit
 
     @functools.wraps(original)
@@ -55,7 +55,7 @@ def _install() -> None:
         handler: Handler | None = getattr(_here, "handler", None)
         if handler is None:
             return original(model, *args, **kwargs)
-        _here.handler = None  # a callback may fit a model of its own
+        _here.handler = None  # a fit that a callback calls is Keras' own
         try:
             return handler.fit(model, original, args, kwargs)
         finally:
@@ -67,7 +67,7 @@ def _install() -> None:
 
 def _remove() -> None:
     if vars(keras.Model).get("fit") is not _ours:
-        return  # patched by another since: what is under it is ours, and does nothing without us
+        return  # another library has patched ``fit`` since; under its patch ours has no effect
     if _before is None:
         del keras.Model.fit
     else:

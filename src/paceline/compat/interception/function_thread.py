@@ -1,4 +1,4 @@
-"""A function in a thread of its own, which runs only while it holds the baton."""
+"""A function in a thread of its own; the thread runs only while it holds the baton."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ from paceline.program import keras_private
 
 
 class Cancelled(BaseException):
-    """The engine has ended: unwinds a function that waits in ``fit``."""
+    """Raised inside ``fit`` to unwind a function whose engine has ended.
+
+    Not an ``Exception``, so that the user's handlers do not catch it.
+    """
 
 
 class FunctionThread:
-    """One call on its way.
+    """A thread that runs the function of one call.
 
-    The engine's thread calls ``go`` and waits until the baton is back; the worker's thread hands it
-    back in ``wait`` and at the function's end.
+    The engine's thread calls ``go`` and waits until it has the baton again. This thread hands the
+    baton back in ``wait`` and at the end of the function.
 
     Args:
-        call: What to run.
+        call: The call.
         seed: For ``keras.utils.set_random_seed``.
 
     Attributes:
-        outcome: What has come of it so far.
-        handler: Takes its fits; to be set before it runs.
-        ended: The function has returned or raised.
-        fatal: What it raised, where that is no ordinary exception.
-        cancelled: It is to unwind.
-        waits_for_epoch: It must not go on before its pack has trained.
+        outcome: The outcome of the call, filled in as the function runs.
+        handler: Handles the fits of the function; to be set before the thread runs.
+        ended: Whether the function has returned or raised.
+        fatal: What the function raised if that is no ``Exception``, such as KeyboardInterrupt.
+        cancelled: Whether the function is to be unwound.
+        waits_for_epoch: Whether the function waits until its pack has trained an epoch.
     """
 
     def __init__(self, call: Call, seed: int) -> None:
@@ -44,8 +47,8 @@ class FunctionThread:
         self.handler: Handler | None = None
         self.ended = self.cancelled = self.waits_for_epoch = False
         self.fatal: BaseException | None = None
-        self._settings = keras_private.settings()  # the user's, in the engine's thread
-        self._surroundings: ProcessState | None = None
+        self._settings = keras_private.settings()  # read here, in the engine's thread
+        self._process_state: ProcessState | None = None
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         context = contextvars.copy_context()
         self._thread = threading.Thread(
@@ -59,40 +62,48 @@ class FunctionThread:
         outside = ProcessState.now()
         began = time.perf_counter()
         try:
-            if self._surroundings is None:
+            if self._process_state is None:
                 self.outcome.began = time.time()
                 self._thread.start()
             else:
-                self._surroundings.restore()
+                self._process_state.restore()
                 self._go.release()
             try:
                 self._back.acquire()
-            except BaseException:  # an interrupt: the function still runs
+            except BaseException:  # Ctrl-C in the engine's thread, while the function still runs
                 self.cancelled = True
                 self._back.acquire()
                 raise
         finally:
             self.outcome.seconds += time.perf_counter() - began
-            self._surroundings = ProcessState.now()
+            self._process_state = ProcessState.now()
             outside.restore()
 
     def cancel(self) -> None:
-        """Unwinds the function, however often it catches that."""
+        """Unwinds the function, as often as it catches ``Cancelled`` and goes on."""
         self.cancelled = True
-        while self._surroundings is not None and not self.ended:
+        while self._process_state is not None and not self.ended:
             self.go()
 
-    # -- in the worker's thread --------------------------------------------------------------------
+    # -- in this thread ----------------------------------------------------------------------------
 
     def wait(self) -> None:
-        """Hands the baton back; returns when it is this function's turn again."""
+        """Hands the baton back; returns when this thread has it again.
+
+        Raises:
+            Cancelled: The function is to be unwound.
+        """
         if not self.cancelled:
             self._back.release()
             self._go.acquire()
         self.check()
 
     def check(self) -> None:
-        """Unwinds the function where it is cancelled."""
+        """Unwinds the function if it was cancelled.
+
+        Raises:
+            Cancelled: The function is to be unwound.
+        """
         if self.cancelled:
             raise Cancelled
 
@@ -108,7 +119,7 @@ class FunctionThread:
             pass
         except Exception as error:
             outcome.error = error
-        except BaseException as error:  # KeyboardInterrupt, SystemExit: the engine raises it
+        except BaseException as error:  # KeyboardInterrupt, SystemExit: raised by the engine again
             self.fatal = error
         finally:
             outcome.ended = time.time()
@@ -116,15 +127,17 @@ class FunctionThread:
             self._back.release()
 
 
-def watched_by(worker: FunctionThread) -> Any:
-    """A callback for Keras' own ``fit``, which cannot wait: it ends with the engine."""
-    return _Watch(worker)
+def watched_by(thread: FunctionThread) -> Any:
+    """Returns a callback that ends Keras' own ``fit`` after an epoch if the engine has ended."""
+    return _CancelWatch(thread)
 
 
-class _Watch(keras.callbacks.Callback):
-    def __init__(self, worker: FunctionThread) -> None:
+class _CancelWatch(keras.callbacks.Callback):
+    """Checks after each epoch whether the function is to be unwound."""
+
+    def __init__(self, thread: FunctionThread) -> None:
         super().__init__()
-        self._worker = worker
+        self._thread = thread
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._worker.check()
+        self._thread.check()

@@ -1,4 +1,4 @@
-"""A model's variables beside the pack that trains them."""
+"""Copies variables between a user's model and the pack that trains it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 from paceline.program.trace import State
 
 
-class Variables:
-    """The variables of a built, compiled model.
+class ModelVariables:
+    """The variables of a built, compiled model, which train in a pack.
 
-    ``fit`` keeps them up to date at the end of every epoch, where callbacks read and write them.
+    A packed ``fit`` copies them from the pack at the end of every epoch, because callbacks may read
+    them there, and copies what callbacks have changed back into the pack.
 
     Args:
-        model: The user's model, as a pack has just taken it in.
+        model: The user's model, just after a pack has queued it.
     """
 
     def __init__(self, model: Any) -> None:
@@ -28,14 +29,14 @@ class Variables:
         self._seen = self._values()
 
     def take(self, state: State) -> None:
-        """Gives them the values of a pack."""
+        """Assigns the values that the pack has."""
         for variables, values in zip(self._parts, state.lists(), strict=False):
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
         self._seen = self._values()
 
     def changed(self) -> State | None:
-        """Their values where any was written since; else None."""
+        """Returns all values if any was written since the last ``take``; else None."""
         values = self._values()
         same = all(
             new is old

@@ -1,4 +1,4 @@
-"""The fits of one function: Keras' loop over epochs, its steps done by a pack."""
+"""The fits of one function: Keras' loop over epochs, with steps that a pack does."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from paceline.compat.interception import fit_arguments as requests
+from paceline.compat.interception import fit_arguments
 from paceline.compat.interception.call import FitRecord
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import Fit
 from paceline.compat.interception.function_thread import FunctionThread, watched_by
-from paceline.compat.interception.model_variables import Variables
+from paceline.compat.interception.model_variables import ModelVariables
 from paceline.executor.base import EpochReport, Job
 from paceline.executor.local import LocalExecutor
 from paceline.program import keras_private, trace
@@ -24,22 +24,22 @@ from paceline.program.canonical import Unpackable
 
 @dataclass
 class PackedFit:
-    """A fit in a pack.
+    """A fit that trains in a pack.
 
     Attributes:
-        number: Of the job, for the executor.
-        worker: Whose fit it is.
-        executor: Has its pack.
-        order: The examples of the epoch to come, in their order: i32[N]; None: as they are.
-        report: Of the last epoch.
-        error: Why its pack gave it up; None while it trains.
-        over: The fit has ended: its slot is free.
-        seconds: Its share of the pack's time so far.
-        epochs: Epochs trained.
+        number: Number of the executor's job.
+        thread: The thread of the function that called ``fit``.
+        executor: The executor of the pack.
+        order: Order of the examples in the next epoch, i32[N]; None: the order of the data.
+        report: The report of the last epoch; None while there is none, or while one is awaited.
+        error: Why the pack gave the fit up; None while it trains.
+        over: Whether the fit has ended, so that its slot is free.
+        seconds: The fit's share of the seconds of its pack so far.
+        epochs: Number of epochs trained.
     """
 
     number: int
-    worker: FunctionThread
+    thread: FunctionThread
     executor: LocalExecutor
     order: np.ndarray | None = None
     report: EpochReport | None = None
@@ -50,54 +50,54 @@ class PackedFit:
 
 
 class FitScheduler(Protocol):
-    """Where fits ask for a place in a pack."""
+    """Finds executors for fits and keeps the list of fits under way; ``Engine`` is one."""
 
-    def executor_for(self, request: FitArguments) -> LocalExecutor:
-        """The executor that has the request's data."""
+    def executor_for(self, arguments: FitArguments) -> LocalExecutor:
+        """Returns the executor that has the data of a fit."""
         ...
 
     def number(self) -> int:
-        """A number that no ride has had."""
+        """Returns a number that no fit has had."""
         ...
 
-    def board(self, ride: PackedFit) -> None:
-        """Has the engine know a ride that its executor has taken in."""
+    def add(self, packed_fit: PackedFit) -> None:
+        """Registers a fit that its executor has queued."""
         ...
 
     def say(self, text: str) -> None:
-        """Tells the user something, once."""
+        """Passes a note on to the user; the same note is passed on once only."""
         ...
 
 
-class Fits:
+class FitHandler:
     """Handles the fits of one function, in its thread.
 
     Args:
-        worker: The function.
-        desk: Gives places in packs.
-        noun: What to call the function in notes.
+        thread: The thread of the function.
+        scheduler: Finds executors for the fits.
+        noun: What notes call the function, such as "trial".
     """
 
-    def __init__(self, worker: FunctionThread, desk: FitScheduler, noun: str) -> None:
-        self._worker, self._desk, self._noun = worker, desk, noun
+    def __init__(self, thread: FunctionThread, scheduler: FitScheduler, noun: str) -> None:
+        self._thread, self._scheduler, self._noun = thread, scheduler, noun
 
     def fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What ``model.fit(*args, **kwargs)`` returns."""
-        self._worker.check()
+        """Returns what ``model.fit(*args, **kwargs)`` would return."""
+        self._thread.check()
         try:
-            request = requests.read(model, original, args, kwargs)
-            ride = self._join(model, request)
-        except Exception as error:  # a train_step of the user's may raise anything while traced
+            arguments = fit_arguments.read(model, original, args, kwargs)
+            packed_fit = self._join(model, arguments)
+        except Exception as error:  # while it is traced, a user's train_step may raise anything
             why = (
                 str(error) if isinstance(error, Unpackable) else f"{type(error).__name__}: {error}"
             )
             return self._alone(model, original, args, kwargs, why)
         if kwargs.get("verbose"):
-            self._desk.say(
+            self._scheduler.say(
                 f"verbose: fits of several {self._noun}s train at once, so their progress bars are "
                 "not drawn"
             )
-        return self._packed(model, request, ride)
+        return self._packed(model, arguments, packed_fit)
 
     def _alone(
         self,
@@ -107,132 +107,133 @@ class Fits:
         kwargs: dict[str, Any],
         why: str,
     ) -> Any:
-        number = self._worker.outcome.number
-        self._desk.say(
+        number = self._thread.outcome.number
+        self._scheduler.say(
             f"{self._noun} {number} and its like train in Keras' own fit, one at a time: {why}"
         )
         given = kwargs.get("callbacks")
         if isinstance(given, (list, tuple)) or (given is None and len(args) < 6):
-            kwargs = {**kwargs, "callbacks": [*(given or ()), watched_by(self._worker)]}
+            kwargs = {**kwargs, "callbacks": [*(given or ()), watched_by(self._thread)]}
         began = time.perf_counter()
         history = original(model, *args, **kwargs)
         seconds = time.perf_counter() - began
         epochs = len(getattr(history, "epoch", ()))
-        self._worker.outcome.fits.append(FitRecord(epochs, seconds, None, "fit", why))
+        self._thread.outcome.fits.append(FitRecord(epochs, seconds, None, "fit", why))
         return history
 
-    def _join(self, model: Any, request: FitArguments) -> PackedFit:
+    def _join(self, model: Any, arguments: FitArguments) -> PackedFit:
         """Builds the model as ``fit`` would, and queues it for a pack."""
         trace.check_packable(model)
-        shapes = request.data.batch_shapes(request.batch_size)
+        shapes = arguments.data.batch_shapes(arguments.batch_size)
 
         def drawn() -> None:
-            # Keras shuffles once more to look at a batch (see tests: it is nowhere written).
-            if request.shuffle:
-                np.random.permutation(request.data.n)
+            # To look at a batch, Keras' fit shuffles once before the first epoch. That is not
+            # documented; a test checks it.
+            if arguments.shuffle:
+                np.random.permutation(arguments.data.n)
 
         keras_private.symbolic_build(model, shapes, drawn)
         model.reset_metrics()
-        executor = self._desk.executor_for(request)
-        ride = PackedFit(self._desk.number(), self._worker, executor)
-        everyone = np.arange(request.data.n, dtype=np.int32)
+        executor = self._scheduler.executor_for(arguments)
+        packed_fit = PackedFit(self._scheduler.number(), self._thread, executor)
+        everyone = np.arange(arguments.data.n, dtype=np.int32)
         executor.submit(
             Job(
-                number=ride.number,
-                seed=ride.number,
-                epochs=request.epochs - request.initial_epoch,
-                batch_size=request.batch_size,
+                number=packed_fit.number,
+                seed=packed_fit.number,
+                epochs=arguments.epochs - arguments.initial_epoch,
+                batch_size=arguments.batch_size,
                 model=model,
                 rebuild=lambda: model,
-                order=lambda epoch: everyone if ride.order is None else ride.order,
+                order=lambda epoch: everyone if packed_fit.order is None else packed_fit.order,
             )
         )
-        self._desk.board(ride)
-        return ride
+        self._scheduler.add(packed_fit)
+        return packed_fit
 
-    def _packed(self, model: Any, request: FitArguments, ride: PackedFit) -> Any:
-        variables = Variables(model)
+    def _packed(self, model: Any, arguments: FitArguments, packed_fit: PackedFit) -> Any:
+        variables = ModelVariables(model)
         callbacks = keras.callbacks.CallbackList(
-            list(request.callbacks),
+            list(arguments.callbacks),
             add_history=True,
             model=model,
-            verbose=request.verbose,
-            epochs=request.epochs,
-            steps=request.steps,
+            verbose=arguments.verbose,
+            epochs=arguments.epochs,
+            steps=arguments.steps,
         )
         logs: dict[str, float] = {}
         try:
             model.stop_training = False
             callbacks.on_train_begin()
-            for epoch in range(request.initial_epoch, request.epochs):
+            for epoch in range(arguments.initial_epoch, arguments.epochs):
                 callbacks.on_epoch_begin(epoch)
-                if request.shuffle:
-                    ride.order = np.random.permutation(request.data.n).astype(np.int32)
+                if arguments.shuffle:
+                    packed_fit.order = np.random.permutation(arguments.data.n).astype(np.int32)
                 state = variables.changed()
                 if state is not None:
-                    ride.executor.replace(ride.number, state)
-                report = self._epoch(ride)
-                if request.callbacks or epoch + 1 == request.epochs:
+                    packed_fit.executor.replace(packed_fit.number, state)
+                report = self._epoch(packed_fit)
+                if arguments.callbacks or epoch + 1 == arguments.epochs:
                     assert report.state is not None
                     variables.take(report.state())
                 logs = dict(report.logs)
                 _validated(callbacks, logs)
                 callbacks.on_epoch_end(epoch, logs)
-                if _not_a_number(request, logs):
+                if _not_a_number(arguments, logs):
                     model.stop_training = True
                 if model.stop_training:
                     break
         finally:
-            self._leave(ride)
+            self._leave(packed_fit)
             model.optimizer.finalize_variable_values(model.trainable_weights)
         callbacks.on_train_end(logs=logs)
         return model.history
 
-    def _epoch(self, ride: PackedFit) -> EpochReport:
+    def _epoch(self, packed_fit: PackedFit) -> EpochReport:
         """Waits until the pack has trained an epoch."""
-        ride.report = None
-        self._worker.waits_for_epoch = True
-        self._worker.wait()
-        if ride.error is not None:
-            raise ride.error
-        assert ride.report is not None
-        return ride.report
+        packed_fit.report = None
+        self._thread.waits_for_epoch = True
+        self._thread.wait()
+        if packed_fit.error is not None:
+            raise packed_fit.error
+        assert packed_fit.report is not None
+        return packed_fit.report
 
-    def _leave(self, ride: PackedFit) -> None:
-        """Gives the slot, or the place in the queue, back."""
-        report = ride.report
-        self._worker.outcome.fits.append(
+    def _leave(self, packed_fit: PackedFit) -> None:
+        """Ends the fit: frees its slot, or its place in the executor's queue."""
+        report = packed_fit.report
+        self._thread.outcome.fits.append(
             FitRecord(
-                ride.epochs,
-                ride.seconds,
+                packed_fit.epochs,
+                packed_fit.seconds,
                 report.program if report else None,
                 report.plan if report else "",
                 None,
             )
         )
-        if ride.over:
+        if packed_fit.over:
             return
-        ride.over = True
-        if self._worker.cancelled:
+        packed_fit.over = True
+        if self._thread.cancelled:
             return
-        if report is None:  # a callback raised before an epoch was trained
-            ride.executor.drop(ride.number)
+        if report is None:  # a callback raised before the first epoch was trained
+            packed_fit.executor.drop(packed_fit.number)
         else:
-            self._worker.wait()  # the pack is told before the function goes on
+            self._thread.wait()  # the pack must free the slot before the function goes on
 
 
 def _validated(callbacks: keras.callbacks.CallbackList, logs: dict[str, float]) -> None:
-    """Tells callbacks of a validation, as ``fit`` does."""
+    """Calls the validation hooks of callbacks, as ``fit`` does."""
     found = {n.removeprefix("val_"): value for n, value in logs.items() if n.startswith("val_")}
     if found:
         callbacks.on_test_begin()
         callbacks.on_test_end(found)
 
 
-def _not_a_number(request: FitArguments, logs: dict[str, float]) -> bool:
-    """Whether a ``TerminateOnNaN`` would have ended this epoch at a batch.
+def _not_a_number(arguments: FitArguments, logs: dict[str, float]) -> bool:
+    """Whether a ``TerminateOnNaN`` would have stopped the fit at a batch of this epoch.
 
-    From there on all batches are alike, so that the end of the epoch will do.
+    Once the loss is NaN it stays NaN, so stopping at the end of the epoch gives the same weights.
     """
-    watched = any(isinstance(c, keras.callbacks.TerminateOnNaN) for c in request.callbacks)
+    watched = any(isinstance(c, keras.callbacks.TerminateOnNaN) for c in arguments.callbacks)
     return watched and not math.isfinite(logs.get("loss", 0.0))

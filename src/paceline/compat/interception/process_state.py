@@ -1,4 +1,4 @@
-"""What a process has only once, kept apart for functions that take turns."""
+"""The state that a process has only once, saved and restored for functions that take turns."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from paceline.program import keras_private
 
 @dataclass(frozen=True)
 class ProcessState:
-    """The state at one moment of all that functions share.
+    """A copy of the state that all functions of a process share, at one moment.
 
     Attributes:
-        python, numpy: State of ``random`` and of ``np.random``.
-        keras: Objects that hold Keras' global state (``keras_private.global_state``).
+        python, numpy: States of the generators ``random`` and ``np.random``.
+        keras: The objects that hold Keras' global state (``keras_private.global_state``).
         numbers: Keras' floatx, epsilon and image data format.
-        filters, showwarning: Of ``warnings``: ``catch_warnings`` puts back what it found.
-        streams: Standard output and error, which ``redirect_stdout`` and its like exchange.
+        filters, showwarning: State of ``warnings``, which ``catch_warnings`` changes.
+        streams: Standard output and error, which ``redirect_stdout`` and the like change.
     """
 
     python: Any
@@ -36,7 +36,7 @@ class ProcessState:
 
     @staticmethod
     def now() -> ProcessState:
-        """As it is; to be put back later."""
+        """Returns the present state, for ``restore``."""
         config = keras.config
         return ProcessState(
             random.getstate(),
@@ -49,7 +49,7 @@ class ProcessState:
         )
 
     def restore(self) -> None:
-        """Puts it back."""
+        """Makes this the state of the process again."""
         random.setstate(self.python)
         np.random.set_state(self.numpy)
         keras_private.set_global_state(self.keras)

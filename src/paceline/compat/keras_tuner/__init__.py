@@ -1,9 +1,8 @@
-"""KerasTuner's names: change ``import keras_tuner as kt`` and run the same search in packs.
+"""The names of KerasTuner: change ``import keras_tuner as kt`` to run the same search in packs.
 
     from paceline.compat import keras_tuner as kt
 
-The package ``keras_tuner`` itself is not needed. ``docs/guides/keras_tuner.md`` says what is
-different.
+The package ``keras_tuner`` need not be installed. ``docs/guides/keras_tuner.md`` says what differs.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from paceline.compat.keras_tuner.tuners import (
 )
 from paceline.search_space import HyperParameters
 
-#: The release whose names and files these are.
+#: The release of KerasTuner whose names and files this package has.
 __version__ = "1.4.8"
 
 __all__ = [
@@ -69,7 +68,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "applications":  # hypermodels, which are KerasTuner's own
+    if name == "applications":  # ready-made hypermodels, which only KerasTuner itself has
         from importlib import import_module
 
         try:

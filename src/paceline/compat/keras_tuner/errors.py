@@ -1,4 +1,4 @@
-"""What a user's code raises to say how a trial, or the search, shall end."""
+"""The errors that a user's code raises to end a trial or the search."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from paceline.errors import UsageError
 
 
 class FailedTrialError(Exception):
-    """Raised in ``build`` or ``fit``: this trial has failed, and is not tried again."""
+    """Raised in ``build`` or ``fit`` to fail the trial; the trial is not tried again."""
 
 
 class FatalError(Exception):
-    """Raised in a trial: the search ends, and the error reaches whoever called it."""
+    """Raised in a trial to end the search; the error reaches the caller of ``search``."""
 
 
 class FatalValueError(FatalError, ValueError):
@@ -22,17 +22,17 @@ class FatalTypeError(FatalError, TypeError):
 
 
 class FatalRuntimeError(FatalError, RuntimeError):
-    """A fatal error of another kind."""
+    """A fatal error that is about neither a value nor a type."""
 
 
 class ProjectError(UsageError, RuntimeError):
-    """A folder that is no project of KerasTuner's, or holds one that cannot be read."""
+    """Raised for a folder that holds no project of KerasTuner, or one that cannot be read."""
 
 
 def is_a(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether an error is of one of these kinds, or of KerasTuner's own kind of that name.
+    """Returns whether an error is of a kind, or of KerasTuner's own kind of the same name.
 
-    A model file may import the errors from ``keras_tuner`` still.
+    The user's model file may still import its errors from ``keras_tuner``.
     """
     if isinstance(error, kind):
         return True

@@ -1,4 +1,4 @@
-"""Files of a project, and lines for those who read along."""
+"""Reads and writes the JSON files of a project, and prints lines for the user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.program.files import write_atomically
 
 
 def say(text: Any = "") -> None:
-    """Writes a line to stdout, where KerasTuner's users look for it."""
+    """Writes a line to stdout, as KerasTuner does."""
     sys.stdout.write(f"{text}\n")
 
 
@@ -25,7 +25,7 @@ def read_json(path: str | Path) -> Any:
     """Reads a JSON file.
 
     Raises:
-        ProjectError: It is damaged, or not there.
+        ProjectError: The file is damaged or missing.
     """
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))

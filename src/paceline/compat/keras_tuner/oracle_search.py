@@ -1,8 +1,8 @@
-"""A search over a plain ``build``: the oracle decides, ``paceline.Tuner`` trains many at once.
+"""A search over a plain ``build``: an oracle suggests trials, ``paceline.Tuner`` trains them.
 
-Every trial of the oracle's is a trial of a study in memory; the project's folder keeps what came of
-it, in KerasTuner's files. Several trials are under way at once, so ``on_trial_begin`` of one may
-come before ``on_trial_end`` of another.
+Each trial of the oracle is also a trial of a Paceline study, which is kept in memory. The results
+are stored in the folder of the project, in the files of KerasTuner. Many trials are under way at
+once, so ``on_trial_begin`` of one trial may come before ``on_trial_end`` of another one.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from paceline.study.searcher import Searcher, TrialWeights
 from paceline.study.trial import Trial as Record
 from paceline.tuner.checkpoint.best_models import apply_weights
 
-#: Models that are kept to save others of their structure with.
-_SHELF = 4
+#: Number of models that are kept in order to save the weights of other trials with them.
+_KEPT_MODELS = 4
 
 
 def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
@@ -39,11 +39,11 @@ def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
 
     Args:
         tuner: The tuner.
-        *args: As for ``model.fit``.
-        **kwargs: Likewise.
+        *args: Positional arguments of ``model.fit``.
+        **kwargs: Keyword arguments of ``model.fit``.
 
     Raises:
-        FatalError: A trial's build raised it.
+        FatalError: The ``build`` of a trial raised it.
         RuntimeError: Too many trials failed in a row.
         PacelineError: The arguments or the data cannot work.
     """
@@ -76,7 +76,7 @@ def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
 
 
 def _as_fit_reads(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by the names that ``model.fit`` has for them.
+    """The arguments of ``model.fit`` by their names.
 
     Raises:
         TypeError: ``fit`` has no such argument.
@@ -88,7 +88,7 @@ def _as_fit_reads(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, A
 
 
 def to_stderr(text: str) -> None:
-    """Tells the user something."""
+    """Writes a line for the user to stderr."""
     sys.stderr.write(f"paceline: {text}\n")
 
 
@@ -102,16 +102,16 @@ class OracleSearcher(Searcher):
     def __init__(self, tuner: SearchTuner) -> None:
         self._tuner, self._oracle = tuner, tuner.oracle
         self._open: dict[int, Trial] = {}
-        self._built: Trial | None = None  # the last one that was asked for
+        self._built: Trial | None = None  # the last trial that the oracle gave
         self._logs: dict[int, list[Sequence[Mapping[str, float]]]] = {}
         self._errors: dict[int, BaseException] = {}
         self._held = _BestWeights(tuner.oracle.objective, tuner.executions_per_trial)
-        self._shelf: OrderedDict[Any, Any] = OrderedDict()
+        self._models: OrderedDict[Any, Any] = OrderedDict()  # by structure, the latest used last
         self._batch: Any = None
         self._stopped = False
 
     def build(self, hp: HyperParameters) -> Any:
-        """The model for ``hp``."""
+        """Builds the model for ``hp``."""
         return self._tuner._try_build(hp)
 
     # -- what the search asks ----------------------------------------------------------------------
@@ -213,7 +213,8 @@ class OracleSearcher(Searcher):
         """Writes the weights as ``model.save_weights`` does."""
         model = self._model_like(trial, program)
         apply_weights(model, weights)
-        # Nobody reads the optimizer's state, which is not that of this trial here.
+        # The state of the optimizer is left out: this model has the state of another trial, and
+        # KerasTuner does not read it back.
         optimizer, model.optimizer = model.optimizer, None
         try:
             model.save_weights(self._tuner._get_checkpoint_fname(trial.trial_id))
@@ -222,68 +223,79 @@ class OracleSearcher(Searcher):
         self._tuner._save_build_config(trial.trial_id, model)
 
     def _model_like(self, trial: Trial, program: str | None) -> Any:
-        """A model of a trial's structure, whatever its weights."""
+        """A model with the structure of a trial; its weights may be those of any trial."""
         hp = trial.hyperparameters
         numbers = {each.name for each in hp.space if each.kind == "Float"}
         key = (program, *((k, v) for k, v in hp.values.items() if k not in numbers | _TOLD))
-        model = self._shelf.get(key) if program is not None else None
+        model = self._models.get(key) if program is not None else None
         if model is None:
             hp = hp.copy()
-            hp.values.pop(PARENT, None)  # it need not begin with another one's weights
+            hp.values.pop(PARENT, None)  # no need to load the parent's weights first
             with random_state_kept():
                 model = self._tuner._try_build(hp)
                 if not model.built and self._batch is not None:
                     keras_private.symbolic_build(model, self._batch)
-            self._shelf[key] = model
-        self._shelf.move_to_end(key)
-        if len(self._shelf) > _SHELF:
-            self._shelf.popitem(last=False)
+            self._models[key] = model
+        self._models.move_to_end(key)
+        if len(self._models) > _KEPT_MODELS:
+            self._models.popitem(last=False)
         return model
 
 
-#: Values that are told to a trial and are no part of its model.
+#: Values that Hyperband adds to a trial's hyperparameters; they do not change the model.
 _TOLD = {EPOCHS, BEGIN, PARENT, "tuner/bracket", "tuner/round"}
 
 
 def _went_well(error: BaseException, epochs: Sequence[Any], oracle: Any) -> bool:
-    """Whether a trial whose loss ran away had a score before: to KerasTuner it is complete then."""
+    """Whether a trial whose loss became NaN had a score before: KerasTuner completes such a one."""
     if not isinstance(error, FloatingPointError) or not epochs:
         return False
     values = [oracle.objective.get_value(logs) for logs in epochs[0]]
     return all(value == value for value in values)  # none is NaN
 
 
-class _BestWeights:
-    """The best weights of each trial under way, over its epochs and executions."""
+class _BestWeights(TrialWeights):
+    """The best weights of each trial under way, over its epochs and executions.
+
+    When a trial ends, ``OracleSearcher`` takes its weights out and saves them in the project, so
+    this object holds the weights of no trial that has ended, and saves nothing itself.
+
+    Args:
+        objective: Decides which of two values is better.
+        executions: Trainings of each configuration.
+    """
 
     def __init__(self, objective: Any, executions: int) -> None:
         self._objective, self._executions = objective, executions
-        self._held: dict[int, tuple[float, Any]] = {}
+        self._by_trial: dict[int, tuple[float, Any]] = {}
 
     def take(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
-        """Holds weights that are better than those held."""
-        known = self._held.get(number)
-        if value is not None and (known is None or self._objective.better_than(value, known[0])):
-            self._held[number] = value, fetch()
+        """Keeps the weights of a trial if ``value`` is the best one of the trial so far."""
+        best = self._by_trial.get(number)
+        if value is not None and (best is None or self._objective.better_than(value, best[0])):
+            self._by_trial[number] = value, fetch()
 
     def pop(self, number: int) -> Any:
-        """A trial's weights, held no longer; None where there are none."""
-        return self._held.pop(number, (None, None))[1]
+        """Takes the weights of a trial out; None if there are none."""
+        return self._by_trial.pop(number, (None, None))[1]
 
     def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Any]) -> None:
-        """As of ``BestModels``; of a trial with several executions each one counts by itself."""
+        """Keeps the weights if they are the best of the trial.
+
+        The value of a trial with several executions is a mean: then ``OracleSearcher`` gives the
+        weights of each execution to ``take``.
+        """
         if self._executions == 1:
             self.take(number, value, fetch)
 
     def complete(self, number: int) -> None:
-        """As of ``BestModels``: ``ended`` takes them."""
+        """Does nothing: ``OracleSearcher`` takes the weights out."""
 
-    drop = forget = complete
+    def forget(self, number: int) -> None:
+        """Does nothing: ``OracleSearcher`` takes the weights out."""
 
     def weights(self, number: int) -> None:
-        """As of ``BestModels``: none is held once a trial has ended."""
-
-    path = weights_path = weights
+        """Returns None: no trial that has ended is held."""
 
     def save(self, rebuild: Any, note: Any = None) -> None:
-        """As of ``BestModels``: all are saved already."""
+        """Does nothing: the weights are saved when a trial ends."""

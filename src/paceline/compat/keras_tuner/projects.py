@@ -1,4 +1,4 @@
-"""Old projects: a folder of KerasTuner's becomes a study of Paceline's."""
+"""Converts a project folder of KerasTuner into a study of Paceline."""
 
 from __future__ import annotations
 
@@ -25,26 +25,27 @@ def from_keras_tuner(
     storage: Any = None,
     directory: str | Path = "runs",
 ) -> str:
-    """Makes a study of the trials that a KerasTuner project holds; the project is left as it is.
+    """Makes a study from the trials of a KerasTuner project; the project is not changed.
 
-    A trial's value is its score, its history what KerasTuner keeps: the metrics of the best epoch.
-    ``paceline.Tuner(build, study=...)`` goes on from there, and learns from them.
+    The value of a trial is its score. Its history is what KerasTuner keeps: the metrics of the best
+    epoch. ``paceline.Tuner(build, study=...)`` goes on with the study, and its sampler learns from
+    these trials.
 
     Args:
-        project: The project's folder: ``directory/project_name`` of the tuner.
-        study: The new study's name; None: the folder's.
-        objective: The objective the project was searched for, as KerasTuner was given it; None: the
-            metric whose best values are the scores.
-        storage: As for ``Tuner``.
-        directory: Likewise.
+        project: Folder of the project: ``directory/project_name`` of the tuner.
+        study: Name of the new study; None: the name of the folder.
+        objective: The objective of the project, as KerasTuner got it; None: the metric whose best
+            values are the scores.
+        storage: Storage of the study, as ``Tuner`` takes it.
+        directory: Folder of studies, as ``Tuner`` takes it.
 
     Returns:
-        The study's name.
+        The name of the study.
 
     Raises:
-        ProjectError: The folder is no project, or cannot be read.
-        ObjectiveError: The objective cannot be told, or is none of the project's metrics.
-        StudyError: There is a study of that name.
+        ProjectError: The folder holds no project, or one that cannot be read.
+        ObjectiveError: The objective cannot be told, or is none of the metrics of the project.
+        StudyError: There is a study of that name already.
     """
     folder = Path(project)
     trials = read_project(folder)
@@ -71,10 +72,10 @@ def from_keras_tuner(
 
 
 def read_project(folder: Path) -> list[Trial]:
-    """The trials of a project, in the order in which they began.
+    """Returns the trials of a project, in the order in which they began.
 
     Raises:
-        ProjectError: The folder is no project, or cannot be read.
+        ProjectError: The folder holds no project, or one that cannot be read.
     """
     if not (folder / _ORACLE).is_file():
         inside = sorted(path.parent.name for path in folder.glob(f"*/{_ORACLE}"))
@@ -103,7 +104,7 @@ def read_project(folder: Path) -> list[Trial]:
 
 
 def _objective_of(folder: Path, trials: Sequence[Trial], given: Any) -> Objective:
-    """The objective that the scores are of."""
+    """The objective whose best values are the scores of the trials."""
     complete = [trial for trial in trials if trial.status == TrialStatus.COMPLETED]
     names = list(dict.fromkeys(name for trial in complete for name in trial.metrics.metrics))
     if given is not None:
@@ -122,7 +123,8 @@ def _objective_of(folder: Path, trials: Sequence[Trial], given: Any) -> Objectiv
             for trial in complete
         )
     ]
-    # Trials may have the same accuracy in training and validation; nobody searches for the first.
+    # Training and validation may have the same best values. Then the objective is the validation
+    # metric, since nobody searches for a training metric.
     fitting = [name for name in fitting if name.startswith("val_")] or fitting
     if len(fitting) != 1:
         what = f"{' and '.join(fitting)} fit" if fitting else "no metric fits"
@@ -134,7 +136,7 @@ def _objective_of(folder: Path, trials: Sequence[Trial], given: Any) -> Objectiv
 
 
 def _take_over(study: Study, trial: Trial, objective: Objective) -> None:
-    """Adds a trial that has ended; others are left out."""
+    """Adds a trial to the study if it has ended."""
     if trial.status not in (TrialStatus.COMPLETED, TrialStatus.FAILED):
         return
     number = study.accept(study.proposer.ask(0), trial.hyperparameters)

@@ -1,7 +1,7 @@
-"""A search whose trials train by themselves: their ``fit`` calls share packs.
+"""A search whose trials call ``fit`` themselves, in ``run_trial``; their fits share packs.
 
-``run_trial`` of each trial runs in the interception engine, as it would alone. The order of events
-of one trial is KerasTuner's; several trials are under way at once.
+The interception engine runs ``run_trial`` of each trial, with the result that it would have alone.
+The hooks of one trial are called in KerasTuner's order; several trials are under way at once.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
 
     Args:
         tuner: The tuner.
-        *args: What ``run_trial`` gets beside the trial.
-        **kwargs: Likewise.
+        *args: Positional arguments of ``run_trial`` after the trial.
+        **kwargs: Keyword arguments of ``run_trial``.
 
     Raises:
-        FatalError: A trial raised it, or returned nothing that can be scored.
+        FatalError: A trial raised it, or returned something without a score.
         RuntimeError: Too many trials failed in a row.
     """
     oracle = tuner.oracle
@@ -46,9 +46,9 @@ class _Run:
     """The trials of one search.
 
     Args:
-        tuner: Whose they are.
-        args: What ``run_trial`` gets beside the trial.
-        kwargs: Likewise.
+        tuner: The tuner.
+        args: Positional arguments of ``run_trial`` after the trial.
+        kwargs: Keyword arguments of ``run_trial``.
     """
 
     def __init__(self, tuner: SearchTuner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -58,27 +58,28 @@ class _Run:
 
     @property
     def retries(self) -> int:
-        """Trials that wait to be tried again."""
+        """Number of trials that wait to be tried again."""
         return len(self._oracle._retry_queue)
 
     def calls(self) -> Iterator[Call | None]:
-        """The oracle's trials, as far as it has any; None while it waits for others."""
+        """Yields a call for each trial of the oracle; None while the oracle waits for results."""
         number = 0
         while True:
-            for trial in self._open.values():  # what they have declared by now is no news later
+            for trial in self._open.values():  # learn what their builds have declared by now
                 self._oracle.built(trial)
             most = self._oracle.max_parallel
             if most is not None and len(self._open) >= most:
                 yield None
                 continue
             self._tuner.pre_create_trial()
-            worker = self._tuner.tuner_id
-            worker = f"{worker}-{number}" if worker in self._oracle.ongoing_trials else worker
-            trial = self._oracle.create_trial(worker)
+            tuner_id = self._tuner.tuner_id
+            if tuner_id in self._oracle.ongoing_trials:
+                tuner_id = f"{tuner_id}-{number}"
+            trial = self._oracle.create_trial(tuner_id)
             if trial.status != TrialStatus.RUNNING:
                 if trial.status == TrialStatus.STOPPED and not self._open:
                     return
-                yield None  # those under way may have to be tried again
+                yield None  # trials under way may fail and be tried again
                 continue
             self._tuner.on_trial_begin(trial)
             self._open[number] = trial
@@ -87,7 +88,7 @@ class _Run:
             number += 1
 
     def end(self, outcome: Outcome) -> None:
-        """A trial has ended."""
+        """Reports the outcome of a trial to the oracle."""
         trial = self._open.pop(outcome.number)
         error: Exception | None = outcome.error
         if error is None:

@@ -1,7 +1,7 @@
-"""Talos' names: ``from paceline.compat import talos`` in place of ``import talos``.
+"""The names of Talos: write ``from paceline.compat import talos`` in place of ``import talos``.
 
-A scan of a function that builds, compiles and fits runs unchanged, its permutations train in packs.
-``docs/guides/talos.md`` has what differs.
+A scan of a function that builds, compiles and fits runs unchanged; its permutations train in packs.
+``docs/guides/talos.md`` says what differs.
 """
 
 from __future__ import annotations
@@ -48,4 +48,6 @@ __all__ = [
     "utils",
 ]
 
+# Writes the import paths of Talos that have no file here to ``sys.modules``. It cannot wait for the
+# first use, because the use is an import statement.
 import_aliases.install()

@@ -14,14 +14,14 @@ from paceline.compat.talos.errors import TalosDataError, TalosTypeError
 
 
 class Analyze:
-    """Results of a scan.
+    """Tables and plots of the results of a scan.
 
     Args:
         source: A ``Scan``, a ``Restore``, a table, or the path of an experiment's log.
 
     Raises:
-        TalosTypeError: It is none of these.
-        TalosDataError: There is no such file, or no row in it.
+        TalosTypeError: ``source`` is none of these.
+        TalosDataError: There is no such file, or it has no row.
     """
 
     def __init__(self, source: Any = None) -> None:
@@ -34,32 +34,32 @@ class Analyze:
     # -- numbers -----------------------------------------------------------------------------------
 
     def high(self, metric: str) -> float:
-        """The highest value of a metric."""
+        """Returns the highest value of a metric."""
         return self._column(metric).max()
 
     def low(self, metric: str) -> float:
-        """The lowest value of a metric."""
+        """Returns the lowest value of a metric."""
         return self._column(metric).min()
 
     def rounds(self) -> int:
-        """How many permutations there are."""
+        """Returns the number of permutations."""
         return len(self.data)
 
     def rounds2high(self, metric: str) -> int:
-        """The row of the highest value of a metric."""
+        """Returns the number of the row with the highest value of a metric."""
         return int(self._column(metric).idxmax())
 
     def correlate(self, metric: str, exclude: Any = (), method: str = "pearson") -> pd.Series:
-        """Correlation of each numeric column with a metric.
+        """Returns the correlation of each numeric column with a metric.
 
         Args:
             metric: The metric.
             exclude: Columns to leave out.
-            method: pearson, spearman or kendall.
+            method: "pearson", "spearman" or "kendall".
         """
         name = column(metric, self.data.columns)
         numbers = self.data[self._kept(exclude, name)].select_dtypes("number")
-        if method == "spearman":  # pandas would ask for SciPy's
+        if method == "spearman":  # pandas would need SciPy for it
             return numbers.rank().corr()[name].drop(name)
         return numbers.corr(method=method)[name].drop(name)
 
@@ -72,13 +72,13 @@ class Analyze:
         sort_by: str | None = None,
         ascending: bool = False,
     ) -> pd.DataFrame:
-        """The results, sorted.
+        """Returns the results, sorted.
 
         Args:
-            metric: A metric, or several: they come first.
+            metric: A metric, or several; their columns come first.
             exclude: Columns to leave out.
-            sort_by: A column; by default the first metric.
-            ascending: The least first.
+            sort_by: Name of a column; None: the first metric.
+            ascending: Whether the lowest value comes first.
         """
         names = [column(m, self.data.columns) for m in _listed(metric)]
         columns = list(dict.fromkeys([*names, *self._kept(exclude)]))
@@ -88,16 +88,17 @@ class Analyze:
     def best_params(
         self, metric: str, exclude: Any = (), n: int = 10, ascending: bool = False
     ) -> np.ndarray:
-        """Values of the parameters of the best permutations.
+        """Returns the parameter values of the best permutations.
 
         Args:
-            metric: What is best.
-            exclude: Columns to leave out. A log does not tell parameters from metrics: name those.
-            n: How many permutations.
-            ascending: Less is better.
+            metric: The metric that ranks permutations.
+            exclude: Columns to leave out. For a log, name the metrics here, because a log does not
+                say which columns are parameters.
+            n: Number of permutations.
+            ascending: Whether low values are better.
 
         Returns:
-            One row each, its rank last.
+            [n, parameters + 1]: one row for each permutation, with its rank in the last column.
         """
         found = self.table(metric, (), ascending=ascending).head(n)
         kept = set(self._kept(exclude))
@@ -109,40 +110,40 @@ class Analyze:
     # -- plots -------------------------------------------------------------------------------------
 
     def plot_line(self, metric: str) -> Any:
-        """A metric over the permutations."""
+        """Plots a metric over the permutations."""
         return plots.line(self._column(metric))
 
     def plot_hist(self, metric: str, bins: int = 10) -> Any:
-        """How often a metric has which values."""
+        """Plots a histogram of a metric."""
         return plots.histogram(self._column(metric), bins)
 
     def plot_corr(self, metric: str, exclude: Any = (), color_grades: int = 5) -> Any:
-        """Correlations between a metric and the other numeric columns."""
+        """Plots the correlations between a metric and the other numeric columns."""
         name = column(metric, self.data.columns)
         columns = list(dict.fromkeys([name, *self._kept(exclude)]))
         return plots.correlations(self.data[columns].select_dtypes("number").corr(), color_grades)
 
     def plot_regs(self, x: str, y: str) -> Any:
-        """Two columns as points, and a line through them."""
+        """Plots two columns as points, and a straight line through them."""
         return plots.regression(self._column(x), self._column(y))
 
     def plot_box(self, x: str, y: str, hue: str | None = None) -> Any:
-        """A box of y for each value of x."""
+        """Plots a box of y for each value of x."""
         return plots.boxes(self._columns(x, y, hue), x, y, hue)
 
     def plot_bars(self, x: str, y: str, hue: str | None = None, col: str | None = None) -> Any:
-        """The mean of y for each value of x, side by side for hue, a panel for each of col."""
+        """Plots the mean of y for each value of x, a bar for each hue, in a panel for each col."""
         return plots.bars(self._columns(x, y, hue, col), x, y, hue, col)
 
     def plot_kde(self, x: str, y: str | None = None) -> Any:
-        """The density of one column, or of two."""
+        """Plots the density of one column, or of two."""
         return plots.density(self._column(x), None if y is None else self._column(y))
 
     def _column(self, name: str) -> Any:
         return self.data[column(name, self.data.columns)]
 
     def _columns(self, *names: str | None) -> pd.DataFrame:
-        """Columns by the names that the user has for them."""
+        """The columns that the user names, under the user's names."""
         return pd.DataFrame({name: self._column(name) for name in names if name is not None})
 
     def _kept(self, exclude: Any, *always: str) -> list[str]:
@@ -150,7 +151,7 @@ class Analyze:
         return [name for name in self.data.columns if name not in out]
 
 
-#: As it was called until 1.0, and by many since.
+#: The name until version 1.0, which many people still use.
 Reporting = Analyze
 
 

@@ -1,4 +1,4 @@
-"""``talos.autom8``: params, a model function and a scan for a task."""
+"""``talos.autom8``: a params dictionary, a model function and a scan for a task."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class AutoParams:
     """A params dictionary for ``AutoModel``.
 
     Args:
-        params: To begin with.
-        task: binary, multi_class, multi_label or continuous.
-        replace: What ``params`` has already is replaced.
-        auto: Fill in everything.
-        network: Recurrent and convolutional networks too.
-        resample_params: How many values of each parameter, or False for all.
+        params: A dictionary to begin with; None: an empty one.
+        task: "binary", "multi_class", "multi_label" or "continuous".
+        replace: Whether parameters that ``params`` has already are replaced.
+        auto: Whether all parameters are filled in at once.
+        network: Whether recurrent and convolutional networks are among the values.
+        resample_params: Number of values of each parameter, or False for all of them.
 
     Attributes:
         params: The dictionary.
@@ -79,80 +79,80 @@ class AutoParams:
         self.last_activations()
 
     def shapes(self, shapes: Any = "auto") -> None:
-        """Shapes of networks."""
+        """Adds shapes of networks."""
         self._put("shapes", shapes, ["triangle", "funnel", "brick"])
 
     def shapes_slope(
         self, min_slope: float = 0, max_slope: float = 0.6, steps: float = 0.1
     ) -> None:
-        """How much narrower each layer is than the one before."""
+        """Adds shapes given by how much narrower each layer is than the one before."""
         self._put("shapes", np.arange(min_slope, max_slope, steps).tolist())
 
     def layers(self, min_layers: int = 0, max_layers: int = 6, steps: int = 1) -> None:
-        """Numbers of hidden layers."""
+        """Adds numbers of hidden layers."""
         self._put("hidden_layers", list(range(min_layers, max_layers, steps)))
 
     def dropout(
         self, min_dropout: float = 0, max_dropout: float = 0.85, steps: float = 0.1
     ) -> None:
-        """Dropout rates."""
+        """Adds dropout rates."""
         self._put("dropout", np.round(np.arange(min_dropout, max_dropout, steps), 2).tolist())
 
     def optimizers(self, optimizers: Any = "auto") -> None:
-        """Classes of optimizers."""
+        """Adds classes of optimizers."""
         kinds = keras.optimizers
         self._put("optimizer", optimizers, [kinds.Adam, kinds.Adagrad, kinds.SGD])
 
     def activations(self, activations: Any = "auto") -> None:
-        """Activations of hidden layers."""
+        """Adds activations of hidden layers."""
         self._put("activation", activations, ["relu", "elu"])
 
     def losses(self, losses: Any = "auto") -> None:
-        """Losses."""
+        """Adds losses."""
         self._put("losses", losses, _LOSSES[self._task])
 
     def neurons(
         self, min_neuron: int = 8, max_neuron: int | None = None, steps: int | None = None
     ) -> None:
-        """Widths of the first layer; without bounds, powers of two from 8 to 1,024."""
+        """Adds widths of the first layer; without bounds, powers of two from 8 to 1,024."""
         self._spread("first_neuron", min_neuron, max_neuron, steps, [2**i for i in range(3, 11)])
 
     def batch_size(
         self, min_size: int = 8, max_size: int | None = None, steps: int | None = None
     ) -> None:
-        """Batch sizes; without bounds, 2 to 128."""
+        """Adds batch sizes; without bounds, from 2 to 128."""
         values = [int(2 ** (i / 2)) for i in range(3, 15)]
         self._spread("batch_size", min_size, max_size, steps, values)
 
     def epochs(
         self, min_epochs: int = 50, max_epochs: int | None = None, steps: int | None = None
     ) -> None:
-        """Epochs; without bounds, 52 to 178."""
+        """Adds numbers of epochs; without bounds, from 52 to 178."""
         values = [int(2 ** (i / 2)) + 50 for i in range(3, 15)]
         self._spread("epochs", min_epochs, max_epochs, steps, values)
 
     def kernel_initializers(self, kernel_inits: Any = "auto") -> None:
-        """Initializers."""
+        """Adds initializers."""
         names = "he_normal he_uniform lecun_normal glorot_uniform glorot_normal"
         names += " random_uniform random_normal"
         self._put("kernel_initializer", kernel_inits, names.split())
 
     def lr(self, learning_rates: Any = "auto") -> None:
-        """Learning rates, as ``lr_normalizer`` takes them."""
+        """Adds learning rates, as ``lr_normalizer`` takes them."""
         fine = np.round(np.arange(0.01, 0.2, 0.02), 3).tolist()
         coarse = np.round(np.arange(0.2, 1, 0.2), 2).tolist()
         self._put("lr", learning_rates, [*fine, *coarse, *range(1, 11)])
 
     def networks(self, networks: Any = "auto") -> None:
-        """Kinds of the first layer."""
+        """Adds kinds of the first layer."""
         self._put("network", networks, _NETWORKS)
 
     def last_activations(self, last_activations: Any = "auto") -> None:
-        """Activations of the last layer."""
+        """Adds activations of the last layer."""
         self._put("last_activation", last_activations, _LAST[self._task])
 
     def resample_params(self, n: int) -> None:
-        """Keeps n values of each parameter, spread over all of them."""
+        """Keeps n values of each parameter, spread evenly over all its values."""
         if n < 1:
             raise TalosParamsError(f"resample_params: {n!r} is not a positive whole number.")
         for name, values in self.params.items():
@@ -177,8 +177,8 @@ class AutoModel:
     """A model function for a task.
 
     Args:
-        task: binary, multi_class, multi_label or continuous.
-        experiment_name: Where each permutation's epochs are logged.
+        task: "binary", "multi_class", "multi_label" or "continuous".
+        experiment_name: Folder in which the epochs of each permutation are logged.
         metric: Further metrics.
 
     Attributes:
@@ -238,9 +238,9 @@ class AutoScan:
     """A scan for a task.
 
     Args:
-        task: binary, multi_class, multi_label or continuous.
-        experiment_name: The experiment's folder.
-        max_param_values: How many values of each parameter, where ``start`` has no params.
+        task: "binary", "multi_class", "multi_label" or "continuous".
+        experiment_name: Folder of the experiment.
+        max_param_values: Number of values of each parameter, if ``start`` is not given ``params``.
     """
 
     def __init__(
@@ -250,7 +250,13 @@ class AutoScan:
         self.max_param_values = max_param_values
 
     def start(self, x: Any, y: Any, **arguments: Any) -> Scan:
-        """Scans; arguments are those of ``Scan``."""
+        """Runs the scan and returns it.
+
+        Args:
+            x: Features.
+            y: Targets.
+            **arguments: Further arguments of ``Scan``.
+        """
         if "params" not in arguments:
             most = 4 if self.max_param_values is None else self.max_param_values
             arguments["params"] = AutoParams(task=self.task, resample_params=most).params
@@ -274,22 +280,24 @@ def AutoPredict(  # noqa: N802 - what users write
     model_factory: Any = None,
     average: str | None = None,
 ) -> Scan:
-    """Predicts with the model that does best on other data.
+    """Predicts with the model of a scan that does best on other data.
+
+    The models are scored as ``Scan.evaluate_models`` does it.
 
     Args:
-        scan_object: The scan; its models are scored as by ``Scan.evaluate_models``.
-        x_val: Examples to score them on.
-        y_val: Their targets.
-        x_pred: What to predict.
-        task: As there; so is what follows, but ``model_factory``.
-        metric: Which models are scored.
-        n_models: How many.
-        folds: On so many parts.
-        shuffle: Of shuffled examples.
-        asc: Less of the metric is better.
-        custom_objects: For Keras.
-        model_factory: Not needed by Keras models.
-        average: Of the score over classes.
+        scan_object: The scan.
+        x_val: Features of the examples that models are scored on.
+        y_val: Targets of these examples.
+        x_pred: Features of the examples to predict.
+        task: "binary", "multi_class", "multi_label" or "continuous".
+        metric: The models that are best in this metric of the scan are scored.
+        n_models: Number of models to score.
+        folds: Number of parts of the data that each model is scored on.
+        shuffle: Whether examples are shuffled before.
+        asc: Whether low values of the metric are better.
+        custom_objects: Name -> class or function, for Keras to load models.
+        model_factory: Has no effect: Keras models need none.
+        average: How F1 is averaged over classes; None: binary or macro.
 
     Returns:
         The scan, with ``preds_model``, ``preds_probabilities``, ``preds_classes`` and

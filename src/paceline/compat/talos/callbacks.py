@@ -1,4 +1,4 @@
-"""Callbacks by Talos' names."""
+"""Callbacks under the names of Talos."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from paceline.errors import MissingExtraError
 
 
 class ExperimentLog(keras.callbacks.Callback):
-    """Writes a row per epoch to a file of the permutation's own.
+    """Writes one row for each epoch to a file of the permutation.
 
     Args:
-        experiment_name: The folder.
-        params: The permutation's values.
+        experiment_name: Folder of the file.
+        params: Parameter values of the permutation.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class ExperimentLog(keras.callbacks.Callback):
         self.final_out: list[dict[str, Any]] = []
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Forgets an earlier fit."""
+        """Begins a new log when a fit begins."""
         self.final_out = []
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Writes the epoch."""
+        """Writes the row of an epoch."""
         row = {"id": self.hash, "epoch": epoch + 1, **(logs or {})}
         params = {k: getattr(v, "__name__", v) for k, v in self._values.items()}
         new = not self.final_out and not Path(self.name).exists()
@@ -53,13 +53,13 @@ class ExperimentLog(keras.callbacks.Callback):
 
 
 class PowerDraw(keras.callbacks.Callback):
-    """Notes what the GPU draws, in watts, at the beginning and the end of each epoch.
+    """Notes the power that the GPU draws, in watts, at the beginning and the end of each epoch.
 
-    In a pack that is what all its permutations draw together.
+    In a pack, that is the power for all permutations of the pack together.
 
     Args:
         device: Number of the GPU.
-        provider: Returns watts instead of ``nvidia-smi``.
+        provider: Returns watts; None: ``nvidia-smi`` is asked.
     """
 
     def __init__(
@@ -73,16 +73,16 @@ class PowerDraw(keras.callbacks.Callback):
         self.log: dict[str, list[float]] = {}
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Begins anew."""
+        """Begins new lists when a fit begins."""
         self.log = {"epoch_begin": [], "epoch_end": [], "seconds": []}
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Measures."""
+        """Measures the power."""
         self._began = time.monotonic()
         self.log["epoch_begin"].append(self._watts())
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Measures."""
+        """Measures the power."""
         self.log["epoch_end"].append(self._watts())
         self.log["seconds"].append(time.monotonic() - self._began)
 
@@ -106,7 +106,7 @@ class PowerDraw(keras.callbacks.Callback):
 
 
 class TrainingPlot(keras.callbacks.Callback):
-    """Draws the metrics of a fit as it goes on."""
+    """Draws the metrics of a fit after each epoch."""
 
     def __init__(self, backend: str = "keras", **options: Any) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class TrainingPlot(keras.callbacks.Callback):
         self.history = {}
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Draws the epoch."""
+        """Draws the metrics with those of the epoch."""
         self.axes.clear()
         for name, value in (logs or {}).items():
             self.history.setdefault(name, []).append(float(value))

@@ -1,4 +1,4 @@
-"""Names of columns: what users call a metric, and what Keras called it."""
+"""Finds the column of a metric, which users may call by an older name of Keras."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from paceline.compat.talos.errors import TalosParamsError
 
 
 def column(name: str, columns: Iterable[str], what: str = "metric") -> str:
-    """The column that a metric's name stands for.
+    """Returns the column of a metric.
 
-    Keras calls ``metrics=["accuracy"]`` accuracy where it once said acc; Talos' own defaults and
-    many notebooks still do.
+    Keras calls ``metrics=["accuracy"]`` "accuracy", which it once called "acc". The defaults of
+    Talos and many notebooks still say "acc".
+
+    Args:
+        name: The name that the user gives.
+        columns: Names of all columns.
+        what: What the name stands for, in the error.
 
     Raises:
-        TalosParamsError: There is none.
+        TalosParamsError: There is no such column.
     """
     columns = list(columns)
     for known in (name, *_others(name)):

@@ -1,4 +1,4 @@
-"""``Deploy``: a scan's best model and what belongs to it, in one zip file."""
+"""``Deploy``: writes the best model of a scan and its results to a zip file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paceline.program.files import written_atomically
 if TYPE_CHECKING:
     from paceline.compat.talos.scan import Scan
 
-#: Examples of x and y that go along.
+#: Number of examples of x and y in the file.
 _EXAMPLES = 100
 _README = """\
 {name}: the best model of a scan, by {metric}.
@@ -39,16 +39,17 @@ class Deploy:
 
     Args:
         scan_object: A ``Scan``.
-        model_name: Path of the file, with or without ".zip"; its last part names what is inside.
-        metric: The model is the best in this column of the scan's data.
-        asc: Less is better.
-        saved: The model from its file.
-        custom_objects: For Keras.
-        model_factory: Not needed by Keras models.
+        model_name: Path of the file, with or without ".zip"; the names of the files in it begin
+            with its last part.
+        metric: The model is the one that is best in this column of the scan's ``data``.
+        asc: Whether low values of the metric are better.
+        saved: Whether the model is loaded from the file that the scan saved; else from memory.
+        custom_objects: Name -> class or function, for Keras to load the model.
+        model_factory: Has no effect: Keras models need none.
 
     Attributes:
-        path: The file.
-        best_model: The model's row of the scan's data.
+        path: Path of the file.
+        best_model: The row of the model in the scan's ``data``.
         model: The model.
     """
 
@@ -107,9 +108,10 @@ class Deploy:
 
 
 def _examples(name: str, data: Any) -> dict[str, bytes]:
-    """The first examples: a table as Talos writes it where they are one, and an array of any shape.
+    """The files with the first examples: arrays and, if they make one table, also Talos' CSV.
 
-    An archive that holds objects could run code, so arrays of objects go along as text.
+    An array of objects is written as text, because an archive of objects can run code when it is
+    read.
     """
     parts = (
         data
@@ -140,7 +142,7 @@ def _json(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON does not know: NumPy's as Python's, a class or function by its name."""
+    """A value for JSON: NumPy numbers as Python's, a class or a function by its name."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""Errors by the names that Talos gives them; each is a ``PacelineError`` too."""
+"""Errors under the names of Talos; each is a ``PacelineError`` too."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from paceline.errors import BuildError, DataError, UsageError
 
 
 class TalosParamsError(UsageError):
-    """The params dictionary lacks something, or holds what cannot work."""
+    """Raised if the params dictionary, or a limit, lacks something or cannot work."""
 
 
 class TalosTypeError(UsageError, TypeError):
-    """An argument of another kind than is needed."""
+    """Raised for an argument of the wrong type."""
 
 
 class TalosReturnError(BuildError):
-    """The model function returned something else than ``(history, model)``."""
+    """Raised if the model function returns something other than ``(history, model)``."""
 
 
 class TalosModelError(BuildError):
-    """A model, or an optimizer, that cannot be used here."""
+    """Raised for a model, or an optimizer, that is unknown or cannot be loaded."""
 
 
 class TalosDataError(DataError, ValueError):
-    """Data, or a number of permutations, that cannot work."""
+    """Raised for data, or a number of permutations, that cannot work."""

@@ -1,4 +1,4 @@
-"""``Evaluate``: a scan's models on other data, in parts."""
+"""``Evaluate``: scores the models of a scan on parts of other data."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from paceline.compat.talos.splits import check_inputs, kfold
 
 _CONTINUOUS = ("continuous", "regression")
 _MULTI_CLASS = ("multi_class", "multiclass")
-#: Several labels at once, each decided for itself.
+#: Tasks with several labels at once, each of which is decided independently.
 _INDEPENDENT = ("multilabel", "multi_label_independent")
 TASKS = ("binary", *_MULTI_CLASS, "multi_label", *_INDEPENDENT, *_CONTINUOUS)
 
 
 class Evaluate:
-    """Scores models of a scan.
+    """Scores the models of a scan.
 
     Args:
         scan_object: A ``Scan`` or a ``Restore``.
@@ -50,24 +50,24 @@ class Evaluate:
         """Scores a model on each of ``folds`` parts of the data.
 
         Args:
-            x: Features.
-            y: Targets.
-            task: binary, multi_class, multi_label or continuous.
-            metric: The model is the best in this column of the scan's data.
-            model_id: The model of this row instead.
-            folds: How many parts.
+            x: Features [N, ...].
+            y: Targets [N, ...].
+            task: "binary", "multi_class", "multi_label" or "continuous".
+            metric: The model is the one that is best in this column of the scan's ``data``.
+            model_id: Number of a row of ``data``: its model is scored instead.
+            folds: Number of parts.
             shuffle: Whether examples are shuffled before.
-            asc: Less is better.
-            saved: The model from its file.
-            custom_objects: For Keras.
-            multi_input: x is a list of arrays.
-            print_out: Print mean and deviation.
-            average: Of F1 over classes; by default binary or macro.
-            model_factory: Not needed by Keras models.
-            seed: Decides the shuffling.
+            asc: Whether low values of the metric are better.
+            saved: Whether the model is loaded from the file that the scan saved; else from memory.
+            custom_objects: Name -> class or function, for Keras to load the model.
+            multi_input: Whether x is a list of arrays.
+            print_out: Whether mean and deviation are printed.
+            average: How F1 is averaged over classes; None: binary or macro.
+            model_factory: Has no effect: Keras models need none.
+            seed: Decides how examples are shuffled.
 
         Returns:
-            The mean absolute error for ``continuous``, F1 else.
+            A score for each part: the mean absolute error for "continuous", else F1.
         """
         _check_task(task)
         check_inputs(x, multi_input)
@@ -99,7 +99,24 @@ def evaluate_models(
     multi_input: bool | None = None,
     seed: int | None = None,
 ) -> None:
-    """Scores the best models of a scan; adds mean and deviation as columns to its ``data``."""
+    """Scores the best models of a scan, and adds mean and deviation as columns to its ``data``.
+
+    Args:
+        scan: The scan.
+        x_val: Features [N, ...].
+        y_val: Targets [N, ...].
+        task: "binary", "multi_class", "multi_label" or "continuous".
+        n_models: Number of models to score.
+        metric: The models that are best in this column of ``data`` are scored.
+        folds: Number of parts of the data that each model is scored on.
+        shuffle: Whether examples are shuffled before.
+        asc: Whether low values of the metric are better.
+        saved: Whether models are loaded from the files that the scan saved; else from memory.
+        custom_objects: Name -> class or function, for Keras to load models.
+        average: How F1 is averaged over classes; None: binary or macro.
+        multi_input: Whether ``x_val`` is a list of arrays; None: told from its type.
+        seed: Decides how examples are shuffled.
+    """
     _check_task(task)
     name = column("val_acc" if metric is None else metric, scan.data.columns)
     rows = scan.data.sort_values(name, ascending=asc, kind="stable").index[:n_models]
@@ -128,7 +145,7 @@ def evaluate_models(
 
 
 def score(truth: Any, predicted: Any, task: str, average: str | None = None) -> float:
-    """Mean absolute error for ``continuous``, F1 else; the mean over several outputs."""
+    """Returns the mean absolute error for "continuous", else F1; of several outputs the mean."""
     from sklearn import metrics
 
     f1_score: Any = metrics.f1_score
@@ -162,11 +179,11 @@ def score(truth: Any, predicted: Any, task: str, average: str | None = None) -> 
 
 
 def classes(predicted: Any, task: str) -> np.ndarray:
-    """Classes of a model's outputs.
+    """Returns the classes that a model's outputs stand for.
 
     Args:
-        predicted: Outputs, one row an example.
-        task: As for ``Evaluate``.
+        predicted: Outputs [N, ...], one row for each example.
+        task: The task, as for ``Evaluate``.
     """
     _check_task(task)
     values = np.asarray(predicted)

@@ -1,4 +1,4 @@
-"""``talos.utils.gpu_utils``: what had to be arranged by hand, and need not be here."""
+"""``talos.utils.gpu_utils``: functions that arranged GPUs by hand; with Paceline none is needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.errors import UsageError
 def parallel_gpu_jobs(
     allow_growth: bool = True, fraction: float = 0.5, backend: str = "keras"
 ) -> None:
-    """Says that permutations share the GPU in one process: its memory is not cut into parts."""
+    """Notes that nothing is to be done: permutations share the GPU in one process, undivided."""
     say(
         "parallel_gpu_jobs: permutations train side by side in one process, which takes what it "
         "needs of the GPU; allow_growth and fraction have no effect. For several processes set "
@@ -27,16 +27,16 @@ def multi_gpu(
     cpu_merge: bool = True,
     cpu_relocation: bool = False,
 ) -> Any:
-    """Returns the model as it is: permutations are spread over the GPUs instead."""
+    """Returns the model as it is, because permutations are spread over the GPUs instead."""
     say("multi_gpu: a scan spreads permutations over all GPUs; the model is left as it is")
     return model
 
 
 def force_cpu(backend: str = "keras") -> None:
-    """Has JAX use the CPU.
+    """Makes JAX use the CPU.
 
     Raises:
-        UsageError: JAX has settled on another device already.
+        UsageError: JAX has chosen another device already.
     """
     jax.config.update("jax_platforms", "cpu")
     if jax.default_backend() != "cpu":

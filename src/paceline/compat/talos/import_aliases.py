@@ -1,6 +1,11 @@
-"""Paths that people import from, and where what they name is here.
+"""The import paths of Talos, such as ``from paceline.compat.talos.model.normalizers import ...``.
 
-Talos has a file for every function, some of them moved between versions; a table is enough.
+Talos has a file for nearly every function, and some files moved between its versions. Here a table
+maps each of those paths to the modules that hold the names.
+
+``import paceline.compat.talos`` registers these paths as modules in ``sys.modules``, at once: the
+import system looks there before it looks for files, and nothing else would tell it of a path that
+has no file. All names begin with ``paceline.compat.talos.``, so no module of others is touched.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from paceline.compat.talos import (
 )
 
 _HERE = "paceline.compat.talos"
-#: Path below ``talos`` -> modules whose names are found there.
+#: Path below ``talos`` -> the modules that hold the names of that path.
 _PATHS: dict[str, tuple[ModuleType, ...]] = {
     "scan.Scan": (scan,),
     "commands": (analyze, deploy, evaluate, predict, restore),
@@ -67,7 +72,7 @@ _PATHS: dict[str, tuple[ModuleType, ...]] = {
 
 
 def install() -> None:
-    """Lets ``from paceline.compat.talos.model.normalizers import ...`` find what it names."""
+    """Registers a module in ``sys.modules`` for each path; a second call does nothing."""
     for path, modules in _PATHS.items():
         name = f"{_HERE}.{path}"
         if name in sys.modules:

@@ -1,4 +1,4 @@
-"""The models of a scan: kept in memory as JSON and weights, or on disk."""
+"""The models of a scan, kept in memory as JSON and weights, or on disk."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ import numpy as np
 from paceline.compat.talos.errors import TalosModelError
 
 
-class Retained:
-    """Models by number of the permutation.
+class KeptModels:
+    """Keeps the models of a scan by the number of the permutation.
 
     Args:
-        folder: Where saved models go.
-        weights: Keep JSON and weights in memory.
-        files: Save each model as ``.keras``.
+        folder: Folder for saved models.
+        weights: Whether JSON and weights are kept in memory.
+        files: Whether each model is saved as a ``.keras`` file.
     """
 
     def __init__(self, folder: Path, *, weights: bool, files: bool) -> None:
         self._folder, self._weights, self._files = folder, weights, files
         self._kept: dict[int, tuple[str, list[np.ndarray]]] = {}
-        # Whose class has no configuration: rebuilding from JSON cannot work, the model is kept.
+        # Models whose class has no configuration: they cannot be rebuilt from JSON, so they are
+        # kept as they are.
         self._whole: dict[int, Any] = {}
 
     def add(self, number: int, model: Any) -> None:
-        """Keeps a model."""
+        """Keeps the model of a permutation."""
         if not isinstance(model, keras.Model):
             return
         if self._files:
@@ -43,29 +44,29 @@ class Retained:
         self._kept[number] = config, model.get_weights()
 
     def path(self, number: int) -> Path:
-        """Where a permutation's model is saved."""
+        """Returns the file of a permutation's model."""
         return self._folder / f"{number}.keras"
 
     def config(self, number: int) -> str | None:
-        """The model as JSON; None where it is not kept so."""
+        """Returns a model as JSON; None if it is not kept so."""
         return self._kept[number][0] if number in self._kept else None
 
     def weights(self, number: int) -> list[np.ndarray] | None:
-        """The model's weights; None where they are not kept."""
+        """Returns the weights of a model; None if they are not kept."""
         if number in self._whole:
             return self._whole[number].get_weights()
         return self._kept[number][1] if number in self._kept else None
 
     def load(self, number: int, saved: bool, custom_objects: dict[str, Any] | None) -> Any:
-        """The trained model.
+        """Returns the trained model of a permutation.
 
         Args:
-            number: The permutation's.
-            saved: From the file; else from memory.
-            custom_objects: Name -> class or function, for Keras.
+            number: Number of the permutation.
+            saved: Whether the model is loaded from its file; else from memory.
+            custom_objects: Name -> class or function, for Keras to load the model.
 
         Raises:
-            TalosModelError: It is not there.
+            TalosModelError: The model was not kept, or its file is gone.
         """
         if saved:
             if not self.path(number).is_file():

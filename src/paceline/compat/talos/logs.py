@@ -1,4 +1,4 @@
-"""Old logs: a CSV file that a Talos scan has written becomes a study of Paceline's."""
+"""Converts the CSV log of a Talos scan into a study of Paceline."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ def from_talos_csv(
     storage: Any = None,
     directory: str | Path = "runs",
 ) -> str:
-    """Makes a study of the permutations in a scan's log; the file is left as it is.
+    """Makes a study from the permutations in the log of a scan; the file is not changed.
 
-    Every parameter is a choice among the values that were tried; a trial's history is the last
-    epoch, which is what Talos writes. ``paceline.Tuner(build, study=...)`` goes on from there where
-    ``build`` declares them alike, ``hp.Choice("lr", [...])`` with the values in the order of the
-    log.
+    Every parameter becomes a choice among the values that were tried. The history of a trial is its
+    last epoch, which is what Talos writes. ``paceline.Tuner(build, study=...)`` goes on with the
+    study if ``build`` declares the same choices, as ``hp.Choice("lr", [...])`` with the values in
+    the order of the log.
 
     Args:
         path: The log: ``experiment_name/*.csv``.
-        study: The new study's name; None: the file's.
+        study: Name of the new study; None: the name of the file.
         objective: The metric that trials are compared by; None: val_acc or val_accuracy, else
             val_loss.
-        params: Columns that are parameters; None: those after the last metric.
-        storage: As for ``Tuner``.
-        directory: Likewise.
+        params: Columns that are parameters; None: the columns after the last metric.
+        storage: Storage of the study, as ``Tuner`` takes it.
+        directory: Folder of studies, as ``Tuner`` takes it.
 
     Returns:
-        The study's name.
+        The name of the study.
 
     Raises:
-        TalosDataError: The file is not there, or no log of a scan.
-        TalosParamsError: A column that is named is not in it.
-        StudyError: There is a study of that name.
+        TalosDataError: The file is missing, or is no log of a scan.
+        TalosParamsError: The log lacks a column that is named.
+        StudyError: There is a study of that name already.
     """
     path = Path(path)
     table: Any = _read(path)
@@ -107,7 +107,7 @@ def _read(path: Path) -> pd.DataFrame:
         )
     try:
         table = pd.read_csv(path)
-    except (ValueError, UnicodeDecodeError) as error:  # pandas' own are ValueErrors
+    except (ValueError, UnicodeDecodeError) as error:  # pandas' errors are ValueErrors too
         raise TalosDataError(f"path: {path} is no table of comma-separated values.") from error
     if table.empty:
         raise TalosDataError(f"path: {path} has no rows.")
@@ -115,7 +115,7 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def _parameters(table: pd.DataFrame, path: Path) -> list[str]:
-    """Columns after the last metric: Talos writes times, metrics, parameters."""
+    """The columns after the last metric: Talos writes times, then metrics, then parameters."""
     columns = [c for c in table.columns if c not in _OTHERS and c[0] != "_"]
     known = [
         at
@@ -145,7 +145,7 @@ def _objective(given: str | None, metrics: list[str], path: Path) -> str:
 
 
 def _choices(values: pd.Series) -> list[Any]:
-    """The values of a parameter, of one kind: text where they are of several, or missing."""
+    """The values of a parameter; all as text if they are of several types or if one is missing."""
     found = list(dict.fromkeys(_item(value) for value in values))
     kinds = {type(value) for value in found}
     if len(kinds) > 1 or kinds - {bool, int, float, str} or any(value != value for value in found):

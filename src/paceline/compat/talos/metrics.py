@@ -1,8 +1,8 @@
-"""Metrics by Talos' names, for ``model.compile(metrics=[...])``.
+"""Metrics under the names of Talos, for ``model.compile(metrics=[...])``.
 
-Those of classes count over all examples of an epoch, where those of Talos before 2.0 were means
-over batches, which differ from what their names say. They are Keras metrics: a classifier with one
-output is decided at 0.5, one with several by its largest.
+Metrics of classes count over all examples of an epoch. In Talos before 2.0 they were means over
+batches, which are not what their names say. They are Keras metrics: with one output the class is
+decided at 0.5, with several outputs it is the largest one.
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ ops: Any = keras.ops
 
 
 def mae(y_true: Any, y_pred: Any) -> Any:
-    """Mean absolute error."""
+    """Returns the mean absolute error."""
     y_true, y_pred = _pair(y_true, y_pred)
     return ops.mean(ops.abs(y_pred - y_true), axis=-1)
 
 
 def mse(y_true: Any, y_pred: Any) -> Any:
-    """Mean squared error."""
+    """Returns the mean squared error."""
     y_true, y_pred = _pair(y_true, y_pred)
     return ops.mean(ops.square(y_pred - y_true), axis=-1)
 
 
 def rmae(y_true: Any, y_pred: Any) -> Any:
-    """Root of the absolute error of each example."""
+    """Returns the root of the absolute error of each example."""
     return ops.sqrt(mae(y_true, y_pred))
 
 
 def rmse(y_true: Any, y_pred: Any) -> Any:
-    """Root of the squared error of each example."""
+    """Returns the root of the squared error of each example."""
     return ops.sqrt(mse(y_true, y_pred))
 
 
 def mape(y_true: Any, y_pred: Any) -> Any:
-    """Mean absolute error in per cent of the truth."""
+    """Returns the mean absolute error in per cent of the targets."""
     y_true, y_pred = _pair(y_true, y_pred)
     return 100 * ops.mean(ops.abs((y_true - y_pred) / ops.maximum(ops.abs(y_true), 1e-7)), axis=-1)
 
 
 def msle(y_true: Any, y_pred: Any) -> Any:
-    """Mean squared error of logarithms."""
+    """Returns the mean squared error of logarithms."""
     y_true, y_pred = _pair(y_true, y_pred)
     logs = [ops.log(ops.maximum(y, 1e-7) + 1) for y in (y_true, y_pred)]
     return ops.mean(ops.square(logs[0] - logs[1]), axis=-1)
 
 
 def rmsle(y_true: Any, y_pred: Any) -> Any:
-    """Root of the squared error of logarithms of each example."""
+    """Returns the root of the squared error of logarithms of each example."""
     return ops.sqrt(msle(y_true, y_pred))
 
 
 def _pair(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
-    """Targets and outputs with the same axes: a column is a column in both."""
+    """Targets and outputs with the same axes: if one is a column, so is the other."""
     y_pred = ops.convert_to_tensor(y_pred)
     y_true = ops.cast(y_true, y_pred.dtype)
     if len(y_pred.shape) == len(y_true.shape) + 1 and y_pred.shape[-1] == 1:
@@ -66,7 +66,7 @@ def _pair(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
 
 
 class _Counts(keras.metrics.Metric):
-    """How often each class was taken for which: ``counts`` f[C, C], rows the truth."""
+    """A metric of the confusion matrix ``counts``, f[C, C], with one row for each true class."""
 
     def __init__(self, name: str | None = None, **arguments: Any) -> None:
         super().__init__(name=name or type(self).__name__, **arguments)
@@ -95,20 +95,20 @@ class _Counts(keras.metrics.Metric):
         self.counts.assign_add(ops.matmul(ops.transpose(rows), columns))
 
     def result(self) -> Any:
-        """The metric so far."""
+        """Returns the metric over the batches so far."""
         return 0.0 if self.counts is None else self._of(ops.convert_to_tensor(self.counts))
 
     def _of(self, counts: Any) -> Any:
         raise AssertionError("a metric says what it makes of the counts")
 
     def reset_state(self) -> None:
-        """Forgets all."""
+        """Forgets all batches."""
         if self.counts is not None:
             self.counts.assign(ops.zeros(self.counts.shape, self.dtype))
 
 
 def _shares(counts: Any) -> tuple[Any, Any]:
-    """Precision and recall of each class; of two, of the second alone."""
+    """Precision and recall of each class; of two classes, those of the second one."""
     right = ops.diagonal(counts)
     precision = right / ops.maximum(ops.sum(counts, axis=0), 1e-7)
     recall = right / ops.maximum(ops.sum(counts, axis=1), 1e-7)
@@ -116,21 +116,21 @@ def _shares(counts: Any) -> tuple[Any, Any]:
 
 
 class precision(_Counts):  # noqa: N801 - what users write
-    """The share of what was taken for a class that is of it; the mean over several."""
+    """Precision: the share of a class's predictions that are right; the mean over classes."""
 
     def _of(self, counts: Any) -> Any:
         return ops.mean(_shares(counts)[0])
 
 
 class recall(_Counts):  # noqa: N801 - as above
-    """The share of a class that was found; the mean over several."""
+    """Recall: the share of a class's examples that are predicted right; the mean over classes."""
 
     def _of(self, counts: Any) -> Any:
         return ops.mean(_shares(counts)[1])
 
 
 class fbeta(_Counts):  # noqa: N801 - as above
-    """Precision and recall in one number, recall counting ``beta`` times as much."""
+    """The F-beta score of precision and recall; recall counts ``beta`` times as much."""
 
     def __init__(self, beta: float = 1.0, name: str | None = None, **arguments: Any) -> None:
         super().__init__(name=name, **arguments)
@@ -143,12 +143,12 @@ class fbeta(_Counts):  # noqa: N801 - as above
         return ops.mean((1 + square) * share * found / below)
 
     def get_config(self) -> dict[str, Any]:
-        """For saving."""
+        """Returns the configuration with which Keras saves the metric."""
         return {**super().get_config(), "beta": self.beta}
 
 
 class f1score(fbeta):  # noqa: N801 - as above
-    """The harmonic mean of precision and recall; the mean over several classes."""
+    """The F1 score: the harmonic mean of precision and recall; mean over classes."""
 
     def __init__(self, name: str | None = None, **arguments: Any) -> None:
         arguments.pop("beta", None)
@@ -156,7 +156,7 @@ class f1score(fbeta):  # noqa: N801 - as above
 
 
 class matthews(_Counts):  # noqa: N801 - as above
-    """Matthews' correlation between truth and what was found."""
+    """Matthews' correlation between true and predicted classes."""
 
     def _of(self, counts: Any) -> Any:
         total, right = ops.sum(counts), ops.trace(counts)
@@ -166,5 +166,5 @@ class matthews(_Counts):  # noqa: N801 - as above
         return above / ops.sqrt(ops.maximum(spread, 1e-7))
 
 
-#: As they were called in 2018.
+#: The names of 2018.
 precision_acc, recall_acc, fmeasure_acc, matthews_acc = precision, recall, f1score, matthews

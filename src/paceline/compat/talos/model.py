@@ -1,4 +1,4 @@
-"""Parts of models that many notebooks build with."""
+"""Functions that many notebooks use to build a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from paceline.compat.talos.errors import TalosModelError, TalosParamsError
 
-#: What a learning rate near 1 is divided by for each optimizer.
+#: For each optimizer, the number that a learning rate near 1 is divided by.
 _DIVISORS = {
     "SGD": 100,
     "Adagrad": 100,
@@ -20,7 +20,7 @@ _DIVISORS = {
     "Nadam": 500,
     "Adadelta": 1,
 }
-#: Arguments of ``Dense`` that ``hidden_layers`` takes from the params where they are there.
+#: Arguments of ``Dense`` that ``hidden_layers`` takes from the params, if they are there.
 _DENSE = (
     "kernel_initializer",
     "kernel_regularizer",
@@ -35,14 +35,14 @@ _MODES = ("lazy", "moderate", "strict")
 
 
 def lr_normalizer(lr: float, optimizer: Any) -> float:
-    """A learning rate near 1, as one for this optimizer.
+    """Returns a learning rate for an optimizer.
 
     Args:
-        lr: 1 stands for the optimizer's usual one.
-        optimizer: A class of ``keras.optimizers``, an object of it, or its name.
+        lr: A number near 1; 1 stands for the usual learning rate of the optimizer.
+        optimizer: A class of ``keras.optimizers``, an object of such a class, or its name.
 
     Raises:
-        TalosModelError: It is none that this knows.
+        TalosModelError: The optimizer is unknown.
     """
     kind = optimizer if isinstance(optimizer, type) else type(optimizer)
     name = optimizer if isinstance(optimizer, str) else kind.__name__
@@ -55,15 +55,15 @@ def lr_normalizer(lr: float, optimizer: Any) -> float:
 
 
 def network_shape(params: Mapping[str, Any], last_neuron: int) -> list[int]:
-    """Widths of the hidden layers.
+    """Returns the widths of the hidden layers.
 
     Args:
-        params: ``first_neuron``, ``hidden_layers`` and ``shapes``: "brick", "funnel", "triangle",
-            or how much narrower each layer is than the one before, as a float.
+        params: ``first_neuron``, ``hidden_layers`` and ``shapes``. A shape is "brick", "funnel",
+            "triangle", or a float: how much narrower each layer is than the one before.
         last_neuron: Width of the output layer.
 
     Raises:
-        TalosParamsError: Another shape.
+        TalosParamsError: The shape is unknown.
     """
     n, shape, first = params["hidden_layers"], params["shapes"], params["first_neuron"]
     if n == 0:
@@ -91,12 +91,12 @@ def hidden_layers(model: Any, params: Mapping[str, Any], last_neuron: int) -> No
 
     Args:
         model: A ``keras.Sequential``.
-        params: ``hidden_layers``, ``first_neuron``, ``shapes``, ``dropout``, ``activation``; and
-            where given, other arguments of ``Dense``.
+        params: ``hidden_layers``, ``first_neuron``, ``shapes``, ``dropout``, ``activation``, and
+            perhaps other arguments of ``Dense``.
         last_neuron: Width of the output layer, which the user adds.
 
     Raises:
-        TalosParamsError: One of them is missing.
+        TalosParamsError: ``params`` lacks one of them.
     """
     for name in ("shapes", "first_neuron", "dropout", "hidden_layers", "activation"):
         if name not in params:
@@ -118,19 +118,19 @@ def early_stopper(
     patience: int | None = None,
     backend: str = "keras",
 ) -> keras.callbacks.EarlyStopping:
-    """An ``EarlyStopping`` by how patient it is.
+    """Returns an ``EarlyStopping`` callback.
 
     Args:
         epochs: Epochs of the fit.
-        monitor: What it watches.
-        mode: "lazy" waits a third of the epochs, "moderate" a tenth, "strict" two epochs; or
-            ``[min_delta, patience]``; or None.
-        min_delta: What counts as better.
-        patience: Instead of the mode's.
-        backend: Models here are Keras'.
+        monitor: The metric to watch.
+        mode: How long to wait for an improvement: "lazy" for a third of the epochs, "moderate" for
+            a tenth, "strict" for two epochs; or ``[min_delta, patience]``; or None.
+        min_delta: Least change that counts as an improvement; None: that of the mode.
+        patience: Epochs to wait; None: those of the mode.
+        backend: Has no effect: all models are Keras models.
 
     Raises:
-        TalosParamsError: Another mode, or epochs are missing for it.
+        TalosParamsError: The mode is unknown, or needs ``epochs``.
     """
     if isinstance(mode, (list, tuple)) and len(mode) == 2:
         min_delta, patience = mode
@@ -149,10 +149,16 @@ def early_stopper(
 
 
 def output_layer(task: str, last_activation: Any, y_train: Any, y_val: Any) -> tuple[Any, int]:
-    """Activation and width of the output layer.
+    """Returns activation and width of the output layer.
+
+    Args:
+        task: "binary", "multi_class", "multi_label" or "continuous".
+        last_activation: An activation to use instead of the usual one; None: the usual one.
+        y_train: Training targets.
+        y_val: Validation targets.
 
     Raises:
-        TalosParamsError: An unknown task.
+        TalosParamsError: The task is unknown.
     """
     if task == "binary":
         return last_activation, 1

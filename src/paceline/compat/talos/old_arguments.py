@@ -1,4 +1,4 @@
-"""How ``Scan`` was spelled in 2018, as it is spelled now."""
+"""Translates the arguments of ``Scan`` from the versions of 2018 to those of today."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from paceline.compat.talos.errors import TalosParamsError, TalosTypeError
 
-#: Argument of versions 0.2 to 0.5 -> of 1.x and 2.x.
+#: Name of an argument in versions 0.2 to 0.5 -> its name in 1.x and 2.x.
 _RENAMED = {
     "grid_downsample": "fraction_limit",
     "permutation_filter": "boolean_limit",
@@ -17,7 +17,7 @@ _RENAMED = {
 }
 #: Arguments that never changed a result.
 _WITHOUT_EFFECT = ("talos_log_name", "debug", "functional_model", "backend", "retain_models")
-#: Of versions 0.2 to 0.5, and of 2.x, with no equal in 1.x: their defaults.
+#: Arguments of versions 0.2 to 0.5, and of 2.x, that 1.x does not have -> their defaults.
 OWN: dict[str, Any] = {
     "shuffle": True,
     "search_method": None,
@@ -30,19 +30,19 @@ OWN: dict[str, Any] = {
 def read_options(
     options: dict[str, Any], given: dict[str, Any], note: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Further arguments of ``Scan``, in today's spelling.
+    """Reads the further arguments of ``Scan``, which may have old names.
 
     Args:
-        options: As the user gave them, beside the arguments of today.
-        given: Values of today's arguments, to be overwritten by older spellings.
-        note: Told of what has no effect.
+        options: The arguments that the user gave and that ``Scan`` does not name.
+        given: Values of the arguments that ``Scan`` names; values of old names are written to it.
+        note: Called with one line of text about an argument that has no effect.
 
     Returns:
-        Values of ``OWN``.
+        The values of the arguments in ``OWN``.
 
     Raises:
-        TalosTypeError: An unknown argument.
-        TalosParamsError: Two spellings of one, or a value that cannot work.
+        TalosTypeError: An argument is unknown.
+        TalosParamsError: An argument was given under two names, or its value cannot work.
     """
     options = dict(options)
     if "dataset_name" in options or "experiment_no" in options:

@@ -1,4 +1,4 @@
-"""Plots of results, with matplotlib, which is an extra."""
+"""Plots of results. They need matplotlib, which is an extra."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from paceline.errors import MissingExtraError
 
 
 def pyplot() -> Any:
-    """The pyplot of matplotlib.
+    """Returns ``matplotlib.pyplot``.
 
     Raises:
-        MissingExtraError: It is not installed.
+        MissingExtraError: matplotlib is not installed.
     """
     try:
         return importlib.import_module("matplotlib.pyplot")
@@ -33,21 +33,21 @@ def _axes(x: str, y: str) -> Any:
 
 
 def line(values: pd.Series) -> Any:
-    """Values in their order."""
+    """Plots values in their order as a line."""
     axes = _axes("permutation", str(values.name))
     axes.plot(np.arange(len(values)), values, marker=".")
     return axes
 
 
 def histogram(values: pd.Series, bins: int) -> Any:
-    """How often there are which values."""
+    """Plots a histogram of values."""
     axes = _axes(str(values.name), "permutations")
     axes.hist(values.dropna(), bins=bins)
     return axes
 
 
 def correlations(table: pd.DataFrame, grades: int) -> Any:
-    """A table of correlations as colours."""
+    """Plots a table of correlations as colours."""
     plt = pyplot()
     axes = _axes("", "")
     image = axes.imshow(table, vmin=-1, vmax=1, cmap=plt.get_cmap("coolwarm", max(2, grades)))
@@ -58,7 +58,7 @@ def correlations(table: pd.DataFrame, grades: int) -> Any:
 
 
 def regression(x: pd.Series, y: pd.Series) -> Any:
-    """Points, and a straight line through them."""
+    """Plots points, and a straight line through them."""
     axes = _axes(str(x.name), str(y.name))
     pairs = pd.DataFrame({"x": x, "y": y}).dropna()
     axes.scatter(pairs.x, pairs.y)
@@ -69,7 +69,7 @@ def regression(x: pd.Series, y: pd.Series) -> Any:
 
 
 def boxes(table: pd.DataFrame, x: str, y: str, hue: str | None) -> Any:
-    """A box of y for each value of x, and of hue."""
+    """Plots a box of y for each value of x and of hue."""
     axes = _axes(x if hue is None else f"{x}, {hue}", y)
     by = [x] if hue is None else [x, hue]
     parts: Any = table.groupby(by, dropna=False)
@@ -82,7 +82,7 @@ def boxes(table: pd.DataFrame, x: str, y: str, hue: str | None) -> Any:
 
 
 def bars(table: pd.DataFrame, x: str, y: str, hue: str | None, col: str | None) -> Any:
-    """Means of y as bars: groups for x, side by side for hue, a panel for each value of col."""
+    """Plots means of y as bars: a group for each x, a bar for each hue, a panel for each col."""
     plt = pyplot()
     panels: list[Any] = [("", table)] if col is None else list(table.groupby(col, dropna=False))
     figure, grid = plt.subplots(
@@ -109,7 +109,7 @@ def bars(table: pd.DataFrame, x: str, y: str, hue: str | None, col: str | None) 
 
 
 def density(x: pd.Series, y: pd.Series | None) -> Any:
-    """The density of one column as a line, or of two as shades."""
+    """Plots the density of one column as a line, or of two columns as shades."""
     from scipy.stats import gaussian_kde
 
     table = pd.DataFrame({"x": x} if y is None else {"x": x, "y": y}).dropna()

@@ -1,4 +1,4 @@
-"""``Predict``: what a scan's best model makes of other data."""
+"""``Predict``: predicts with the best model of a scan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Predict:
     """Predicts with models of a scan.
 
     Args:
-        scan_object: A ``Scan``.
+        scan_object: A ``Scan`` or a ``Restore``.
     """
 
     def __init__(self, scan_object: Scan | Restore) -> None:
@@ -35,17 +35,17 @@ class Predict:
         model_factory: Any = None,
         **options: Any,
     ) -> Any:
-        """A model's outputs.
+        """Returns the outputs of a model.
 
         Args:
-            x: Features.
-            metric: The model is the best in this column of the scan's data.
-            asc: Less is better.
-            model_id: The model of this row instead.
-            saved: The model from its file.
-            custom_objects: For Keras.
-            model_factory: Not needed by Keras models.
-            **options: For ``model.predict``.
+            x: Features [N, ...].
+            metric: The model is the one that is best in this column of the scan's ``data``.
+            asc: Whether low values of the metric are better.
+            model_id: Number of a row of ``data``: its model predicts instead.
+            saved: Whether the model is loaded from the file that the scan saved; else from memory.
+            custom_objects: Name -> class or function, for Keras to load the model.
+            model_factory: Has no effect: Keras models need none.
+            **options: Further arguments of ``model.predict``.
         """
         row = self.scan_object.best_row(metric, asc) if model_id is None else model_id
         model = self.scan_object.activate(row, saved, custom_objects)
@@ -62,5 +62,16 @@ class Predict:
         custom_objects: dict[str, Any] | None = None,
         model_factory: Any = None,
     ) -> np.ndarray:
-        """Classes; arguments as for ``predict``, ``task`` as for ``Evaluate``."""
+        """Returns the classes that a model predicts.
+
+        Args:
+            x: Features [N, ...].
+            metric: As for ``predict``.
+            asc: As for ``predict``.
+            task: "binary", "multi_class" or "multi_label".
+            model_id: As for ``predict``.
+            saved: As for ``predict``.
+            custom_objects: As for ``predict``.
+            model_factory: As for ``predict``.
+        """
         return classes(self.predict(x, metric, asc, model_id, saved, custom_objects), task)

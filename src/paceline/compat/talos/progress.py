@@ -1,4 +1,4 @@
-"""What a scan shows while it runs."""
+"""The progress bar of a scan."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _WIDTH = 24
 
 
 class Bar:
-    """One line on stderr that is drawn again and again in a terminal; elsewhere, one at the end.
+    """A progress bar of one line on stderr; outside a terminal, it is printed once, at the end.
 
     Args:
-        n_all: Permutations to try.
-        show: Whether anything is shown but notes.
+        n_all: Number of permutations to try.
+        show: Whether the bar is shown; notes are always shown.
     """
 
     def __init__(self, n_all: int, *, show: bool) -> None:
@@ -32,12 +32,12 @@ class Bar:
             sys.stderr.write(self._line + "\n")
 
     def show(self, n_done: int, n_left: int, more: str) -> None:
-        """Draws it.
+        """Draws the bar.
 
         Args:
-            n_done: Permutations that have ended.
-            n_left: Those not begun.
-            more: What to say beside.
+            n_done: Number of permutations that have ended.
+            n_left: Number of permutations that have not begun.
+            more: Further text on the line.
         """
         seconds = time.perf_counter() - self._began
         done = n_done / max(1, n_done + n_left) if n_left else n_done / max(n_done, self._n_all)
@@ -52,12 +52,12 @@ class Bar:
             sys.stderr.flush()
 
     def say(self, text: str) -> None:
-        """Prints a note above it."""
+        """Prints a note above the bar."""
         clear = "\r\x1b[K" if self._live else ""
         say(text, clear)
 
 
 def say(text: str, before: str = "") -> None:
-    """A note on stderr."""
+    """Prints a note on stderr."""
     sys.stderr.write(f"{before}talos: {' '.join(text.split())}\n")  # errors may have many lines
     sys.stderr.flush()

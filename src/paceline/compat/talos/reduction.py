@@ -1,4 +1,4 @@
-"""Reductions: values that do badly are taken out of the space while a scan runs."""
+"""Reductions: parameter values with bad results are removed from the space while a scan runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paceline.compat.talos.columns import column
 from paceline.compat.talos.errors import TalosParamsError
 from paceline.compat.talos.results import RunningScan
 
-#: Rows of results that say anything.
+#: A reduction needs at least this many rows of results.
 _LEAST = 3
 _CORRELATIONS = {
     "correlation": "spearman",
@@ -31,7 +31,7 @@ def check(method: Any) -> None:
     """Checks a ``reduction_method``.
 
     Raises:
-        TalosParamsError: It is neither a name nor a function.
+        TalosParamsError: It is neither one of ``METHODS`` nor a function.
     """
     if method is not None and not callable(method) and method not in METHODS:
         raise TalosParamsError(
@@ -40,13 +40,16 @@ def check(method: Any) -> None:
 
 
 def interval(scan: RunningScan) -> int:
-    """Permutations between two reductions: what a user does by hand is looked at after each."""
+    """Returns the number of permutations between two reductions.
+
+    It is 1 for the methods by which a user reduces by hand, while the scan runs.
+    """
     by_hand = scan.reduction_method in ("local_strategy", "gamify")
     return 1 if by_hand else max(1, int(scan.reduction_interval))
 
 
 def reduce(scan: RunningScan) -> None:
-    """Takes out of the scan's space what its method finds in the latest results."""
+    """Removes from the space of a scan what its method finds in the latest results."""
     method = scan.reduction_method
     if method == "gamify":
         _gamify(scan)
@@ -68,11 +71,12 @@ def reduce(scan: RunningScan) -> None:
 
 
 def indicators(scan: RunningScan) -> tuple[np.ndarray, np.ndarray, list[tuple[str, Any]]]:
-    """For each value of each parameter, which of the latest permutations have it.
+    """Returns which of the latest permutations have which parameter value.
+
+    R: rows, at most ``reduction_window``. C: pairs of a parameter and a value.
 
     Returns:
-        f64[R, C] of 0 and 1; the metric, f64[R]; the C pairs of parameter and value. R: at most
-        ``reduction_window`` rows.
+        A matrix f64[R, C] of 0 and 1, the metric f64[R], and the C pairs.
     """
     data: Any = scan.data.tail(scan.reduction_window)
     metric = column(scan.reduction_metric, scan.metric_columns, "reduction_metric")
@@ -94,7 +98,7 @@ def indicators(scan: RunningScan) -> tuple[np.ndarray, np.ndarray, list[tuple[st
 def _by_correlation(
     scan: RunningScan, matrix: np.ndarray, target: np.ndarray, method: str
 ) -> int | None:
-    """The value that goes most with bad results, beyond the threshold."""
+    """The index of the value that correlates most with bad results; None below the threshold."""
     from scipy import stats
 
     measure = {
@@ -111,7 +115,7 @@ def _by_correlation(
 def _by_trees(
     scan: RunningScan, matrix: np.ndarray, target: np.ndarray, *, forest: bool
 ) -> int | None:
-    """Of values that are worse than the mean, the one that matters most to a forest of trees."""
+    """The index of the value, worse than the mean, that matters most in a forest of trees."""
     from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
     kind = RandomForestRegressor if forest else ExtraTreesRegressor
@@ -124,13 +128,13 @@ def _by_trees(
 
 
 def _heed(scan: RunningScan, found: Any) -> None:
-    """What a function of the user's answered: ``(parameter, value)`` is taken out."""
+    """Removes the ``(parameter, value)`` that a user's function returned."""
     if isinstance(found, tuple) and len(found) == 2:
         scan.param_object.remove_is(*found)
 
 
 def _local_strategy() -> Any:
-    """``local_strategy(scan)`` of the user's own file, read anew each time."""
+    """The function ``local_strategy(scan)`` of the user's file, which is read again each time."""
     path = Path(_STRATEGY)
     if not path.is_file():
         raise TalosParamsError(
@@ -150,10 +154,10 @@ def _local_strategy() -> Any:
 
 
 def _gamify(scan: RunningScan) -> None:
-    """Values that somebody has set from "active" to "disabled" in a file are taken out.
+    """Removes the values that somebody has changed from "active" to "disabled" in a file.
 
-    The file is as Talos writes it: numbers of parameters and values, each ``[state, 0, name,
-    value]``.
+    The file is the JSON that Talos writes: number of the parameter -> number of the value ->
+    ``[state, 0, name, value]``.
     """
     path = scan.folder / f"{scan.experiment_id}.json"
     space = scan.param_object.p

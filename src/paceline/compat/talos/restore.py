@@ -1,4 +1,4 @@
-"""``Restore``: what ``Deploy`` wrote, of ours and of Talos itself."""
+"""``Restore``: reads a file that ``Deploy`` wrote, Paceline's or that of Talos itself."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from paceline.compat.talos.errors import TalosDataError, TalosModelError
 
 
 class Restore:
-    """A deployed model.
+    """A deployed model and its results.
 
-    Nothing in the file is run: of models, Keras' safe mode refuses what would be, and arrays of
-    objects, which Talos pickles, are refused here when they are asked for.
+    No code of the file is run. Keras' safe mode refuses models that would run code. Arrays of
+    objects, which Talos pickles, are refused when they are asked for.
 
     Args:
-        path_to_zip: The file.
-        custom_objects: Name -> class or function, for Keras.
-        model_factory: Not needed by Keras models.
+        path_to_zip: Path of the file.
+        custom_objects: Name -> class or function, for Keras to load the model.
+        model_factory: Has no effect: Keras models need none.
 
     Attributes:
         model: The model.
-        details: What was done.
-        results, data: A row for each permutation.
-        round_history: Metric -> one float per epoch, for each row; empty where not written.
+        details: Settings and times of the scan.
+        results: A table with one row for each permutation.
+        data: The same table.
+        round_history: For each row, metric -> one float per epoch; empty if the file has none.
 
     Raises:
-        TalosDataError: It is no such file.
+        TalosDataError: The file is missing, or ``Deploy`` did not write it.
         TalosModelError: Keras cannot read the model.
     """
 
@@ -58,17 +59,17 @@ class Restore:
 
     @property
     def params(self) -> Any:
-        """The values that were tried.
+        """The params dictionary of the scan.
 
         Raises:
-            TalosDataError: They are pickled.
+            TalosDataError: The dictionary is pickled.
         """
         text = self._text("params.json")
         return json.loads(text) if text else self._array("params.npy", "params")
 
     @property
     def x(self) -> Any:
-        """Some examples: an array, or a table as Talos wrote it.
+        """Features of some examples: an array, or a table that Talos wrote.
 
         Raises:
             TalosDataError: They are pickled.
@@ -77,18 +78,22 @@ class Restore:
 
     @property
     def y(self) -> Any:
-        """Targets of these examples; as ``x``."""
+        """Targets of the examples in ``x``: an array, or a table that Talos wrote.
+
+        Raises:
+            TalosDataError: They are pickled.
+        """
         return self._examples("y")
 
     def best_row(self, metric: str | None = None, asc: bool = False) -> int:
-        """The row of the one model there is."""
+        """Returns the row of the model; the file has only one."""
         return int(self._row)
 
     def activate(self, row: int, saved: bool = False, custom_objects: Any = None) -> Any:
-        """The one model there is.
+        """Returns the model; the file has only one.
 
         Raises:
-            TalosModelError: Another was asked for.
+            TalosModelError: The row is that of another model.
         """
         if row != self._row:
             raise TalosModelError(
@@ -156,7 +161,7 @@ class Restore:
                 if config is None:
                     raise TalosModelError(f"path_to_zip: there is no model in {self.path}.")
                 model = keras.models.model_from_json(config, custom_objects=custom_objects)
-                # Weights of Keras 3 and of Keras 2 are told apart by the file's name.
+                # Keras tells weights of Keras 3 and of Keras 2 apart by the name of the file.
                 content = self._files.get(f"{self._prefix}model.h5", b"")
                 for name in ("model.weights.h5", "model.h5"):
                     path = Path(folder, name)
@@ -180,7 +185,7 @@ class Restore:
 
 
 def _read(path: Path) -> dict[str, bytes]:
-    """All that is in the file; nothing is unpacked to where its names say."""
+    """The contents of a zip file by name, in memory: a path in the file cannot be written to."""
     try:
         with zipfile.ZipFile(path) as archive:
             return {
@@ -195,7 +200,7 @@ def _read(path: Path) -> dict[str, bytes]:
 
 
 def _prefix(files: dict[str, bytes], path: str) -> str:
-    """What names in the file begin with: Talos 2 has none, others the model's name."""
+    """The prefix of the names in a file: nothing in Talos 2, else the name of the model."""
     if "results.csv" in files:
         return ""
     ends = [name for name in files if name.endswith("_results.csv")]

@@ -1,4 +1,7 @@
-"""What evaluation and reduction see of a scan; ``Scan`` and ``Restore`` fulfil these protocols."""
+"""The protocols of a scan for evaluation and reduction.
+
+``Scan`` fulfils both, ``Restore`` fulfils ``ScanResults``.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ class ScanResults(Protocol):
     data: pd.DataFrame
 
     def best_row(self, metric: str | None, asc: bool) -> int:
-        """The row of ``data`` that is best in a metric; ``asc``: less is better."""
+        """Returns the row of ``data`` that is best in a metric; ``asc``: low values are better."""
         ...
 
     def activate(
         self, row: int, saved: bool = False, custom_objects: dict[str, Any] | None = None
     ) -> Any:
-        """The trained model of a row of ``data``."""
+        """Returns the trained model of a row of ``data``."""
         ...
 
 
@@ -35,15 +38,15 @@ class RunningScan(ScanResults, Protocol):
 
     Attributes:
         param_object: The permutations to come.
-        folder: Where the files of the experiment are.
-        experiment_id: Names those files.
-        seed: Of the scan; None: any.
-        minimize_loss: Less of the reduction's metric is better.
+        folder: Folder of the experiment.
+        experiment_id: The name of the experiment's files, without their endings.
+        seed: Seed of the scan; None: another one each time.
+        minimize_loss: Whether low values of ``reduction_metric`` are better.
         reduction_method: One of ``reduction.METHODS``, or a function of the scan.
-        reduction_interval: Permutations between two reductions.
-        reduction_window: The latest rows of ``data`` that a reduction looks at.
-        reduction_threshold: Correlation from which a value is taken out.
-        reduction_metric: A metric of ``data``.
+        reduction_interval: Number of permutations between two reductions.
+        reduction_window: Number of the latest rows of ``data`` that a reduction uses.
+        reduction_threshold: Correlation from which a value is removed.
+        reduction_metric: Name of a metric in ``data``.
     """
 
     param_object: ParamSpace

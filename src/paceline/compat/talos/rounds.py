@@ -1,4 +1,4 @@
-"""What came of each permutation, as tables and as a file."""
+"""The results of the permutations, as tables and as a log file."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _TIMES = ["start", "end", "duration", "round_epochs"]
 
 @dataclass
 class ScanRound:
-    """A permutation that trained.
+    """The result of a permutation that was trained.
 
     Attributes:
-        number: In the order that permutations were begun.
-        params: Its values.
+        number: Position in the order in which permutations began.
+        params: The parameter values.
         history: Metric -> one float per epoch.
-        began, ended: Seconds since the epoch.
-        seconds: Its own share of the time.
-        model: What its function returned beside the history.
+        began, ended: When the permutation began and ended, in seconds since 1970.
+        seconds: Its own share of the time, in seconds.
+        model: The model that the user's function returned.
     """
 
     number: int
@@ -38,7 +38,7 @@ class ScanRound:
 
     @property
     def epochs(self) -> int:
-        """Epochs trained."""
+        """Number of epochs trained."""
         return max((len(values) for values in self.history.values()), default=0)
 
 
@@ -47,9 +47,9 @@ class Failure:
     """A permutation that failed.
 
     Attributes:
-        number: In the order that permutations were begun.
-        params: Its values.
-        error: Why.
+        number: Position in the order in which permutations began.
+        params: The parameter values.
+        error: What its function raised.
     """
 
     number: int
@@ -59,14 +59,14 @@ class Failure:
 
 @dataclass
 class Rounds:
-    """All permutations that have ended.
+    """The results of all permutations that have ended.
 
     Attributes:
-        keys: Names of parameters.
-        path: The experiment's log, one row a permutation.
-        last_epoch: A metric's value is that of the last epoch; else of its best.
-        done: Those that trained, in the order they were begun.
-        failed: The others.
+        keys: Names of the parameters.
+        path: The log of the experiment, with one row for each permutation.
+        last_epoch: Whether the value of a metric is that of the last epoch; else of its best one.
+        done: The permutations that were trained, in the order in which they began.
+        failed: The permutations that failed.
     """
 
     keys: list[str]
@@ -77,56 +77,57 @@ class Rounds:
     _header: list[str] = field(default_factory=list)
 
     def add(self, found: ScanRound) -> None:
-        """Takes a permutation in, and writes its row to the log."""
+        """Adds a permutation, and writes its row to the log."""
         self.done.append(found)
         row = self._row(found)
         if list(row) == self._header:
             with self.path.open("a", newline="", encoding="utf-8") as file:
                 csv.writer(file).writerow([_text(value) for value in row.values()])
-        else:  # the first, or one with other metrics
+        else:  # the first row, or one with other metrics: the header changes
             self.write()
 
     def write(self) -> None:
-        """Writes the log anew, rows in the order that permutations were begun."""
+        """Writes the whole log, with rows in the order in which permutations began."""
         table = self.table()
         self._header = list(table.columns)
         table.map(_text).to_csv(self.path, index=False)
 
     def table(self) -> pd.DataFrame:
-        """One row per permutation: times, metrics, parameters."""
+        """Returns a table with one row for each permutation: times, metrics, parameters."""
         self.done.sort(key=lambda found: found.number)
         rows = [self._row(found) for found in self.done]
         metrics = list(dict.fromkeys(name for found in self.done for name in found.history))
         columns = [*_TIMES, *metrics, *self.parameter_columns.values()]
         data = {name: [row.get(name) for row in rows] for name in columns}
         frame = pd.DataFrame(data, columns=columns)
-        for name in self.parameter_columns.values():  # lists, classes, None: as they are
+        for name in self.parameter_columns.values():  # keeps lists, classes and None as they are
             if not all(isinstance(value, (int, float, str)) for value in frame[name]):
                 frame[name] = pd.Series(data[name], dtype=object)
         return frame
 
     @property
     def parameter_columns(self) -> dict[str, str]:
-        """Parameter -> its column: another name where a metric has its own."""
+        """Parameter -> its column, which has another name if a metric is called so."""
         taken = {name for found in self.done for name in found.history} | set(_TIMES)
         return {key: f"{key}_param" if key in taken else key for key in self.keys}
 
     def times(self) -> pd.DataFrame:
-        """start, end and duration of each."""
+        """Returns a table with start, end and duration of each permutation."""
         table: Any = self.table()
         return table[_TIMES[:3]]
 
     def peaks(self) -> pd.DataFrame:
-        """The epoch, from 0, of each metric's best value."""
+        """Returns a table with the epoch, from 0, of the best value of each metric."""
         return pd.DataFrame(
             [{name: best_epoch(name, v) for name, v in f.history.items()} for f in self.done]
         )
 
     def entropies(self) -> pd.DataFrame:
-        """How the learning of each metric was spread over the epochs.
+        """Returns a table that says how learning was spread over the epochs, for each metric.
 
-        The relative entropy of its course in validation against that in training; without
-        validation, the entropy of its course. NaN where values are negative or not finite.
+        The figure is the relative entropy of the metric's values in validation against those in
+        training; without validation, the entropy of the values. It is NaN if a value is negative or
+        not finite.
         """
         found = [
             {
@@ -153,14 +154,14 @@ class Rounds:
 
 
 def best_epoch(metric: str, values: list[float]) -> int:
-    """The epoch, from 0, of a metric's best value: the least for losses and errors."""
+    """Returns the epoch, from 0, of a metric's best value: the lowest for losses and errors."""
     if not values or not np.isfinite(values).any():
         return -1
     return int(np.nanargmin(values) if is_loss(metric) else np.nanargmax(values))
 
 
 def is_loss(metric: str) -> bool:
-    """Whether less is better, as far as a name can tell."""
+    """Returns whether low values of a metric are better, judged by its name."""
     name = metric.removeprefix("val_").lower()
     words = ("loss", "error", "mae", "mse", "mape", "msle", "crossentropy", "divergence", "hinge")
     return any(word in name for word in words)
@@ -182,10 +183,10 @@ def _entropy(values: list[float], validation: list[float] | None) -> float:
 
 
 def _moment(seconds: float) -> str:
-    """As Talos writes it."""
+    """A time as Talos writes it."""
     return time.strftime("%m/%d/%y-%H%M%S", time.localtime(seconds))
 
 
 def _text(value: Any) -> Any:
-    """A value as a cell of the log: a class or a function by its name."""
+    """A value for the log: a class or a function as its name."""
     return getattr(value, "__name__", value) if callable(value) else value

@@ -1,4 +1,4 @@
-"""Which permutations are tried when there are limits: Talos' random methods."""
+"""The random methods of Talos, which choose the permutations to try if there is a limit."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Draw = Callable[[int, int, np.random.Generator], list[int]]
 
 
 def sample(limit: float | int, n_all: int, random_method: str, seed: int | None) -> list[int]:
-    """Numbers of different permutations.
+    """Draws different permutations, and returns their numbers.
 
     Args:
-        limit: A fraction (float) or a number (int) of them.
-        n_all: How many there are.
+        limit: A fraction (float) or a number (int) of permutations.
+        n_all: Number of all permutations.
         random_method: One of ``METHODS``.
-        seed: Decides them; None: another draw each time.
+        seed: Decides what is drawn; None: another draw each time.
 
     Raises:
-        TalosParamsError: An unknown method.
-        TalosDataError: The limit leaves none.
+        TalosParamsError: The method is unknown.
+        TalosDataError: The limit leaves no permutation.
     """
     check_method(random_method)
     n = int(n_all * limit) if isinstance(limit, float) else int(limit)
@@ -41,7 +41,7 @@ def check_method(random_method: str) -> None:
     """Checks the name of a random method.
 
     Raises:
-        TalosParamsError: It is unknown.
+        TalosParamsError: The method is unknown.
     """
     if random_method not in METHODS:
         raise TalosParamsError(
@@ -55,7 +55,7 @@ def _mersenne(n: int, n_all: int, rng: np.random.Generator) -> list[int]:
 
 
 def _crypto(n: int, n_all: int, rng: np.random.Generator) -> list[int]:
-    """From the operating system: no seed decides it, as Talos says of it."""
+    """Random numbers of the operating system, on which a seed has no effect, as in Talos."""
     system = np.random.default_rng(secrets.randbits(128))
     return _different(n, n_all, lambda k: [secrets.randbelow(n_all) for _ in range(k)], system)
 
@@ -63,7 +63,7 @@ def _crypto(n: int, n_all: int, rng: np.random.Generator) -> list[int]:
 def _different(
     n: int, n_all: int, draw: Callable[[int], object], rng: np.random.Generator
 ) -> list[int]:
-    """Different numbers below n_all, without a list of all where they are few of them."""
+    """Different numbers below n_all; a few of many are drawn without a list of all numbers."""
     if n > n_all // 4:
         return [int(i) for i in rng.permutation(n_all)[:n]]
     found: dict[int, None] = {}
@@ -77,16 +77,16 @@ def _quasi(kind: str) -> Draw:
         from scipy.stats import qmc
 
         seed = int(rng.integers(2**31))
-        kinds: Any = (qmc.Sobol, qmc.Halton)  # the name of their argument is changing
+        kinds: Any = (qmc.Sobol, qmc.Halton)  # their keyword for the seed differs between versions
         engine = kinds[kind != "sobol"](1, seed=seed)
         found: dict[int, None] = {}
         for attempt in range(64):
             if len(found) >= n:
                 break
-            # A power of two is what Sobol's points are even in.
+            # Sobol's points are spread evenly only if their number is a power of two.
             points = engine.random(1 << max(1, (n - 1).bit_length() + min(attempt, 4)))[:, 0]
             found.update(dict.fromkeys(int(p * n_all) for p in points))
-        if len(found) < n:  # the points leave some out of a space that is nearly all wanted
+        if len(found) < n:  # the points may miss some if nearly all are wanted
             left = set(range(n_all)).difference(found)
             found.update(dict.fromkeys(sorted(left)))
         return list(found)[:n]
@@ -102,7 +102,7 @@ def _latin(n: int, n_all: int, rng: np.random.Generator) -> list[int]:
 
 
 def _latin_improved(n: int, n_all: int, rng: np.random.Generator) -> list[int]:
-    """Parts as in ``_latin``, each pick the farthest of some from those before it."""
+    """As ``_latin``, but of some candidates each pick is the one farthest from earlier picks."""
     edges = np.linspace(0, n_all, n + 1).astype(int)
     picks: list[int] = []
     for part in rng.permutation(n):
@@ -113,7 +113,7 @@ def _latin_improved(n: int, n_all: int, rng: np.random.Generator) -> list[int]:
 
 
 def _korobov(n: int, n_all: int, rng: np.random.Generator) -> list[int]:
-    """A lattice: multiples of a number without a common factor, near the golden section."""
+    """A Korobov lattice: multiples of a number near the golden section, coprime to ``n_all``."""
     step = max(1, round(n_all * (math.sqrt(5) - 1) / 2))
     while math.gcd(step, n_all) != 1:
         step += 1
@@ -121,8 +121,8 @@ def _korobov(n: int, n_all: int, rng: np.random.Generator) -> list[int]:
     return [(start + i * step) % n_all for i in range(n)]
 
 
-#: What Talos knows. Two of its methods ask a service in the net for numbers: here they come from
-#: the operating system, as for ``uniform_crypto``.
+#: Name of each method of Talos -> its function. Two methods of Talos ask a service on the internet
+#: for random numbers; here the operating system gives them, as for ``uniform_crypto``.
 METHODS: dict[str, Draw] = {
     "uniform_mersenne": _mersenne,
     "uniform_crypto": _crypto,

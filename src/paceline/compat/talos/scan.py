@@ -1,4 +1,4 @@
-"""``Scan``: tries permutations of a params dictionary on a function that builds and fits."""
+"""``Scan``: trains a function's models with the permutations of a params dictionary."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paceline.compat.talos.errors import (
     TalosTypeError,
 )
 from paceline.compat.talos.evaluate import evaluate_models
-from paceline.compat.talos.kept_models import Retained
+from paceline.compat.talos.kept_models import KeptModels
 from paceline.compat.talos.old_arguments import read_options
 from paceline.compat.talos.progress import Bar, say
 from paceline.compat.talos.rounds import Failure, Rounds, ScanRound, is_loss
@@ -28,61 +28,66 @@ from paceline.compat.talos.space import ParamSpace
 from paceline.compat.talos.splits import check_inputs, split
 from paceline.errors import BuildError
 
-#: Permutations that fail in a row, with none that worked, before a scan gives up.
+#: A scan gives up after this many failed permutations if none has worked.
 _FAILURES = 5
 
 
 class Scan:
     """Trains ``model(x_train, y_train, x_val, y_val, params)`` for each permutation of ``params``.
 
-    The permutations' fits train in packs; each comes out as if it had run alone.
+    The fits of permutations train in packs; the result of each is the one it would have alone.
+
+    N: training examples. V: validation examples.
 
     Args:
-        x: Features: an array, or with ``multi_input`` a list of arrays.
-        y: Targets.
+        x: Features [N, ...]: an array, or with ``multi_input`` a list of arrays.
+        y: Targets [N, ...].
         params: Name -> list of values or ``(start, end, steps)``; or a ``ParamSpace``.
         model: ``function(x_train, y_train, x_val, y_val, params) -> (history, keras_model)``.
-        experiment_name: Folder for the log and models.
-        x_val: Validation data; None: ``val_split`` of x and y.
-        y_val: Likewise.
+        experiment_name: Folder for the log and the models.
+        x_val: Validation features [V, ...]; None: the share ``val_split`` of x.
+        y_val: Validation targets [V, ...]; None: the share ``val_split`` of y.
         val_split: Share of the examples to validate on.
-        multi_input: x is a list of arrays for a model with several inputs.
-        random_method: How permutations are drawn where a limit leaves some out.
-        seed: Decides split, permutations, weights and order of examples.
-        performance_target: ``[metric, threshold, is_loss]``: a permutation that reaches it is the
-            last to be begun.
+        multi_input: Whether x is a list of arrays, for a model with several inputs.
+        random_method: How permutations are drawn if a limit leaves some out.
+        seed: Decides the split, the permutations, the weights and the order of examples.
+        performance_target: ``[metric, threshold, is_loss]``: once a permutation reaches the
+            threshold, no other one begins.
         fraction_limit: Share of the permutations to try.
-        round_limit: How many to try.
-        time_limit: ``"%Y-%m-%d %H:%M"``: none is begun after.
-        boolean_limit: ``function(params) -> bool``: others are left out.
-        reduction_method: See ``reduction.METHODS``, or a function of the scan.
-        reduction_interval: Permutations between two reductions.
-        reduction_window: The latest permutations that a reduction looks at.
-        reduction_threshold: Correlation from which a value is taken out.
-        reduction_metric: What it looks at.
-        minimize_loss: Less of it is better.
-        disable_progress_bar: Show none.
-        print_params: Print each permutation as it is begun.
-        clear_session: Names of layers begin anew in each permutation. They always do.
-        save_weights: Keep weights in memory, for ``best_model`` and the like.
-        save_models: Save every model in the experiment's folder.
-        **options: Spellings of 2018 (``dataset_name``, ``grid_downsample``, ...).
+        round_limit: Number of permutations to try.
+        time_limit: ``"%Y-%m-%d %H:%M"``: no permutation begins after that time.
+        boolean_limit: ``function(params) -> bool``: permutations for which it is false are left
+            out.
+        reduction_method: One of ``reduction.METHODS``, or a function of the scan; None: no
+            reduction.
+        reduction_interval: Number of permutations between two reductions.
+        reduction_window: Number of the latest permutations that a reduction uses.
+        reduction_threshold: Correlation from which a value is removed.
+        reduction_metric: The metric that a reduction uses.
+        minimize_loss: Whether low values of ``reduction_metric`` are better.
+        disable_progress_bar: Whether the progress bar is left out.
+        print_params: Whether each permutation is printed when it begins.
+        clear_session: Has no effect: the names of layers begin anew in each permutation anyway.
+        save_weights: Whether weights are kept in memory, for ``best_model`` and the like.
+        save_models: Whether every model is saved in the folder of the experiment.
+        **options: Arguments by their names of 2018 (``dataset_name``, ``grid_downsample``, ...).
 
     Attributes:
-        data: One row per permutation that trained: times, last values of metrics, params.
-        details: What was done.
-        round_history: Metric -> one float per epoch, for each row of ``data``.
-        round_times: start, end, duration.
-        learning_entropy: How learning was spread over the epochs.
-        peak_epochs: The epoch, from 0, of each metric's best value.
-        saved_models, saved_weights: JSON and weights for each row; None where not kept.
-        failures: Permutations that failed: params and error.
+        data: A table with one row for each permutation that trained: times, last values of
+            metrics, params.
+        details: Settings and times of the scan.
+        round_history: For each row of ``data``, metric -> one float per epoch.
+        round_times: A table with start, end and duration of each permutation.
+        learning_entropy: A table that says how learning was spread over the epochs.
+        peak_epochs: A table with the epoch, from 0, of the best value of each metric.
+        saved_models, saved_weights: JSON and weights for each row of ``data``; None if not kept.
+        failures: The permutations that failed, with params and error.
         x, y, params: As given.
 
     Raises:
-        TalosParamsError, TalosTypeError, TalosDataError: Something cannot work; nothing has been
-            trained then.
-        TalosReturnError: The function returned something else than ``(history, model)``.
+        TalosParamsError, TalosTypeError, TalosDataError: An argument cannot work; nothing was
+            trained.
+        TalosReturnError: The function returned something other than ``(history, model)``.
         BuildError: No permutation worked.
     """
 
@@ -151,13 +156,13 @@ class Scan:
         self.experiment_id = time.strftime("%m%d%y%H%M%S")
         self.folder = Path(self.experiment_name)
         self.folder.mkdir(parents=True, exist_ok=True)
-        while (self.folder / f"{self.experiment_id}.csv").exists():  # two scans in one second
+        while (self.folder / f"{self.experiment_id}.csv").exists():  # two scans began in one second
             self.experiment_id = str(int(self.experiment_id) + 1).zfill(12)
         self.log_path = self.folder / f"{self.experiment_id}.csv"
         self._rounds = Rounds(
             self.param_object.param_keys, self.log_path, bool(more["last_epoch_value"])
         )
-        self._retained = Retained(
+        self._kept_models = KeptModels(
             self.folder / self.experiment_id, weights=save_weights, files=save_models
         )
         self.data = pd.DataFrame()
@@ -249,7 +254,7 @@ class Scan:
             if len(self._rounds.failed) >= _FAILURES and not self._rounds.done:
                 self._give_up(f"{_FAILURES} permutations failed, and none worked")
             return
-        self._retained.add(outcome.number, model)
+        self._kept_models.add(outcome.number, model)
         self._rounds.add(
             ScanRound(
                 outcome.number,
@@ -275,7 +280,7 @@ class Scan:
         ) from error
 
     def _best(self) -> str:
-        """What the bar shows beside the count."""
+        """The text that the bar shows after the count."""
         metrics = self.metric_columns
         names = [
             name for name in ("val_acc", "val_accuracy", "val_loss", "loss") if name in metrics
@@ -303,8 +308,8 @@ class Scan:
         self.learning_entropy = rounds.entropies()
         self.peak_epochs = rounds.peaks()
         numbers = [found.number for found in rounds.done]
-        self.saved_models = [self._retained.config(number) for number in numbers]
-        self.saved_weights = [self._retained.weights(number) for number in numbers]
+        self.saved_models = [self._kept_models.config(number) for number in numbers]
+        self.saved_weights = [self._kept_models.weights(number) for number in numbers]
         self.failures = [
             {"params": f.params, "error": f"{type(f.error).__name__}: {f.error}"}
             for f in rounds.failed
@@ -342,14 +347,14 @@ class Scan:
         return list(dict.fromkeys(name for f in self._rounds.done for name in f.history))
 
     def best_row(self, metric: str | None, asc: bool) -> int:
-        """The row of ``data`` that is best in a metric.
+        """Returns the number of the row of ``data`` that is best in a metric.
 
         Args:
-            metric: A column of ``data``; None: the scan's ``objective``.
-            asc: Less is better.
+            metric: A column of ``data``; None: the ``objective`` of the scan.
+            asc: Whether low values are better.
 
         Raises:
-            TalosParamsError: There is no such column, or no number in it.
+            TalosParamsError: There is no such column, or it holds no number.
         """
         if metric is None:
             if not isinstance(self.objective, Mapping):
@@ -366,13 +371,18 @@ class Scan:
     def activate(
         self, row: int, saved: bool = False, custom_objects: dict[str, Any] | None = None
     ) -> Any:
-        """The trained model of a row of ``data``.
+        """Returns the trained model of a row of ``data``.
+
+        Args:
+            row: Number of the row.
+            saved: Whether the model is loaded from the file of ``save_models``; else from memory.
+            custom_objects: Name -> class or function, for Keras to load the model.
 
         Raises:
-            TalosModelError: It was not kept.
+            TalosModelError: The model was not kept.
         """
         number = self._rounds.done[row].number
-        return self._retained.load(number, saved, custom_objects or self.custom_objects)
+        return self._kept_models.load(number, saved, custom_objects or self.custom_objects)
 
     def best_model(
         self,
@@ -381,13 +391,17 @@ class Scan:
         saved: bool = False,
         custom_objects: dict[str, Any] | None = None,
     ) -> Any:
-        """The trained model of the best permutation.
+        """Returns the trained model of the best permutation.
 
         Args:
             metric: A column of ``data``.
-            asc: Less is better.
-            saved: From the files of ``save_models``; else from memory.
-            custom_objects: For Keras.
+            asc: Whether low values are better.
+            saved: Whether the model is loaded from the file of ``save_models``; else from memory.
+            custom_objects: Name -> class or function, for Keras to load the model.
+
+        Raises:
+            TalosParamsError: There is no such column, or it holds no number.
+            TalosModelError: The model was not kept.
         """
         return self.activate(self.best_row(metric, asc), saved, custom_objects)
 
@@ -407,7 +421,23 @@ class Scan:
         multi_input: bool | None = None,
         seed: int | None = None,
     ) -> None:
-        """Scores the best models on parts of other data; adds mean and deviation to ``data``."""
+        """Scores the best models on parts of other data; adds mean and deviation to ``data``.
+
+        Args:
+            x_val: Features [N, ...].
+            y_val: Targets [N, ...].
+            task: "binary", "multi_class", "multi_label" or "continuous".
+            n_models: Number of models to score.
+            metric: The models that are best in this column of ``data`` are scored.
+            folds: Number of parts of the data that each model is scored on.
+            shuffle: Whether examples are shuffled before.
+            asc: Whether low values of the metric are better.
+            saved: Whether models are loaded from the files of ``save_models``; else from memory.
+            custom_objects: Name -> class or function, for Keras to load models.
+            average: How F1 is averaged over classes; None: binary or macro.
+            multi_input: Whether ``x_val`` is a list of arrays; None: told from its type.
+            seed: Decides how examples are shuffled.
+        """
         evaluate_models(
             self,
             x_val,
@@ -438,5 +468,5 @@ class _Function:
 
     def __call__(self) -> Any:
         scan = self._scan
-        # A copy: what the function writes into its params is not another permutation.
+        # A copy, because the function may write to its params, and the log needs them unchanged.
         return scan.model(scan.x_train, scan.y_train, scan.x_val, scan.y_val, dict(self.params))

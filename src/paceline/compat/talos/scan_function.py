@@ -1,4 +1,4 @@
-"""The function that a scan is given: what it must take, and what it must return."""
+"""Checks the user's function of a scan: its arguments and what it returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_function(model: Any) -> None:
     """Checks the function of a scan before anything is trained.
 
     Raises:
-        TalosTypeError: It is no function of five arguments.
+        TalosTypeError: ``model`` is no function of five arguments.
     """
     if not callable(model) or isinstance(model, keras.Model):
         raise TalosTypeError(
@@ -31,15 +31,18 @@ def check_function(model: Any) -> None:
             f"model: {_name(model)} cannot be called with x_train, y_train, x_val, y_val, params: "
             f"{error}."
         ) from error
-    except ValueError:  # no signature to be had
+    except ValueError:  # Python knows no signature of this function
         pass
 
 
 def check_target(target: Any) -> tuple[str, float, bool] | None:
-    """``performance_target``, checked: metric, threshold, whether less is better.
+    """Checks ``performance_target``.
+
+    Returns:
+        Metric, threshold, and whether low values are better; None without a target.
 
     Raises:
-        TalosParamsError: It is something else.
+        TalosParamsError: The target is something else.
     """
     if target is None:
         return None
@@ -61,10 +64,13 @@ def check_target(target: Any) -> tuple[str, float, bool] | None:
 def read_outcome(
     outcome: Outcome, function: Callable[..., Any]
 ) -> tuple[dict[str, list[float]], Any]:
-    """History and model that a function returned.
+    """Returns the history and the model that the user's function returned.
+
+    Returns:
+        Metric -> one float per epoch; and the model.
 
     Raises:
-        TalosReturnError: It returned something else.
+        TalosReturnError: The function returned something else.
     """
     value, name = outcome.value, _name(function)
     end = "end it with 'return history, model', history being what model.fit returned."

@@ -16,27 +16,27 @@ _TIME = "%Y-%m-%d %H:%M"
 
 
 class ParamSpace:
-    """All permutations that are to be tried, and which of them are left.
+    """The permutations of a params dictionary that are to be tried, and which of them are left.
 
     Args:
         params: Name -> list of values, or ``(start, end, steps)``.
-        param_keys: The names that count; None: all.
-        random_method: How permutations are drawn where a limit leaves some out. Without a limit
-            they are tried in order, the last name varying fastest.
+        param_keys: The names to use; None: all.
+        random_method: How permutations are drawn if a limit leaves some out. Without a limit they
+            are tried in order, and the last name varies fastest.
         fraction_limit: Share of the permutations to try.
-        round_limit: How many to try.
-        time_limit: ``"%Y-%m-%d %H:%M"``: no permutation is begun after.
+        round_limit: Number of permutations to try.
+        time_limit: ``"%Y-%m-%d %H:%M"``: no permutation begins after that time.
         boolean_limit: ``function(params) -> bool``: permutations for which it is false are left
             out.
         seed: Decides what is drawn.
 
     Attributes:
         param_space: Permutations, one list of values each, in the order of ``param_keys``.
-        param_index: Numbers of those that are left, in the order they are tried.
-        dimensions: How many permutations the dictionary has.
+        param_index: Numbers of the permutations that are left, in the order they are tried.
+        dimensions: Number of all permutations of the dictionary.
 
     Raises:
-        TalosParamsError, TalosTypeError: A dictionary, or a limit, that cannot work.
+        TalosParamsError, TalosTypeError: The dictionary or a limit cannot work.
     """
 
     def __init__(
@@ -86,14 +86,18 @@ class ParamSpace:
         return len(self.param_index)
 
     def round_parameters(self) -> dict[str, Any] | bool:
-        """The next permutation; False when none is left, or the time is up."""
+        """Returns the next permutation, name -> value; False if none is left or the time is up."""
         if not self.param_index or not self._check_time_limit():
             return False
         self.round_counter += 1
         return self._as_dict(self.param_space[self.param_index.pop(0)])
 
     def put_in_order(self, order: str | None) -> None:
-        """What 2018's ``search_method`` did: "linear", "reverse" or "random"; None: as it is."""
+        """Sorts the permutations that are left, as ``search_method`` of 2018 did.
+
+        Args:
+            order: "linear", "reverse" or "random"; None: the order stays.
+        """
         if order == "random":
             rng = np.random.default_rng(self.seed)
             self.param_index = [self.param_index[i] for i in rng.permutation(len(self))]
@@ -114,26 +118,26 @@ class ParamSpace:
     def _as_dict(self, row: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self.param_keys, row, strict=True))
 
-    # -- taking permutations out ------------------------------------------------------------------
+    # -- removing permutations ---------------------------------------------------------------------
 
     def remove_is(self, label: str, value: Any) -> None:
-        """Takes out the permutations that have this value."""
+        """Removes the permutations that have a value."""
         self._keep(lambda params: not _same(params[label], value))
 
     def remove_is_not(self, label: str, value: Any) -> None:
-        """Takes out all but the permutations that have this value."""
+        """Removes all permutations but those that have a value."""
         self._keep(lambda params: _same(params[label], value))
 
     def remove_ge(self, label: str, value: Any) -> None:
-        """Takes out permutations with this value or a greater one."""
+        """Removes the permutations with this value or a greater one."""
         self._keep(lambda params: not params[label] >= value)
 
     def remove_le(self, label: str, value: Any) -> None:
-        """Takes out permutations with this value or a smaller one."""
+        """Removes the permutations with this value or a smaller one."""
         self._keep(lambda params: not params[label] <= value)
 
     def remove_lambda(self, function: Callable[[dict[str, Any]], Any]) -> None:
-        """Takes out the permutations for which the function is false."""
+        """Removes the permutations for which a function is false."""
         self._keep(function)
 
     def _keep(self, wanted: Callable[[dict[str, Any]], Any]) -> None:
@@ -142,12 +146,12 @@ class ParamSpace:
 
 
 class DistributeParamSpace:
-    """A space in parts, one for each machine.
+    """A space that is divided into parts, one for each machine.
 
     Args:
         params, param_keys, random_method, fraction_limit, round_limit, time_limit, boolean_limit,
             seed: As for ``ParamSpace``.
-        machines: How many parts.
+        machines: Number of machines.
 
     Attributes:
         param_spaces: Number of the machine -> its ``ParamSpace``.
@@ -170,7 +174,8 @@ class DistributeParamSpace:
         arguments = (params, param_keys, random_method, fraction_limit, round_limit, time_limit)
         self.machines = machines
         self.param_spaces: dict[int, ParamSpace] = {}
-        # Machines must cut the same pack of permutations: without a seed, each would draw its own.
+        # All machines must divide the same permutations. Without a fixed seed, each machine would
+        # draw others.
         drawn = 0 if seed is None else seed
         for machine in range(machines):
             space = ParamSpace(*arguments, boolean_limit, drawn)
@@ -196,7 +201,7 @@ def _values(name: str, given: Any) -> list[Any]:
 
 
 def _range(name: str, given: tuple[Any, ...]) -> list[Any]:
-    """Values from start to below end; whole numbers where both are."""
+    """Values from start to below end; whole numbers if start and end are."""
     numbers = len(given) == 3 and all(
         isinstance(v, (int, float, np.number)) and not isinstance(v, bool) for v in given
     )
@@ -214,7 +219,7 @@ def _range(name: str, given: tuple[Any, ...]) -> list[Any]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equal, and of one kind: 1 is not True; arrays compare whole."""
+    """Whether two values have the same type and are equal; arrays are compared as a whole."""
     if isinstance(one, bool) is not isinstance(other, bool):
         return False
     try:

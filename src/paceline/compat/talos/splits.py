@@ -1,4 +1,4 @@
-"""Parts of data: arrays, pandas objects, lists and dicts of them."""
+"""Splits data into parts: arrays, pandas objects, lists and dicts of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paceline.compat.talos.errors import TalosDataError, TalosTypeError
 
 
 def take(values: Any, index: np.ndarray) -> Any:
-    """Examples by number, of data however nested."""
+    """Returns the examples with the numbers in ``index`` i64[K], of data nested in any way."""
     if isinstance(values, dict):
         return {key: take(value, index) for key, value in values.items()}
     if isinstance(values, list) and values and hasattr(values[0], "shape"):
@@ -22,7 +22,7 @@ def take(values: Any, index: np.ndarray) -> Any:
 
 
 def length(values: Any) -> int:
-    """How many examples there are."""
+    """Returns the number of examples."""
     if isinstance(values, dict):
         return length(next(iter(values.values())))
     if isinstance(values, list) and values and hasattr(values[0], "shape"):
@@ -31,10 +31,10 @@ def length(values: Any) -> int:
 
 
 def check_inputs(x: Any, multi_input: bool) -> None:
-    """Checks that several inputs are meant as such.
+    """Checks that a list of arrays is given with ``multi_input`` only.
 
     Raises:
-        TalosTypeError: They are not.
+        TalosTypeError: ``x`` is a list of arrays, and ``multi_input`` is False.
     """
     if isinstance(x, list) and x and hasattr(x[0], "shape") and not multi_input:
         raise TalosTypeError(
@@ -46,7 +46,7 @@ def check_inputs(x: Any, multi_input: bool) -> None:
 def split(
     x: Any, y: Any, fraction: float, *, shuffle: bool = True, seed: int | None = None
 ) -> tuple[Any, Any, Any, Any]:
-    """Training and validation data, ``fraction`` of them for validation.
+    """Splits data into training and validation data; ``fraction`` of the examples validate.
 
     Returns:
         x_train, y_train, x_val, y_val.
@@ -75,10 +75,14 @@ def split(
 def kfold(
     x: Any, y: Any, folds: int, *, shuffle: bool = True, seed: int | None = None
 ) -> list[tuple[Any, Any]]:
-    """The data in ``folds`` parts.
+    """Splits data into ``folds`` parts.
+
+    Returns:
+        Pairs of features and targets.
 
     Raises:
-        TalosDataError: There are not as many examples, or ``folds`` is no positive whole number.
+        TalosDataError: There are fewer examples than parts, or ``folds`` is no positive whole
+            number.
     """
     n = length(y)
     if not isinstance(folds, int) or not 1 <= folds <= n:

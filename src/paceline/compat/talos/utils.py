@@ -1,4 +1,4 @@
-"""``talos.utils``: what notebooks take from there."""
+"""``talos.utils``: the functions and classes that notebooks import from there."""
 
 from __future__ import annotations
 
@@ -36,13 +36,16 @@ __all__ = [
 
 
 class SequenceGenerator(keras.utils.PyDataset):
-    """Batches in order, for ``model.fit``.
+    """A data set that gives batches in order, for ``model.fit``.
 
     Args:
-        x_set: Features.
-        y_set: Targets.
-        batch_size: Examples of a batch.
-        **arguments: Of ``keras.utils.PyDataset``.
+        x_set: Features [N, ...].
+        y_set: Targets [N, ...].
+        batch_size: Number of examples of a batch.
+        x: Another name of ``x_set``.
+        y: Another name of ``y_set``.
+        backend: Has no effect: all models are Keras models.
+        **arguments: Further arguments of ``keras.utils.PyDataset``.
     """
 
     def __init__(
@@ -69,7 +72,13 @@ class SequenceGenerator(keras.utils.PyDataset):
 
 
 def generator(x: Any, y: Any, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Batches in order, over and over, as float32."""
+    """Yields batches in order, without end, as float32.
+
+    Args:
+        x: Features [N, ...].
+        y: Targets [N, ...].
+        batch_size: Number of examples of a batch.
+    """
     while True:
         for start in range(0, len(x), batch_size):
             part = slice(start, start + batch_size)
@@ -85,13 +94,25 @@ def val_split(
     multi_input: bool = False,
     seed: int | None = None,
 ) -> tuple[Any, Any, Any, Any]:
-    """x_train, y_train, x_val, y_val; ``split_share`` of the examples are to validate on."""
+    """Splits data into training and validation data.
+
+    Args:
+        x: Features [N, ...].
+        y: Targets [N, ...].
+        split_share: Share of the examples that validate.
+        shuffled: Whether examples are shuffled before.
+        multi_input: Whether x is a list of arrays.
+        seed: Decides how examples are shuffled.
+
+    Returns:
+        x_train, y_train, x_val, y_val.
+    """
     check_inputs(x, multi_input)
     return split(x, y, split_share, shuffle=shuffled, seed=seed)
 
 
 def rescale_meanzero(x: Any) -> np.ndarray:
-    """Each numeric column with mean 0 and deviation 1."""
+    """Returns the numeric columns, each scaled to mean 0 and deviation 1."""
     table = pd.DataFrame(x).copy()
     for name in table.select_dtypes("number"):
         spread = table[name].std()
@@ -100,13 +121,26 @@ def rescale_meanzero(x: Any) -> np.ndarray:
 
 
 def create_param_space(data: pd.DataFrame, no_of_metrics: int = 2) -> ParamSpace:
-    """The space of the values in a log, whose first columns are metrics."""
+    """Returns the space of the values in a log.
+
+    Args:
+        data: The log as a table.
+        no_of_metrics: Number of columns before the parameters.
+    """
     columns = data.columns[no_of_metrics:]
     return ParamSpace({name: data[name].unique().tolist() for name in columns})
 
 
 def power_draw_append(history: Any, power_draw: Any) -> Any:
-    """Adds what a ``PowerDraw`` noted to a history: watts_min, watts_max, seconds, Ws."""
+    """Adds what a ``PowerDraw`` noted to a history: watts_min, watts_max, seconds and Ws.
+
+    Args:
+        history: What ``fit`` returned.
+        power_draw: The ``PowerDraw`` of that ``fit``.
+
+    Returns:
+        The history.
+    """
     log = power_draw.log
     watts = [*log["epoch_begin"], *log["epoch_end"]]
     means = (np.array(log["epoch_begin"]) + np.array(log["epoch_end"])) / 2
@@ -138,23 +172,23 @@ def recover_best_model(
     """Trains the best permutations of a log again, and scores them on parts of other data.
 
     Args:
-        x_train: As for the scan.
-        y_train: Likewise.
-        x_val: Likewise.
-        y_val: Likewise.
-        experiment_log: The scan's log.
-        input_model: The scan's function.
-        metric: What is best.
-        multi_input: x is a list of arrays.
-        x_cross: Data to score on; by default the validation data.
-        y_cross: Likewise.
-        n_models: How many permutations.
-        task: As for ``Evaluate``.
-        asc: Less is better; by default where the metric's name says so.
-        folds: How many parts.
+        x_train: Training features [N, ...] of the scan.
+        y_train: Training targets [N, ...] of the scan.
+        x_val: Validation features [V, ...] of the scan.
+        y_val: Validation targets [V, ...] of the scan.
+        experiment_log: Path of the scan's log.
+        input_model: The function of the scan.
+        metric: The metric that ranks permutations.
+        multi_input: Whether x is a list of arrays.
+        x_cross: Features to score on; None: ``x_val``.
+        y_cross: Targets to score on; None: ``y_val``.
+        n_models: Number of permutations.
+        task: "binary", "multi_class", "multi_label" or "continuous".
+        asc: Whether low values of the metric are better; None: told from its name.
+        folds: Number of parts.
 
     Returns:
-        Their rows with a column for the score, and the models.
+        The rows of these permutations with a column for the score, and their models.
     """
     table = pd.read_csv(experiment_log)
     name = column(metric, table.columns)
@@ -165,7 +199,7 @@ def recover_best_model(
     check_inputs(x_cross, multi_input)
     parts = kfold(x_cross, y_cross, folds)
     models, scores = [], []
-    for row in found.to_dict("records"):  # a row as a Series would make floats of whole numbers
+    for row in found.to_dict("records"):  # a Series would turn whole numbers of a row into floats
         params = {key: value for key, value in row.items() if key != name}
         _, model = input_model(x_train, y_train, x_val, y_val, params)
         models.append(model)

@@ -1,4 +1,4 @@
-"""The parts of tuners, as ``keras_tuner.engine`` names them."""
+"""The base classes of tuners and oracles, under the names of ``keras_tuner.engine``."""
 
 from paceline.compat.keras_tuner.engine import (
     base_tuner,

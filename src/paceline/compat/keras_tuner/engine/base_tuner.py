@@ -1,4 +1,4 @@
-"""The part of a tuner that knows nothing of Keras: trials, hooks, files, summaries."""
+"""The part of a tuner that does not depend on Keras: trials, hooks, files, summaries."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from paceline.search_space import HyperParameters
 
 
 class BaseTuner:
-    """Runs the trials of an oracle; a subclass says how in ``run_trial``.
+    """A tuner that runs the trials of an oracle; a subclass defines ``run_trial`` for one trial.
 
     Args:
-        oracle: Decides what is tried.
+        oracle: Decides which configurations are tried.
         hypermodel: A function ``build(hp)`` or a ``HyperModel``.
-        directory: Where project folders go; the working folder by default.
-        project_name: The project's folder in it.
+        directory: The folder that holds project folders; None: the working folder.
+        project_name: Name of the project's folder in ``directory``.
         overwrite: Whether an existing project is removed; else the search goes on with it.
         tuner_id: Name of this process among those that share an oracle.
-        logger: No longer used, as in KerasTuner.
-        **kwargs: No others.
+        logger: Has no effect, as in KerasTuner.
+        **kwargs: There are no further arguments.
 
     Raises:
-        ValueError: ``oracle`` is none, or an argument is not known.
+        ValueError: ``oracle`` is not an ``Oracle``, or an argument is unknown.
         ProjectError: The project cannot be read.
         FatalRuntimeError: The environment asks for parallel tuning over several machines.
     """
@@ -86,7 +86,7 @@ class BaseTuner:
     # -- the space ---------------------------------------------------------------------------------
 
     def _populate_initial_space(self) -> None:
-        """Learns the space by building models until every condition met has held once."""
+        """Learns the space by building models, until each condition that was seen held once."""
         if self.hypermodel is None:
             return
         hp = self.oracle.get_space()
@@ -103,7 +103,7 @@ class BaseTuner:
             never = [each.conditions for each in hp.space if each.conditions not in held]
             if not never:
                 return
-            held.add(never[0])  # whether or not it can be made to hold
+            held.add(never[0])  # also if it cannot be made to hold: the loop must end
             hp = self.oracle.get_space()
             for condition in never[0]:
                 hp.values[condition.name] = condition.values[0]
@@ -115,25 +115,25 @@ class BaseTuner:
     # -- searching ---------------------------------------------------------------------------------
 
     def search(self, *fit_args: Any, **fit_kwargs: Any) -> None:
-        """Runs trials until the oracle has had enough.
+        """Runs trials until the oracle stops.
 
         Args:
-            *fit_args: What ``run_trial`` gets beside the trial.
-            **fit_kwargs: Likewise.
+            *fit_args: Positional arguments of ``run_trial`` after the trial.
+            **fit_kwargs: Keyword arguments of ``run_trial``.
 
         Raises:
-            FatalError: A trial raised it, or returned nothing that can be scored.
+            FatalError: A trial raised it, or returned something without a score.
             RuntimeError: Too many trials failed in a row.
         """
         if "verbose" in fit_kwargs:
             self.oracle.verbose = fit_kwargs["verbose"]
-        self.oracle.take_back()  # what an interrupted search has left
+        self.oracle.take_back()  # trials that an interrupted search has left under way
         self.on_search_begin()
         self._search(*fit_args, **fit_kwargs)
         self.on_search_end()
 
     def _search(self, *fit_args: Any, **fit_kwargs: Any) -> None:
-        """One trial after another."""
+        """Runs one trial after another."""
         while True:
             self.pre_create_trial()
             trial = self.oracle.create_trial(self.tuner_id)
@@ -154,7 +154,7 @@ class BaseTuner:
             trial.status = TrialStatus.COMPLETED
 
     def _note_failure(self, trial: Trial, error: BaseException) -> None:
-        """Has a trial fail with an error; one that is fatal is raised again."""
+        """Marks a trial as failed with an error; raises the error again if it is fatal."""
         if is_a(error, FatalError) or not isinstance(error, Exception):
             raise error
         failed = is_a(error, FailedTrialError)
@@ -165,7 +165,7 @@ class BaseTuner:
         self._update_trial(trial, self.run_trial(trial, *fit_args, **fit_kwargs))
 
     def _update_trial(self, trial: Trial, results: Any) -> None:
-        """Tells the oracle what ``run_trial`` has returned."""
+        """Reports what ``run_trial`` has returned to the oracle."""
         objective = self.oracle.objective
         if self.oracle.get_trial(trial.trial_id).metrics.exists(objective.name):
             warnings.warn(
@@ -181,7 +181,12 @@ class BaseTuner:
         self.oracle.update_trial(trial.trial_id, metrics, step=step)
 
     def run_trial(self, trial: Trial, *fit_args: Any, **fit_kwargs: Any) -> Any:
-        """Evaluates a configuration; a subclass must say how.
+        """Evaluates a trial; a subclass must define it.
+
+        Args:
+            trial: The trial.
+            *fit_args: Positional arguments of ``search``.
+            **fit_kwargs: Keyword arguments of ``search``.
 
         Returns:
             A number, a dict of metrics, a ``History``, or a list of one of these.
@@ -191,13 +196,13 @@ class BaseTuner:
     # -- hooks -------------------------------------------------------------------------------------
 
     def pre_create_trial(self) -> None:
-        """Called before a trial is asked for."""
+        """Called before the oracle is asked for a trial."""
 
     def on_trial_begin(self, trial: Trial) -> None:
         """Called when a trial begins."""
 
     def on_trial_end(self, trial: Trial) -> None:
-        """Called when a trial has ended; tells the oracle."""
+        """Called when a trial has ended; reports it to the oracle."""
         self.oracle.end_trial(trial)
         self.save()
 
@@ -210,24 +215,27 @@ class BaseTuner:
     # -- models ------------------------------------------------------------------------------------
 
     def save_model(self, trial_id: str, model: Any, step: int = 0) -> None:
-        """Keeps a trial's model; does nothing unless a subclass says how."""
+        """Saves the model of a trial; does nothing unless a subclass defines it."""
 
     def load_model(self, trial: Trial) -> Any:
-        """A trial's model; a subclass must say how."""
+        """Returns the model of a trial; a subclass must define it."""
         raise TypeError(f"{type(self).__name__} has no `load_model(trial)`; override it.")
 
     def get_best_models(self, num_models: int = 1) -> list[Any]:
-        """The best trials' models, the best first."""
+        """Returns the models of the best trials, the best first."""
         return [self.load_model(trial) for trial in self.oracle.get_best_trials(num_models)]
 
     def get_best_hyperparameters(self, num_trials: int = 1) -> list[HyperParameters]:
-        """The best trials' hyperparameters, the best first; ``hypermodel.build`` takes them."""
+        """Returns the hyperparameters of the best trials, the best first.
+
+        ``hypermodel.build`` takes each of them.
+        """
         return [trial.hyperparameters for trial in self.oracle.get_best_trials(num_trials)]
 
     # -- what people read --------------------------------------------------------------------------
 
     def search_space_summary(self, extended: bool = False) -> None:
-        """Prints the space."""
+        """Prints the search space."""
         space = self.oracle.get_space().space
         say("Search space summary")
         say(f"Default search space size: {len(space)}")
@@ -248,28 +256,28 @@ class BaseTuner:
 
     @property
     def remaining_trials(self) -> int | None:
-        """Trials not begun yet; None without ``max_trials``."""
+        """Number of trials that have not begun yet; None without ``max_trials``."""
         return self.oracle.remaining_trials()
 
     # -- files -------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """JSON values that a subclass wants kept."""
+        """Returns what a subclass wants to keep, as JSON values."""
         return {}
 
     def set_state(self, state: Any) -> None:
-        """Becomes what ``get_state`` described."""
+        """Restores what ``get_state`` returned."""
 
     def save(self) -> None:
-        """Writes the oracle's state, and this tuner's."""
+        """Writes the state of the oracle and of this tuner."""
         self.oracle.save()
         write_json(self._get_tuner_fname(), self.get_state())
 
     def reload(self) -> None:
-        """Reads a project.
+        """Reads the project.
 
         Raises:
-            ProjectError: It cannot be read.
+            ProjectError: The project cannot be read.
         """
         self.oracle.reload()
         if os.path.exists(self._get_tuner_fname()):
@@ -277,13 +285,13 @@ class BaseTuner:
 
     @property
     def project_dir(self) -> str:
-        """The project's folder."""
+        """The folder of the project."""
         folder = os.path.join(str(self.directory), self.project_name)
         os.makedirs(folder, exist_ok=True)
         return folder
 
     def get_trial_dir(self, trial_id: str) -> str:
-        """A trial's folder."""
+        """Returns the folder of a trial."""
         folder = os.path.join(self.project_dir, f"trial_{trial_id}")
         os.makedirs(folder, exist_ok=True)
         return folder

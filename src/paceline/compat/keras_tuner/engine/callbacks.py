@@ -1,4 +1,4 @@
-"""What a trial's ``fit`` is given beside the user's callbacks."""
+"""The callbacks that the ``fit`` of a trial gets in addition to those of the user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.compat.keras_tuner.engine.trial import Trial
 
 
 class TunerCallback(keras.callbacks.Callback):
-    """Calls a tuner's hooks.
+    """Calls the hooks of a tuner when an epoch begins and ends.
 
     Args:
         tuner: The tuner.
@@ -24,16 +24,16 @@ class TunerCallback(keras.callbacks.Callback):
         self.tuner, self.trial = tuner, trial
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Keras calls this method, with its own arguments."""
         self.tuner.on_epoch_begin(self.trial, self.model, epoch, logs=logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Keras calls this method, with its own arguments."""
         self.tuner.on_epoch_end(self.trial, self.model, epoch, logs=logs)
 
 
 class BatchCallback(TunerCallback):
-    """Calls a tuner's hooks of batches too, which no pack can.
+    """Calls the hooks of a tuner for batches, too; a ``fit`` with this callback cannot be packed.
 
     Args:
         tuner: The tuner.
@@ -41,20 +41,20 @@ class BatchCallback(TunerCallback):
     """
 
     def on_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Keras calls this method, with its own arguments."""
         self.tuner.on_batch_begin(self.trial, self.model, batch, logs)
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Keras calls this method, with its own arguments."""
         self.tuner.on_batch_end(self.trial, self.model, batch, logs)
 
 
 class SaveBestEpoch(keras.callbacks.Callback):
-    """Saves the weights of the best epoch, over all ``fit`` calls that it sees.
+    """Saves the weights of the best epoch, over all ``fit`` calls that it takes part in.
 
     Args:
-        objective: What is best; where the logs do not have it, the last epoch is.
-        filepath: Where they go.
+        objective: Decides which epoch is best; if the logs lack it, the last epoch is.
+        filepath: File for the weights.
     """
 
     def __init__(self, objective: Objective, filepath: str) -> None:
@@ -63,7 +63,7 @@ class SaveBestEpoch(keras.callbacks.Callback):
         self.best_value = float("-inf" if objective.direction == "max" else "inf")
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Keras' hook."""
+        """Keras calls this method, with its own arguments."""
         if self.objective.has_value(logs or {}):
             value = self.objective.get_value(logs)
             if not self.objective.better_than(value, self.best_value):

@@ -1,4 +1,4 @@
-"""What a search tells while it runs, in KerasTuner's form."""
+"""The output of a search while it runs, in the form of KerasTuner."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _WIDTH = 18
 
 
 class Display:
-    """Tells of trials that begin and end.
+    """Prints which trials begin and end.
 
     Args:
-        oracle: Whose trials they are.
-        verbose: 0 tells nothing.
+        oracle: The oracle of the trials.
+        verbose: 0: nothing is printed.
     """
 
     def __init__(self, oracle: OracleTrials, verbose: int = 1) -> None:
@@ -28,7 +28,7 @@ class Display:
         self.trial_number: dict[str, int] = {}
 
     def on_trial_begin(self, trial: Trial) -> None:
-        """A trial begins."""
+        """Prints that a trial begins."""
         now = datetime.now()
         self.trial_start[trial.trial_id] = now
         self.search_start = self.search_start or now
@@ -40,7 +40,7 @@ class Display:
         say()
 
     def on_trial_end(self, trial: Trial) -> None:
-        """A trial has ended."""
+        """Prints that a trial has ended."""
         if self.verbose < 1:
             return
         now, trial_id, name = datetime.now(), trial.trial_id, self.oracle.objective.name
@@ -55,7 +55,7 @@ class Display:
         say(f"Total elapsed time: {self.format_duration(elapsed)}")
 
     def show_hyperparameter_table(self, trial: Trial) -> None:
-        """Prints a trial's values beside those of the best one so far."""
+        """Prints the values of a trial beside those of the best trial so far."""
         values = trial.hyperparameters.values
         if not values:
             say("default configuration")
@@ -68,21 +68,21 @@ class Display:
             say(_row(self.format_value(value), shown, name))
 
     def format_value(self, value: Any) -> str:
-        """A value in 18 characters."""
+        """Returns a value as text of at most 18 characters."""
         if isinstance(value, int | float) and not isinstance(value, bool):
             return f"{value:.5g}"
         text = str(value)
         return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
     def format_duration(self, duration: timedelta) -> str:
-        """A duration as ``00h 02m 05s``."""
+        """Returns a duration as ``00h 02m 05s``."""
         hours, seconds = divmod(round(duration.total_seconds()), 3600)
         days, hours = divmod(hours, 24)
         text = f"{hours:02d}h {seconds // 60:02d}m {seconds % 60:02d}s"
         return f"{days}d {text}" if days else text
 
     def get_state(self) -> dict[str, Any]:
-        """JSON values."""
+        """Returns the state as JSON values."""
         start = self.search_start
         return {
             "search_start": None if start is None else start.isoformat(),
@@ -91,7 +91,7 @@ class Display:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Becomes what ``get_state`` described."""
+        """Restores what ``get_state`` returned."""
         start, begun = state["search_start"], state["trial_start"].items()
         self.search_start = None if start is None else datetime.fromisoformat(start)
         self.trial_start = {name: datetime.fromisoformat(when) for name, when in begun}

@@ -1,4 +1,4 @@
-"""Hypermodels: who builds a model from hp, and perhaps trains it."""
+"""Hypermodels: objects that build a model from hyperparameters, and may also train it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from paceline.compat.keras_tuner.errors import FatalValueError
 
 
 class HyperModel:
-    """Builds a model; a subclass says how in ``build``.
+    """Builds a model; a subclass defines ``build``.
 
     Args:
-        name: Its name.
-        tunable: Whether what ``build`` declares is searched.
+        name: Name of the hypermodel.
+        tunable: Whether the hyperparameters that ``build`` declares are searched.
     """
 
     def __init__(self, name: str | None = None, tunable: bool = True) -> None:
@@ -22,7 +22,7 @@ class HyperModel:
         self.build = self._build_wrapper
 
     def build(self, hp: Any) -> Any:
-        """Returns the model for ``hp``; a subclass must say how."""
+        """Returns the compiled model for ``hp``; a subclass must define it."""
         raise TypeError(f"{type(self).__name__} has no `build(hp)`; override it to return a model.")
 
     def _build_wrapper(self, hp: Any, *args: Any, **kwargs: Any) -> Any:
@@ -35,10 +35,10 @@ class HyperModel:
         """Trains the model that ``build`` has made.
 
         Args:
-            hp: What it was made from.
+            hp: The hyperparameters that the model was built from.
             model: The model.
-            *args: What ``search`` was given.
-            **kwargs: Likewise, with ``callbacks``.
+            *args: Positional arguments of ``search``.
+            **kwargs: Keyword arguments of ``search``, with ``callbacks`` of the tuner.
 
         Returns:
             What ``model.fit`` returns, a dict of metrics, or the objective's value.
@@ -58,12 +58,16 @@ class FunctionHyperModel(HyperModel):
         super().__init__()
 
     def build(self, hp: Any) -> Any:
-        """Returns what the function makes of ``hp``."""
+        """Returns what the function returns for ``hp``."""
         return self._function(hp)
 
 
 def get_hypermodel(hypermodel: Any) -> Any:
-    """The hypermodel meant: an object with ``build`` as it is, KerasTuner's own too; a function.
+    """Returns a hypermodel.
+
+    Args:
+        hypermodel: A function, which is wrapped; or an object with a method ``build``, such as a
+            hypermodel of KerasTuner itself, which is returned as it is.
 
     Raises:
         FatalValueError: It is neither.
@@ -81,7 +85,7 @@ def get_hypermodel(hypermodel: Any) -> Any:
 
 
 def trains_itself(hypermodel: Any) -> bool:
-    """Whether a hypermodel has a ``fit`` of its own."""
+    """Returns whether a hypermodel has a ``fit`` of its own."""
     if "fit" in vars(hypermodel):
         return True
     for cls in type(hypermodel).__mro__:

@@ -1,7 +1,8 @@
-"""Hyperparameters as KerasTuner's tuners use them; hp itself is ``paceline.HyperParameters``.
+"""What the tuners of KerasTuner do with hyperparameters: names, configs, draws and grids.
 
-A hyperparameter maps probabilities in [0, 1) to its values, and back: draws, grids and Gaussian
-processes go by that. The arithmetic is KerasTuner's, so that a seed gives the same configurations.
+The class ``HyperParameters`` is Paceline's own. A hyperparameter maps probabilities in [0, 1) to
+its values and back; draws, grids and Gaussian processes use these maps. The arithmetic is that of
+KerasTuner, so that a seed gives the same configurations.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = [
 
 
 class _Kind(type):
-    """Makes ``isinstance(hp, Int)`` ask for the kind, and ``Int(...)`` declare one."""
+    """Makes ``isinstance(parameter, Int)`` check the kind, and ``Int(...)`` declare a parameter."""
 
     declare: Any
 
@@ -44,53 +45,57 @@ class _Kind(type):
 
 
 class Int(metaclass=_Kind):
-    """A whole number; the arguments of ``hp.Int``."""
+    """A whole number; the arguments are those of ``hp.Int``."""
 
     declare = staticmethod(integer)
 
 
 class Float(metaclass=_Kind):
-    """A number; the arguments of ``hp.Float``."""
+    """A number; the arguments are those of ``hp.Float``."""
 
     declare = staticmethod(floating)
 
 
 class Choice(metaclass=_Kind):
-    """One of some values; the arguments of ``hp.Choice``."""
+    """One value of a list; the arguments are those of ``hp.Choice``."""
 
     declare = staticmethod(choice)
 
 
 class Boolean(metaclass=_Kind):
-    """False or True; the arguments of ``hp.Boolean``."""
+    """False or True; the arguments are those of ``hp.Boolean``."""
 
     declare = staticmethod(boolean)
 
 
 class Fixed(metaclass=_Kind):
-    """A value that is not searched; the arguments of ``hp.Fixed``."""
+    """A value that is not searched; the arguments are those of ``hp.Fixed``."""
 
     declare = staticmethod(fixed)
 
 
 def serialize(obj: HyperParameter | HyperParameters) -> dict[str, Any]:
-    """Return KerasTuner's config of a hyperparameter or of an hp."""
+    """Return KerasTuner's config of one hyperparameter, or of a ``HyperParameters``."""
     kind = obj.kind if isinstance(obj, HyperParameter) else "HyperParameters"
     return {"class_name": kind, "config": obj.get_config()}
 
 
 def deserialize(config: Mapping[str, Any]) -> HyperParameter | HyperParameters:
-    """Return what a config of ``serialize`` describes."""
+    """Return the hyperparameter, or the ``HyperParameters``, of a config from ``serialize``."""
     if config["class_name"] == "HyperParameters":
         return HyperParameters.from_config(config["config"])
     return HyperParameter.from_config(config["class_name"], config["config"])
 
 
 def as_ours(given: Any) -> HyperParameters:
-    """An hp of a user's, KerasTuner's own perhaps, as ours; the first declaration of a name stands.
+    """Returns Paceline's ``HyperParameters`` for those that a user gives.
+
+    Args:
+        given: Paceline's or KerasTuner's ``HyperParameters``. If a name is declared twice, the
+            first declaration counts.
 
     Raises:
-        TypeError: It is none.
+        TypeError: It is neither.
     """
     if not callable(getattr(given, "get_config", None)):
         raise TypeError(
@@ -101,7 +106,7 @@ def as_ours(given: Any) -> HyperParameters:
 
 
 def config_of(hp: HyperParameter) -> dict[str, Any]:
-    """The config as KerasTuner prints it: an Int's default that nobody gave is None."""
+    """Returns the config as KerasTuner prints it; an Int without a given default has None."""
     config = hp.get_config()
     conditions = config.pop("conditions")
     found = {"name": config.pop("name")}
@@ -113,7 +118,7 @@ def config_of(hp: HyperParameter) -> dict[str, Any]:
 
 
 def value_at(hp: HyperParameter, probability: float) -> Any:
-    """The value at a cumulative probability in [0, 1)."""
+    """Returns the value at a cumulative probability in [0, 1)."""
     if hp.kind == "Fixed":
         return hp.value
     if hp.kind == "Boolean":
@@ -125,11 +130,13 @@ def value_at(hp: HyperParameter, probability: float) -> Any:
     low, high, _ = _range(hp)
     if hp.kind == "Float":
         return _between(hp, low, high, probability)
-    return int(_between(hp, low, high + 1, probability))  # the upper bound has its share too
+    return int(
+        _between(hp, low, high + 1, probability)
+    )  # + 1: the upper bound is as likely as the others
 
 
 def probability_of(hp: HyperParameter, value: Any) -> float:
-    """The middle of the probabilities that lead to a value."""
+    """Returns the middle of the probabilities that lead to a value."""
     if hp.kind == "Fixed":
         return 0.5
     if hp.kind == "Boolean":
@@ -156,12 +163,12 @@ def probability_of(hp: HyperParameter, value: Any) -> float:
 
 
 def draw(hp: HyperParameter, seed: int) -> Any:
-    """A value drawn at random: the same one for the same seed."""
+    """Returns a random value, the same one for the same seed."""
     return value_at(hp, random.Random(seed).random())
 
 
 def grid_of(hp: HyperParameter) -> list[Any]:
-    """The values that a grid walks, the default first; 10 of a range without step."""
+    """Returns the values of a grid, the default first; 10 values of a range without step."""
     if hp.kind == "Fixed":
         return [hp.value]
     if hp.choices is not None:
@@ -182,7 +189,7 @@ def _index(probability: float, count: int) -> int:
 
 
 def _count(hp: HyperParameter) -> int:
-    """How many values a range with a step has."""
+    """Number of values of a range with a step."""
     low, high, step = _range(hp)
     if hp.sampling == "linear":
         return int((high - low) // step + 1)
@@ -190,7 +197,7 @@ def _count(hp: HyperParameter) -> int:
 
 
 def _nth(hp: HyperParameter, index: int) -> Any:
-    """A value of a range with a step."""
+    """The value at an index of a range with a step."""
     low, high, step = _range(hp)
     if hp.sampling == "linear":
         value = low + index * step

@@ -1,4 +1,4 @@
-"""The metrics of a trial, by step: as KerasTuner's users read them, and as its files have them."""
+"""The metrics of a trial, by step, with the names and the JSON of KerasTuner."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from paceline.study.objective import infer_direction
 
 
 class MetricObservation:
-    """The values of one metric at one step, one for each execution.
+    """The values of one metric at one step, one value for each execution.
 
     Args:
-        value: A number, or a list of them.
+        value: A number, or a list of numbers.
         step: The step.
     """
 
@@ -23,20 +23,20 @@ class MetricObservation:
         self.step = step
 
     def append(self, value: Any) -> None:
-        """Adds the value of one more execution, or of several."""
+        """Adds the value of one more execution, or the values of several."""
         self.value += value if isinstance(value, list) else [value]
 
     def mean(self) -> Any:
-        """The mean over executions."""
+        """Returns the mean over executions."""
         return np.mean(self.value)
 
     def get_config(self) -> dict[str, Any]:
-        """JSON values."""
+        """Returns the content as JSON values."""
         return {"value": self.value, "step": self.step}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> MetricObservation:
-        """What ``get_config`` described."""
+        """Returns the observation whose ``get_config`` gave ``config``."""
         return cls(**config)
 
     def __eq__(self, other: object) -> bool:
@@ -50,10 +50,10 @@ class MetricObservation:
 
 
 class MetricHistory:
-    """One metric over the steps of a trial.
+    """The values of one metric over the steps of a trial.
 
     Args:
-        direction: "min" or "max".
+        direction: "min" if low values are good, "max" if high values are.
     """
 
     def __init__(self, direction: str = "min") -> None:
@@ -70,7 +70,7 @@ class MetricHistory:
             self._observations[step] = MetricObservation(value, step)
 
     def get_best_value(self) -> Any:
-        """The best of the means; None where there are none."""
+        """Returns the best mean over executions; None without values."""
         means = [seen.mean() for seen in self._observations.values()]
         if not means:
             return None
@@ -79,13 +79,13 @@ class MetricHistory:
         return np.nanmin(means) if self.direction == "min" else np.nanmax(means)
 
     def get_best_step(self) -> int | None:
-        """The first step with the best value."""
+        """Returns the first step with the best value; None without values."""
         best = self.get_best_value()
         steps = (seen.step for seen in self._observations.values() if seen.mean() == best)
         return next(steps, None)
 
     def get_history(self) -> list[MetricObservation]:
-        """All observations, by step."""
+        """Returns all observations, sorted by step."""
         return sorted(self._observations.values(), key=lambda seen: seen.step)
 
     def set_history(self, observations: Iterable[MetricObservation]) -> None:
@@ -94,7 +94,7 @@ class MetricHistory:
             self.update(seen.value, seen.step)
 
     def get_statistics(self) -> dict[str, float]:
-        """min, max, mean, median, var and std of the means over steps; empty without any."""
+        """Returns min, max, mean, median, var and std over steps; empty without values."""
         means = [seen.mean() for seen in self.get_history()]
         if not means:
             return {}
@@ -102,28 +102,28 @@ class MetricHistory:
         return {name: float(getattr(np, f"nan{name}")(means)) for name in names}
 
     def get_last_value(self) -> Any:
-        """The mean at the last step; None where there is none."""
+        """Returns the mean at the last step; None without values."""
         history = self.get_history()
         return history[-1].mean() if history else None
 
     def get_config(self) -> dict[str, Any]:
-        """JSON values."""
+        """Returns the content as JSON values."""
         seen = [each.get_config() for each in self.get_history()]
         return {"direction": self.direction, "observations": seen}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> MetricHistory:
-        """What ``get_config`` described."""
+        """Returns the history whose ``get_config`` gave ``config``."""
         history = cls(config["direction"])
         history.set_history(MetricObservation.from_config(each) for each in config["observations"])
         return history
 
 
 class MetricsTracker:
-    """All metrics of a trial.
+    """The metrics of a trial by their names.
 
     Args:
-        metrics: Objects with a ``name`` to register at once.
+        metrics: Metrics to register at the start: objects with a ``name``.
     """
 
     def __init__(self, metrics: Iterable[Any] | None = None) -> None:
@@ -131,7 +131,7 @@ class MetricsTracker:
         self.register_metrics(metrics)
 
     def exists(self, name: str) -> bool:
-        """Whether a metric is known."""
+        """Returns whether a metric is registered."""
         return name in self.metrics
 
     def register_metrics(self, metrics: Iterable[Any] | None = None) -> None:
@@ -140,13 +140,18 @@ class MetricsTracker:
             self.register(metric.name)
 
     def register(self, name: str, direction: str | None = None) -> None:
-        """Registers a metric; a direction that nobody gives or knows is "min"."""
+        """Registers a metric.
+
+        Args:
+            name: Name of the metric.
+            direction: "min" or "max"; None: told from the name, or else "min".
+        """
         if self.exists(name):
             raise ValueError(f"Metric already exists: {name}")
         self.metrics[name] = MetricHistory(direction or infer_metric_direction(name) or "min")
 
     def update(self, name: str, value: Any, step: int = 0) -> bool:
-        """Adds a value; whether it is the best so far."""
+        """Adds a value; returns whether it is the best so far."""
         if not self.exists(name):
             self.register(name)
         before = self.metrics[name].get_best_value()
@@ -154,7 +159,7 @@ class MetricsTracker:
         return self.metrics[name].get_best_value() != before
 
     def get_history(self, name: str) -> list[MetricObservation]:
-        """All observations of a metric, by step."""
+        """Returns all observations of a metric, sorted by step."""
         return self._known(name).get_history()
 
     def set_history(self, name: str, observations: Iterable[MetricObservation]) -> None:
@@ -164,32 +169,32 @@ class MetricsTracker:
         self.metrics[name].set_history(observations)
 
     def get_best_value(self, name: str) -> Any:
-        """The best value of a metric."""
+        """Returns the best value of a metric."""
         return self._known(name).get_best_value()
 
     def get_best_step(self, name: str) -> int | None:
-        """The step of the best value."""
+        """Returns the step of the best value of a metric."""
         return self._known(name).get_best_step()
 
     def get_statistics(self, name: str) -> dict[str, float]:
-        """Statistics of a metric over its steps."""
+        """Returns the statistics of a metric over its steps."""
         return self._known(name).get_statistics()
 
     def get_last_value(self, name: str) -> Any:
-        """The value at the last step."""
+        """Returns the value of a metric at the last step."""
         return self._known(name).get_last_value()
 
     def get_direction(self, name: str) -> str:
-        """Whether low ("min") or high ("max") values are good."""
+        """Returns "min" if low values of a metric are good, "max" if high values are."""
         return self._known(name).direction
 
     def get_config(self) -> dict[str, Any]:
-        """JSON values."""
+        """Returns the content as JSON values."""
         return {"metrics": {name: each.get_config() for name, each in self.metrics.items()}}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> MetricsTracker:
-        """What ``get_config`` described."""
+        """Returns the tracker whose ``get_config`` gave ``config``."""
         tracker = cls()
         for name, each in config["metrics"].items():
             tracker.metrics[name] = MetricHistory.from_config(each)
@@ -202,13 +207,13 @@ class MetricsTracker:
 
 
 def infer_metric_direction(metric: Any) -> str | None:
-    """Whether high ("max") or low ("min") values of one of Keras' metrics or losses are good.
+    """Returns whether high or low values of a metric or loss of Keras are good.
 
     Args:
         metric: A name in the logs, or a metric or loss of Keras.
 
     Returns:
-        None where it is not known.
+        "max" or "min"; None if unknown.
     """
     if isinstance(metric, str):
         found = infer_direction(metric)

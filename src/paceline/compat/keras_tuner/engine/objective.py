@@ -1,4 +1,4 @@
-"""Objectives: the number of a trial's logs to improve, or a sum of several."""
+"""Objectives: the number in the logs of a trial that is to be improved, or a sum of several."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from paceline.compat.keras_tuner.engine.metrics_tracking import infer_metric_dir
 
 
 class Objective:
-    """One metric and its direction.
+    """One metric to improve, and its direction.
 
     Args:
-        name: Its name in the logs.
+        name: Name of the metric in the logs.
         direction: "min" or "max".
     """
 
@@ -20,15 +20,15 @@ class Objective:
         self.name, self.direction = name, direction
 
     def has_value(self, logs: Mapping[str, Any]) -> bool:
-        """Whether the logs hold it."""
+        """Returns whether the logs hold the metric."""
         return self.name in logs
 
     def get_value(self, logs: Mapping[str, Any]) -> Any:
-        """Its value in the logs."""
+        """Returns the value of the metric in the logs."""
         return logs[self.name]
 
     def better_than(self, a: Any, b: Any) -> bool:
-        """Whether ``a`` beats ``b``."""
+        """Returns whether the value ``a`` is better than ``b``."""
         return bool(a > b if self.direction == "max" else a < b)
 
     def __eq__(self, other: object) -> bool:
@@ -43,14 +43,14 @@ class Objective:
 
 
 class DefaultObjective(Objective):
-    """The single number that a user's ``run_trial`` or ``fit`` returns, the lower the better."""
+    """The single number that a user's ``run_trial`` or ``fit`` returns; lower is better."""
 
     def __init__(self) -> None:
         super().__init__("default_objective", "min")
 
 
 class MultiObjective(Objective):
-    """Several: the sum of those to minimise less the sum of those to maximise.
+    """Several objectives: the sum of those to minimise minus the sum of those to maximise.
 
     Args:
         objectives: The objectives.
@@ -62,11 +62,11 @@ class MultiObjective(Objective):
         self.name_to_direction = {each.name: each.direction for each in objectives}
 
     def has_value(self, logs: Mapping[str, Any]) -> bool:
-        """Whether the logs hold all of them."""
+        """Returns whether the logs hold the metrics of all objectives."""
         return all(name in logs for name in self.name_to_direction)
 
     def get_value(self, logs: Mapping[str, Any]) -> Any:
-        """The sum."""
+        """Returns the sum."""
         signs = {name: 1 if way == "min" else -1 for name, way in self.name_to_direction.items()}
         return sum(signs[name] * value for name, value in logs.items() if name in signs)
 
@@ -81,15 +81,15 @@ class MultiObjective(Objective):
 
 
 def create_objective(objective: Any) -> Objective:
-    """The objective meant.
+    """Returns an objective for what a user gives as one.
 
     Args:
-        objective: A metric's name, an ``Objective`` (KerasTuner's own as well), a list of such, or
-            None for the single number that a user's function returns.
+        objective: Name of a metric, an ``Objective`` (also one of KerasTuner itself), a list of
+            these, or None for the single number that a user's function returns.
 
     Raises:
         TypeError: It is none of these.
-        ValueError: A metric of which it is not known whether high or low is good.
+        ValueError: It names a metric of which it is unknown whether high or low values are good.
     """
     if objective is None:
         return DefaultObjective()

@@ -1,4 +1,4 @@
-"""Oracles: who decides what is tried, and remembers what came of it."""
+"""Oracles: objects that decide which configurations are tried, and keep the results."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = ["Objective", "Oracle", "synchronized"]
 
 
 def synchronized(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a method of an oracle: one call of one oracle at a time.
+    """Decorates a method of an oracle, so that calls of one oracle run one after another.
 
-    It knows the old ``end_trial(trial_id, status)`` as well.
+    For ``end_trial`` it also accepts the old arguments ``(trial_id, status)``.
     """
 
     @functools.wraps(func)
@@ -54,22 +54,23 @@ def _as_trial(
 
 
 class Oracle(ProjectFolder):
-    """Decides what is tried; a subclass says how in ``populate_space``.
+    """An oracle: decides which configurations are tried. A subclass defines ``populate_space``.
 
     Args:
-        objective: A metric's name, an ``Objective``, or a list of them; None where ``run_trial`` or
+        objective: Name of a metric, an ``Objective``, or a list of these; None if ``run_trial`` or
             ``fit`` returns the one number to minimise.
-        max_trials: Trials at most; None: until the space is exhausted.
-        hyperparameters: Declarations that override those of the same name in ``build``.
-        allow_new_entries: Whether ``build`` may declare others.
-        tune_new_entries: Whether those are searched; else they keep their defaults.
-        seed: Of what is drawn at random.
-        max_retries_per_trial: How often a trial that crashed is tried again.
-        max_consecutive_failed_trials: So many failed trials in a row end the search.
+        max_trials: Number of trials at most; None: until the space is exhausted.
+        hyperparameters: Declarations that replace those of the same names in ``build``.
+        allow_new_entries: Whether ``build`` may declare other hyperparameters.
+        tune_new_entries: Whether those other hyperparameters are searched; else they keep their
+            defaults.
+        seed: Seed of what is drawn at random.
+        max_retries_per_trial: How often a trial that failed is tried again.
+        max_consecutive_failed_trials: Number of failed trials in a row that ends the search.
 
     Attributes:
         trials: Trial id -> trial.
-        ongoing_trials: Who trains -> trial.
+        ongoing_trials: Tuner id -> the trial that this tuner trains.
         hyperparameters: The space as far as it is known.
     """
 
@@ -119,17 +120,17 @@ class Oracle(ProjectFolder):
         self.max_consecutive_failed_trials = max_consecutive_failed_trials
         self._display = Display(self)
 
-    # -- what a subclass decides -------------------------------------------------------------------
+    # -- what a subclass defines -------------------------------------------------------------------
 
     def populate_space(self, trial_id: str) -> dict[str, Any]:
-        """Chooses the values of a new trial; a subclass must say how.
+        """Chooses the values of a new trial; a subclass must define it.
 
         Args:
-            trial_id: The trial's id.
+            trial_id: Id of the trial.
 
         Returns:
-            ``{"status": ..., "values": ...}``: "RUNNING" with name -> value; "IDLE" to wait for
-            trials under way; "STOPPED" when there is nothing left to try.
+            ``{"status": ..., "values": ...}``. The status is "RUNNING" with values (name -> value);
+            "IDLE" to wait for trials under way; or "STOPPED" if nothing is left to try.
         """
         raise TypeError(
             f"{type(self).__name__} has no `populate_space(trial_id)`; override it to return "
@@ -137,15 +138,16 @@ class Oracle(ProjectFolder):
         )
 
     def score_trial(self, trial: Trial) -> None:
-        """Gives a complete trial its score: the best value of the objective."""
+        """Sets the score of a complete trial: the best value of the objective."""
         trial.score = trial.metrics.get_best_value(self.objective.name)
         trial.best_step = trial.metrics.get_best_step(self.objective.name)
 
     @property
     def max_parallel(self) -> int | None:
-        """How many trials may be under way at once; None where it does not matter.
+        """How many trials may be under way at once; None: any number.
 
-        An oracle that goes by results knows little when many are asked for at once.
+        An oracle that learns from results sets a limit, because it proposes trials under way
+        without knowing their results.
         """
         return max(4, (self.max_trials or 0) // 8)
 
@@ -153,10 +155,10 @@ class Oracle(ProjectFolder):
 
     @synchronized
     def create_trial(self, tuner_id: str) -> Trial:
-        """The trial to run next, or an empty one with the status IDLE or STOPPED.
+        """Returns the trial to run next, or an empty one with the status IDLE or STOPPED.
 
         Args:
-            tuner_id: Who asks; the same one gets the same trial until it has ended.
+            tuner_id: Id of the tuner that asks. It gets the same trial until that has ended.
         """
         if tuner_id in self.ongoing_trials:
             return self.ongoing_trials[tuner_id]
@@ -164,7 +166,7 @@ class Oracle(ProjectFolder):
         if self._retry_queue:
             trial = self.trials[self._retry_queue.pop()]
             trial.status, trial.message = TrialStatus.RUNNING, None
-            trial.metrics, trial.score = MetricsTracker(), None  # of a run that did not end
+            trial.metrics, trial.score = MetricsTracker(), None  # left from a run that did not end
             self._start(trial, tuner_id)
             return trial
         trial_id = str(len(self.trials)).zfill(len(str(self.max_trials)))
@@ -192,15 +194,15 @@ class Oracle(ProjectFolder):
 
     @synchronized
     def update_trial(self, trial_id: str, metrics: Mapping[str, Any], step: int = 0) -> Trial:
-        """Notes a trial's metrics.
+        """Notes the metrics of a trial.
 
         Args:
-            trial_id: The trial's.
-            metrics: Name -> value; the objective is among them.
-            step: The epoch they are from.
+            trial_id: Id of the trial.
+            metrics: Name -> value, with the objective among them.
+            step: The epoch of these values.
 
         Raises:
-            ValueError: The objective is not among them.
+            ValueError: The objective is missing.
         """
         trial = self.trials[trial_id]
         wanted = getattr(self.objective, "name_to_direction", None) or [self.objective.name]
@@ -220,10 +222,12 @@ class Oracle(ProjectFolder):
 
     @synchronized
     def end_trial(self, trial: Trial) -> None:
-        """Ends a trial that is COMPLETED, INVALID (perhaps tried again) or FAILED.
+        """Ends a trial with the status COMPLETED, INVALID or FAILED.
+
+        An INVALID trial is tried again if ``max_retries_per_trial`` allows that.
 
         Raises:
-            RuntimeError: Too many have failed in a row.
+            RuntimeError: Too many trials have failed in a row.
         """
         ours = self.trials[trial.trial_id]
         ours.hyperparameters = trial.hyperparameters
@@ -249,7 +253,7 @@ class Oracle(ProjectFolder):
             self._check_consecutive_failures()
 
     def _retry(self, trial: Trial) -> bool:
-        """Whether a trial is tried again; one that is not, and is INVALID, has FAILED."""
+        """Queues an INVALID trial to be tried again, or marks it as FAILED; True if queued."""
         if trial.status != TrialStatus.INVALID:
             return False
         times = self._run_times[trial.trial_id]
@@ -272,21 +276,21 @@ class Oracle(ProjectFolder):
                 )
 
     def built(self, trial: Trial) -> None:
-        """Learns what a trial's ``build`` has declared, while it trains."""
+        """Learns which hyperparameters the ``build`` of a trial has declared, while it trains."""
         self.update_space(trial.hyperparameters)
         self._record_values(trial)
 
     # -- the space ---------------------------------------------------------------------------------
 
     def get_space(self) -> HyperParameters:
-        """A copy of the space."""
+        """Returns a copy of the space."""
         return self.hyperparameters.copy()
 
     def update_space(self, hyperparameters: HyperParameters) -> None:
-        """Takes over declarations that are new.
+        """Adds new declarations to the space.
 
         Raises:
-            RuntimeError: There are some, and ``allow_new_entries`` is False.
+            RuntimeError: There are new ones, and ``allow_new_entries`` is False.
         """
         known = {(hp.name, _conditions(hp)) for hp in self.hyperparameters.space}
         new = [hp for hp in hyperparameters.space if (hp.name, _conditions(hp)) not in known]
@@ -299,12 +303,12 @@ class Oracle(ProjectFolder):
             self.hyperparameters.merge(as_ours(hyperparameters).space if _foreign(new) else new)
 
     def _space_with(self, values: Mapping[str, Any]) -> HyperParameters:
-        """The space with these values, and no others."""
+        """The space with exactly these values."""
         config = {**self.hyperparameters.get_config(), "values": dict(values)}
         return HyperParameters.from_config(config, trusting=True)
 
     def _random_values(self) -> dict[str, Any] | None:
-        """Values drawn at random that have not been tried; None where none are found."""
+        """Values drawn at random that have not been tried; None if none are found."""
         for _ in range(self._max_collisions + 1):
             values: dict[str, Any] = {}
             for hp in self.hyperparameters.space:
@@ -323,7 +327,7 @@ class Oracle(ProjectFolder):
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def _record_values(self, trial: Trial) -> None:
-        """Counts a trial's values as tried, and no more what they were when it began."""
+        """Counts the values of a trial as tried, in place of those it had when it began."""
         trial.hyperparameters.ensure_active_values()
         new = self._compute_values_hash(trial.hyperparameters.values)
         old = self._id_to_hash.get(trial.trial_id)
@@ -335,10 +339,10 @@ class Oracle(ProjectFolder):
     # -- what came of it ---------------------------------------------------------------------------
 
     def get_trial(self, trial_id: str) -> Trial:
-        """One trial.
+        """Returns the trial with an id.
 
         Raises:
-            KeyError: There is none of this id.
+            KeyError: There is none.
         """
         if trial_id not in self.trials:
             known = ", ".join(self.trials) or "none"
@@ -346,19 +350,19 @@ class Oracle(ProjectFolder):
         return self.trials[trial_id]
 
     def get_best_trials(self, num_trials: int = 1) -> list[Trial]:
-        """The best trials, the best first; where too few are complete, others after them."""
+        """Returns the best trials, the best first; if too few are complete, others after them."""
         complete = [t for t in self.trials.values() if t.status == TrialStatus.COMPLETED]
         complete.sort(key=lambda trial: trial.score, reverse=self.objective.direction == "max")
         others = [t for t in self.trials.values() if t.status != TrialStatus.COMPLETED]
         return [*complete, *others][:num_trials]
 
     def remaining_trials(self) -> int | None:
-        """Trials not begun yet; None without ``max_trials``."""
+        """Returns the number of trials that have not begun yet; None without ``max_trials``."""
         return self.max_trials - len(self.trials) if self.max_trials else None
 
     @property
     def verbose(self) -> Any:
-        """Whether the search tells of its trials: 0 or 1."""
+        """Whether the search prints which trials begin and end: 0 or 1."""
         return self._display.verbose
 
     @verbose.setter
@@ -368,7 +372,7 @@ class Oracle(ProjectFolder):
     # -- files -------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """JSON values; trials have files of their own."""
+        """Returns the state as JSON values, without the trials, which have files of their own."""
         return {
             "ongoing_trials": {k: trial.trial_id for k, trial in self.ongoing_trials.items()},
             "hyperparameters": self.hyperparameters.get_config(),
@@ -384,9 +388,9 @@ class Oracle(ProjectFolder):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Becomes what ``get_state`` described; the trials are there already.
+        """Restores what ``get_state`` returned; the trials are to be loaded before.
 
-        States of releases before 1.1 hold less: what they leave out is told from the trials.
+        States of KerasTuner before 1.1 hold less; the rest is told from the trials.
         """
         self.ongoing_trials = {k: self.trials[name] for k, name in state["ongoing_trials"].items()}
         self.hyperparameters = HyperParameters.from_config(state["hyperparameters"], trusting=True)
@@ -407,10 +411,10 @@ class Oracle(ProjectFolder):
         write_json(self._get_oracle_fname(), self.get_state())
 
     def reload(self) -> None:
-        """Reads a project; its trials under way are tried again.
+        """Reads the project; trials that were under way are tried again.
 
         Raises:
-            ProjectError: It cannot be read.
+            ProjectError: The project cannot be read.
         """
         self.trials.update((trial.trial_id, trial) for trial in self._saved_trials())
         path = self._get_oracle_fname()
@@ -421,13 +425,13 @@ class Oracle(ProjectFolder):
         self.take_back()
 
     def take_back(self) -> None:
-        """Has trials that were under way tried again; not one that had ended all but in name."""
+        """Queues the trials under way to be tried again, except those that have ended already."""
         known = {*self.end_order, *self._retry_queue}
         under_way = [trial.trial_id for trial in self.ongoing_trials.values()]
         self._retry_queue += [trial_id for trial_id in under_way if trial_id not in known]
         self.ongoing_trials = {}
 
-    # -- names of before ---------------------------------------------------------------------------
+    # -- old names ---------------------------------------------------------------------------------
 
     def _populate_space(self, trial_id: str) -> dict[str, Any]:
         warnings.warn(
@@ -447,13 +451,13 @@ class Oracle(ProjectFolder):
 
 
 def running(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What ``populate_space`` returns for values, and for None, when there are none left."""
+    """Returns the answer of ``populate_space`` for values; None for values means "STOPPED"."""
     status = TrialStatus.STOPPED if values is None else TrialStatus.RUNNING
     return {"status": status, "values": values}
 
 
 def multiple(objective: Objective) -> bool:
-    """Whether an objective is a sum of several."""
+    """Returns whether an objective is a sum of several."""
     return isinstance(objective, MultiObjective)
 
 

@@ -1,4 +1,4 @@
-"""The folder that an oracle and its trials are kept in."""
+"""The folder on disk that holds an oracle and its trials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from paceline.compat.keras_tuner.errors import ProjectError
 
 
 class ProjectFolder:
-    """Where ``oracle.json`` and ``trial_*/trial.json`` are; a tuner says where, later."""
+    """The base of ``Oracle`` that reads and writes ``oracle.json`` and ``trial_*/trial.json``.
+
+    A tuner sets the folder after the oracle has been made.
+    """
 
     def __init__(self) -> None:
         self._directory: Any = None
@@ -44,10 +47,10 @@ class ProjectFolder:
         trial.save(os.path.join(self._get_trial_dir(trial.trial_id), "trial.json"))
 
     def _saved_trials(self) -> Iterator[Trial]:
-        """The trials that are there, by their ids.
+        """The trials in the folder, sorted by their ids.
 
         Raises:
-            ProjectError: A file is no trial's.
+            ProjectError: A file holds no trial.
         """
         for path in sorted(Path(self._project_dir).glob("trial_*/trial.json")):
             try:

@@ -1,7 +1,7 @@
-"""What the parts of a search see of an oracle and of a tuner.
+"""Protocols of an oracle and of a tuner, for modules that ``oracle.py`` and ``tuner.py`` import.
 
-The display, the callbacks and the two ways to search are imported by ``oracle.py`` and
-``tuner.py``, so they know those two by these protocols alone. ``Oracle`` and ``Tuner`` fulfil them.
+The display, the callbacks and the two kinds of search cannot import those two files, or imports
+would run in a circle. ``Oracle`` and ``Tuner`` fulfil the protocols.
 """
 
 from __future__ import annotations

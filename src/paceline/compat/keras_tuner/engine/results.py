@@ -1,4 +1,4 @@
-"""What a user's ``run_trial`` or ``fit`` returns, and the metrics in it."""
+"""Reads the metrics from what a user's ``run_trial`` or ``fit`` returns."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Logs = Mapping[str, Any]
 
 
 def check(results: Any, objective: Objective, function: str) -> None:
-    """Refuses what cannot be scored.
+    """Checks that results can be scored.
 
     Args:
         results: What a user's function has returned.
         objective: The objective.
-        function: The function's name, for messages.
+        function: Name of the function, for the error.
 
     Raises:
-        FatalTypeError: None, or something of another kind than numbers, dicts and histories.
-        FatalValueError: A dict or a history without the objective.
+        FatalTypeError: The results are None, or neither a number nor a dict nor a history.
+        FatalValueError: A dict or a history lacks the objective.
     """
     if isinstance(results, list) and results:
         for each in results:
@@ -63,7 +63,10 @@ def check(results: Any, objective: Objective, function: str) -> None:
 
 
 def metrics_of(results: Any, objective: Objective) -> dict[str, Any]:
-    """Metric name -> value: of histories the best epoch's, of several executions the mean."""
+    """Returns the metrics of results: name -> value.
+
+    Of a history, these are the values of its best epoch; of several executions, the means.
+    """
     if isinstance(results, list):
         return mean([metrics_of(each, objective) for each in results])
     if isinstance(results, int | float | np.floating):
@@ -75,7 +78,7 @@ def metrics_of(results: Any, objective: Objective) -> dict[str, Any]:
 
 
 def best_step(results: Any, objective: Objective) -> int:
-    """The best epoch, from 0; of several executions the mean, rounded down."""
+    """Returns the best epoch, from 0; of several executions the mean, rounded down."""
     if isinstance(results, list):
         return int(statistics.mean(best_step(each, objective) for each in results))
     if isinstance(results, keras.callbacks.History):
@@ -84,7 +87,7 @@ def best_step(results: Any, objective: Objective) -> int:
 
 
 def best_epoch(epochs: Sequence[Logs], objective: Objective) -> int:
-    """Which of some epochs, from 0, has the best objective; the first one where none is better."""
+    """Returns the epoch, from 0, with the best objective; the first one of several equal ones."""
     best = 0
     for epoch, logs in enumerate(epochs):
         if objective.has_value(logs) and objective.has_value(epochs[best]):
@@ -94,7 +97,7 @@ def best_epoch(epochs: Sequence[Logs], objective: Objective) -> int:
 
 
 def mean(dicts: Sequence[Logs]) -> dict[str, Any]:
-    """The mean of every metric."""
+    """Returns the mean of every metric."""
     values: dict[str, list[Any]] = defaultdict(list)
     for each in dicts:
         for name, value in each.items():
@@ -103,7 +106,7 @@ def mean(dicts: Sequence[Logs]) -> dict[str, Any]:
 
 
 def with_sum(metrics: Logs, objective: Objective) -> dict[str, Any]:
-    """The metrics, with the sum of several objectives among them."""
+    """Returns the metrics; of several objectives, with their sum among them."""
     found = dict(metrics)
     if isinstance(objective, MultiObjective) and objective.has_value(found):
         found[objective.name] = objective.get_value(found)
@@ -111,7 +114,7 @@ def with_sum(metrics: Logs, objective: Objective) -> dict[str, Any]:
 
 
 def _epochs(history: Any) -> list[dict[str, Any]]:
-    """A history's logs, epoch by epoch."""
+    """The logs of a history, epoch by epoch."""
     columns = history.history
     length = max(map(len, columns.values()), default=0)
     return [

@@ -1,4 +1,4 @@
-"""A trial as KerasTuner's users know it."""
+"""A trial with the names and the files of KerasTuner."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from paceline.search_space import HyperParameters
 
 
 class TrialStatus:
-    """What becomes of a trial.
+    """The states of a trial.
 
-    INVALID has failed and may be tried again; IDLE and STOPPED are answers of an oracle: nothing to
-    try now, and nothing any more.
+    An INVALID trial has failed and may be tried again. IDLE and STOPPED are answers of an oracle:
+    there is no trial now, and there is no trial any more.
     """
 
     RUNNING = "RUNNING"
@@ -28,17 +28,17 @@ class TrialStatus:
 
 
 class Trial:
-    """One configuration and what came of it.
+    """One configuration and its results.
 
     Args:
-        hyperparameters: Its values, and the space as it was known.
-        trial_id: Unique; None makes one up.
+        hyperparameters: The values, with the space as it was known at the time.
+        trial_id: A unique id; None: one is made up.
         status: One of ``TrialStatus``.
-        message: Why it failed.
+        message: Why the trial failed; None if it did not.
 
     Attributes:
-        metrics: Its metrics by step.
-        score: The objective; None until it is complete.
+        metrics: The metrics by step.
+        score: Value of the objective; None until the trial is complete.
         best_step: The epoch of the score, from 0.
     """
 
@@ -75,7 +75,7 @@ class Trial:
             say("default configuration")
 
     def get_state(self) -> dict[str, Any]:
-        """JSON values."""
+        """Returns the trial as JSON values."""
         return {
             "trial_id": self.trial_id,
             "hyperparameters": self.hyperparameters.get_config(),
@@ -87,7 +87,7 @@ class Trial:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Becomes what ``get_state`` described."""
+        """Restores what ``get_state`` returned."""
         self.trial_id = state["trial_id"]
         self.hyperparameters = HyperParameters.from_config(state["hyperparameters"], trusting=True)
         self.metrics = MetricsTracker.from_config(state["metrics"])
@@ -96,7 +96,7 @@ class Trial:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Trial:
-        """What ``get_state`` described."""
+        """Returns the trial whose ``get_state`` gave ``state``."""
         trial = cls(None)
         trial.set_state(state)
         return trial
@@ -106,10 +106,10 @@ class Trial:
         write_json(fname, self.get_state())
 
     def reload(self, fname: str | Path) -> None:
-        """Becomes what a ``trial.json`` holds."""
+        """Restores the trial from a ``trial.json``."""
         self.set_state(read_json(fname))
 
     @classmethod
     def load(cls, fname: str | Path) -> Trial:
-        """What a ``trial.json`` holds."""
+        """Returns the trial in a ``trial.json``."""
         return cls.from_state(read_json(fname))

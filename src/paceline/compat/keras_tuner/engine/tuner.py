@@ -1,4 +1,4 @@
-"""``Tuner``: runs an oracle's trials on Keras models, in packs wherever it can."""
+"""``Tuner``: trains Keras models for the trials of an oracle, in packs if it can."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from paceline.executor.process import search_process
 from paceline.program import keras_private
 from paceline.search_space import HyperParameters
 
-#: Methods that, where a subclass has its own, train a trial or watch it train.
+#: Methods that train a trial or watch its training. A subclass that overrides one of them needs the
+#: search that runs ``run_trial`` of each trial.
 _HANDS_ON = (
     "run_trial",
     "_build_and_fit_model",
@@ -44,33 +45,35 @@ _HANDS_ON = (
 
 
 class Tuner(BaseTuner):
-    """Searches the hyperparameters of a Keras model.
+    """A tuner that searches the hyperparameters of a Keras model.
 
-    A search over a plain ``build`` trains many trials at once (``oracle_search.py``). So do the
-    ``fit`` calls of what trains by itself (``HyperModel.fit``, ``run_trial``) or watches epochs
-    (``on_epoch_end`` and its like): ``run_trial_search.py``.
+    If only ``build`` is the user's, the search trains trials in packs (``oracle_search.py``). If
+    the user's class or hypermodel also trains (``run_trial``, ``HyperModel.fit``) or watches epochs
+    (``on_epoch_end`` and the like), the ``fit`` calls of its trials share packs
+    (``run_trial_search.py``).
 
     Args:
-        oracle: Decides what is tried.
-        hypermodel: A function ``build(hp)`` or a ``HyperModel``; may be left out where a subclass
-            has its own ``run_trial``.
-        max_model_size: Models with more trainable numbers fail.
-        optimizer: Instead of the one that the model was compiled with.
-        loss: Likewise.
-        metrics: Likewise.
-        distribution_strategy: With the TensorFlow backend, a ``tf.distribute.Strategy`` that trials
-            train under. With JAX nothing is needed: trials are spread over all accelerators.
-        directory: Where project folders go.
-        project_name: The project's folder in it.
-        logger: No longer used, as in KerasTuner.
+        oracle: Decides which configurations are tried.
+        hypermodel: A function ``build(hp)`` or a ``HyperModel``; not needed by a subclass that
+            defines ``run_trial``.
+        max_model_size: Number of trainable parameters; trials with larger models fail. None: no
+            limit.
+        optimizer: Replaces the optimizer that the model was compiled with.
+        loss: Replaces the loss that the model was compiled with.
+        metrics: Replaces the metrics that the model was compiled with.
+        distribution_strategy: A ``tf.distribute.Strategy`` for trials with the TensorFlow backend.
+            With JAX none is needed, because trials are spread over all accelerators.
+        directory: The folder that holds project folders; None: the working folder.
+        project_name: Name of the project's folder in ``directory``.
+        logger: Has no effect, as in KerasTuner.
         tuner_id: Name of this process among those that share an oracle.
         overwrite: Whether an existing project is removed; else the search goes on with it.
-        executions_per_trial: Trainings of each configuration, from different seeds; metrics are
-            means over them.
-        **kwargs: No others.
+        executions_per_trial: Number of trainings of each configuration, from different seeds; the
+            metrics of a trial are the means.
+        **kwargs: There are no further arguments.
 
     Raises:
-        ValueError: There is no hypermodel and nothing that could do without.
+        ValueError: There is no hypermodel, and the class has no ``run_trial`` of its own.
     """
 
     def __init__(
@@ -116,7 +119,12 @@ class Tuner(BaseTuner):
         )
 
     def _epochs(self, hp: HyperParameters, given: int) -> int:
-        """Epochs that a trial trains in a pack, where ``search`` was given some number of them."""
+        """Number of epochs that a trial trains in a pack.
+
+        Args:
+            hp: The hyperparameters of the trial.
+            given: The ``epochs`` that ``search`` was given.
+        """
         return given
 
     # -- building ----------------------------------------------------------------------------------
@@ -132,11 +140,11 @@ class Tuner(BaseTuner):
             return model
 
     def _try_build(self, hp: HyperParameters) -> Any:
-        """The compiled model for ``hp``.
+        """Builds the compiled model for ``hp``.
 
         Raises:
-            FatalTypeError: ``build`` returned something else.
-            FailedTrialError: It is larger than ``max_model_size``.
+            FatalTypeError: ``build`` returned something other than a compiled model.
+            FailedTrialError: The model is larger than ``max_model_size``.
         """
         with keras_private.fresh_names():
             model = self._build_hypermodel(hp)
@@ -154,7 +162,7 @@ class Tuner(BaseTuner):
         if not (self.optimizer or self.loss or self.metrics):
             return
         optimizer = self.optimizer or getattr(model, "optimizer", None) or "rmsprop"
-        if not isinstance(optimizer, str):  # every model wants one of its own
+        if not isinstance(optimizer, str):  # each model needs an optimizer of its own
             optimizer = type(optimizer).from_config(optimizer.get_config())
         known = {"optimizer": optimizer, "loss": self.loss or getattr(model, "loss", None)}
         known["metrics"] = self.metrics or (_metrics_of(model) if model.compiled else None)
@@ -179,7 +187,7 @@ class Tuner(BaseTuner):
             super()._search(*fit_args, **fit_kwargs)
 
     def _is_plain(self, fit_kwargs: dict[str, Any]) -> bool:
-        """Whether nothing but ``model.fit`` trains a trial, and nobody watches its epochs."""
+        """Whether ``model.fit`` alone trains a trial, and no user code watches its epochs."""
         if self.hypermodel is None or trains_itself(self.hypermodel):
             return False
         if multiple(self.oracle.objective) or isinstance(self.oracle.objective, DefaultObjective):
@@ -188,20 +196,20 @@ class Tuner(BaseTuner):
 
     @classmethod
     def _plain_class(cls) -> type:
-        """The first class of ours that a subclass of a user's builds on."""
+        """The first of Paceline's classes that the user's class inherits from."""
         ours = __name__.rpartition(".engine.")[0]
         return next(each for each in cls.__mro__ if each.__module__.startswith(ours))
 
     def run_trial(self, trial: Trial, *args: Any, **kwargs: Any) -> Any:
-        """Builds and trains a trial's model, ``executions_per_trial`` times.
+        """Builds and trains the model of a trial, ``executions_per_trial`` times.
 
         Args:
             trial: The trial.
-            *args: What ``search`` was given.
-            **kwargs: Likewise.
+            *args: Positional arguments of ``search``.
+            **kwargs: Keyword arguments of ``search``.
 
         Returns:
-            A list of what the hypermodel's ``fit`` has returned.
+            A list of what the ``fit`` of the hypermodel has returned each time.
         """
         saver = SaveBestEpoch(self.oracle.objective, self._get_checkpoint_fname(trial.trial_id))
         given = kwargs.pop("callbacks", None) or []
@@ -214,7 +222,7 @@ class Tuner(BaseTuner):
         return results
 
     def _hooks(self, trial: Trial) -> list[Any]:
-        """Calls a subclass's hooks; none where there are none, for they would slow every epoch."""
+        """The callbacks that call a subclass's hooks; none without hooks, to keep epochs fast."""
         own = {name for name in _HANDS_ON if self._has_own(name)}
         if any("batch" in name for name in own):
             return [BatchCallback(self, trial)]
@@ -260,10 +268,10 @@ class Tuner(BaseTuner):
     # -- models ------------------------------------------------------------------------------------
 
     def load_model(self, trial: Trial) -> Any:
-        """A trial's model, compiled, with the weights of its best epoch.
+        """Returns the compiled model of a trial, with the weights of its best epoch.
 
         Raises:
-            ProjectError: There are none.
+            ProjectError: No weights are saved for the trial.
         """
         path = self._get_checkpoint_fname(trial.trial_id)
         if not os.path.isfile(path):
@@ -278,17 +286,17 @@ class Tuner(BaseTuner):
         return model
 
     def _load_weights(self, model: Any, trial_id: str) -> None:
-        """Gives a model what a trial's checkpoint holds."""
+        """Loads the weights of a trial's checkpoint into a model."""
         shapes = self._get_build_config_fname(trial_id)
         if not model.built and os.path.isfile(shapes):
             model.build_from_config(read_json(shapes))
         with warnings.catch_warnings():
-            # The state of the optimizer is left out, as in KerasTuner: this one has none yet.
+            # The checkpoint has no state of an optimizer, as in KerasTuner; Keras warns about that.
             warnings.filterwarnings("ignore", "Skipping variable loading for optimizer")
             model.load_weights(self._get_checkpoint_fname(trial_id))
 
     def _save_build_config(self, trial_id: str, model: Any) -> None:
-        with contextlib.suppress(TypeError, RuntimeError):  # shapes that JSON cannot have
+        with contextlib.suppress(TypeError, RuntimeError):  # shapes that JSON cannot hold
             write_json(self._get_build_config_fname(trial_id), model.get_build_config())
 
     def _get_checkpoint_fname(self, trial_id: str) -> str:
@@ -302,11 +310,13 @@ def _metrics_of(model: Any) -> Any:
     """The metrics that a model was compiled with.
 
     Raises:
-        FatalValueError: They cannot be told: a function of the user's is among them.
+        FatalValueError: The metrics cannot be read back, because one is a function of the user's.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of lambdas, which are read back just after
+            warnings.simplefilter(
+                "ignore"
+            )  # Keras warns about lambdas, which are read back at once
             given = model.get_compile_config() or {}
             return keras.saving.deserialize_keras_object(given.get("metrics"))
     except (TypeError, ValueError) as error:
@@ -318,7 +328,7 @@ def _metrics_of(model: Any) -> Any:
 
 @contextlib.contextmanager
 def maybe_distribute(distribution_strategy: Any) -> Iterator[None]:
-    """A block under a ``tf.distribute.Strategy``, where there is one and Keras can use it."""
+    """A block under a ``tf.distribute.Strategy``, if there is one and Keras' backend can use it."""
     if distribution_strategy is None or keras.backend.backend() != "tensorflow":
         yield
     else:

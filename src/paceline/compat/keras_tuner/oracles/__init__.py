@@ -1,4 +1,4 @@
-"""The oracles, as ``keras_tuner.oracles`` names them."""
+"""The oracles, under the names of ``keras_tuner.oracles``."""
 
 from paceline.compat.keras_tuner.oracles.bayesian import BayesianOptimizationOracle
 from paceline.compat.keras_tuner.oracles.gridsearch import GridSearchOracle

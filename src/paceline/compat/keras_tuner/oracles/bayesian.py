@@ -12,21 +12,24 @@ from paceline.compat.keras_tuner.engine.hyperparameters import probability_of, v
 from paceline.compat.keras_tuner.engine.oracle import Oracle, running
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 
-#: Points at which the surrogate is looked at, and how many of the best are followed downhill.
+#: Points at which the Gaussian process is evaluated, and how many of the best start a local
+#: descent.
 _LOOKED_AT, _FOLLOWED = 2000, 5
 
 
 class BayesianOptimizationOracle(Oracle):
-    """Tries where a Gaussian process over the trials so far expects most.
+    """An oracle that proposes the point with the lowest confidence bound of a Gaussian process.
+
+    Arguments that are not named here are those of ``Oracle``.
 
     Args:
-        objective: As for ``Oracle``; so are those not named here.
-        max_trials: Trials at most.
-        num_initial_points: Complete trials, drawn at random, before the process is asked; None:
-            3 for each hyperparameter.
-        alpha: Added to the diagonal of the kernel's matrix: the noise of a score.
-        beta: Standard deviations by which the lower confidence bound lies below the mean: the more,
-            the more it explores.
+        objective: The objective, as for ``Oracle``.
+        max_trials: Number of trials at most.
+        num_initial_points: Number of complete random trials before the process is used; None: 3 for
+            each hyperparameter.
+        alpha: Variance of the noise of a score; added to the diagonal of the kernel's matrix.
+        beta: Number of standard deviations by which the lower confidence bound lies below the mean;
+            a larger number explores more.
     """
 
     def __init__(
@@ -56,25 +59,25 @@ class BayesianOptimizationOracle(Oracle):
         self.num_initial_points, self.alpha, self.beta = num_initial_points, alpha, beta
 
     def populate_space(self, trial_id: str) -> dict[str, Any]:
-        """Values at random at first, then those with the lowest confidence bound."""
+        """Returns random values at first, later the values with the lowest confidence bound."""
         complete = self._complete()
         searched = [hp for hp in self.hyperparameters.space if hp.kind != "Fixed"]
         if len(complete) < self._enough() or not searched:
             return running(self._random_values())
         values = self._values_at(self._most_promising(complete, len(searched), len(self.trials)))
-        # Where all that is promising is known, anything new tells more.
+        # If the most promising values were tried already, random new ones tell more.
         return running(self._random_values() if self._duplicate(values) else values)
 
     def _complete(self) -> list[Trial]:
         return [t for t in self.trials.values() if t.status == TrialStatus.COMPLETED]
 
     def _enough(self) -> int:
-        """Complete trials that the process wants."""
+        """Number of complete trials that the process needs."""
         return self.num_initial_points or max(3 * len(self.hyperparameters.space), 3)
 
     @property
     def max_parallel(self) -> int | None:
-        """A few, once the process is asked; those that are drawn at random all at once."""
+        """A few trials once the process is used; before, all random ones at once."""
         usual = super().max_parallel
         return usual and max(usual, self._enough() - len(self._complete()))
 
@@ -100,7 +103,10 @@ class BayesianOptimizationOracle(Oracle):
         return min(found, key=lambda each: each.fun).x
 
     def _process(self, complete: list[Trial]) -> Any:
-        """The process that knows the complete trials, and fears for those under way."""
+        """The process fitted to the complete trials, and to guesses of those under way.
+
+        Each trial under way gets a pessimistic score, so that its neighbourhood is not tried again.
+        """
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import Matern
 
@@ -113,7 +119,7 @@ class BayesianOptimizationOracle(Oracle):
                 kernel=kernel, normalize_y=True, alpha=self.alpha, random_state=self.seed, **how
             )
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a length scale at its bound is no news
+                warnings.simplefilter("ignore")  # that a length scale is at its bound
                 return process.fit(x, y)
 
         process = fitted(x, y, Matern(nu=2.5), n_restarts_optimizer=4)
@@ -125,7 +131,7 @@ class BayesianOptimizationOracle(Oracle):
         return process
 
     def _vector(self, trial: Trial) -> list[float]:
-        """A trial as a point; what it has no value of has its default."""
+        """A trial as a point; a hyperparameter without a value has its default."""
         values = trial.hyperparameters.values
         point = []
         for hp in self.hyperparameters.space:
@@ -137,7 +143,7 @@ class BayesianOptimizationOracle(Oracle):
         return point
 
     def _values_at(self, point: np.ndarray) -> dict[str, Any]:
-        """The values at a point, those of what is active."""
+        """The values of the active hyperparameters at a point f64[dimensions]."""
         values: dict[str, Any] = {}
         coordinates = iter(np.minimum(point, np.nextafter(1, 0)))
         for hp in self.hyperparameters.space:
@@ -147,12 +153,12 @@ class BayesianOptimizationOracle(Oracle):
         return values
 
     def get_state(self) -> dict[str, Any]:
-        """JSON values."""
+        """Returns the state as JSON values."""
         own = {name: getattr(self, name) for name in ("num_initial_points", "alpha", "beta")}
         return {**super().get_state(), **own}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Becomes what ``get_state`` described."""
+        """Restores what ``get_state`` returned."""
         super().set_state(state)
         self.num_initial_points = state["num_initial_points"]
         self.alpha, self.beta = state["alpha"], state["beta"]

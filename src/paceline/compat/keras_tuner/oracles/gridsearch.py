@@ -12,11 +12,13 @@ from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 
 
 class GridSearchOracle(Oracle):
-    """Walks every combination, defaults first, the last hyperparameter fastest.
+    """An oracle that tries every combination, the defaults first, the last hyperparameter fastest.
+
+    Arguments that are not named here are those of ``Oracle``.
 
     Args:
-        objective: As for ``Oracle``; so are those not named here.
-        max_trials: Trials at most; None: all combinations.
+        objective: The objective, as for ``Oracle``.
+        max_trials: Number of trials at most; None: all combinations.
     """
 
     def __init__(
@@ -40,10 +42,10 @@ class GridSearchOracle(Oracle):
             max_retries_per_trial=max_retries_per_trial,
             max_consecutive_failed_trials=max_consecutive_failed_trials,
         )
-        self._known: set[str] = set()  # trials of which it is known what their builds declare
+        self._known: set[str] = set()  # ids of trials whose builds have declared all
 
     def populate_space(self, trial_id: str) -> dict[str, Any]:
-        """The combination after that of the last trial, once its ``build`` has run."""
+        """Returns the combination after that of the last trial, once that trial has been built."""
         if not self.start_order:
             return running(self._defaults())
         last = self.trials[self.start_order[-1]]
@@ -52,7 +54,7 @@ class GridSearchOracle(Oracle):
         values = self._after(last.hyperparameters.values)
         while values is not None and self._duplicate(values):
             values = self._after(values)
-        if values is None and self.ongoing_trials:  # one may declare more when it is tried again
+        if values is None and self.ongoing_trials:  # a retry of one may declare more
             return {"status": TrialStatus.IDLE, "values": None}
         return running(values)
 
@@ -60,7 +62,7 @@ class GridSearchOracle(Oracle):
         return self._filled({})
 
     def _filled(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Values for all that is active, in order: the given ones, defaults for the others."""
+        """The values of all active hyperparameters, in order: the given ones, else defaults."""
         values: dict[str, Any] = {}
         for hp in self.hyperparameters.space:
             if all(condition.is_active(values) for condition in hp.conditions):
@@ -68,7 +70,7 @@ class GridSearchOracle(Oracle):
         return values
 
     def _after(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The next combination: the last value that can advance does, those after it begin anew."""
+        """The next combination: the last value that can advance does; those after it start over."""
         space = self.hyperparameters.space
         for at in range(len(space) - 1, -1, -1):
             hp = space[at]
@@ -84,23 +86,23 @@ class GridSearchOracle(Oracle):
 
     @property
     def max_parallel(self) -> int | None:
-        """Any number: the walk does not go by results."""
+        """None, for any number: the grid does not depend on results."""
         return None
 
     def built(self, trial: Trial) -> None:
-        """Learns what a trial's ``build`` has declared: the walk can go on."""
+        """Learns what the ``build`` of a trial has declared, so that the grid can continue."""
         super().built(trial)
         self._known.add(trial.trial_id)
 
     @synchronized
     def end_trial(self, trial: Trial) -> None:
-        """As of every oracle."""
+        """Ends a trial, as ``Oracle.end_trial`` does."""
         self._known.add(trial.trial_id)
         super().end_trial(trial)
 
 
 def _place(grid: list[Any], value: Any) -> int:
-    """Where a value stands in a grid; the beginning for one that is not on it."""
+    """The index of a value in a grid; 0 for a value that is not in it."""
     for at, point in enumerate(grid):
         close = isinstance(point, float) and isinstance(value, int | float)
         if point == value or (close and math.isclose(point, value, rel_tol=1e-9)):

@@ -1,9 +1,9 @@
-"""Hyperband: many configurations for a few epochs, the best of them for more.
+"""Hyperband: many configurations train for a few epochs, the best of them for more.
 
 Source: Li et al., "Hyperband: a novel bandit-based approach to hyperparameter optimization", 2018.
-Bracket b begins with trials of ``max_epochs / factor**b`` epochs; of each round about one in
-``factor`` goes on, as a new trial that begins with the weights of the one it follows. Sizes are
-KerasTuner's: each bracket ends with about ``(1 + log(max_epochs, factor)) / (b + 1)`` trials.
+Bracket b begins with trials of ``max_epochs / factor**b`` epochs. Of each round, about one trial in
+``factor`` goes on: a new trial begins with its weights. The sizes are those of KerasTuner: each
+bracket ends with about ``(1 + log(max_epochs, factor)) / (b + 1)`` trials.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from typing import Any
 from paceline.compat.keras_tuner.engine.oracle import Oracle
 from paceline.compat.keras_tuner.engine.trial import TrialStatus
 
-#: What a trial is told beside its hyperparameters.
+#: Names of values that a trial gets in addition to its hyperparameters.
 EPOCHS, BEGIN, PARENT = "tuner/epochs", "tuner/initial_epoch", "tuner/trial_id"
 _BRACKET, _ROUND = "tuner/bracket", "tuner/round"
 
 
 class HyperbandOracle(Oracle):
-    """Runs brackets of successive halving.
+    """An oracle that runs brackets of successive halving.
+
+    Arguments that are not named here are those of ``Oracle``.
 
     Args:
-        objective: As for ``Oracle``; so are those not named here.
-        max_epochs: Epochs of those that go all the way.
-        factor: Of the trials of a round, about one in this many goes on, for this many times the
-            epochs.
+        objective: The objective, as for ``Oracle``.
+        max_epochs: Epochs of a trial in the last round of a bracket.
+        factor: About one trial in ``factor`` goes on to the next round, which has ``factor`` times
+            the epochs.
         hyperband_iterations: How often all brackets are run; None: without end.
 
     Raises:
@@ -66,7 +68,7 @@ class HyperbandOracle(Oracle):
         self._start_new_bracket()
 
     def populate_space(self, trial_id: str) -> dict[str, Any]:
-        """A new configuration for a bracket that has room, or one of the best of a round."""
+        """Returns a new configuration for a bracket with room, or one of the best of a round."""
         self._brackets = [each for each in self._brackets if not self._is_complete(each)]
         for bracket in self._brackets:
             found = self._in_bracket(bracket, trial_id)
@@ -83,7 +85,7 @@ class HyperbandOracle(Oracle):
         return self._new(self._brackets[-1], trial_id)
 
     def _in_bracket(self, bracket: dict[str, Any], trial_id: str) -> dict[str, Any] | None:
-        """What a bracket can try now; None while it waits."""
+        """The values that a bracket can try now; None while it waits for results."""
         number, rounds = bracket["bracket_num"], bracket["rounds"]
         if len(rounds[0]) < self._get_size(number, 0):
             return self._new(bracket, trial_id)
@@ -91,7 +93,8 @@ class HyperbandOracle(Oracle):
             promoted = {entry["past_id"] for entry in rounds[n]}
             waiting = [self.trials[e["id"]] for e in rounds[n - 1] if e["id"] not in promoted]
             waiting = [trial for trial in waiting if trial.status == TrialStatus.COMPLETED]
-            # So many of the round before may still prove worse that the best of these is sure.
+            # The best trial of the round before goes on as soon as it is certain to be among those
+            # that do, whatever the scores of the trials that are still under way.
             if len(waiting) <= self._get_size(number, n - 1) - self._get_size(number, n):
                 continue
             better = max if self.objective.direction == "max" else min
@@ -127,12 +130,12 @@ class HyperbandOracle(Oracle):
         return len(rounds[-1]) == self._get_size(number, len(rounds) - 1)
 
     def _get_size(self, bracket_num: int, round_num: int) -> int:
-        """Trials of a round."""
+        """Number of trials of a round."""
         end = math.ceil(1 + math.log(self.max_epochs, self.factor)) / (bracket_num + 1)
         return math.ceil(end * self.factor ** (bracket_num - round_num))
 
     def _get_epochs(self, bracket_num: int, round_num: int) -> int:
-        """Epochs that the trials of a round have at its end."""
+        """Number of epochs that the trials of a round have trained at its end."""
         return math.ceil(self.max_epochs / self.factor ** (bracket_num - round_num))
 
     def _get_num_rounds(self, bracket_num: int) -> int:
@@ -150,11 +153,14 @@ class HyperbandOracle(Oracle):
 
     @property
     def max_parallel(self) -> int | None:
-        """Any number: it says itself when it must wait."""
+        """None, for any number: ``populate_space`` answers IDLE if it has to wait."""
         return None
 
     def remaining_trials(self) -> int | None:
-        """Trials not begun yet, if the space does not run out; None without an end."""
+        """Returns the number of trials that have not begun; None if there is no end.
+
+        There may be fewer, if the space is exhausted before.
+        """
         if self.max_trials or self.hyperband_iterations == math.inf:
             return super().remaining_trials()
         once = sum(
@@ -165,7 +171,7 @@ class HyperbandOracle(Oracle):
         return max(0, once * int(self.hyperband_iterations) - len(self.trials))
 
     def get_state(self) -> dict[str, Any]:
-        """JSON values."""
+        """Returns the state as JSON values."""
         names = ("hyperband_iterations", "max_epochs", "min_epochs", "factor")
         return {
             **super().get_state(),
@@ -176,9 +182,9 @@ class HyperbandOracle(Oracle):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Becomes what ``get_state`` described."""
+        """Restores what ``get_state`` returned."""
         super().set_state(state)
-        # How often all brackets are run may be another number from now on.
+        # ``hyperband_iterations`` is not restored, so that a user can change it.
         for name in ("max_epochs", "min_epochs", "factor"):
             setattr(self, name, state[name])
         self._brackets = list(state["brackets"])

@@ -8,11 +8,13 @@ from paceline.compat.keras_tuner.engine.oracle import Oracle, running
 
 
 class RandomSearchOracle(Oracle):
-    """Draws every configuration at random; KerasTuner's with the same seed draws the same.
+    """An oracle that draws configurations at random, those of KerasTuner for the same seed.
+
+    Arguments that are not named here are those of ``Oracle``.
 
     Args:
-        objective: As for ``Oracle``; so are those not named here.
-        max_trials: Trials at most.
+        objective: The objective, as for ``Oracle``.
+        max_trials: Number of trials at most.
     """
 
     def __init__(
@@ -38,10 +40,10 @@ class RandomSearchOracle(Oracle):
         )
 
     def populate_space(self, trial_id: str) -> dict[str, Any]:
-        """Values drawn at random that have not been tried."""
+        """Returns random values that have not been tried."""
         return running(self._random_values())
 
     @property
     def max_parallel(self) -> int | None:
-        """Any number: what is drawn does not go by results."""
+        """None, for any number: random draws do not depend on results."""
         return None

@@ -1,4 +1,4 @@
-"""The tuners, as ``keras_tuner.tuners`` names them."""
+"""The tuners, under the names of ``keras_tuner.tuners``."""
 
 from paceline.compat.keras_tuner.engine.tuner import Tuner
 from paceline.compat.keras_tuner.tuners.bayesian import BayesianOptimization

@@ -9,15 +9,17 @@ from paceline.compat.keras_tuner.oracles.bayesian import BayesianOptimizationOra
 
 
 class BayesianOptimization(Tuner):
-    """Tries where a Gaussian process over the trials so far expects most.
+    """A tuner that searches with a Gaussian process over the trials so far.
+
+    Arguments that are not named here are those of ``Oracle``.
 
     Args:
-        hypermodel: As for ``Tuner``.
-        objective: As for ``Oracle``; so are those not named here.
-        max_trials: Trials at most.
-        num_initial_points: Complete trials drawn at random before the process is asked.
-        alpha: The noise of a score.
-        beta: The more, the more it explores.
+        hypermodel: The hypermodel, as for ``Tuner``.
+        objective: The objective, as for ``Oracle``.
+        max_trials: Number of trials at most.
+        num_initial_points: Number of complete random trials before the process is used.
+        alpha: Variance of the noise of a score.
+        beta: Weight of uncertainty; a larger number explores more.
         **kwargs: Arguments of ``Tuner``.
     """
 

@@ -9,12 +9,14 @@ from paceline.compat.keras_tuner.oracles.gridsearch import GridSearchOracle
 
 
 class GridSearch(Tuner):
-    """Walks every combination; 10 values of a range without step.
+    """A tuner that tries every combination; of a range without step, it tries 10 values.
+
+    Arguments that are not named here are those of ``Oracle``.
 
     Args:
-        hypermodel: As for ``Tuner``.
-        objective: As for ``Oracle``; so are those not named here.
-        max_trials: Trials at most; None: all combinations.
+        hypermodel: The hypermodel, as for ``Tuner``.
+        objective: The objective, as for ``Oracle``.
+        max_trials: Number of trials at most; None: all combinations.
         **kwargs: Arguments of ``Tuner``.
     """
 

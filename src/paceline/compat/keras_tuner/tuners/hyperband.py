@@ -9,13 +9,16 @@ from paceline.compat.keras_tuner.oracles.hyperband import BEGIN, EPOCHS, PARENT,
 
 
 class Hyperband(Tuner):
-    """Many configurations for a few epochs, the best of them for more.
+    """A tuner that trains many configurations for a few epochs, and the best of them for more.
+
+    Arguments that are not named here are those of ``Oracle``.
 
     Args:
-        hypermodel: As for ``Tuner``.
-        objective: As for ``Oracle``; so are those not named here.
-        max_epochs: Epochs of those that go all the way.
-        factor: About one trial in this many goes on, for this many times the epochs.
+        hypermodel: The hypermodel, as for ``Tuner``.
+        objective: The objective, as for ``Oracle``.
+        max_epochs: Epochs of a trial in the last round of a bracket.
+        factor: About one trial in ``factor`` goes on to the next round, which has ``factor`` times
+            the epochs.
         hyperband_iterations: How often all brackets are run; None: without end.
         **kwargs: Arguments of ``Tuner``.
     """
@@ -51,7 +54,8 @@ class Hyperband(Tuner):
         super().__init__(oracle, hypermodel, **kwargs)
 
     def _is_plain(self, fit_kwargs: dict[str, Any]) -> bool:
-        # Callbacks count epochs from where the trial goes on.
+        # A pack would give callbacks epochs from 0, while a trial that goes on starts at a later
+        # one.
         return not fit_kwargs.get("callbacks") and super()._is_plain(fit_kwargs)
 
     def _epochs(self, hp: Any, given: int) -> int:
@@ -59,7 +63,13 @@ class Hyperband(Tuner):
         return values[EPOCHS] - values[BEGIN] if EPOCHS in values else given
 
     def run_trial(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
-        """As of ``Tuner``, for the epochs of the trial's round."""
+        """Builds and trains the model of a trial for the epochs of its round.
+
+        Args:
+            trial: The trial.
+            *args: Positional arguments of ``search``.
+            **kwargs: Keyword arguments of ``search``.
+        """
         values = trial.hyperparameters.values
         if EPOCHS in values:
             kwargs |= {"epochs": values[EPOCHS], "initial_epoch": values[BEGIN]}

@@ -9,12 +9,14 @@ from paceline.compat.keras_tuner.oracles.randomsearch import RandomSearchOracle
 
 
 class RandomSearch(Tuner):
-    """Draws every configuration at random.
+    """A tuner that draws every configuration at random.
+
+    Arguments that are not named here are those of ``Oracle``.
 
     Args:
-        hypermodel: As for ``Tuner``.
-        objective: As for ``Oracle``; so are those not named here.
-        max_trials: Trials at most.
+        hypermodel: The hypermodel, as for ``Tuner``.
+        objective: The objective, as for ``Oracle``.
+        max_trials: Number of trials at most.
         **kwargs: Arguments of ``Tuner``.
     """
 

@@ -1,4 +1,4 @@
-"""A tuner of scikit-learn's models, cross-validated."""
+"""A tuner that cross-validates models of scikit-learn."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from paceline.compat.keras_tuner.errors import ProjectError
 
 
 class SklearnTuner(BaseTuner):
-    """Searches the hyperparameters of scikit-learn's models.
+    """A tuner that searches the hyperparameters of scikit-learn models.
 
-    A trial's model, that of the last fold, is kept in memory: files of scikit-learn's models are
-    pickles, which run code when they are read.
+    The model of a trial, trained on the last fold, is kept in memory and not in a file: files of
+    scikit-learn models are pickles, which run code when they are read.
 
     Args:
-        oracle: With the objective ``Objective("score", "max")``.
+        oracle: An oracle with the objective ``Objective("score", "max")``.
         hypermodel: A function ``build(hp)`` that returns a model, or a ``HyperModel``.
-        scoring: ``scoring(model, x, y, sample_weight=)``; None: the model's own ``score``.
-        metrics: Functions ``metric(y, predicted, sample_weight=)``, reported beside the score.
-        cv: A splitter; None: 5 folds, shuffled.
+        scoring: ``scoring(model, x, y, sample_weight=)``; None: the ``score`` of the model.
+        metrics: Functions ``metric(y, predicted, sample_weight=)``, reported with the score.
+        cv: A splitter of scikit-learn; None: 5 folds, shuffled.
         **kwargs: Arguments of ``BaseTuner``.
     """
 
@@ -49,13 +49,13 @@ class SklearnTuner(BaseTuner):
         self._models: dict[str, Any] = {}
 
     def search(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> None:  # noqa: N803
-        """Runs trials until the oracle has had enough.
+        """Runs trials until the oracle stops.
 
         Args:
-            X: Examples: an array or a DataFrame.
-            y: Targets.
-            sample_weight: Weights of examples.
-            groups: Groups of examples, for splitters that want them.
+            X: Features [N, ...]: an array or a DataFrame.
+            y: Targets [N, ...].
+            sample_weight: Weights of the examples [N]; None: all are 1.
+            groups: Groups of the examples [N], for splitters that use them.
         """
         super().search(X, y, sample_weight=sample_weight, groups=groups)
 
@@ -68,6 +68,13 @@ class SklearnTuner(BaseTuner):
         groups: Any = None,
     ) -> dict[str, Any]:
         """Trains a model on each fold.
+
+        Args:
+            trial: The trial.
+            X: Features [N, ...]: an array or a DataFrame.
+            y: Targets [N, ...].
+            sample_weight: Weights of the examples [N]; None: all are 1.
+            groups: Groups of the examples [N], for splitters that use them.
 
         Returns:
             The means of the score and of each metric.
@@ -92,14 +99,14 @@ class SklearnTuner(BaseTuner):
         return {name: np.mean(values) for name, values in found.items()}
 
     def save_model(self, trial_id: str, model: Any, step: int = 0) -> None:
-        """Keeps a trial's model while this tuner lives."""
+        """Keeps the model of a trial in memory."""
         self._models[trial_id] = model
 
     def load_model(self, trial: Trial) -> Any:
-        """A trial's model.
+        """Returns the model of a trial.
 
         Raises:
-            ProjectError: It was trained by another process.
+            ProjectError: Another process trained the model.
         """
         if trial.trial_id not in self._models:
             raise ProjectError(
@@ -114,7 +121,7 @@ def _part(data: Any, rows: np.ndarray) -> Any:
     """Some rows of an array or a DataFrame.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: ``data`` is neither.
     """
     if data is None:
         return None

@@ -1,4 +1,4 @@
-"""``talos.templates``: data, params, models and whole scans to try things with."""
+"""``talos.templates``: data sets, params, models and whole scans as examples."""
 
 from paceline.compat.talos.templates import datasets, models, params, pipelines
 

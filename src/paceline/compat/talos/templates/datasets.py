@@ -1,4 +1,4 @@
-"""Data that come with scikit-learn and Keras; Talos loads others from servers."""
+"""Data sets that come with scikit-learn and Keras; Talos loads others from servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Arrays = tuple[np.ndarray, np.ndarray]
 
 
 def iris() -> Arrays:
-    """150 flowers of three kinds: x f64[150, 4], y f64[150, 3], one column a kind."""
+    """Returns 150 flowers of three kinds: x f64[150, 4]; y f64[150, 3], a column for each kind."""
     from sklearn.datasets import load_iris
 
     data: Any = load_iris()
@@ -18,7 +18,7 @@ def iris() -> Arrays:
 
 
 def breast_cancer() -> Arrays:
-    """569 tumours, benign or not: x f64[569, 30], each column with mean 0; y i64[569]."""
+    """Returns 569 tumours, benign or not: x f64[569, 30], columns with mean 0; y i64[569]."""
     from sklearn.datasets import load_breast_cancer
 
     data: Any = load_breast_cancer()
@@ -27,9 +27,11 @@ def breast_cancer() -> Arrays:
 
 
 def mnist() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Digits: x_train f32[60000, 28, 28, 1] in 0 to 1, y_train f64[60000, 10], x_val, y_val.
+    """Returns handwritten digits, which Keras downloads once.
 
-    Keras downloads them once.
+    Returns:
+        x_train f32[60000, 28, 28, 1] in 0 to 1, y_train f64[60000, 10], x_val f32[10000, 28, 28,
+        1], y_val f64[10000, 10].
     """
     import keras
 

@@ -1,4 +1,4 @@
-"""Model functions to try a scan with."""
+"""Model functions as examples for a scan."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from paceline.compat.talos.model import early_stopper, hidden_layers, lr_normali
 
 
 def iris(x_train: Any, y_train: Any, x_val: Any, y_val: Any, params: dict[str, Any]) -> Any:
-    """For ``datasets.iris`` and ``params.iris``."""
+    """Trains a classifier of flowers, with ``datasets.iris`` and ``params.iris``."""
     return _fitted(x_train, y_train, x_val, y_val, params, y_train.shape[1], ["acc", f1score])
 
 
 def breast_cancer(
     x_train: Any, y_train: Any, x_val: Any, y_val: Any, params: dict[str, Any]
 ) -> Any:
-    """For ``datasets.breast_cancer`` and ``params.breast_cancer``."""
+    """Trains a classifier of tumours, with the data and the params called ``breast_cancer``."""
     measures = ["acc", f1score, recall, precision, matthews]
     return _fitted(x_train, y_train, x_val, y_val, params, 1, measures)
 

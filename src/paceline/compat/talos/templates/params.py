@@ -1,4 +1,4 @@
-"""Params for the models of ``templates.models``."""
+"""Params dictionaries for the models of ``templates.models``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import keras
 
 
 def iris() -> dict[str, Any]:
-    """For ``models.iris``."""
+    """Returns params for ``models.iris``."""
     return {
         "lr": (0.5, 5, 10),
         "first_neuron": [4, 8, 16, 32, 64],
@@ -25,7 +25,7 @@ def iris() -> dict[str, Any]:
 
 
 def breast_cancer() -> dict[str, Any]:
-    """For ``models.breast_cancer``."""
+    """Returns params for ``models.breast_cancer``."""
     kinds = keras.optimizers
     return {
         "lr": (0.5, 5, 10),

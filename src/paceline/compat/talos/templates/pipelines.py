@@ -1,4 +1,4 @@
-"""Whole scans of the templates."""
+"""Whole scans of the template models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from paceline.compat.talos.templates import datasets, models, params
 
 
 def iris(round_limit: int = 2, random_method: str = "uniform_mersenne") -> Scan:
-    """Scans ``datasets.iris``."""
+    """Runs a scan on ``datasets.iris``."""
     x, y = datasets.iris()
     return Scan(
         x,
@@ -21,7 +21,7 @@ def iris(round_limit: int = 2, random_method: str = "uniform_mersenne") -> Scan:
 
 
 def breast_cancer(round_limit: int = 2, random_method: str = "uniform_mersenne") -> Scan:
-    """Scans ``datasets.breast_cancer``."""
+    """Runs a scan on ``datasets.breast_cancer``."""
     x, y = datasets.breast_cancer()
     return Scan(
         x,

@@ -1,4 +1,4 @@
-"""Numbers and durations as people read them, and JSON that every parser reads."""
+"""Formats: numbers and durations as people read them, and JSON that every parser can read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-#: Columns of text at most: longer lines are harder to read.
+#: Columns of a line of text at most, because longer lines are harder to read.
 READABLE = 100
 
 
 def metric(value: float | None) -> str:
-    """A metric with four decimals, or four digits where it is tiny or huge."""
+    """Return a metric with four decimals; with four digits if it is tiny or huge."""
     if value is None:
         return "-"
     if not math.isfinite(value):
@@ -23,24 +23,24 @@ def metric(value: float | None) -> str:
 
 
 def hparam(value: Any) -> str:
-    """A hyperparameter's value in up to six digits."""
+    """Return the value of a hyperparameter in up to six digits."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def hparams(values: Mapping[str, Any]) -> str:
-    """Several hyperparameters on one line: ``dropout 0.2, lr 0.004``."""
+    """Return several hyperparameters on one line: ``dropout 0.2, lr 0.004``."""
     return ", ".join(f"{name} {hparam(value)}" for name, value in values.items())
 
 
 def rate(value: float | None) -> str:
-    """Trial-epochs per second: three digits, no decimals above 100."""
+    """Return trial-epochs per second in three digits, without decimals from 100 on."""
     if value is None or not math.isfinite(value):
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as ``0:12``, ``3:05`` or ``2:05:09``."""
+    """Return seconds as ``0:12``, ``3:05`` or ``2:05:09``."""
     if seconds is None or not math.isfinite(seconds):
         return "-"
     minutes, rest = divmod(max(0, round(seconds)), 60)
@@ -49,7 +49,7 @@ def duration(seconds: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A measured time: ``0.38 s``, ``4.2 s``, then as ``duration`` from a minute on."""
+    """Return measured seconds as ``0.38 s`` or ``4.2 s``; from a minute on as ``duration`` does."""
     if value is None or not math.isfinite(value):
         return "-"
     if value >= 60:
@@ -58,7 +58,7 @@ def seconds(value: float | None) -> str:
 
 
 def fine(value: float | None) -> str:
-    """A measured time in three digits, whatever its size: ``85.1 us``, ``2.40 ms``, ``1.32 s``."""
+    """Return measured seconds in three digits with a unit: ``85.1 us``, ``2.40 ms``, ``1.32 s``."""
     if value is None or not math.isfinite(value):
         return "-"
     if abs(value) >= 100:
@@ -70,7 +70,7 @@ def fine(value: float | None) -> str:
 
 
 def amount(value: float | None) -> str:
-    """A large number in three digits with its prefix: ``59.0 G``, to be followed by a unit."""
+    """Return a large number in three digits with a prefix, for a unit to follow: ``59.0 G``."""
     if value is None or not math.isfinite(value):
         return "-"
     for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -80,7 +80,7 @@ def amount(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes: ``2.11 MB``."""
+    """Return bytes as ``2.11 MB``."""
     return "-" if value is None else f"{amount(value)}B"
 
 
@@ -90,9 +90,10 @@ def _three(value: float) -> str:
 
 
 def strict(value: Any) -> Any:
-    """Return ``value`` in JSON's own types: a number that is not finite becomes None.
+    """Return ``value`` in the types of JSON; a number that is not finite becomes None.
 
-    NumPy scalars become Python's, tuples and sets lists, and anything unknown its text.
+    NumPy scalars become Python numbers, tuples and sets become lists, and any other object becomes
+    its text.
     """
     if isinstance(value, Mapping):
         return {str(key): strict(item) for key, item in value.items()}

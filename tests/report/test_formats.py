@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.report import numbers
+from paceline.report import formats
 
 
 @pytest.mark.parametrize(
@@ -29,13 +29,13 @@ from paceline.report import numbers
     ],
 )
 def test_a_metric_shows_what_matters(value, text):
-    assert numbers.metric(value) == text
+    assert formats.metric(value) == text
 
 
 def test_hparams_show_six_digits_and_keep_other_values():
     values = {"lr": 0.004123456789, "units": 64, "activation": "relu", "bias": True}
-    assert numbers.hparams(values) == "lr 0.00412346, units 64, activation relu, bias True"
-    assert numbers.hparams({}) == ""
+    assert formats.hparams(values) == "lr 0.00412346, units 64, activation relu, bias True"
+    assert formats.hparams({}) == ""
 
 
 @pytest.mark.parametrize(
@@ -43,20 +43,20 @@ def test_hparams_show_six_digits_and_keep_other_values():
     [(0, "0:00"), (12.4, "0:12"), (59.6, "1:00"), (185, "3:05"), (7509, "2:05:09"), (-3, "0:00")],
 )
 def test_a_duration_is_a_clock(seconds, text):
-    assert numbers.duration(seconds) == text
+    assert formats.duration(seconds) == text
 
 
 @pytest.mark.parametrize("nothing", [None, math.nan, math.inf])
 def test_an_unknown_time_is_a_dash(nothing):
-    assert numbers.duration(nothing) == numbers.seconds(nothing) == numbers.rate(nothing) == "-"
+    assert formats.duration(nothing) == formats.seconds(nothing) == formats.rate(nothing) == "-"
 
 
 def test_measured_seconds_have_decimals_up_to_a_minute():
-    assert [numbers.seconds(s) for s in (0.378, 4.21, 75)] == ["0.38 s", "4.2 s", "1:15"]
+    assert [formats.seconds(s) for s in (0.378, 4.21, 75)] == ["0.38 s", "4.2 s", "1:15"]
 
 
 def test_a_rate_has_three_digits():
-    assert [numbers.rate(r) for r in (0.1234, 12.34, 412.3, 13200.0)] == [
+    assert [formats.rate(r) for r in (0.1234, 12.34, 412.3, 13200.0)] == [
         "0.123",
         "12.3",
         "412",
@@ -73,7 +73,7 @@ def test_json_is_strict():
         "path": Path("a"),
         3: None,
     }
-    text = numbers.to_json(value)
+    text = formats.to_json(value)
     assert "\n" not in text
     assert json.loads(text, parse_constant=pytest.fail) == {
         "nan": None,
@@ -92,5 +92,5 @@ def test_json_is_strict():
     )
 )
 def test_any_json_value_comes_back(value):
-    back = json.loads(numbers.to_json(value), parse_constant=pytest.fail)
-    assert back == numbers.strict(value)
+    back = json.loads(formats.to_json(value), parse_constant=pytest.fail)
+    assert back == formats.strict(value)
