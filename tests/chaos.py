@@ -126,7 +126,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
 #: Where a process may be killed: what, and the method that does it.
 PLACES: dict[str, tuple[Any, str]] = {
     "checkpoint": (files, "save_file"),
-    "checkpoint moved": (files.os, "replace"),
+    "checkpoint moved": (files, "replace_durably"),
     "storage": (WriteBehind, "_write"),
     "batch": (WriteBehind, "_written"),
     "refill": (pack.Pack, "admit"),

@@ -63,7 +63,7 @@ class PackOptions:
 
 @dataclass(frozen=True)
 class EpochLimit:
-    """How long an epoch of a pack may take, and which jobs are suspected of never ending theirs.
+    """How long an epoch of a pack may take, and which jobs are suspected of never ending one.
 
     Attributes:
         seconds: Seconds on the clock that an epoch may take; None: as long as it needs.

@@ -37,7 +37,7 @@ class FitExecutor:
 
     Args:
         arguments: Arguments of ``fit`` besides batch size, epochs and callbacks. Where jobs have
-            folds, ``validation_data`` holds all examples from which folds take theirs.
+            folds, ``validation_data`` holds all examples, and each fold takes its own from them.
         batched: Whether ``fit`` is told the batch size. A data set has a batch size of its own.
         note: Told what users may want to know, a sentence at a time.
 

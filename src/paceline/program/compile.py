@@ -89,7 +89,7 @@ def compile_in_background(
     quick: bool = False,
     key: str | None = None,
 ) -> Future[Executable]:
-    """Lowers here (tracing hangs on the caller's context), compiles in another thread.
+    """Lowers here (tracing depends on the caller's context), compiles in another thread.
 
     Args:
         function: Pure function of arrays.

@@ -11,16 +11,12 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paceline.data.arrays import shapes_from_json
 from paceline.errors import StudyError
 from paceline.executor.base import Weights
-from paceline.executor.model_builder import ModelBuilder
-from paceline.executor.process import search_process
-from paceline.program import keras_private
 from paceline.program.files import get_parts, put_parts, write_atomically, written_atomically
 from paceline.search_space import HyperParameters
 from paceline.study.study import Study
@@ -28,6 +24,9 @@ from paceline.study.trial import Trial
 from paceline.study.trials import rank
 from paceline.study.workers.worker import WORKERS
 from paceline.tuner.checkpoint.trial_variables import LastVariables
+
+if TYPE_CHECKING:
+    from paceline.executor.model_builder import ModelBuilder
 
 MANIFEST = "manifest.json"
 #: Folder of models, in the folder of a study or of one of its workers.
@@ -364,6 +363,9 @@ class TrainedModels:
         Raises:
             StudyError: Its saved weights are gone, or do not fit the model that build makes now.
         """
+        # Late, as below: commands that only read a study load this module, and never JAX or Keras.
+        from paceline.executor.process import search_process
+
         weights = self.best.weights(trial.number)
         with search_process(self._precision):
             if weights is not None:
@@ -419,6 +421,9 @@ class TrainedModels:
             self.save(note)
 
     def _rebuild(self, trial: Trial) -> Any:
+        from paceline.data.arrays import shapes_from_json
+        from paceline.program import keras_private
+
         model = self._builder(HyperParameters(values=trial.hparams), trial.seed)
         batch = self._study.metadata.meta.get("batch")
         if model.built:
