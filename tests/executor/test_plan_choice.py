@@ -20,7 +20,7 @@ PLANS = ["stacked", "mapped"]
 
 
 @pytest.fixture(autouse=True)
-def own_drawer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation_cache, "cache_folder", lambda: str(tmp_path / "own"))
 
 

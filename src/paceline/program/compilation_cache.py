@@ -319,7 +319,7 @@ def digest_of_packages(packages: Sequence[str]) -> str:
             raise RuntimeError(
                 f"package {name!r} has no Python files ({where}), so a change of its code would "
                 "go unnoticed and old compiled programs would be used; if it has moved, correct "
-                "_PACKAGES in paceline/program/drawer.py."
+                "_PACKAGES in paceline/program/compilation_cache.py."
             )
         for file in files:
             digest.update(file.read_bytes())
