@@ -73,6 +73,7 @@ def test_without_shuffling_a_stream_trains_as_resident_data_do(plan: str, small_
             np.testing.assert_allclose(streamed.history(number)[name], values, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_with_shuffling_slots_do_not_matter(small_device) -> None:
     many, _ = searched("many", slots=4)
     one, _ = searched("one", plan="sequential")

@@ -109,6 +109,7 @@ def test_a_limit_that_is_no_number(monkeypatch) -> None:
         memory.free_bytes()
 
 
+@pytest.mark.slow
 def test_running_out_in_the_middle_halves_the_slots(
     make, plenty, compiled_slots, monkeypatch
 ) -> None:

@@ -152,6 +152,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[Candidate]:
     return made
 
 
+@pytest.mark.slow
 def test_trials_move_between_plans_without_losing_an_epoch(
     monkeypatch: pytest.MonkeyPatch, two_lanes: None, at_once: list[Candidate]
 ) -> None:

@@ -33,6 +33,7 @@ def test_what_lies_below_memory_in_use_is_returned() -> None:
 
 
 @pytest.mark.skipif(process._mallopt() is None, reason="this C library has no mallopt")
+@pytest.mark.slow
 def test_large_memory_is_asked_for_once() -> None:
     """In a process of its own: what others have freed would be used first."""
     script = Path(__file__).with_name("allocations.py")

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import pandas as pd
+import pytest
 
 import toys
 from paceline.cli import datasets
@@ -33,6 +34,7 @@ def test_pandas():
     same(tuner, 3, alone(tuner.trial(3), toys.dense, x, **given))
 
 
+@pytest.mark.slow
 def test_columns_of_pandas_as_inputs_by_name():
     def build(hp: Any) -> Any:
         a, rest = keras.Input((1,), name="a"), keras.Input((5,), name="rest")

@@ -79,6 +79,7 @@ def test_packs_are_fuller_in_families(sampler, n_trials, tmp_path, live, monkeyp
     assert (configurations(family) == configurations(plain)) == (sampler == "random")
 
 
+@pytest.mark.slow
 def test_while_a_pack_trains_trials_are_made_one_at_a_time(tmp_path, live, monkeypatch):
     made: list[int] = []
     submit, advance = LocalExecutor.submit, LocalExecutor.advance

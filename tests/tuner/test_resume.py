@@ -41,7 +41,8 @@ def checkpoints() -> list[Path]:
 # -- killed ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [2, 4])
 def test_a_search_that_is_killed_ends_as_it_would_have(kills: int, child_environment) -> None:
     """The short form of ``make test-chaos``."""
     done = subprocess.run(
@@ -583,6 +584,7 @@ def test_another_number_of_lanes_keeps_the_trials(make, monkeypatch) -> None:
             np.testing.assert_allclose(again.history(number)[name], values, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_two_programs_that_have_become_one(make, notes, monkeypatch) -> None:
     def build(hp: Any) -> Any:
         act = hp.Choice("act", ["relu", "elu"])

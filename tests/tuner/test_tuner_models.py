@@ -94,7 +94,7 @@ MODELS = {f.__name__: f for f in (lazy_sequential, subclassed, unsaveable, avera
 
 
 #: What `make test` tries; `make test-slow` has each with both.
-QUICK = {("lazy_sequential", "local"), ("unsaveable", "fit")}
+QUICK = {("lazy_sequential", "local")}
 
 
 @pytest.mark.parametrize(
