@@ -107,3 +107,17 @@ assert ExecutorContract is here is by_its_older_name
 def test_the_data_sets_have_a_public_name():
     script = "from paceline import datasets; import paceline.datasets; datasets.digits"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_a_public_module_answers_to_public_names_only():
+    """Pickle asks every module there is for the name of an object that knows no module."""
+    script = """
+import importlib.util
+import sys
+import paceline
+assert not hasattr(paceline.testing, "any_name")
+assert not hasattr(sys.modules["paceline.datasets"], "any_name")
+assert importlib.util.find_spec("paceline.testing") is not None
+assert "keras" not in sys.modules and "paceline.executor.testing" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

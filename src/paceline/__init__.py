@@ -7,6 +7,7 @@ This module holds names only. JAX and Keras load when ``Tuner`` is first used, s
 from __future__ import annotations
 
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -88,14 +89,16 @@ def __getattr__(name: str) -> Any:
 class _Alias(ModuleType):
     """A module under a public name whose code is in another module, which loads on first use."""
 
-    def __init__(self, name: str, target: str) -> None:
+    def __init__(self, name: str, target: str, names: frozenset[str]) -> None:
         super().__init__(name, f"Another name of ``{target}``.")
-        self.__dict__["_target"] = target
+        self.__dict__["_target"], self.__dict__["_names"] = target, names
         self.__path__: list[str] = []  # marks a package, so that aliases below it can be imported
+        self.__spec__ = ModuleSpec(name, None, is_package=True)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # the import system asks; that must not load the other module
-            raise AttributeError(name)
+        # Only public names load the other module: pickle, for one, asks every module for any name.
+        if name not in self.__dict__["_names"]:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
         return getattr(import_module(self.__dict__["_target"]), name)
@@ -103,8 +106,14 @@ class _Alias(ModuleType):
 
 # Public names of modules that are in a folder of the package. Users import the tests for executors
 # as ``paceline.testing``, and read data with ``paceline.datasets``.
-testing: Any = _Alias("paceline.testing", "paceline.executor.testing")
-datasets: Any = _Alias("paceline.datasets", "paceline.cli.datasets")
+testing: Any = _Alias(
+    "paceline.testing", "paceline.executor.testing", frozenset({"ExecutorContract", "Ran"})
+)
+datasets: Any = _Alias(
+    "paceline.datasets",
+    "paceline.cli.datasets",
+    frozenset({"FORMS", "Dataset", "digits", "from_function", "load", "portable_spec"}),
+)
 sys.modules |= {
     "paceline.testing": testing,
     "paceline.testing.executors": testing,

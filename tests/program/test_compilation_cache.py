@@ -113,6 +113,14 @@ def test_nothing_is_removed_while_another_process_has_the_lock(tmp_path):
     assert not half.exists()
 
 
+def test_one_search_unpacks_the_newest_entries_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(ours, "_CHECKED_BYTES", 3)
+    old, new = entry(tmp_path, "a", b"ab", age=300), entry(tmp_path, "b", b"ab", age=200)
+    tidy(tmp_path)
+    assert old.exists()
+    assert not new.exists()
+
+
 _CHILD = """
 import json, sys, warnings
 import jax

@@ -46,6 +46,7 @@ def search_process(
     *,
     random_state: bool = True,
     initial_weights: bool = True,
+    memory: bool = True,
     also: Iterable[AbstractContextManager[Any]] = (),
 ) -> Iterator[None]:
     """The process is as a search wants it inside, and as it was after, whatever ends the search.
@@ -55,6 +56,7 @@ def search_process(
         random_state: Put the random state of Python, NumPy and Keras back. Not where whoever
             trains keeps the state of each function apart.
         initial_weights: Draw initial weights by few programs. Not where Keras' own way is measured.
+        memory: Change the garbage collector and the C allocator. Not where a model is only built.
         also: Changes that this caller alone makes; they are made first, and unmade last.
     """
     with ExitStack() as stack:
@@ -65,8 +67,9 @@ def search_process(
         stack.enter_context(policy_of(precision))
         if keras.backend.backend() == "jax":  # else JAX is asked nothing
             stack.enter_context(persistent_cache())
-        stack.enter_context(gc_calmed())
-        stack.enter_context(freed_memory_kept())
+        if memory:
+            stack.enter_context(gc_calmed())
+            stack.enter_context(freed_memory_kept())
         if initial_weights:
             stack.enter_context(shared_initializer_programs())
         yield

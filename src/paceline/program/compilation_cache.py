@@ -37,6 +37,8 @@ MAX_BYTES = 2 * 2**30
 _ENTRY, _USED, _LOCK = "-cache", "-atime", ".lockfile"
 #: Entries that changed before this file did are complete.
 _CHECKED = ".checked"
+#: Bytes of packed entries that one search checks at most.
+_CHECKED_BYTES = 2**25
 #: Seconds. An entry that has changed so recently may still be on its way to the disk.
 _SETTLED = 10.0
 _CHUNK = 2**20
@@ -167,9 +169,18 @@ def _remove_unfinished(folder: Path, entries: dict[str, os.stat_result], settled
     mark.touch()
     # The clock of the file system, which need not be this machine's.
     until = mark.stat().st_mtime_ns - int(settled * 1e9)
-    for path, status in list(entries.items()):
+    n_bytes = 0
+    for path in sorted(entries, key=lambda path: -entries[path].st_mtime_ns):
+        status = entries[path]
+        if not before < status.st_mtime_ns <= until:
+            continue
+        # The newest come first: the folder of an earlier version may hold 2 GiB, whose entries were
+        # written under JAX's lock, and a search must not wait for all of them to be unpacked.
+        n_bytes += status.st_size
+        if n_bytes > _CHECKED_BYTES:
+            break
         with contextlib.suppress(OSError):  # it is gone, or not ours to read
-            if before < status.st_mtime_ns <= until and not is_complete(path):
+            if not is_complete(path):
                 _remove(path)
                 del entries[path]
     # ``before`` still holds for entries that are written while this runs.

@@ -9,9 +9,11 @@ import time
 import warnings
 from functools import partial
 
+import jax
 import keras
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from compat.interception.alone import alone, assert_same
 from compat.interception.functions import X_VAL, Y_VAL, X, Y, network, plain
@@ -415,3 +417,18 @@ def test_verbose_is_spoken_for():
     assert notes == [
         "verbose: fits of several functions train at once, so their progress bars are not drawn"
     ]
+
+
+def test_what_was_learnt_of_models_is_on_disk_when_the_engine_is_closed(tmp_path, monkeypatch):
+    """JAX has the search's folder only while functions run; the engine is closed afterwards."""
+    before = jax.config.jax_compilation_cache_dir
+    monkeypatch.setenv("PACELINE_CACHE_DIR", str(tmp_path))
+    jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()
+    try:
+        _, notes = run([partial(fitted, i, epochs=1) for i in range(8)], slots=4)
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+        compilation_cache.reset_cache()
+    assert notes == []
+    assert list((tmp_path / "programs" / "structures").glob("*.json"))

@@ -242,3 +242,13 @@ def test_seconds_between_checkpoints(monkeypatch) -> None:
         monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", wrong)
         with pytest.raises(UsageError, match="PACELINE_CHECKPOINT_SECONDS"):
             seconds_between()
+
+
+def test_a_file_of_another_kind_that_is_being_written_is_left_alone(tmp_path):
+    """``stuck.json`` lies among the checkpoints; another thread or process may be writing it."""
+    ours, theirs = tmp_path / ".tmp-1-2-3-checkpoint-000001", tmp_path / ".tmp-1-2-4-stuck.json"
+    ours.touch()
+    theirs.touch()
+    checkpoint.save_checkpoint(tmp_path, "checkpoint-000002", snapshot(0))
+    assert not ours.exists()
+    assert theirs.exists()

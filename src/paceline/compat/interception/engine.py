@@ -7,8 +7,10 @@ import operator
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
+
+import keras
 
 from paceline.compat.interception.call import Call, Outcome
 from paceline.compat.interception.executor_pool import ExecutorPool
@@ -19,6 +21,7 @@ from paceline.compat.interception.packed_fit import FitHandler, PackedFit
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
 from paceline.executor.local import LocalExecutor
 from paceline.executor.process import search_process
+from paceline.program.compilation_cache import persistent_cache
 
 #: Functions under way at the same time, at most. Each needs a thread and the memory of a model.
 _MOST = 512
@@ -71,7 +74,10 @@ class Engine:
     def close(self) -> None:
         """Unwinds the functions under way, and drops data and programs."""
         self._cancel()
-        self.executors.close()
+        # Executors write what they have learnt of models beside the compiled programs, under a key
+        # that holds JAX's settings: those of a search.
+        with persistent_cache() if keras.backend.backend() == "jax" else nullcontext():
+            self.executors.close()
 
     def run(self, calls: Iterable[Call | None], *, n_calls: int | None = None) -> Iterator[Outcome]:
         """Runs functions, and yields the outcome of each as soon as the function has ended.

@@ -49,9 +49,9 @@ class InMemoryStudy:
         self._storage = optuna.storages.InMemoryStorage()
         with quiet_optuna():
             self._study = optuna.create_study(
-                storage=self._storage, study_name="in-memory", sampler=self._nobody
+                storage=self._storage, study_name="mirror", sampler=self._nobody
             )
-        self._id = self._storage.get_study_id_from_name("in-memory")
+        self._id = self._storage.get_study_id_from_name("mirror")
 
     def add_trial(self, trial: FrozenTrial, sign: int) -> int:
         """Add a trial of an earlier session, finished or still running.

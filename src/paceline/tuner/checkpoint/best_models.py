@@ -367,7 +367,7 @@ class TrainedModels:
         from paceline.executor.process import search_process
 
         weights = self.best.weights(trial.number)
-        with search_process(self._precision):
+        with search_process(self._precision, memory=False):
             if weights is not None:
                 return self._with_weights(trial.number, weights)
             path = self.best.weights_path(trial.number)

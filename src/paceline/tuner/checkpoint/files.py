@@ -218,9 +218,13 @@ def save_checkpoint(
 
 
 def _tidy(folder: Path) -> None:
-    """Removes temporary files; safetensors writes to one of its own first."""
+    """Removes temporary files of checkpoints; safetensors writes to one of its own first.
+
+    ``stuck.json`` lies in this folder too, and another thread or process may just be writing it.
+    """
     for path in folder.glob(".tmp*"):
-        path.unlink(missing_ok=True)
+        if path.suffix != ".json":
+            path.unlink(missing_ok=True)
 
 
 def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot | None, str]:

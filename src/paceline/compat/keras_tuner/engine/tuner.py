@@ -280,7 +280,7 @@ class Tuner(BaseTuner):
                 "weights. Build its model with `tuner.hypermodel.build(trial.hyperparameters)` and "
                 "train it."
             )
-        with search_process():
+        with search_process(memory=False):
             model = self._try_build(trial.hyperparameters)
             self._load_weights(model, trial.trial_id)
         return model
