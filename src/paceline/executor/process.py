@@ -25,13 +25,10 @@ import functools
 import gc
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
-
-import keras
 
 from paceline.executor.model_builder import random_state_kept
 from paceline.program.compilation_cache import persistent_cache
@@ -65,8 +62,7 @@ def search_process(
         if random_state:
             stack.enter_context(random_state_kept())
         stack.enter_context(policy_of(precision))
-        if keras.backend.backend() == "jax":  # else JAX is asked nothing
-            stack.enter_context(persistent_cache())
+        stack.enter_context(persistent_cache())
         if memory:
             stack.enter_context(gc_calmed())
             stack.enter_context(freed_memory_kept())
@@ -173,12 +169,8 @@ _MMAP_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -4, -3, -1
 _DURING = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1))
 _AFTERWARDS = ((_MMAP_MAX, 2**16), (_TRIM_THRESHOLD, 2**26), (_MMAP_THRESHOLD, 2**25))
 
-_allocator_lock = threading.Lock()
-_allocator_users = 0
 
-
-@contextmanager
-def freed_memory_kept() -> Iterator[None]:
+def freed_memory_kept() -> AbstractContextManager[None]:
     """Has the allocator keep freed memory for what is allocated next, however large.
 
     A compiled step allocates its temporaries when it begins and frees them when it ends. More than
@@ -187,22 +179,27 @@ def freed_memory_kept() -> Iterator[None]:
     asks for. Afterwards what is free goes back to the system, but for so much per thread. Does
     nothing where the user has set glibc's allocator, and with other C libraries.
     """
-    global _allocator_users
-    function = None if _is_set_by_the_user() else _mallopt()
-    if function is None:
-        yield
-        return
-    with _allocator_lock:
-        _allocator_users += 1
-        _set_allocator(function, _DURING)
-    try:
-        yield
-    finally:
-        with _allocator_lock:
-            _allocator_users -= 1
-            if _allocator_users == 0:
-                _set_allocator(function, _AFTERWARDS)
-                _return_what_is_free()
+    return _allocator_patch.applied()
+
+
+#: glibc's mallopt while searches run; None where the allocator is left alone.
+_allocator: Callable[[int, int], int] | None = None
+
+
+def _keep_freed_memory() -> None:
+    global _allocator
+    _allocator = None if _is_set_by_the_user() else _mallopt()
+    if _allocator is not None:
+        _set_allocator(_allocator, _DURING)
+
+
+def _give_freed_memory_back() -> None:
+    if _allocator is not None:
+        _set_allocator(_allocator, _AFTERWARDS)
+        _return_what_is_free()
+
+
+_allocator_patch = RefCountedPatch(_keep_freed_memory, _give_freed_memory_back)
 
 
 def _set_allocator(

@@ -18,7 +18,7 @@ import importlib.util
 import os
 import zlib
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Any
 
 import filelock
 import jax
+import keras
 import platformdirs
 
 from paceline.program.files import write_atomically
@@ -61,11 +62,12 @@ def persistent_cache() -> AbstractContextManager[None]:
     """JAX keeps what it compiles inside, on disk, for every program however small.
 
     Changes nothing where the user has chosen a folder or switched the cache off, and where no
-    folder can be made. JAX's settings are as before when the last of several searches has ended,
+    folder can be made, nor where Keras does not run on JAX, which is asked nothing then. JAX's
+    settings are as before when the last of several searches has ended,
     and JAX then opens its cache anew: what the user compiles does not go into our folder. Programs
     that are in memory stay there.
     """
-    return _patch.applied()
+    return _patch.applied() if keras.backend.backend() == "jax" else nullcontext()
 
 
 def _install() -> None:

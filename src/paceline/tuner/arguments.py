@@ -23,6 +23,7 @@ from paceline.data.inputs import (
     weights_by_class,
 )
 from paceline.errors import UsageError
+from paceline.executor.base import SearchData
 from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.search_space import HyperParameters
 
@@ -136,6 +137,19 @@ class SearchArguments:
                 f"initial_epoch: {first} leaves nothing of {epochs} epochs; epochs counts them all."
             )
         return epochs - first
+
+    @property
+    def pack_data(self) -> SearchData | None:
+        """What packs train and validate on; None when no trial of the search can be packed."""
+        if self.why_fit is not None or self.data is None:
+            return None
+        return SearchData(
+            self.data,
+            self.validation,
+            validation_freq=self.validation_freq,
+            shuffle=bool(self.shuffle),
+            fold=self.fold,
+        )
 
     def inputs_for(self, hp: HyperParameters) -> TrialInputs:
         """The data, batch sizes and so on of one trial.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import BuildError
-from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions, SearchData
+from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
@@ -198,13 +198,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...
 
 
 def _packs(arguments: SearchArguments) -> LocalExecutor | None:
-    if arguments.why_fit is not None or arguments.data is None:
+    data = arguments.pack_data
+    if data is None:
         return None
-    data = SearchData(
-        arguments.data,
-        arguments.validation,
-        validation_freq=arguments.validation_freq,
-        shuffle=bool(arguments.shuffle),
-        fold=arguments.fold,
-    )
     return LocalExecutor(data, PackOptions(slots=1, plan="sequential"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import StorageError, StudyError, TrialTimeoutError
-from paceline.executor.base import EpochLimit, PackOptions, SearchData
+from paceline.executor.base import EpochLimit, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
@@ -385,15 +385,9 @@ class SearchRun:
     def _make_packs(self, stack: ExitStack, stuck_trials: StuckTrials) -> LocalExecutor | None:
         """The executor of packs, closed with ``stack``; None when no trial can be packed."""
         arguments, config = self._arguments, self._config
-        if arguments.why_fit is not None or arguments.data is None:
+        data = arguments.pack_data
+        if data is None:
             return None
-        data = SearchData(
-            arguments.data,
-            arguments.validation,
-            validation_freq=arguments.validation_freq,
-            shuffle=bool(arguments.shuffle),
-            fold=arguments.fold,
-        )
         packs = LocalExecutor(
             data,
             PackOptions(config.slots, config.plan, config.mesh),

@@ -7,10 +7,8 @@ import operator
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import Any
-
-import keras
 
 from paceline.compat.interception.call import Call, Outcome
 from paceline.compat.interception.executor_pool import ExecutorPool
@@ -76,7 +74,7 @@ class Engine:
         self._cancel()
         # Executors write what they have learnt of models beside the compiled programs, under a key
         # that holds JAX's settings: those of a search.
-        with persistent_cache() if keras.backend.backend() == "jax" else nullcontext():
+        with persistent_cache():
             self.executors.close()
 
     def run(self, calls: Iterable[Call | None], *, n_calls: int | None = None) -> Iterator[Outcome]:
