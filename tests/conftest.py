@@ -53,6 +53,12 @@ hypothesis.settings.register_profile("paceline", derandomize=True, deadline=None
 hypothesis.settings.load_profile("paceline")
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """One worker more than cores: a worker often waits for a process, a server or a signal."""
+    named = "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ  # which pytest-xdist reads itself
+    return None if named else (os.cpu_count() or 1) + 1
+
+
 def pytest_unconfigure() -> None:
     if _WORKER:
         return

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +17,13 @@ from typing import Any
 import filelock
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from paceline.program import compilation_cache as ours
 from paceline.program.compilation_cache import is_complete, persistent_cache, programs_folder, tidy
+from paceline.program.compile import compile_in_background
 
 #: Of an entry that JAX might have written.
 WHOLE = zlib.compress(bytes(range(256)) * 40)
@@ -122,47 +125,53 @@ def test_one_search_unpacks_the_newest_entries_only(tmp_path, monkeypatch):
 
 
 _CHILD = """
-import json, sys, warnings
-import jax
-import numpy as np
-from paceline.program.compilation_cache import persistent_cache
-from paceline.program.compile import compile_in_background
-shape = jax.ShapeDtypeStruct((3,), np.float32)
-with warnings.catch_warnings(record=True) as said, persistent_cache():
-    warnings.simplefilter("always")
-    done = compile_in_background(lambda x: 2 * x + 1, (shape,)).result()
-    numbers = np.asarray(done.call(np.arange(3, dtype=np.float32))).tolist()
-print(json.dumps([done.from_cache, numbers, [str(one.message) for one in said]]))
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+from program.test_compilation_cache import in_this_process
+print(json.dumps(in_this_process()))
 """
 
 
-def in_a_process(folder: Path, environment: dict[str, str]) -> list[Any]:
-    """Whether a program came from the cache in ``folder``, its numbers, and the warnings."""
-    environment = {n: v for n, v in environment.items() if not n.startswith("JAX_COMPILATION")}
-    environment["PACELINE_CACHE_DIR"] = str(folder)
+def in_this_process() -> list[Any]:
+    """Whether a program came from the cache, its numbers, and the warnings."""
+    shape = jax.ShapeDtypeStruct((3,), np.float32)
+    with warnings.catch_warnings(record=True) as said, persistent_cache():
+        warnings.simplefilter("always")
+        done = compile_in_background(lambda x: 2 * x + 1, (shape,)).result()
+        numbers = np.asarray(done.call(np.arange(3, dtype=np.float32))).tolist()
+    return [done.from_cache, numbers, [str(one.message) for one in said]]
+
+
+def in_another_process(environment: dict[str, str]) -> list[Any]:
+    """What ``in_this_process`` says in a process with the same devices, so that keys are equal."""
     done = subprocess.run(
-        [sys.executable, "-c", _CHILD], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", _CHILD, str(Path(__file__).parents[1])],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_half_written_entry_costs_a_compile_and_is_replaced(tmp_path, child_environment):
-    assert in_a_process(tmp_path, child_environment) == [False, [1, 3, 5], []]
-    (written,) = (tmp_path / "programs").glob("*-cache")
+def test_a_half_written_entry_costs_a_compile_and_is_replaced(folder):
+    assert in_this_process() == [False, [1, 3, 5], []]
+    (written,) = folder.glob("*-cache")
     half = written.read_bytes()[: written.stat().st_size // 2]
 
     # Another process is just writing it: JAX says so once, and compiles.
     written.write_bytes(half)
     os.utime(written, (time.time() + 600, time.time() + 600))  # however slowly processes start
-    from_cache, numbers, said = in_a_process(tmp_path, child_environment)
+    environment = {n: v for n, v in os.environ.items() if not n.startswith("JAX_COMPILATION")}
+    from_cache, numbers, said = in_another_process(environment)
     assert (from_cache, numbers) == (False, [1, 3, 5])
     assert [text[:49] for text in said] == ["Error reading persistent compilation cache entry "]
     assert written.read_bytes() == half
 
     # It stays half written: the process was killed.
     os.utime(written, (time.time() - 100, time.time() - 100))
-    (tmp_path / "programs" / ".checked").unlink()  # time has passed since
-    assert in_a_process(tmp_path, child_environment) == [False, [1, 3, 5], []]
+    (folder / ".checked").unlink()  # time has passed since
+    assert in_this_process() == [False, [1, 3, 5], []]
     assert is_complete(str(written))
 
 

@@ -18,6 +18,7 @@ import pytest
 import paceline
 import toys
 from epoch_reports import observe_reports
+from paceline.cli import restart
 from paceline.cli.app import main
 from paceline.executor.base import EpochReport
 from paceline.pack.pack import Pack
@@ -74,6 +75,7 @@ def make(fresh_folder: Path):
 # -- compiled code ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_step_that_never_returns_from_the_command_line(
     child_environment, fresh_folder, capsys
 ) -> None:
@@ -177,6 +179,41 @@ def test_neighbours_of_one_that_does_not_come_back_go_on(make, blocked) -> None:
         for name, values in whole.history(number).items():
             # In other slots, whose order of sums may differ: 0 measured.
             assert again.history(number)[name] == pytest.approx(values, rel=1e-5, abs=1e-6)
+
+
+class Replaced(BaseException):
+    """Stands for the new process, which begins where the command stood."""
+
+
+def test_the_command_goes_on_in_new_processes(blocked, monkeypatch, capsys) -> None:
+    Path("model.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(TESTS)!r})\nimport toys\nbuild = toys.dense\n"
+        "def data():\n    return toys.data(), toys.data(23, seed=1)\n"
+    )
+
+    def replace(environment: Any) -> None:
+        monkeypatch.setenv("PACELINE_ENDS_AT", environment["PACELINE_ENDS_AT"])
+        raise Replaced("a new process")
+
+    words = "search model.py --sampler random --trials 4 --epochs 2 --plan stacked --slots 2"
+    monkeypatch.setattr(sys, "argv", ["paceline", *words.split(), "--trial-timeout", "60s"])
+    monkeypatch.setattr(restart, "own", False)  # ``main`` sets it: the words are the process's
+    monkeypatch.setattr(restart, "replace", replace)
+    monkeypatch.setenv("GLIBC_TUNABLES", "")  # no process for large pages
+    blocked.add(1)
+    for text in ("trials 0, 1 has not ended", "trial 1 has not ended"):  # together, then apart
+        with pytest.raises(Replaced, match="^a new process$"):
+            main()
+        said = capsys.readouterr().err
+        assert text in said
+        assert "going on in a new process" in said
+    with pytest.raises(SystemExit, match="^0$"):
+        main()
+    with pytest.raises(SystemExit, match="^0$"):
+        main(["trials", "model", "--json"])
+    trials = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [one["state"] for one in trials] == ["complete", "failed", "complete", "complete"]
+    assert trials[1]["error"] == "trial_timeout: epoch 1 had not ended after 60 s"
 
 
 def test_the_second_signal_ends_a_search_that_waits_for_such_a_step(make, blocked) -> None:
