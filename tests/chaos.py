@@ -87,6 +87,26 @@ def conditional(hp: Any) -> keras.Model:
     return toys.compiled(toys.softmax(), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
 
 
+class Batches(keras.utils.PyDataset):
+    """The training data in batches, in an order of their own."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return X[index::4], Y[index::4]
+
+
+def callbacks() -> list[Any]:
+    """State of several kinds, two of which write files and two decide how long a trial trains."""
+    return [
+        keras.callbacks.CSVLogger("log.csv"),
+        keras.callbacks.ModelCheckpoint("w.weights.h5", save_weights_only=True),
+        keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, factor=0.5),
+        keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True),
+    ]
+
+
 #: Name -> build, arguments of Tuner, arguments of search; ``then`` are those of a second one.
 CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = {
     "random": (toys.dense, {"sampler": "random"}, {}),
@@ -121,6 +141,23 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
         {"n_trials": 8, "epochs": 3, "then": {"epochs": 6, "continue_best": 3, "n_trials": 12}},
     ),
     "fit": (toys.dense, {"sampler": "random", "executor": "fit"}, {"epochs": 2, "n_trials": 4}),
+    "fit-batches": (
+        toys.dense,
+        {"sampler": "random", "executor": "fit"},
+        {"x": Batches(), "epochs": 2, "n_trials": 4},
+    ),
+    "batches": (toys.dense, {"sampler": "random"}, {"x": Batches()}),
+    "hyperband-folds": (
+        toys.dense,
+        {"sampler": "tpe", "pruner": "hyperband"},
+        {"epochs": 9, "n_trials": 12, "folds": 2},
+    ),
+    "callbacks": (toys.dense, {"sampler": "random"}, {"callbacks": callbacks()}),
+    "callbacks-repeats": (
+        toys.dense,
+        {"sampler": "random", "pruner": "median"},
+        {"callbacks": callbacks(), "repeats": 2, "n_trials": 8},
+    ),
 }
 
 #: Where a process may be killed: what, and the method that does it.
@@ -171,15 +208,23 @@ def search(case: str, folder: Path) -> None:
         **tuner_arguments,
     )
     call = {"epochs": EPOCHS, "n_trials": N_TRIALS, **search_arguments}
+    if "x" not in call:
+        call |= {"x": X, "y": Y, "batch_size": 16}
     if "folds" not in call:
         call["validation_data"] = VALIDATION
     then, first_done = call.pop("then", None), folder / "first search done"
     if then is None or not first_done.exists():
-        tuner.search(X, Y, batch_size=16, **call)
+        tuner.search(**call)
         first_done.touch()
     if then is not None:
-        tuner.search(X, Y, batch_size=16, **(call | then))
-    (folder / "result.json").write_text(json.dumps(result(tuner), indent=1, sort_keys=True))
+        tuner.search(**(call | then))
+    found = result(tuner) | {"files": logs_in(folder / "s" / "trials")}
+    (folder / "result.json").write_text(json.dumps(found, indent=1, sort_keys=True))
+
+
+def logs_in(folder: Path) -> dict[str, str]:
+    """What each trial's CSVLogger has written."""
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.csv")}
 
 
 def result(tuner: paceline.Tuner) -> dict[str, Any]:
@@ -267,7 +312,7 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """What is not the same, a line each."""
     lines = [
         f"{name}: {one[name]} and {other[name]}"
-        for name in ("best", "weights")
+        for name in ("best", "weights", "files")
         if one[name] != other[name]
     ]
     if len(one["trials"]) != len(other["trials"]):

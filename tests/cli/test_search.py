@@ -304,7 +304,7 @@ def test_ctrl_c_says_how_to_go_on(paceline, tuner, model):
     assert done.err.endswith("\n  paceline resume 'my study'\n")
 
 
-def test_ctrl_c_before_the_first_trial_says_that_nothing_was_written(paceline, tuner, model):
+def test_ctrl_c_before_the_search_began_says_that_nothing_was_written(paceline, tuner, model):
     tuner.raises = KeyboardInterrupt()
     tuner.result.clear()
     done = paceline("search", "model.py")

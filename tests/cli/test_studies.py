@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.cli import output
 from paceline.study.study import Study
 
 META = {"objective": "val_accuracy", "direction": "maximize", "sampler": "random", "seed": 0}
@@ -186,6 +188,8 @@ def test_a_damaged_model_is_not_exported(paceline, study, saved_model, damage):
         ("best.h5", "-o best.h5: a model's file ends in .keras"),
         ("no/best.keras", "-o no/best.keras: the folder no does not exist"),
         ("folder.keras", "-o folder.keras: is a folder"),
+        (f"{'a' * 300}.keras", "cannot be written: File name too long"),
+        (f"{'a' * 245}.keras", "cannot be written: File name too long"),
     ],
 )
 def test_an_output_that_cannot_be_written_is_refused(paceline, study, saved_model, output, message):
@@ -193,6 +197,70 @@ def test_an_output_that_cannot_be_written_is_refused(paceline, study, saved_mode
     done = paceline("export", study, "-o", output)
     assert done.code == 2
     assert message in done.err
+
+
+@pytest.mark.parametrize("name", ["best/manifest.json", "journal.log", "pipe"])
+def test_a_pipe_in_a_study_is_refused_and_not_waited_for(paceline, study, saved_model, name):
+    path = Path("runs/digits") / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    for words in (["export", study, "-o", "best.keras"], ["best", study], ["resume", study]):
+        done = paceline(*words)
+        assert done.code == 2
+        assert f"{path} is neither a file nor a folder" in done.err
+
+
+@pytest.mark.parametrize(
+    ("stdout", "why"),
+    [
+        (
+            lambda: io.TextIOWrapper(io.FileIO("/dev/full", "w")),
+            "cannot be written to stdout: No space left on device",
+        ),
+        (lambda: None, "cannot be printed: stdout is closed"),
+    ],
+)
+@pytest.mark.parametrize("words", [["trials"], ["trials", "--csv"], ["best", "--json"]])
+def test_a_stdout_that_takes_nothing(paceline, study, monkeypatch, stdout, why, words):
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stdout())
+        output.replace_closed_streams()
+        done = paceline(words[0], study, *words[1:])
+    assert done.code == 1
+    assert done.err == f"paceline: failed: the result {why}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("{command} trials digits >&-", 1, "the result cannot be printed: stdout is closed"),
+        pytest.param(
+            "{command} trials digits > /dev/full", 1, "No space left", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "{command} --help > /dev/full", 1, "stdout cannot be written", marks=pytest.mark.slow
+        ),
+        pytest.param("{command} trials digits 2>&- >&-", 1, "", marks=pytest.mark.slow),
+        (
+            "mkdir gone && cd gone && rmdir ../gone && {command} devices",
+            2,
+            "the working folder is not there any more",
+        ),
+    ],
+)
+def test_streams_and_folders_that_are_not_there(study, line, code, said):
+    """In a real process, where what Python does at its end shows too."""
+    command = f"{sys.executable} -c 'from paceline.cli.app import main; main()'"
+    done = subprocess.run(
+        ["sh", "-c", line.format(command=command)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == bool(said), "a traceback, or what Python says at exit"
 
 
 def test_reading_loads_neither_jax_nor_keras(study, saved_model):

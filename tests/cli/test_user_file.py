@@ -108,6 +108,7 @@ def test_classes_of_the_file_know_their_module():
         ("nowhere.py", r"nowhere\.py: no such file"),
         (".", r"\. is a folder"),
         ("a.txt", r"a\.txt: the model's file must end in \.py; found \.txt"),
+        (f"{'a' * 300}.py", r"File name too long; give the Python file"),
     ],
 )
 def test_what_is_no_python_file_is_refused(target, message):

@@ -39,8 +39,16 @@ def state(random_state: Callable[[], Any]) -> dict[str, Any]:
         "keras": (config.dtype_policy().name, config.floatx(), config.image_data_format()),
         "fit": (vars(keras.Model).get("fit"), keras.Model.fit),
         "warnings": (list(warnings.filters), warnings.showwarning),
-        "streams": (sys.stdout, sys.stderr, sys.excepthook, threading.excepthook),
-        "signals": [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)],
+        "streams": (
+            sys.stdout,
+            sys.stderr,
+            sys.excepthook,
+            threading.excepthook,
+            sys.unraisablehook,
+        ),
+        "signals": [
+            signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        ],
         "environment": dict(os.environ),
         "folder": Path.cwd(),
         "errors": np.geterr(),

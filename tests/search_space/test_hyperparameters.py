@@ -86,6 +86,36 @@ def test_the_chooser_is_asked_once_for_each_active_parameter() -> None:
     assert list(hp.parameters) == ["type", "given", "n", "of_b[type=b]"]
 
 
+@pytest.mark.parametrize(
+    ("declare", "said"),
+    [
+        (lambda hp: hp.Int("u", 0, 2**80), 'hp.Int("u"): max_value is 1208925819614629174706176,'),
+        (lambda hp: hp.Int("u", -(2**60), 0), "min_value is -1152921504606846976, and beyond"),
+        (lambda hp: hp.Float("u", -1e308, 1e308), "are further apart than the highest float"),
+        (lambda hp: hp.Choice("u", [float("nan"), 1.0]), "hold NaN, which equals no value"),
+        (lambda hp: hp.Fixed("u", float("nan")), 'hp.Fixed("u"): value is NaN'),
+        (lambda hp: hp.Int("", 1, 2), "hp.Int(''): the name is empty; give one"),
+        (lambda hp: hp.Boolean("  "), "hp.Boolean('  '): the name is empty"),
+    ],
+)
+def test_values_and_names_that_cannot_be_kept(declare, said) -> None:
+    with pytest.raises(SpaceError, match=re.escape(said)):
+        declare(HyperParameters())
+
+
+def test_an_empty_name_in_a_scope() -> None:
+    hp = HyperParameters()
+    with hp.name_scope("net"), pytest.raises(SpaceError, match="'net/'.*: the name is empty"):
+        hp.Float("", 0.0, 1.0)
+
+
+def test_the_largest_whole_numbers_are_told_apart() -> None:
+    hp = HyperParameters(values={"u": 2**53 - 1})
+    assert hp.Int("u", 0, 2**53) == 2**53 - 1
+    stored = hp.to_storage()["u"]
+    assert hp.parameters["u"].distribution.to_internal_repr(stored) == 2**53 - 1
+
+
 def test_a_chooser_that_leaves_the_bounds_is_caught() -> None:
     hp = HyperParameters(chooser=lambda parameter: 6)
     with pytest.raises(SpaceError, match=r'hyperparameter "n": the value 6 is not .* from 1 to 5'):

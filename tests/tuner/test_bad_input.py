@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import optuna
 import pytest
+from keras import callbacks
 
 import paceline
 import toys
@@ -80,6 +82,7 @@ class Trains:
         ({"slots": "many"}, "slots: 'many' is not a positive whole number"),
         ({"seed": -1}, "seed: -1 is not a whole number of at least 0"),
         ({"seed": "x"}, "seed: 'x' is not a whole number"),
+        ({"seed": 2**70}, "seed: 1180591620717411303424 is above 4294967295, the highest"),
         ({"keep_best": 0}, "keep_best: 0 is not a positive whole number"),
     ],
 )
@@ -96,6 +99,7 @@ def test_a_tuner_checks_its_arguments(arguments, message):
         ({"study": "../up"}, paceline.StudyError, "up"),
         ({"study": ""}, paceline.StudyError, "name"),
         ({"study": ".hidden"}, paceline.StudyError, "hidden"),
+        ({"study": "\u4e2d" * 128}, paceline.StudyError, "has 384 bytes as the name of a folder"),
         ({"storage": "nosuch://x"}, paceline.StorageError, "nosuch"),
         ({"storage": "sqlite:////proc/no/study.db"}, paceline.StorageError, "/proc/no"),
         ({"storage": "journal:/proc/no/study.log"}, paceline.StorageError, "/proc/no"),
@@ -199,6 +203,39 @@ def test_a_metric_of_the_users_needs_a_direction():
         ({"validation_split": 1.0}, r"validation_split: 1\.0 is not between 0 and 1"),
         ({"validation_split": 0.99}, "leaves one part empty"),
         ({"class_weight": {0: 1.0}, "sample_weight": np.ones(50)}, "were both given"),
+        ({"class_weight": {"a": 1}}, "class_weight: 'a' is no class; classes are numbers from 0"),
+        ({"class_weight": {-1: 1}}, "class_weight: -1 is no class"),
+        ({"class_weight": {0: np.nan}}, "class_weight: the weight of class 0 is nan; give a fin"),
+        ({"class_weight": {0: "1"}}, "class_weight: the weight of class 0 is '1'"),
+        ({"class_weight": [1.0, 2.0]}, "class_weight: .* is no dict of class -> weight"),
+        ({"class_weight": lambda hp: {"a": 1}}, "class_weight: 'a' is no class"),
+        ({"y": np.eye(3)[Y], "class_weight": {3: 2.0}}, "y has 3 columns, .* weight for class 3"),
+        ({"y": None, "sample_weight": np.ones(50)}, "sample_weight was given without y"),
+        ({"sample_weight": np.ones(50, "complex64")}, "sample_weight holds complex numbers"),
+        ({"sample_weight": ["a"] * 50}, "sample_weight holds text"),
+        ({"sample_weight": np.full(50, np.nan)}, "sample_weight holds 50 values that are NaN"),
+        ({"x": X + 1j}, r"x holds complex numbers, .*np\.stack\(\[x\.real, x\.imag\], axis=-1\)"),
+        ({"y": Y + 1j}, "training data: y holds complex numbers"),
+        (
+            {"validation_data": (X[:, :4], Y)},
+            r"x has \(4,\) per example, to train on \(6,\)",
+        ),
+        ({"validation_data": (X,)}, r"y has nothing per example, to train on \(\); pass \(x, y\)"),
+        ({"validation_data": X}, r"validation_data: y has nothing per example, .*pass \(x, y\)"),
+        ({"validation_data": (X, np.eye(3)[Y])}, r"y has \(3,\) .*; targets must be as those"),
+        (
+            {"validation_data": (X, Y, np.ones((50, 7)))},
+            r"sample_weight has \(7,\) .*not take",
+        ),
+        ({"validation_data": "val.csv"}, "validation_data: 'val.csv' is a str; pass"),
+        ({"validation_data": Path("val.npz")}, r"'val\.npz' is a \w*Path; pass \(x, y\)"),
+        ({"validation_data": 3}, "validation_data: '3' is a int; pass"),
+        ({"callbacks": callbacks.EarlyStopping("val_los")}, "EarlyStopping watches 'val_los', whi"),
+        ({"callbacks": [callbacks.ReduceLROnPlateau("auc")]}, "'auc', .* has: loss, accuracy, val"),
+        (
+            {"callbacks": lambda hp: callbacks.ModelCheckpoint("{epoch}-{val_f1:.2f}.keras")},
+            "ModelCheckpoint watches 'val_f1'",
+        ),
         ({"x": 3.0}, "x is a float|single number"),
         ({"x": TEXT}, "training data: x holds text .*JAX has numbers only; .*TextVectorization"),
         ({"x": TEXT.tolist()}, "training data: x holds text .*set KERAS_BACKEND=tensorflow"),
@@ -210,6 +247,28 @@ def test_a_metric_of_the_users_needs_a_direction():
 def test_data_that_cannot_be_trained_on(data, message, executor):
     with pytest.raises(paceline.PacelineError, match=message):
         tuner(executor=executor).search(**({"x": X, "y": Y} | CALL | data))
+
+
+def test_a_callback_watches_validation_and_there_is_none():
+    with pytest.raises(
+        paceline.UsageError, match="EarlyStopping watches 'val_loss', .*: loss, acc"
+    ):
+        tuner(objective="accuracy").search(
+            X, Y, epochs=1, n_trials=1, callbacks=callbacks.EarlyStopping()
+        )
+
+
+def test_the_first_batch_of_validation_data_that_only_fit_reads():
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return X[:10, :4], Y[:10]
+
+    call = CALL | {"validation_split": 0.0, "validation_data": Batches()}
+    with pytest.raises(paceline.DataError, match=r"validation_data: x has \(4,\) per example"):
+        tuner(executor="fit").search(X, Y, **call)
 
 
 def test_labels_of_one_output_of_several():

@@ -171,7 +171,9 @@ def test_a_snapshot_stays_as_it_was_taken(make, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+    "number",
+    [pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGTERM)]
+    + [signal.SIGHUP],
 )
 @pytest.mark.parametrize("plan", ["stacked", pytest.param("sequential", marks=pytest.mark.slow)])
 def test_a_signal_saves_and_the_next_search_goes_on(make, notes, number, plan, monkeypatch) -> None:

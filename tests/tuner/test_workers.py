@@ -28,11 +28,13 @@ def start(child_environment: dict[str, str]):
     children: list[subprocess.Popen[str]] = []
     environment = {**child_environment, "PACELINE_HEARTBEAT_SECONDS": "0.3"}
 
-    def begin(mode: str, storage: str | None, *more: object) -> subprocess.Popen[str]:
+    def begin(
+        mode: str, storage: str | None, *more: object, ahead: float = 0.0
+    ) -> subprocess.Popen[str]:
         children.append(
             subprocess.Popen(
                 [sys.executable, SCRIPT, mode, storage or "", *map(str, more)],
-                env=environment,
+                env={**environment, "AHEAD": str(ahead)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -97,6 +99,27 @@ def test_three_workers_share_a_study_and_one_is_killed(
     states = [ended(child)["states"] for child in children[1:]]
     assert [found.count("complete") for found in states] == [n, n], states
     is_whole(stored(storage), n, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["journal", "postgresql"])
+def test_workers_whose_clocks_are_an_hour_apart(
+    kind: str, start: Start, request: pytest.FixtureRequest
+) -> None:
+    """As on machines that nobody synchronises; one of them is killed."""
+    n = 40
+    storage = None if kind == "journal" else request.getfixturevalue("postgresql").database()
+    children = [start("study", storage, n, ahead=hours * 3600.0) for hours in (1, 0, -1)]
+    wait_for(lambda: len({owner_of(trial) for trial in stored(storage)}) == 3)
+    Path("go").touch()
+    wait_for(lambda: any(trial.intermediate_values for trial in stored(storage)))
+    children[0].kill()
+    children[0].wait()
+    states = [ended(child)["states"] for child in children[1:]]
+    assert [found.count("complete") for found in states] == [n, n], states
+    is_whole(stored(storage), n, 3)
+    began = [trial.datetime_start.timestamp() for trial in stored(storage) if trial.datetime_start]
+    assert max(began) - min(began) > 1800, "no clock was another"
 
 
 @pytest.mark.slow

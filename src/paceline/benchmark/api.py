@@ -21,6 +21,7 @@ from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import search_process
 from paceline.program.trace import check_precision
 from paceline.report import formats
+from paceline.tuner.arguments import whole_number
 
 #: Seconds of a benchmark by default.
 BUDGET = 300.0
@@ -111,6 +112,7 @@ def bench(
     if executor not in ("auto", "fit"):
         raise UsageError(f"executor: {executor!r} is not one of auto, fit.")
     budget = arguments.check_budget(budget)
+    seed = whole_number(seed, "seed", least=0, most=2**32 - 1)
     data, validation = _data(x, y, validation_data, validation_split)
     plan = arguments.check_plan(
         plan_trials, plan_epochs, plan_batch_size, plan_pruner, quota, data.n

@@ -23,6 +23,7 @@ from paceline.benchmark.records import Config, Curve, FirstEpoch, Measurement, R
 from paceline.benchmark.subject import Subject
 from paceline.benchmark.timing import Clock
 from paceline.executor.planner import Planner
+from paceline.executor.process import StopSignal
 from paceline.program.canonical import Unpackable
 from paceline.report.forecast import Costs, Pace
 
@@ -190,6 +191,7 @@ class Runner:
         self, configs: Sequence[Config], before: int, of: int, reserved: float = 0.0
     ) -> None:
         for at, planned in enumerate(configs, before + 1):
+            StopSignal.of_process().check()  # one that Python has dropped
             config = self._as_usual(planned)
             if config is None:
                 continue

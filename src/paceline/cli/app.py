@@ -71,15 +71,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Raises:
         SystemExit: Always. The code is 0 for success, 1 if the command failed, 2 for wrong usage or
-            input, 130 after Ctrl-C.
+            input, 130 after Ctrl-C, SIGTERM or SIGHUP.
     """
+    from paceline.executor.process import StopSignal  # heard from here on; loads nothing heavy
+
     restart.own = arguments is None
+    if restart.own:
+        terminal.replace_closed_streams()
+        terminal.check_folder()
     try:
-        app(args=arguments, prog_name="paceline")
+        with StopSignal.of_process() as stop:
+            app(args=arguments, prog_name="paceline")
     except SystemExit as end:
+        code = end.code
+        if stop.asked and code == terminal.FAILED:  # Typer's code for an interrupt
+            code = terminal.INTERRUPTED
         if restart.own:
-            terminal.leave(end.code)
-        raise
+            terminal.leave(code)
+        raise SystemExit(code) from None
+    except OSError as error:  # of Typer, which prints help texts
+        terminal.close_stdout()
+        terminal.say(f"failed: stdout cannot be written: {error.strerror or error}")
+        raise SystemExit(terminal.FAILED) from None
 
 
 @app.command()

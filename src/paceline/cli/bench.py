@@ -48,7 +48,8 @@ def bench(
         Interrupted: The user pressed Ctrl-C; what had been measured was printed before.
         Failed: Every cell failed; the reasons were printed before.
     """
-    check_output(output)
+    if output is not None:
+        arguments.output_file(output, (".html", ".json"), "give a name that ends in .html or .json")
     if merge:
         show(merged(files), output=output, as_json=as_json)
         return
@@ -168,16 +169,6 @@ def merged(files: list[str]) -> Any:
     from paceline.benchmark.result import merge
 
     return merge(files, terminal.say)
-
-
-def check_output(output: str | None) -> None:
-    """Check the name of the output file, before anything is measured.
-
-    Raises:
-        UsageError: The name ends neither in .html nor in .json.
-    """
-    if output is not None and not output.endswith((".html", ".json")):
-        raise UsageError(f"-o {output!r}: give a name that ends in .html or .json")
 
 
 def whole_numbers(option: str, text: str) -> list[int]:

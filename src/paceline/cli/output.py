@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import sys
@@ -52,8 +53,7 @@ def exit_codes() -> Iterator[None]:
     except BrokenPipeError:
         # `paceline trials STUDY | head` ends this way, and that is no error. The stream is closed
         # here because Python would print an error about it at exit.
-        with contextlib.suppress(OSError):
-            sys.stdout.close()
+        close_stdout()
         raise SystemExit(FAILED) from None
     except Exception as error:
         traceback.print_exc()
@@ -77,14 +77,56 @@ def leave(code: object) -> None:
         os._exit(INTERRUPTED)
 
 
+class _Closed(io.TextIOBase):
+    """Stands for a standard stream that was closed, as by ``>&-``; swallows what code prints."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+def replace_closed_streams() -> None:
+    """Has standard streams that are closed lead nowhere.
+
+    Else the next file that is opened gets the stream's number, and what a library prints goes into
+    that file: the journal of a study, for example.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # takes the lowest free number
+        pass
+    os.close(descriptor)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, _Closed())
+
+
+def check_folder() -> None:
+    """Check that the working folder is there; somebody may have removed it.
+
+    Raises:
+        SystemExit: It is gone.
+    """
+    try:
+        os.getcwd()
+    except OSError:
+        say("error: the working folder is not there any more; `cd` to a folder that is")
+        raise SystemExit(WRONG_INPUT) from None
+
+
+def close_stdout() -> None:
+    """Give up stdout, which cannot be written; else Python would print an error at exit."""
+    with contextlib.suppress(OSError):
+        sys.stdout.close()
+
+
 def say(text: str) -> None:
-    """Print a message for the user on stderr."""
-    typer.echo(f"paceline: {visible(text)}", err=True)
+    """Print a message for the user on stderr; the terminal may be gone, or the disk full."""
+    with contextlib.suppress(OSError):
+        typer.echo(f"paceline: {visible(text)}", err=True)
 
 
 def say_plain(text: str) -> None:
     """Print a result on stderr, for commands whose stdout is JSON."""
-    typer.echo(text, err=True)
+    with contextlib.suppress(OSError):
+        typer.echo(text, err=True)
 
 
 def width() -> int | None:
@@ -98,8 +140,12 @@ def text_width() -> int:
 
 
 def print_result(text: str) -> None:
-    """Print a result for people on stdout."""
-    typer.echo(visible(text))
+    """Print a result for people on stdout.
+
+    Raises:
+        Failed: Stdout is closed or cannot be written.
+    """
+    _print(visible(text))
 
 
 def visible(text: str) -> str:
@@ -108,5 +154,21 @@ def visible(text: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print one line of strict JSON on stdout; nothing may follow it."""
-    typer.echo(formats.to_json(value))
+    """Print one line of strict JSON on stdout; nothing may follow it.
+
+    Raises:
+        Failed: Stdout is closed or cannot be written.
+    """
+    _print(formats.to_json(value))
+
+
+def _print(text: str) -> None:
+    if isinstance(sys.stdout, _Closed):
+        raise Failed("the result cannot be printed: stdout is closed")
+    try:
+        typer.echo(text)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        close_stdout()
+        raise Failed(f"the result cannot be written to stdout: {error.strerror or error}") from None

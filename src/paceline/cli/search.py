@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from paceline.cli import arguments, datasets, output, restart, studies, user_file
 from paceline.cli.restart import Restart
 from paceline.errors import DataError, PacelineError, StuckError, StudyError, UsageError
@@ -281,7 +279,7 @@ def run(command: SearchCommand) -> None:
     objective = "value" if view.latest is None else view.latest.objective
     text = summary.search_summary(result, objective, _next_steps(command, result))
     if command.as_json:
-        typer.echo(text, err=True)
+        output.say_plain(text)
         output.print_json(result)
     else:
         output.print_result(text)
@@ -323,6 +321,8 @@ def _prepare(
     Returns:
         The tuner, and the arguments of its ``search``.
     """
+    from paceline.executor.process import StopSignal
+
     view.status(f"loading {command.path.name}")
     user = user_file.load(command.path, command.function)
     if command.digest is not None and user.digest != command.digest:
@@ -331,6 +331,7 @@ def _prepare(
             "long as build(hp) declares the same hyperparameters"
         )
     _find_devices(view)
+    StopSignal.of_process().check()  # a signal may have been dropped while JAX was loaded
     view.status("loading the data")
     data = load_data(command.data, user)
     validation: dict[str, Any] = {"validation_data": (data.x_val, data.y_val)}
@@ -406,9 +407,9 @@ def load_data(spec: str | None, user: user_file.UserFile) -> datasets.Dataset:
 
 
 def _how_to_go_on(tuner: Any, command: SearchCommand) -> str:
-    counts = tuner.summary().get("n_trials", {})
-    if not any(counts.values()):
-        return "interrupted before the first trial; nothing was written"
+    counts = tuner.summary().get("n_trials")
+    if counts is None:
+        return "interrupted before the search began; nothing was written"
     kept = _finished(counts)
     resume = studies.command("resume", command.study, command.storage)
     under_way = counts.get("running", 0)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paceline.cli import arguments
 from paceline.cli import output as terminal
 from paceline.errors import StudyError, UsageError
 from paceline.program.files import written_atomically
@@ -62,16 +63,9 @@ def export(name: str, *, storage: str | None, output: str) -> None:
         UsageError: ``output`` cannot be the name of a Keras file, or cannot be written.
         StudyError: There is no such study or no best trial, or its saved model is gone or damaged.
     """
-    if not output.isprintable():
-        raise UsageError(f"-o {output!a}: there are control characters in it; leave them out")
-    target = Path(output)
-    if target.suffix != ".keras":
-        raise UsageError(
-            f"-o {output}: a model's file ends in .keras; give a name such as best.keras"
-        )
-    if target.is_dir() or not target.parent.is_dir():
-        what = "is a folder" if target.is_dir() else f"the folder {target.parent} does not exist"
-        raise UsageError(f"-o {output}: {what}; give a file in a folder that exists")
+    target = arguments.output_file(
+        output, (".keras",), "a model's file ends in .keras; give a name such as best.keras"
+    )
     study = open_study(name, storage)
     best = _best(study, storage)
     _copy(_model_file(study, best), target)

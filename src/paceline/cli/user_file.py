@@ -60,8 +60,14 @@ def find(path: Path) -> Path:
     Raises:
         UsageError: The file is missing, is a folder, or does not end in ``.py``.
     """
-    if not path.exists():
-        raise UsageError(f"{path}: no such file; give the Python file that holds build(hp)")
+    try:
+        path.stat()
+    except FileNotFoundError:
+        raise UsageError(
+            f"{path}: no such file; give the Python file that holds build(hp)"
+        ) from None
+    except OSError as error:  # the name is too long, or a folder above it is shut
+        raise UsageError(f"{path}: {error.strerror}; give the Python file") from None
     if path.is_dir():
         raise UsageError(f"{path} is a folder; give the Python file in it that holds build(hp)")
     if path.suffix != ".py":

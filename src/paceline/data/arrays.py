@@ -140,6 +140,11 @@ def prepare(
             )
         sample_weight = class_weights(y, class_weight)
     elif sample_weight is not None:
+        if y is None:
+            raise DataError(
+                f"{what}: sample_weight was given without y, and weights count for targets; pass "
+                "y, or leave sample_weight out."
+            )
         sample_weight = _arrays(sample_weight, "sample_weight", what)
         if not isinstance(sample_weight, (list, tuple, dict)) and isinstance(
             y, (list, tuple, dict)
@@ -148,6 +153,12 @@ def prepare(
             sample_weight = jax.tree.map(lambda _: shared, y)
     inputs = _pack(x, y, sample_weight)
     n = _common_length(inputs, what)
+    for name, part in (("y", y), ("sample_weight", sample_weight)):
+        if any(leaf.dtype.kind == "c" for leaf in jax.tree.leaves(part)):
+            raise DataError(
+                f"{what}: {name} holds complex numbers, and a loss is made of real ones; pass the "
+                "real and the imaginary part as columns."
+            )
     if not allow_nan:
         for name, part in zip(("x", "y", "sample_weight"), inputs, strict=False):
             _check_finite(name, part, what)
@@ -380,15 +391,22 @@ def class_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
         class_weight: Class -> weight; the weight of other classes is 1.
 
     Raises:
-        DataError: There is not exactly one array of targets.
+        DataError: There is not exactly one array of targets, or a class is no column of them.
     """
     if not isinstance(y, np.ndarray):
         raise DataError(
             "class_weight needs a single target array; use sample_weight for several outputs."
         )
     classes = y
-    if y.ndim > 1:
-        classes = y.argmax(-1) if y.shape[-1] != 1 else y[..., 0]
+    if y.ndim > 1 and y.shape[-1] != 1:
+        classes = y.argmax(-1)
+        if beyond := [index for index in class_weight if index >= y.shape[-1]]:
+            raise DataError(
+                f"class_weight: y has {y.shape[-1]} columns, classes 0 to {y.shape[-1] - 1}, and "
+                f"there is a weight for class {beyond[0]}."
+            )
+    elif y.ndim > 1:
+        classes = y[..., 0]
     classes = np.round(classes).astype("int32")
     weights = np.ones(len(y), dtype=keras.config.floatx())
     for index, weight in class_weight.items():

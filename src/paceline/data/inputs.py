@@ -7,6 +7,7 @@ trial trains with beside its model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +62,7 @@ class LoadedData:
         data: Training data; None: only ``fit`` can read them.
         validation: Validation data, or None.
         sample: The first batch of data that are no arrays, where it could be read.
+        validation_sample: The same of validation data that only ``fit`` reads.
         fit: The data as ``model.fit`` takes them, by name of argument.
         batched: Whether ``fit`` is told the batch size; False: the data set has its own.
         validation_batch_size: Batch size of validation data that come in batches, else None.
@@ -85,6 +87,7 @@ class LoadedData:
     folds_text: str | None = None
     key: str = ""
     parts: dict[int, ArrayData] = field(default_factory=dict)
+    validation_sample: ArrayData | None = None
 
     def validation_part(self, n: int) -> ArrayData | None:
         """The first n validation examples; for one n always the same object, sent once."""
@@ -210,6 +213,8 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
             "without folds."
         )
     validation = values["validation_data"]
+    if (fixed := _fixed(given.class_weight)) is not None:
+        check_class_weight(fixed)
     if is_data_set(x):
         _check_data_set(x, {**values, **_plain(given)})
     loaded = LoadedData(
@@ -290,7 +295,7 @@ def _read_validation(loaded: LoadedData, given: DataArguments, validation: Any) 
         return
     if not is_data_set(validation):
         loaded.validation = prepare(
-            *_unpack(validation), allow_nan=given.allow_nan, what="validation data"
+            *_unpack(_parts_of(validation)), allow_nan=given.allow_nan, what="validation data"
         )
     elif given.packs:
         loaded.validation, loaded.validation_batch_size = read_all(
@@ -301,13 +306,14 @@ def _read_validation(loaded: LoadedData, given: DataArguments, validation: Any) 
         )
         loaded.validation_steps = None
     else:
-        loaded.fit["validation_data"] = validation
         if isinstance(validation, Iterator) and loaded.validation_steps is None:
             raise UsageError(
                 f"validation_data: a {type(validation).__name__} can be read once, and every epoch "
                 "needs the data; pass validation_steps if it never ends, or a "
                 "keras.utils.PyDataset."
             )
+        loaded.validation_sample, validation = _first_batch(validation, "validation_data")
+        loaded.fit["validation_data"] = validation
         return
     loaded.fit["validation_data"] = loaded.validation.inputs
 
@@ -349,6 +355,22 @@ def _check_data_set(x: Any, others: Mapping[str, Any]) -> None:
         )
 
 
+def _parts_of(validation: Any) -> Any:
+    """Validation data as ``(x, y)`` or ``(x, y, sample_weight)``; as in Keras, x may come alone.
+
+    Raises:
+        UsageError: They are no data, such as the path of a file.
+    """
+    if isinstance(validation, (tuple, list)):
+        return validation
+    if isinstance(validation, Mapping) or hasattr(validation, "shape"):
+        return (validation,)
+    raise UsageError(
+        f"validation_data: {str(validation)[:200]!r} is a {type(validation).__name__}; pass (x, y) "
+        "or (x, y, sample_weight), arrays as for training, or a data set."
+    )
+
+
 def _unpack(validation: Any) -> tuple[Any, Any, Any]:
     if isinstance(validation, (tuple, list)):
         if len(validation) not in (1, 2, 3) or validation[0] is None:
@@ -358,7 +380,7 @@ def _unpack(validation: Any) -> tuple[Any, Any, Any]:
     raise NotArrays(f"validation_data is a {type(validation).__name__}")
 
 
-def _first_batch(x: Any) -> tuple[ArrayData | None, Any]:
+def _first_batch(x: Any, what: str = "x") -> tuple[ArrayData | None, Any]:
     """The first batch (None: it is no nest of arrays), and x, which yields that batch again.
 
     Raises:
@@ -373,10 +395,10 @@ def _first_batch(x: Any) -> tuple[ArrayData | None, Any]:
         else:
             batch = next(iter(x))
     except (StopIteration, IndexError):
-        raise DataError(f"x: the {type(x).__name__} holds no batches.") from None
+        raise DataError(f"{what}: the {type(x).__name__} holds no batches.") from None
     except Exception as error:
         raise DataError(
-            f"x: the first batch of the {type(x).__name__} cannot be read: "
+            f"{what}: the first batch of the {type(x).__name__} cannot be read: "
             f"{type(error).__name__}: {error}"
         ) from error
     try:
@@ -390,6 +412,34 @@ def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
     yield from rest
 
 
+def check_class_weight(class_weight: Any) -> None:
+    """Checks class weights as far as they do not depend on the targets.
+
+    Raises:
+        UsageError: It is no dict, a key is no whole number from 0, or a value no finite number.
+    """
+    if not isinstance(class_weight, Mapping):
+        raise UsageError(
+            f"class_weight: {class_weight!r} is no dict of class -> weight; pass one, such as "
+            "{0: 1.0, 1: 5.0}."
+        )
+    for index, weight in class_weight.items():
+        whole = isinstance(index, (int, float, np.integer, np.floating))
+        if not whole or isinstance(index, bool) or index % 1 or index < 0:
+            raise UsageError(
+                f"class_weight: {index!r} is no class; classes are numbers from 0 as in y, such as "
+                "{0: 1.0, 1: 5.0}."
+            )
+        try:
+            finite = not isinstance(weight, str) and math.isfinite(weight)
+        except (TypeError, ValueError, OverflowError):
+            finite = False
+        if not finite:
+            raise UsageError(
+                f"class_weight: the weight of class {index!r} is {weight!r}; give a finite number."
+            )
+
+
 def weights_by_class(class_weight: Any, data: ArrayData | BatchedDataset) -> np.ndarray:
     """A trial's class weights as a table: float[classes].
 
@@ -398,13 +448,9 @@ def weights_by_class(class_weight: Any, data: ArrayData | BatchedDataset) -> np.
         data: Training data, which tell the number of classes.
 
     Raises:
-        UsageError: ``class_weight`` is no mapping, or the targets are no classes.
+        UsageError: ``class_weight`` is no dict of class -> weight, or the targets are no classes.
     """
-    if not isinstance(class_weight, Mapping):
-        raise UsageError(
-            f"class_weight: the function returned {class_weight!r}; it must return a dict of "
-            "class -> weight."
-        )
+    check_class_weight(class_weight)
     n = n_classes(data)
     table = np.ones(n, keras.config.floatx())
     for index, weight in class_weight.items():

@@ -8,6 +8,7 @@
 | thresholds of ``gc``, frozen objects | collections walk fewer objects | ``gc_calmed``, below |
 | the C allocator | freed memory stays for the next step | ``freed_memory_kept``, below |
 | functions of ``jax.random`` | initial weights by few programs | ``program.initial_weights`` |
+| handlers of signals | a search saves itself before it stops | ``StopSignal``, below |
 
 Searches may run inside each other and in several threads: all but the random state and the policy
 are put back when the last of them ends.
@@ -16,6 +17,9 @@ Python's garbage collector: tracing makes objects by the hundred thousand, which
 off, and every full collection walks all of JAX and Keras, a tenth of a second each time. Objects
 that were there before a search are set aside while it runs, so that collections walk only what the
 search has made.
+
+JAX and Keras load when a search begins: the command imports this file first of all, so that it
+hears signals from its start.
 """
 
 from __future__ import annotations
@@ -24,17 +28,16 @@ import ctypes
 import functools
 import gc
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from types import FrameType
 from typing import Any
 
-from paceline.executor.model_builder import random_state_kept
-from paceline.program.compilation_cache import persistent_cache
-from paceline.program.initial_weights import shared_initializer_programs
 from paceline.program.keras_private import RefCountedPatch
-from paceline.program.trace import policy_of
 
 
 @contextmanager
@@ -56,6 +59,11 @@ def search_process(
         memory: Change the garbage collector and the C allocator. Not where a model is only built.
         also: Changes that this caller alone makes; they are made first, and unmade last.
     """
+    from paceline.executor.model_builder import random_state_kept
+    from paceline.program.compilation_cache import persistent_cache
+    from paceline.program.initial_weights import shared_initializer_programs
+    from paceline.program.trace import policy_of
+
     with ExitStack() as stack:
         for change in also:
             stack.enter_context(change)
@@ -244,3 +252,101 @@ def _of_the_c_library(name: str) -> Callable[..., int] | None:
     if not sys.platform.startswith("linux"):
         return None
     return getattr(ctypes.CDLL(None), name, None)  # not in every C library
+
+
+#: Ctrl-C, the end that a system asks for, and a terminal that has gone (a connection that dropped).
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+class StopSignal:
+    """Hears Ctrl-C, SIGTERM and SIGHUP while it is entered; blocks of one object may be nested.
+
+    A signal raises KeyboardInterrupt. In a ``deferred`` block the first signal is only noted, so
+    that the search can save itself, and the second one raises. Not every interrupt arrives: what
+    is raised in a callback of the garbage collector (JAX has one) or in ``__del__``, Python prints
+    and drops. So each signal is noted too, and whoever does long work asks ``check`` between two
+    steps.
+
+    Only the main thread of a process can handle signals. In other threads, where the program has
+    handlers of its own, and for signals that are ignored (``nohup``), nothing changes.
+
+    Attributes:
+        asked: Whether a signal has asked the search to stop.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+        self._n_entered = self._n_deferred = 0
+        self._hook: Callable[[Any], object] | None = None
+
+    @classmethod
+    def of_process(cls) -> StopSignal:
+        """The object that hears the signals of this process already, or a new one."""
+        if threading.current_thread() is threading.main_thread():
+            for number in _numbers():
+                owner = getattr(signal.getsignal(number), "__self__", None)
+                if isinstance(owner, cls):
+                    return owner
+        return cls()
+
+    def __enter__(self) -> StopSignal:
+        self._n_entered += 1
+        if self._n_entered > 1 or threading.current_thread() is not threading.main_thread():
+            return self
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._dropped
+        usual = (signal.default_int_handler, signal.SIG_DFL)
+        for number in _numbers():
+            if signal.getsignal(number) in usual:
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._n_entered -= 1
+        if self._n_entered == 0 and self._hook is not None:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+            if sys.unraisablehook == self._dropped:
+                sys.unraisablehook = self._hook
+            self._hook = None
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """A block in which the first signal does not interrupt, but is noted only."""
+        self._n_deferred += 1
+        try:
+            yield
+        finally:
+            self._n_deferred -= 1
+
+    def check(self) -> None:
+        """Raises the interrupt of a signal that was dropped.
+
+        Raises:
+            KeyboardInterrupt: A signal has asked the search to stop.
+        """
+        if self.asked:
+            raise KeyboardInterrupt
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        first, self.asked = not self.asked, True
+        if not first or not self._n_deferred:
+            raise KeyboardInterrupt
+        _say("stopping after this epoch; once more stops at once")
+
+    def _dropped(self, unraisable: Any) -> None:
+        """Takes the place of the traceback of an interrupt that Python drops."""
+        if self.asked and issubclass(unraisable.exc_type, KeyboardInterrupt):
+            _say("stopping after this step")
+        elif self._hook is not None:
+            self._hook(unraisable)
+
+
+def _numbers() -> list[int]:
+    """The signals that end a search; Windows has no SIGHUP."""
+    return [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # sys.stderr may be in use at this moment, or its terminal gone
+        os.write(2, f"\n{text}\n".encode())

@@ -39,8 +39,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-import numpy as np
-
 from paceline.errors import PacelineError
 
 #: The oldest and the newest minor version of Keras that this module was read for.
@@ -151,6 +149,7 @@ class _OneBatch:
 @functools.cache
 def _numbers_before_batches() -> int:
     """One in Keras 3.10 (a step), two in later ones (of its batches, the first and the last)."""
+    import numpy as np
     from keras.src.trainers.epoch_iterator import EpochIterator
 
     return len(next(iter(EpochIterator(x=np.zeros((1, 1)))))) - 1

@@ -6,6 +6,7 @@ which reads them, and projects which stored them, go on working.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from paceline.search_space.distribution import (
     plain,
     whole,
 )
+
+#: The highest whole number up to which Optuna, which stores floats, tells neighbours apart.
+_EXACT = 2**53
 
 Kind = Literal["Int", "Float", "Choice", "Boolean", "Fixed"]
 Sampling = Literal["linear", "log", "reverse_log"]
@@ -81,6 +85,9 @@ class HyperParameter:
         sampling: Scale on which Int and Float are spread.
         choices: Values of Choice and Boolean, of one type.
         ordered: Whether Choice's values have an order.
+
+    Raises:
+        SpaceError: The name is empty.
     """
 
     kind: Kind
@@ -93,6 +100,12 @@ class HyperParameter:
     sampling: Sampling | None = None
     choices: tuple[Scalar, ...] | None = None
     ordered: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name.rpartition("/")[2].strip():  # what stands before are name scopes
+            raise SpaceError(
+                f"hp.{self.kind}({self.name!r}): the name is empty; give one, such as units."
+            )
 
     @property
     def value(self) -> Scalar:
@@ -211,6 +224,13 @@ def integer(
         step = whole(where, "step", step)
     elif sampling == "linear":
         step = 1
+    for argument, value in (("min_value", low), ("max_value", high), ("step", step or 1)):
+        if abs(value) > _EXACT:
+            raise SpaceError(
+                f"{where}: {argument} is {value!r}, and beyond 2**53 neighbouring whole numbers "
+                "are stored as one; use hp.Float, or search the exponent and compute the number "
+                "in build."
+            )
     _check_range(where, low, high, step, sampling)
     # As in KerasTuner a default may lie off the grid: it is what build gets where nobody chooses.
     start = low if default is None else whole(where, "default", default)
@@ -233,6 +253,11 @@ def floating(
     if step is not None:
         step = number(where, "step", step)
     _check_range(where, low, high, step, sampling)
+    if not math.isfinite(high - low):
+        raise SpaceError(
+            f"{where}: min_value {low!r} and max_value {high!r} are further apart than the highest "
+            "float; give a smaller range, or search the exponent."
+        )
     start = low if default is None else number(where, "default", default)
     return HyperParameter("Float", name, start, conditions, low, high, step, sampling)
 
@@ -259,6 +284,11 @@ def choice(
         raise SpaceError(
             f"{where}: values {list(choices)!r} hold {', '.join(kinds)}; choose among int, float, "
             "str or bool, for instance names, and look the object up in build."
+        )
+    if any(value != value for value in choices):
+        raise SpaceError(
+            f"{where}: values {list(choices)!r} hold NaN, which equals no value, not even itself; "
+            "choose among numbers, or among names that build looks up."
         )
     if len(kinds) > 1:
         raise SpaceError(
@@ -298,6 +328,8 @@ def fixed(name: str, value: Any, conditions: tuple[Condition, ...] = ()) -> Hype
             f'hp.Fixed("{name}"): value is {value!r} of type {type(value).__name__}; '
             "pass an int, float, str or bool."
         )
+    if value != value:
+        raise SpaceError(f'hp.Fixed("{name}"): value is NaN, which equals no value; leave it out.')
     return HyperParameter("Fixed", name, value, conditions)
 
 

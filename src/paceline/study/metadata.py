@@ -8,6 +8,7 @@ has them, or as they were when a checkpoint was taken.
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,8 @@ from paceline.study.trial import INTERRUPTED, Trial, TrialState
 META = "paceline"
 # Version of what it holds.
 FORMAT = 1
+# Bytes of a study's name: folders are called so, some with a trial's number, in at most 255 bytes.
+_NAME_BYTES = 240
 
 
 @dataclass
@@ -58,6 +61,11 @@ def check_name(name: Any) -> None:
     if not name.isprintable() or name != name.strip() or len(name) > 128:
         raise StudyError(
             f"study name is {name[:140]!r}; use up to 128 printable characters, no blanks around."
+        )
+    if (n_bytes := len(os.fsencode(name))) > _NAME_BYTES:
+        raise StudyError(
+            f"study name is {name!r}, which has {n_bytes} bytes as the name of a folder, and file "
+            f"systems take {_NAME_BYTES} and a number behind them; give a shorter name."
         )
 
 

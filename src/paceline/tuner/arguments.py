@@ -366,16 +366,17 @@ def read_arguments(
     )
 
 
-def whole_number(value: Any, name: str, least: int = 1) -> int:
+def whole_number(value: Any, name: str, least: int = 1, most: int | None = None) -> int:
     """Checks a number that must be whole.
 
     Args:
         value: The value of an argument.
         name: The name of the argument, for the error.
         least: The lowest number allowed.
+        most: The highest number that NumPy and Keras take; None: any.
 
     Raises:
-        UsageError: The value is no whole number, or below ``least``.
+        UsageError: The value is no whole number, below ``least`` or above ``most``.
     """
     try:
         number = -1 if isinstance(value, (bool, str)) else int(value)
@@ -384,6 +385,8 @@ def whole_number(value: Any, name: str, least: int = 1) -> int:
     if number != value or number < least:
         what = "a positive whole number" if least == 1 else f"a whole number of at least {least}"
         raise UsageError(f"{name}: {value!r} is not {what}.")
+    if most is not None and number > most:
+        raise UsageError(f"{name}: {value!r} is above {most}, the highest that Keras takes.")
     return number
 
 

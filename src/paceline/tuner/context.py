@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import StopSignal
 from paceline.report.progress import Progress
 from paceline.study.objective import Objective
 from paceline.study.pruners.pruners import Pruner
@@ -42,6 +43,7 @@ class SearchContext:
         trial_timeout: The limit of each trial.
         policy: Says when a checkpoint is due and writes it; None when none are written.
         handoff: The trials of workers that have died; None for a search without a worker.
+        stop: Says whether a signal has asked the search to stop.
         notes: Called with sentences worth telling the user.
         progress: Called with the search at this moment, a few times a second; stops the search by
             returning False. None for nobody.
@@ -61,5 +63,6 @@ class SearchContext:
     trial_timeout: TrialTimeout
     policy: SavePolicy | None
     handoff: TrialHandoff | None
+    stop: StopSignal
     notes: Callable[[str], None]
     progress: Callable[[Progress], object] | None

@@ -23,7 +23,7 @@ from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset
 from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels, output_shapes
-from paceline.errors import BuildError, ObjectiveError, PacelineError
+from paceline.errors import BuildError, DataError, ObjectiveError, PacelineError
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.program import keras_private, trace
@@ -107,12 +107,96 @@ def probe(
     if data is None:
         return FirstBuild(hp, None, None)
     batch = data.batch_shapes(min(inputs.batch_size, data.n))
+    _check_complex(model, batch[0])
     names = _log_names(model, batch, arguments)
+    _check_complex(model, batch[0])  # a Sequential may know its inputs only now
     outputs = output_shapes(model, batch[0])
     check_labels(model, _labelled(inputs, data), "training data", outputs)
+    if arguments.callbacks is not None and names is not None:
+        arguments.callbacks.check_logs(hp, names)
+    validation = validation or arguments.loaded.validation_sample
     if validation is not None:
+        n = min(inputs.validation_batch_size, validation.n)
+        _check_validation(model, batch, validation.batch_shapes(n))
         check_labels(model, validation, "validation data", outputs)
     return FirstBuild(hp, names, batch)
+
+
+def _check_complex(model: Any, x: Any) -> None:
+    """Refuses complex inputs of a model whose inputs are real: Keras drops the imaginary part."""
+    inputs = keras.tree.flatten(getattr(model, "inputs", None) or [])
+    complex_x = any(leaf.dtype.kind == "c" for leaf in keras.tree.flatten(x))
+    if complex_x and inputs and not any("complex" in str(each.dtype) for each in inputs):
+        raise DataError(
+            "training data: x holds complex numbers, and the model's inputs are real ones, so that "
+            "Keras would drop the imaginary part; pass both as features, such as "
+            "np.stack([x.real, x.imag], axis=-1)."
+        )
+
+
+def _check_validation(model: Any, batch: Any, validation: Any) -> None:
+    """Has the model take the shapes of validation data that are unlike those to train on.
+
+    Args:
+        model: A built model.
+        batch: Shapes and dtypes of a batch to train on: ``(x,)``, ``(x, y)`` or with weights.
+        validation: The same of a batch to validate on.
+
+    Raises:
+        DataError: The targets are others than those to train on, or the model does not take the
+            data.
+    """
+    say = _differences(batch, validation)
+    if not say:
+        return
+    own_step = type(model).test_step is not keras.Model.test_step
+    same_x = _per_example(batch[:1]) == _per_example(validation[:1])
+    if not own_step and len(batch) > 1 and len(validation) == 1:
+        raise DataError(f"validation_data: {say}; pass (x, y).")
+    if not own_step and same_x and _targets(batch) != _targets(validation):
+        raise DataError(f"validation_data: {say}; targets must be as those to train on.")
+    error = _refusal(model, batch, validation)
+    if error is not None and _refusal(model, batch, batch) is None:
+        raise DataError(
+            f"validation_data: {say}; the model does not take them: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _differences(batch: Any, validation: Any) -> str:
+    """How validation data differ in shape from training data; weights may always be left out."""
+    found = []
+    for at, name in enumerate(("x", "y", "sample_weight")):
+        ours, theirs = (_per_example(each[at : at + 1]) for each in (batch, validation))
+        if ours != theirs and not (name == "sample_weight" and not theirs):
+            found.append(f"{name} has {theirs or 'nothing'} per example, to train on {ours or '-'}")
+    return ", ".join(found)
+
+
+def _per_example(parts: Any) -> str:
+    """Shapes of one example as text; empty where there is no such part."""
+    shapes = [keras.tree.map_structure(lambda leaf: str(tuple(leaf.shape[1:])), p) for p in parts]
+    return str(shapes[0]).replace("'", "") if shapes else ""
+
+
+def _targets(batch: Any) -> list[Any]:
+    """Shapes of the targets of one example, without axes of length 1, which losses add and drop."""
+    return [[n for n in leaf.shape[1:] if n != 1] for leaf in keras.tree.flatten(batch[1:2])]
+
+
+def _refusal(model: Any, batch: Any, validation: Any) -> Exception | None:
+    """What a model raises when it is called on shapes of validation data; None: nothing."""
+    try:
+        if keras.backend.backend() == "jax":
+            trace.trace_test(model, trace.build_state(model, batch), validation)
+        else:
+            model.compute_output_spec(
+                keras.tree.map_structure(
+                    lambda leaf: keras.KerasTensor(leaf.shape, str(leaf.dtype)), validation[0]
+                )
+            )
+    except Exception as error:  # the user's layers may raise anything
+        return error
+    return None
 
 
 def _data_of(inputs: TrialInputs, arguments: SearchArguments) -> ArrayData | None:

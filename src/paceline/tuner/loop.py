@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import signal
-import threading
 from collections.abc import Mapping
-from types import FrameType
 from typing import Any
 
 from paceline.errors import ObjectiveError, SpaceError, TrialTimeoutError
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackTimeout
 from paceline.executor.local import LocalExecutor
+from paceline.executor.process import StopSignal
 from paceline.report.progress import Progress
 from paceline.tuner.context import SearchContext
 from paceline.tuner.launcher import TrialLauncher, TrialPrefetch
@@ -22,8 +18,6 @@ from paceline.tuner.progress import ProgressReporter, SearchStopped
 from paceline.tuner.search_state import SearchCheckpointer
 from paceline.tuner.timeouts import shielded
 from paceline.tuner.trial_events import PrunerVerdicts, TrialEvents
-
-_SIGNALS = ("SIGINT", "SIGTERM")
 
 
 class SearchLoop:
@@ -51,7 +45,7 @@ class SearchLoop:
         self._prefetch = TrialPrefetch(
             context, self._events, self._launcher, self._peers, self._progress
         )
-        self._stop = StopSignal()
+        self._stop = context.stop
         self._reports = EpochReports(
             context, self._events, self._verdicts, self._progress, self._stop
         )
@@ -70,24 +64,23 @@ class SearchLoop:
             StuckError: A compiled step does not come back; the storage has all that is known.
             KeyboardInterrupt: A signal asked the search to stop.
         """
-        with self._stop:
-            try:
-                while self._round():
-                    pass
-            except KeyboardInterrupt:
-                self._note_stop("interrupted")
-                raise
-            except SearchStopped:
-                self._note_stop("stopped by progress")
-            except PackTimeout as stuck:
-                self.stuck = True
-                limit, trial_of = self._context.trial_timeout, self._context.members.trial_of
-                for number, text in limit.packs_stuck(stuck, trial_of):
-                    self._events.training_failed(number, TrialTimeoutError(text))
-                raise limit.error(stuck, trial_of) from None
-            except SpaceError:
-                self.checkpointer.forget_enqueued()
-                raise
+        try:
+            while self._round():
+                pass
+        except KeyboardInterrupt:
+            self._note_stop("interrupted")
+            raise
+        except SearchStopped:
+            self._note_stop("stopped by progress")
+        except PackTimeout as stuck:
+            self.stuck = True
+            limit, trial_of = self._context.trial_timeout, self._context.members.trial_of
+            for number, text in limit.packs_stuck(stuck, trial_of):
+                self._events.training_failed(number, TrialTimeoutError(text))
+            raise limit.error(stuck, trial_of) from None
+        except SpaceError:
+            self.checkpointer.forget_enqueued()
+            raise
 
     def _round(self) -> bool:
         """One round: asks for trials, trains for an epoch; False at the end of the search."""
@@ -319,40 +312,3 @@ class EpochReports:
         if report.plan == "fit" and (self._context.timeout.over or self._stop.asked):
             self.stopped = True
         return self.stopped
-
-
-class StopSignal:
-    """Notes the first Ctrl-C, or SIGTERM, while it is entered; the second one stops at once.
-
-    The search saves itself after a first signal, where it can go on from. Only the main thread of a
-    process can handle signals: elsewhere, and where the program has handlers of its own, signals do
-    what they did before.
-
-    Attributes:
-        asked: Whether a signal has asked the search to stop.
-    """
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> StopSignal:
-        if threading.current_thread() is not threading.main_thread():
-            return self
-        usual = (signal.default_int_handler, signal.SIG_DFL)
-        for name in _SIGNALS:
-            number = getattr(signal, name)
-            if signal.getsignal(number) in usual:
-                self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-        with contextlib.suppress(OSError):  # sys.stderr may be in use at this moment
-            os.write(2, b"\nstopping after this epoch; once more stops at once\n")

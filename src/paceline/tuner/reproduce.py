@@ -11,6 +11,7 @@ from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import StopSignal
 from paceline.program.canonical import Unpackable
 from paceline.search_space import HyperParameters
 from paceline.study.trial import Trial
@@ -152,6 +153,7 @@ def train_again(
             fit.submit(job)
     try:
         while packs is not None and packs.busy:
+            StopSignal.of_process().check()  # one that Python has dropped
             packs.advance(receive, lambda: False, failed)
         while fit.busy:
             fit.advance(receive, lambda: False, failed)

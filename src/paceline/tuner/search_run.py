@@ -14,6 +14,7 @@ from paceline.executor.base import EpochLimit, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import StopSignal
 from paceline.report.progress import Progress
 from paceline.study.objective import Objective
 from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
@@ -80,18 +81,20 @@ class TunerConfig:
 
 @dataclass(frozen=True)
 class Listeners:
-    """Who is told how a search goes.
+    """Who is told how a search goes, and who says that it must stop.
 
     Attributes:
         progress: Called with the search at this moment, a few times a second; stops the search by
             returning False. None for nobody.
         notes: Called with sentences worth telling the user.
         when_stuck: As the argument of ``Tuner``; None notes that the process must be ended.
+        stop: Says whether a signal has asked the search to stop.
     """
 
     progress: Callable[[Progress], object] | None
     notes: Callable[[str], None]
     when_stuck: WhenStuck | None
+    stop: StopSignal
 
     def stuck(self, text: str, again: bool) -> None:
         """Says that this process cannot go on, and whether another one can."""
@@ -229,6 +232,7 @@ class SearchRun:
         Raises:
             BuildError, StuckError: As from ``SearchLoop.run``.
             StorageError: The study or the best model cannot be written.
+            KeyboardInterrupt: A signal asked the search to stop; what it has begun is saved.
         """
         study, config = self.study, self._config
         n_done, n_open = self._settle()
@@ -236,6 +240,8 @@ class SearchRun:
         with ExitStack() as stack:
             context = self._context(stack, n_done - n_open)
             search = SearchLoop(context)
+            context.stop.check()  # nothing has been written yet
+            stack.enter_context(context.stop.deferred())
             if study.trials:
                 provenance.compare(study.name, study.metadata.meta, self._arguments, self._notes)
             meta = provenance.meta(
@@ -298,6 +304,7 @@ class SearchRun:
             trial_timeout=trial_timeout,
             policy=self._policy if study.strategy.resumable else None,
             handoff=self._handoff,
+            stop=self._listeners.stop,
             notes=self._notes,
             progress=self._listeners.progress,
         )

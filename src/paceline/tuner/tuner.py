@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.data.folds import Fold
 from paceline.errors import StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
-from paceline.executor.process import search_process
+from paceline.executor.process import StopSignal, search_process
 from paceline.pack.mesh import check_mesh, check_use
 from paceline.program.trace import check_precision
 from paceline.report.live import live_view
@@ -125,7 +125,7 @@ class Tuner:
             storage=storage,
             sampler=sampler,
             pruner=check_pruner(pruner),
-            seed=whole_number(seed, "seed", least=0),
+            seed=whole_number(seed, "seed", least=0, most=2**32 - 1),
             executor=executor,
             slots=slots if slots == "auto" else whole_number(slots, "slots"),
             plan=plan,
@@ -228,66 +228,72 @@ class Tuner:
             SamplerError: An argument, the data, the model or the study cannot work; nothing has
                 been trained or written then.
             StuckError: A compiled step did not come back; search again in another process.
+            KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; trials under way are saved, and the next
+                search of the study goes on with them.
         """
         began, config = time.perf_counter(), self._config
-        arguments = self._read(
-            x,
-            y,
-            validation_data=validation_data,
-            validation_split=validation_split,
-            epochs=epochs,
-            batch_size=batch_size,
-            n_trials=n_trials,
-            timeout=timeout,
-            trial_timeout=trial_timeout,
-            continue_best=continue_best,
-            shuffle=shuffle,
-            class_weight=class_weight,
-            sample_weight=sample_weight,
-            validation_batch_size=validation_batch_size,
-            initial_epoch=initial_epoch,
-            steps_per_epoch=steps_per_epoch,
-            validation_steps=validation_steps,
-            validation_freq=validation_freq,
-            allow_nan=allow_nan,
-            repeats=repeats,
-            folds=folds,
-            others=fit_arguments,
-            needs_end=not self._strategy.ends_by_itself,
-        )
-        self._folds = arguments.folds
-        with self._view(verbose), search_process(config.precision):
+        with ExitStack() as stack:
+            stop = stack.enter_context(StopSignal.of_process())
+            stop.check()  # of the command, while it loaded file and data
+            arguments = self._read(
+                x,
+                y,
+                validation_data=validation_data,
+                validation_split=validation_split,
+                epochs=epochs,
+                batch_size=batch_size,
+                n_trials=n_trials,
+                timeout=timeout,
+                trial_timeout=trial_timeout,
+                continue_best=continue_best,
+                shuffle=shuffle,
+                class_weight=class_weight,
+                sample_weight=sample_weight,
+                validation_batch_size=validation_batch_size,
+                initial_epoch=initial_epoch,
+                steps_per_epoch=steps_per_epoch,
+                validation_steps=validation_steps,
+                validation_freq=validation_freq,
+                allow_nan=allow_nan,
+                repeats=repeats,
+                folds=folds,
+                others=fit_arguments,
+                needs_end=not self._strategy.ends_by_itself,
+            )
+            stop.check()
+            self._folds = arguments.folds
+            stack.enter_context(self._view(verbose))
+            stack.enter_context(search_process(config.precision))
             first = self._strategy.first_look()
             found = run_with_timeout(
                 arguments.trial_timeout,
                 lambda: probe(config.builder, arguments, config.seed, IN_A_ROW, first),
                 "trial_timeout: the first model, of default values, was not ready in time",
             )
-            with ExitStack() as stack:
-                worker, folder = self._join(stack)
-                checkpoints = CheckpointManager(folder / "checkpoints", self._notes)
-                stack.callback(checkpoints.close)
-                objective = found.objective(
-                    self._objective_given, self._direction, callbacks=bool(arguments.callbacks)
-                )
-                key = provenance.key(config.decisive(), arguments, objective, config.executor)
-                run = SearchRun(
-                    config,
-                    arguments,
-                    found,
-                    objective,
-                    Listeners(self._progress, self._notes, self._when_stuck),
-                    WorkerFolder(folder, worker, SavePolicy(checkpoints, key)),
-                )
-                run.open(self._enqueued)
-                self._enqueued.clear()
-                if self._study is not None:
-                    self._study.close()
-                self._study, self._models = run.study, run.models
-                try:
-                    run.run(began)
-                finally:
-                    self._summary = run.summary or self._summary
+            worker, folder = self._join(stack)
+            checkpoints = CheckpointManager(folder / "checkpoints", self._notes)
+            stack.callback(checkpoints.close)
+            objective = found.objective(
+                self._objective_given, self._direction, callbacks=bool(arguments.callbacks)
+            )
+            key = provenance.key(config.decisive(), arguments, objective, config.executor)
+            run = SearchRun(
+                config,
+                arguments,
+                found,
+                objective,
+                Listeners(self._progress, self._notes, self._when_stuck, stop),
+                WorkerFolder(folder, worker, SavePolicy(checkpoints, key)),
+            )
+            run.open(self._enqueued)
+            self._enqueued.clear()
+            if self._study is not None:
+                self._study.close()
+            self._study, self._models = run.study, run.models
+            try:
+                run.run(began)
+            finally:
+                self._summary = run.summary or self._summary
 
     def reproduce(
         self, number: int, x: Any = None, y: Any = None, **search_arguments: Any

@@ -619,6 +619,7 @@ class Writes(callbacks.Callback):
         super().__init__()
         self.folder, self.file, self.log_dir = f"{folder}/logs", Path(folder), folder
         self.files: list[Any] = []
+        self.newest, self.kept, self.scores = "none", [], {}
         self.phase, self.n = "first", 0
 
 
@@ -626,15 +627,19 @@ def test_state_is_restored_and_paths_are_not() -> None:
     before, arrays = Writes("old"), {}
     begun_with = attributes_of([before])
     before.phase, before.n, before.files, before.late = "second", 3, [Path("old")], 7
+    before.newest, before.kept, before.scores = "old.csv", ["old/1.h5"], {"old.keras": 0.5}
     (facts,) = callback_state([before], "c", arrays, begun_with)
-    assert sorted(facts["lost"]) == ["files", "late"]
+    assert sorted(facts["lost"]) == ["files", "kept", "late", "scores"]
     assert "old" not in json.dumps(facts)
     older = {"file": {"path": "old"}, "folder": "old/logs", "log_dir": "old", "late": 7}
-    facts["attributes"] |= older | {"files": {"list": [{"path": "old"}]}}  # as it was once kept
+    older |= {"files": {"list": [{"path": "old"}]}}  # as it was once kept
+    made_up = {"newest": "model.py", "kept": {"list": [{"tuple": ["/etc/passwd", 1]}]}}
+    made_up |= {"scores": {"dict": [["../up", 0.5]]}, "_paceline_paths": {"tuple": []}}
+    facts["attributes"] |= older | made_up
     after = Writes("new")
     with resumed([after], CallbackState({"callbacks": [facts]}, arrays)):
         pass
     assert (after.phase, after.n) == ("second", 3)
     assert (after.folder, after.file, after.log_dir) == ("new/logs", Path("new"), "new")
-    assert after.files == []
+    assert (after.files, after.newest, after.kept, after.scores) == ([], "none", [], {})
     assert not hasattr(after, "late")

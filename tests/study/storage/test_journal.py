@@ -1,6 +1,7 @@
 import contextlib
 import json
 import os
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.study import StudyDirection
 
-from paceline.study.storage.journal import FileLock, JournalFile
+from paceline.study.storage.journal import FileLock, JournalFile, _process_space
 
 PATH = Path("study.log")
 
@@ -190,23 +191,45 @@ def test_ours_waits_while_optuna_holds_the_lock_and_the_other_way_round():
     assert not thread.is_alive()
 
 
-def test_a_lock_left_by_a_killed_process_is_broken():
+def test_a_lock_left_by_a_killed_process_is_broken_at_once():
+    with subprocess.Popen(["true"]) as process:
+        pass
     lock = Path("study.log.lock")
-    lock.touch()
-    os.utime(lock, (time.time() - 60, time.time() - 60))
+    lock.write_text(f"{process.pid} {_process_space()}")
     JournalFile(PATH).append_logs([record(0)])
     assert not lock.exists()
     assert JournalFile(PATH).read_logs(0) == [record(0)]
 
 
-def test_a_lock_left_before_the_clock_was_set_back_is_broken(monkeypatch):
+@pytest.mark.parametrize(
+    ("content", "hours"), [("", -1), ("", 1), ("1 of another machine", 1), ("{}", 0)]
+)
+def test_a_lock_of_another_machine_is_watched(monkeypatch, content, hours):
+    """Clocks of machines that share a folder differ, and a clock may be set meanwhile."""
+    lock = Path("study.log.lock")
+    lock.write_text(content.format(f"{2**70} {_process_space()}"))
+    then = time.time() - 3600 * hours
+    os.utime(lock, (then, then))
+    waited = []
     monkeypatch.setattr(FileLock, "STALE", 0.1)
-    lock = Path("study.log.lock")
-    lock.touch()
-    os.utime(lock, (time.time() + 3600, time.time() + 3600))
+    pause = time.sleep
+
+    def sleep(seconds: float) -> None:
+        waited.append(lock.exists())
+        pause(seconds)
+
+    monkeypatch.setattr(time, "sleep", sleep)
     JournalFile(PATH).append_logs([record(0)])
+    assert waited.count(True) >= 3, "the lock was broken without watching it"
     assert not lock.exists()
     assert JournalFile(PATH).read_logs(0) == [record(0)]
+
+
+def test_the_lock_of_a_process_that_lives_is_waited_for(monkeypatch):
+    monkeypatch.setattr(FileLock, "STALE", 0.2)
+    lock = FileLock(PATH)
+    with lock.held():
+        assert not FileLock(PATH)._holder_died()
 
 
 def test_locks_of_others_that_come_one_after_another_are_waited_for(monkeypatch):

@@ -1,4 +1,6 @@
+import contextlib
 import os
+import sqlite3
 import threading
 import time
 import traceback
@@ -56,14 +58,55 @@ def test_a_storage_object_is_taken_as_it_is():
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:///file:s.db?mode=rwc&uri=true",
+        "sqlite+pysqlite:///file:deep%20er/s.db?uri=1",
+        "sqlite:///file://localhost{here}/s.db?mode=rwc&uri=Yes",
+    ],
+)
+def test_reading_makes_no_file_of_a_uri_of_sqlite(url):
+    url = url.format(here=Path.cwd())
+    assert stored_in(url).load("s") is None
+    assert stored_in(url).names() == []
+    assert list(Path().iterdir()) == []
+    stored_in(url).create("s", "minimize", {})
+    assert stored_in(url).names() == ["s"]
+    assert [path.name for path in Path().rglob("*.db")] == ["s.db"]
+
+
+@pytest.mark.parametrize("tables", [[], ["CREATE TABLE notes (text TEXT)"]])
+def test_reading_makes_no_tables_in_a_database_of_others(tables):
+    with contextlib.closing(sqlite3.connect("other.db")) as other:
+        for statement in tables:
+            other.execute(statement)
+    Path("other.db").touch()
+    before = Path("other.db").read_bytes()
+    assert stored_in("sqlite:///other.db").load("s") is None
+    assert Path("other.db").read_bytes() == before
+
+
+def test_reading_makes_no_tables_on_a_server(postgresql):
+    url = postgresql.database()
+    assert stored_in(url).load("s") is None
+    assert not rdb.has_tables(url)
+    with contextlib.closing(stored_in(url)) as store:
+        store.create("s", "minimize", {})
+    assert stored_in(url).names() == ["s"]
+
+
+@pytest.mark.parametrize(
     ("storage", "match"),
     [
         ("study.db", "no URL; write journal:study.db or sqlite:///study.db"),
         ("", "no URL"),
         ("journal:", "name the file"),
         ("journal:.", "is a folder"),
+        ("journal:/dev/null", "is no file; name another"),
         ("sqlite://", "lost when the program ends"),
         ("sqlite:///:memory:", "lost when the program ends"),
+        ("sqlite:///file::memory:?cache=shared&uri=true", "lost when the program ends"),
+        ("sqlite:///file:s?mode=memory&uri=true", "lost when the program ends"),
         ("redis://host/0", "JournalRedisBackend"),
         ("carrier-pigeon://coop/s", "cannot be opened"),
         (Path("study.db"), "pass journal:PATH"),

@@ -252,3 +252,18 @@ def test_a_file_of_another_kind_that_is_being_written_is_left_alone(tmp_path):
     checkpoint.save_checkpoint(tmp_path, "checkpoint-000002", snapshot(0))
     assert not ours.exists()
     assert theirs.exists()
+
+
+def test_checkpoints_that_cannot_be_removed_are_told_of(checkpoints, tmp_path, notes, monkeypatch):
+    """The folder was turned read-only while the search ran; it has come to its end all the same."""
+    checkpoints.save(Snapshot({"n": 1}, {}))
+    checkpoints.flush()
+
+    def refused(self: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refused)
+        checkpoints.clear()
+    assert "cannot be removed: Read-only file system; the next search" in notes[-1]
+    assert checkpoints.load() is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import keras
@@ -27,6 +28,10 @@ _PATHS: tuple[tuple[type, str, bool], ...] = (
     (keras.callbacks.CSVLogger, "filename", True),
     (keras.callbacks.TensorBoard, "log_dir", False),
 )
+
+
+#: Logs that Keras' callbacks add: schedules of the learning rate, under both of its names.
+_ADDED = ("learning_rate", "lr")
 
 
 class CallbackFactory:
@@ -89,6 +94,31 @@ class CallbackFactory:
         if self._function is not None:
             _flat(self._function(hp))
 
+    def check_logs(self, hp: Any, names: Sequence[str]) -> None:
+        """Checks that callbacks watch logs that there are, as far as that can be told.
+
+        Callbacks of the user's own may add logs; then nothing can be told.
+
+        Args:
+            hp: Hyperparameters, for a function of hp.
+            names: Names of an epoch's logs.
+
+        Raises:
+            UsageError: A callback of Keras' watches another log.
+        """
+        callbacks = self._given if self._function is None else _flat(self._function(hp))
+        own = [cls for cls in map(type, callbacks) if not cls.__module__.startswith("keras.")]
+        if own or any(isinstance(each, keras.callbacks.LambdaCallback) for each in callbacks):
+            return
+        known = {*names, *_ADDED}
+        for callback in callbacks:
+            for watched in _watched(callback):
+                if watched not in known:
+                    raise UsageError(
+                        f"callbacks: {type(callback).__name__} watches {watched!r}, which is no "
+                        f"log of this model; an epoch has: {', '.join(names)}."
+                    )
+
     def of(self, trial: str, hp: Any) -> list[Any]:
         """New callbacks for a trial, which write to files of its own.
 
@@ -147,6 +177,18 @@ class CallbackFactory:
         if (key or text) not in self._said:
             self._said.add(key or text)
             self._note(text)
+
+
+def _watched(callback: Any) -> list[str]:
+    """The logs that a callback of Keras' cannot do without."""
+    watched = []
+    best_only = getattr(callback, "save_best_only", True)
+    if isinstance(getattr(callback, "monitor", None), str) and best_only:
+        watched.append(callback.monitor)
+    if isinstance(callback, keras.callbacks.ModelCheckpoint):  # "{epoch}-{val_loss:.2f}.keras"
+        given = {field for _, field, _, _ in Formatter().parse(str(callback.filepath)) if field}
+        watched += sorted(given - {"epoch", "batch", TRIAL.strip("{}")})
+    return watched
 
 
 def _without_backups(callbacks: Sequence[Any]) -> list[Any]:

@@ -6,13 +6,15 @@ callback makes only later: a checkpoint may change attributes that are there, bu
 
 Paths are neither stored nor restored. They follow from the callback as the user made it and from
 the folder in which the study is now, which may have been moved. A file must not decide where a
-callback writes.
+callback writes, or what it removes. A list or dict that holds a path begins anew, and the user is
+told its name.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -26,16 +28,19 @@ from paceline.program import keras_private
 
 #: Functions that Keras' callbacks hold; by name, since a file must not be able to name any other.
 _FUNCTIONS = {"less": keras.ops.less, "greater": keras.ops.greater}
+#: Attribute of a callback: names of those that hold paths of its trial's (``per_trial.py``).
+PATHS_OF_TRIAL = "_paceline_paths"
 #: Attributes that belong to one run of a callback: the model, and files that are opened again.
 _NOT_STORED = (
     frozenset({"_model", "model", "params", "csv_file", "writer", keras_private.WRITERS})
     | keras_private.OF_THE_EPOCH
+    | {PATHS_OF_TRIAL}
 )
 #: Attributes in which Keras' callbacks hold where they write, or whom they tell.
 _PLACES = frozenset({"filepath", "filename", "log_dir", "directory", "root", "path"})
 _PLACES |= keras_private.LOG_FOLDERS
-#: Attribute of a callback: names of those that hold paths of its trial's (``copies.py``).
-PATHS_OF_TRIAL = "_paceline_paths"
+#: A text that may name a file: a path, or a name with an ending.
+_FILE = re.compile(r".*[/\\].*|\S*\.[A-Za-z]\w{0,9}|\.\.", re.DOTALL)
 
 
 def attributes_of(callbacks: Sequence[Any]) -> list[frozenset[str]]:
@@ -66,7 +71,11 @@ def callback_state(
     for at, callback in enumerate(callbacks):
         attributes, lost = {}, []
         for key, value in vars(callback).items():
-            if key in _NOT_STORED or _is_place(callback, key, value):
+            if key in _NOT_STORED:
+                continue
+            if _is_place(callback, key, value):
+                if isinstance(value, (list, tuple, dict)):
+                    lost.append(key)
                 continue
             if key not in begun_with[at]:
                 lost.append(key)
@@ -142,11 +151,20 @@ def release(callbacks: Sequence[Any]) -> None:
 
 def _is_place(callback: Any, key: str, value: Any) -> bool:
     """Whether an attribute of a callback says where it writes."""
-    if key == PATHS_OF_TRIAL or key in vars(callback).get(PATHS_OF_TRIAL, ()):
+    if key in vars(callback).get(PATHS_OF_TRIAL, ()):
         return True
-    if isinstance(value, str):
-        return key in _PLACES or "/" in value or "\\" in value
-    return isinstance(value, Path)
+    if type(callback) is keras.callbacks.History:  # it writes nothing, and logs may be "val/auc"
+        return False
+    return (isinstance(value, str) and key in _PLACES) or _holds_path(value)
+
+
+def _holds_path(value: Any) -> bool:
+    """Whether a value is a path or the name of a file, or a list, tuple or dict that holds one."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_holds_path, value))
+    if isinstance(value, dict):
+        return any(_holds_path(part) for pair in value.items() for part in pair)
+    return isinstance(value, Path) or (isinstance(value, str) and bool(_FILE.fullmatch(value)))
 
 
 class _CannotBeStored(Exception):

@@ -4,14 +4,15 @@ The first search of a study holds the study's folder; further searches have fold
 
 A study's files may come from a stranger, so nothing that is read from them can run code: no pickle,
 no ``eval``, and of saved models the weights alone. Refused is what could reach further than the
-study: links out of its folder, through which a search would write, and pickles in a storage, which
-Optuna's samplers would load.
+study: links out of its folder, through which a search would write, pipes and devices, which whoever
+reads them would wait for, and pickles in a storage, which Optuna's samplers would load.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,10 +66,13 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a study's folder that holds a link to a place outside; the folder need not exist.
+    """Refuse a study's folder that holds a link to a place outside, a pipe, a socket or a device.
+
+    Args:
+        folder: The study's; it need not exist.
 
     Raises:
-        StudyError: The message names the link.
+        StudyError: The message names it.
     """
     inside = folder.resolve()
     for where, folders, files in os.walk(folder):
@@ -79,6 +83,13 @@ def check_folder(folder: Path) -> None:
                     "the study writes would go there; replace it by what it leads to, or make the "
                     "whole folder a link."
                 )
+            with contextlib.suppress(FileNotFoundError):  # another process has just removed it
+                mode = path.stat().st_mode
+                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    raise StudyError(
+                        f"study {folder.name!r}: {path} is neither a file nor a folder, and "
+                        "whoever reads it could wait for ever; remove it."
+                    )
 
 
 def check_storage_text(storage: Any) -> None:

@@ -106,10 +106,40 @@ def check_url(url: str) -> str:
 def sqlite_path(url: str) -> Path | None:
     """Return the file of an SQLite URL, an empty path for one in memory; None for others."""
     scheme, _, rest = url.partition("://")
-    if scheme.partition("+")[0] != "sqlite" or "uri=true" in rest:
+    if scheme.partition("+")[0] != "sqlite":
         return None
-    name = rest.partition("?")[0].removeprefix("/")
+    name, _, query = rest.partition("?")
+    name, options = name.removeprefix("/"), dict(parse_qsl(query))
+    if _is_true(options.get("uri", "")):  # then the name is an URI of SQLite's own
+        name = unquote(name.removeprefix("file:"))
+        if name.startswith("//"):  # an authority: none, or localhost
+            name = "/" + name[2:].partition("/")[2]
+        if options.get("mode") == "memory":
+            name = ""
     return Path() if name in ("", ":memory:") else Path(name)
+
+
+def _is_true(text: str) -> bool:
+    """Whether SQLAlchemy reads an option of a URL as true."""
+    return text.strip().lower() in ("true", "yes", "on", "y", "t", "1")
+
+
+def has_tables(url: str) -> bool:
+    """Whether a database holds Optuna's tables; makes none, as opening it would.
+
+    Args:
+        url: The database; of SQLite, its file is there.
+
+    Raises:
+        Exception: What the driver raises where the database does not answer.
+    """
+    from sqlalchemy import create_engine, inspect  # loads late: a journal does not need it
+
+    engine = create_engine(_with_driver(url), connect_args=_connect_args(url))
+    try:
+        return inspect(engine).has_table("studies")
+    finally:
+        engine.dispose()
 
 
 def opener(url: str) -> Callable[[], BaseStorage]:

@@ -24,6 +24,7 @@ from paceline.study.storage.rdb import (
     Hider,
     check_url,
     close_connections,
+    has_tables,
     hide_password,
     opener,
     sqlite_path,
@@ -345,6 +346,8 @@ def _journal(path: Path) -> StudyStorage:
     def check() -> None:
         if path.is_dir():
             raise StorageError(f"storage journal:{path} is a folder; name a file in it.")
+        if path.exists():
+            raise StorageError(f"storage journal:{path} is no file; name another.")
         _check_folder(path.parent, f"journal:{path}")
 
     return StudyStorage(
@@ -361,19 +364,32 @@ def _journal(path: Path) -> StudyStorage:
 
 def _database(url: str) -> StudyStorage:
     label, path = check_url(url), sqlite_path(url)
-    hide, open_it = Hider(url), opener(url)
-    if path is None:
-        return StudyStorage(label, open_it, closer=close_connections, hide=hide)
-    folder = path.parent
-    # SQLite makes the file when it is opened, which would be too soon.
+    made = False
+
+    def is_there() -> bool:
+        nonlocal made
+        if path is not None and not path.is_file():
+            return False
+        # Optuna makes tables when it opens a database, and SQLite the file: too soon for a reader.
+        made = made or has_tables(url)
+        return made
+
+    def check() -> None:
+        if path is not None:
+            _check_folder(path.parent, label)
+
+    def prepare() -> None:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+
     return StudyStorage(
         label,
-        open_it,
+        opener(url),
         closer=close_connections,
-        hide=hide,
-        is_there=path.is_file,
-        check=lambda: _check_folder(folder, label),
-        prepare=lambda: folder.mkdir(parents=True, exist_ok=True),
+        hide=Hider(url),
+        is_there=is_there,
+        check=check,
+        prepare=prepare,
     )
 
 

@@ -107,12 +107,18 @@ class CheckpointManager:
             self._thread = None
 
     def clear(self) -> None:
-        """Removes all checkpoints, when no trial is under way."""
+        """Removes all checkpoints, when no trial is under way, or notes that it cannot."""
         self.flush()
-        for _, _, path in reversed(self._found()):  # the oldest first, in case of a kill
-            path.unlink(missing_ok=True)
-        self._drop_shared(())
-        _tidy(self._folder)
+        try:
+            for _, _, path in reversed(self._found()):  # the oldest first, in case of a kill
+                path.unlink(missing_ok=True)
+            self._drop_shared(())
+            _tidy(self._folder)
+        except OSError as error:
+            self._note(
+                f"the checkpoints in {self._folder} cannot be removed: {error.strerror or error}; "
+                "the next search of the study goes on from the last one, and comes to the same end"
+            )
         with contextlib.suppress(OSError):
             self._folder.rmdir()
 

@@ -1,0 +1,121 @@
+"""What happens around a search: the clock is set, checkpoints go, the folder turns read-only."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toys
+from paceline.executor.local import LocalExecutor
+from stopping import hears_signals, same, stopped_after  # noqa: F401 - a fixture
+
+TESTS = Path(__file__).resolve().parents[1]
+X, Y = toys.data()
+CALL: dict[str, Any] = {**toys.CALL, "epochs": 4, "n_trials": 6}
+
+
+@pytest.fixture(autouse=True)
+def saved_at_every_round(monkeypatch) -> None:
+    monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
+
+
+def test_a_clock_that_is_set_back_and_forth(make, monkeypatch) -> None:
+    whole = make(study="whole")
+    whole.search(X, Y, **CALL)
+    now, jumps = time.time, itertools.cycle([0, 3600, -7200, 86400])
+    monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 5)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make().search(X, Y, **CALL)
+    again = make()
+    again.search(X, Y, **CALL)
+    same(again, whole)
+
+
+def test_checkpoints_that_are_removed_while_the_search_runs(make, monkeypatch) -> None:
+    whole = make(study="whole")
+    whole.search(X, Y, **CALL)
+    advance = LocalExecutor.advance
+
+    def removing(self: LocalExecutor, *arguments: Any) -> None:
+        shutil.rmtree("runs/s/checkpoints", ignore_errors=True)
+        advance(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalExecutor, "advance", removing)
+        stopped_after(patch, 5)  # its checkpoint is written after the last one was removed
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make().search(X, Y, **CALL)
+        make().search(X, Y, **CALL)
+    same(make(), whole)
+
+
+#: Root may write everywhere, so a process of root's gives that right up.
+_UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+READ_ONLY = """\
+import os, sys
+sys.path.insert(0, {tests!r})
+import paceline, toys
+from paceline.executor.local import LocalExecutor
+
+def turn(writable):
+    for where, _, files in os.walk("runs/s"):
+        os.chmod(where, 0o755 if writable else 0o555)
+        for name in files:
+            os.chmod(os.path.join(where, name), 0o644 if writable else 0o444)
+
+advance, rounds = LocalExecutor.advance, []
+
+def noted(self, *arguments):
+    rounds.append(1)
+    if len(rounds) == 5:
+        turn(writable=False)
+    advance(self, *arguments)
+
+def tuner(study):
+    return paceline.Tuner(
+        toys.dense, study=study, storage={storage!r}, sampler="random", slots=2, notes=notes.append
+    )
+
+notes, call = [], {{**toys.CALL, "epochs": 4, "n_trials": 6}}
+tuner("whole").search(*toys.data(), **call)
+LocalExecutor.advance = noted
+try:
+    tuner("s").search(*toys.data(), **call)
+except paceline.StorageError as error:
+    sys.stdout.write(f"{{error}}\\n")
+sys.stdout.write("\\n".join(notes) + "\\n")
+turn(writable=True)
+tuner("s").search(*toys.data(), **call)
+columns = ["number", "state", "value", "epochs", "seed"]
+assert tuner("s").results()[columns].equals(tuner("whole").results()[columns])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("storage", [None, "sqlite:///runs/s/s.db"])
+def test_a_folder_that_turns_read_only(storage, child_environment) -> None:
+    """Training goes on, the user is told, and when the folder may be written nothing is lost."""
+    unprivileged = _UNPRIVILEGED if os.geteuid() == 0 else []
+    if unprivileged and shutil.which(unprivileged[0]) is None:
+        pytest.skip("root may write everywhere, and there is no setpriv")
+    Path("runs/s").mkdir(parents=True)
+    done = subprocess.run(
+        [*unprivileged, sys.executable, "-c", READ_ONLY.format(tests=str(TESTS), storage=storage)],
+        env=child_environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cannot be written" in done.stdout
