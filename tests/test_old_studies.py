@@ -115,7 +115,9 @@ def test_checkpoints_that_know_more(open_old) -> None:
 def test_checkpoints_that_are_something_else(open_old) -> None:
     open_old("third")
     rewritten(lambda facts: facts["packs"].pop("groups"))
-    with pytest.raises(paceline.StudyError, match=r"KeyError: 'groups'.*or remove .*checkpoints"):
+    with pytest.raises(
+        paceline.StudyError, match=r"packs: object missing .*groups.*or remove .*checkpoints"
+    ):
         open_old("third").search(X, Y, n_trials=6, **CALL)
     shutil.rmtree("runs/s/checkpoints")
     tuner = open_old("third")

@@ -97,7 +97,7 @@ def test_a_format_of_a_newer_version_is_refused():
     log.write_text(
         log.read_text().replace('"format":2', '"format":1').replace('"space":[]', '"space":[1]')
     )
-    with pytest.raises(StudyError, match="stored space cannot be read"):
+    with pytest.raises(StorageError, match=r"line 2 .*space\[0\] is 1: expected object"):
         new()
 
 

@@ -9,16 +9,27 @@ Notation
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import asdict, dataclass, field
+from math import nan
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
 
 from paceline.errors import DataError
+from paceline.report.forecast import Costs
+from paceline.study.storage.schema import UNREADABLE, Count, Scalar, why
 
 #: Names the layout of the JSON; a file with another name cannot be read.
 FORMAT = "paceline-bench-1"
 
 State = Literal["measured", "skipped", "failed"]
 T = TypeVar("T")
+# What a file may hold; ``from_json`` checks it. Larger numbers could not be counted or shown.
+Size = Annotated[int, Meta(ge=1, le=2**40)]
+Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+Amount = Annotated[float, Meta(ge=0, le=1e30)]
+Value = Annotated[float, Meta(ge=-1e30, le=1e30)]
 
 
 @dataclass(frozen=True)
@@ -35,12 +46,12 @@ class Config:
         usual: Whether a search chooses this way by itself.
     """
 
-    batch_size: int
-    slots: int = 1
+    batch_size: Size
+    slots: Size = 1
     plan: str = "sequential"
-    lanes: int = 1
-    trial_devices: int = 1
-    data_devices: int = 1
+    lanes: Size = 1
+    trial_devices: Size = 1
+    data_devices: Size = 1
     usual: bool = False
 
     @property
@@ -87,19 +98,19 @@ class Measurement:
     config: Config
     state: State
     reason: str | None = None
-    build: float | None = None
-    trace: float | None = None
-    compile: float | None = None
-    first: float | None = None
-    step: float | None = None
-    low: float | None = None
-    high: float | None = None
-    runs: int = 0
-    steps: int = 0
-    flops: float | None = None
+    build: Seconds | None = None
+    trace: Seconds | None = None
+    compile: Seconds | None = None
+    first: Seconds | None = None
+    step: Annotated[float, Meta(gt=1e-12, le=1e12)] | None = None
+    low: Seconds | None = None
+    high: Seconds | None = None
+    runs: Count = 0
+    steps: Count = 0
+    flops: Amount | None = None
     flops_from: str | None = None
-    peak_share: float | None = None
-    memory: float | None = None
+    peak_share: Amount | None = None
+    memory: Amount | None = None
     fits: bool | None = None
 
     @property
@@ -145,11 +156,11 @@ class Device:
 
     platform: str
     kind: str
-    count: int = 1
-    cores: int | None = None
-    memory: int | None = None
-    peak_flops: float | None = None
-    peak_bytes: float | None = None
+    count: Size = 1
+    cores: Count | None = None
+    memory: Count | None = None
+    peak_flops: Amount | None = None
+    peak_bytes: Amount | None = None
 
 
 @dataclass(frozen=True)
@@ -168,13 +179,13 @@ class Curve:
         reason: Why there are no values, or fewer than were asked for; else None.
     """
 
-    batch_size: int
+    batch_size: Size
     metric: str
-    direction: str
-    values: list[float] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    learning_rate: float | None = None
-    scale: float = 1.0
+    direction: Literal["maximize", "minimize"]
+    values: list[Value] = field(default_factory=list)
+    seconds: list[Seconds] = field(default_factory=list)
+    learning_rate: Value | None = None
+    scale: Value = 1.0
     plan: str | None = None
     reason: str | None = None
 
@@ -200,16 +211,16 @@ class FirstEpoch:
             first data reach the device.
     """
 
-    batch_size: int
-    steps: int
-    first: float
-    later: float
-    epochs: int
-    trace: float | None
-    lower: float | None
-    compile: float | None
-    programs: int | None
-    startup: float
+    batch_size: Size
+    steps: Size
+    first: Seconds
+    later: Seconds
+    epochs: Count
+    trace: Seconds | None
+    lower: Seconds | None
+    compile: Seconds | None
+    programs: Count | None
+    startup: Value
 
     @property
     def extra(self) -> float:
@@ -250,8 +261,8 @@ class Run:
     date: str
     versions: Mapping[str, str]
     model: Mapping[str, Any]
-    n_examples: int
-    n_validation: int = 0
+    n_examples: Size
+    n_validation: Count = 0
     cells: list[Measurement] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
     first_epoch: FirstEpoch | None = None
@@ -328,27 +339,85 @@ def from_json(value: Any, where: str) -> list[Run]:
         raise DataError(
             f"{where} is no result of `paceline bench --json` (format {found!r}, not {FORMAT!r})"
         )
+    runs = checked(_renamed(value), _File, where).runs
+    for at, run in enumerate(runs):
+        checked(run.model, _Model, where, f"runs[{at}].model")
+        if run.costs is not None:
+            checked(run.costs, Costs, where, f"runs[{at}].costs")
+        for cell in run.cells:
+            if cell.state == "measured" and cell.step is None:
+                raise _damaged(where, f"runs[{at}] has a cell that is measured and has no step")
+        for curve in run.curves:
+            n, n_seconds = len(curve.values), len(curve.seconds)
+            if n != n_seconds:
+                raise _damaged(where, f"runs[{at}] has a curve of {n} values and {n_seconds} times")
+    return runs
+
+
+def checked(value: Any, kind: type[T], where: str, what: str = "it") -> T:
+    """Returns a value as a record.
+
+    Args:
+        value: JSON values.
+        kind: The class of the record.
+        where: Name of the file, for errors.
+        what: Name of the value in the file, for errors.
+
+    Raises:
+        DataError: It is of another type; the message names the field and what it holds.
+    """
     try:
-        return [_run(run) for run in value["runs"]]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{where} is damaged: {type(error).__name__}: {error}") from error
+        return msgspec.convert(value, kind)
+    except UNREADABLE as error:
+        raise _damaged(where, why(error, value, what)) from None
 
 
-def _run(value: Mapping[str, Any]) -> Run:
-    first = value.get("first_epoch")
-    run = _only(Run, value)
-    return replace(
-        run,
-        device=_only(Device, value["device"]),
-        cells=[
-            _only(Measurement, {**cell, "config": _only(Config, cell["spot"])})
-            for cell in value["cells"]
-        ],
-        curves=[_only(Curve, curve) for curve in value.get("curves", [])],
-        first_epoch=None if first is None else _only(FirstEpoch, first),
-    )
+def _damaged(where: str, reason: str) -> DataError:
+    return DataError(f"{where} is damaged: {reason}; measure again, or leave the file out")
 
 
-def _only(kind: type[T], value: Mapping[str, Any]) -> T:
-    names = {each.name for each in fields(kind)}  # pyright: ignore[reportArgumentType]
-    return kind(**{name: part for name, part in value.items() if name in names})
+class _Model(msgspec.Struct):
+    """The facts of a model that are shown."""
+
+    name: str = ""
+    hparams: dict[str, Scalar] = {}
+    digest: str | None = None
+    variables: Count | None = None
+
+
+class _File(msgspec.Struct):
+    """The parts of a result file that runs are made of."""
+
+    runs: Annotated[list[Run], Meta(min_length=1)]
+
+
+def _renamed(value: Any) -> Any:
+    """Return a file's content with the names of the records, and NaN where JSON had none.
+
+    Parts of another type than they should have are left for the comparison with the records.
+    """
+    runs = value.get("runs")
+    if not isinstance(runs, list):
+        return value
+    return {**value, "runs": [_renamed_run(run) for run in runs]}
+
+
+def _renamed_run(run: Any) -> Any:
+    if not isinstance(run, dict):
+        return run
+    parts: dict[str, Any] = {}
+    for name, mend in (("cells", _cell), ("curves", _curve)):
+        if isinstance(run.get(name), list):
+            parts[name] = [mend(part) for part in run[name]]
+    return {**run, **parts}
+
+
+def _cell(cell: Any) -> Any:
+    return {**cell, "config": cell["spot"]} if isinstance(cell, dict) and "spot" in cell else cell
+
+
+def _curve(curve: Any) -> Any:
+    values = curve.get("values") if isinstance(curve, dict) else None
+    if not isinstance(values, list):
+        return curve
+    return {**curve, "values": [nan if value is None else value for value in values]}

@@ -6,22 +6,36 @@ Needs no device.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from paceline.benchmark import html as bench_html
 from paceline.benchmark import quota, table
 from paceline.benchmark.advice import Advice, advise, fastest
 from paceline.benchmark.convergence import sentences
-from paceline.benchmark.records import FORMAT, Run, from_json, labels, to_json
+from paceline.benchmark.records import (
+    FORMAT,
+    Run,
+    Value,
+    checked,
+    from_json,
+    labels,
+    to_json,
+)
 from paceline.errors import DataError, UsageError
 from paceline.report import formats
 from paceline.report.forecast import Costs, Prediction, asha_share, predict
 
 #: The endings of files that a result can be written to.
 ENDINGS = (".html", ".json")
+# asha[:MIN_EPOCHS[:FACTOR]]; a factor of 1 would have rungs without end.
+_ASHA = re.compile(r"asha(?::([1-9]\d{0,8})?(?::([2-9]|[1-9]\d{1,8})?)?)?")
 
 
 @dataclass(frozen=True)
@@ -35,18 +49,18 @@ class Plan:
         quota: Name -> seconds: of a platform in a week, and of a "session".
     """
 
-    n_trials: int
-    epochs: int
+    n_trials: Annotated[int, Meta(ge=1, le=10**9)]
+    epochs: Annotated[int, Meta(ge=1, le=10**9)]
     pruner: str | None = None
-    quota: Mapping[str, float] = field(default_factory=dict)
+    quota: Mapping[str, Annotated[float, Meta(gt=0, le=1e12)]] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
         """Share of all epochs that the pruner lets trials train; 1 if that is unknown."""
-        name, *numbers = (self.pruner or "").split(":")
-        if name != "asha":
+        match = _ASHA.fullmatch(self.pruner or "")
+        if match is None:
             return 1.0
-        return asha_share(self.epochs, *(int(number) for number in numbers if number))
+        return asha_share(self.epochs, *(int(number) for number in match.groups() if number))
 
 
 class Bench:
@@ -226,8 +240,15 @@ def load(path: str | Path) -> Bench:
     try:
         lines = Path(path).read_text(encoding="utf-8").strip().splitlines()
         value = json.loads(lines[-1] if lines else "")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read as a result of `paceline bench`: {error}") from None
-    plan = value.get("plan") if isinstance(value, dict) else None
     runs = from_json(value, str(path))
-    return Bench(runs, target=value.get("target"), plan=None if plan is None else Plan(**plan))
+    more = checked(value, _More, str(path))
+    return Bench(runs, target=more.target, plan=more.plan)
+
+
+class _More(msgspec.Struct):
+    """What a result file holds beside its runs."""
+
+    target: Value | None = None
+    plan: Plan | None = None

@@ -276,12 +276,33 @@ def trials(
     storage: Storage = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: Json = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            min=1,
+            help="Print N trials, from the first on.",
+            show_default="50; all with --csv or --json",
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Print all trials.")] = False,
 ) -> None:
-    """Print every trial of a study."""
+    """Print the trials of a study."""
     from paceline.cli import studies
 
     with exit_codes():
-        studies.show_trials(study, storage=storage, as_csv=as_csv, as_json=as_json)
+        rows = 0 if every else limit
+        studies.show_trials(study, storage=storage, as_csv=as_csv, as_json=as_json, limit=rows)
+
+
+@app.command()
+def repair(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
+    """Repair a study's damaged journal: keep what is whole, list what was lost."""
+    from paceline.cli import studies
+
+    with exit_codes():
+        studies.repair(study, storage=storage, as_json=as_json)
 
 
 @app.command()

@@ -191,7 +191,7 @@ def _command_of(study: str, storage: str | None, as_json: bool, quiet: bool) -> 
         StudyError: ``paceline search`` did not make the study, or its file lies among the studies.
         UsageError: The user's file is gone.
     """
-    meta = studies.open_study(study, storage).metadata.meta
+    meta = studies.study_meta(study, storage)
     origin = _origin(meta)
     if origin is None:
         raise StudyError(
@@ -244,15 +244,20 @@ def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
     if mesh := meta.get("mesh"):  # devices, and those that split batches where that was said
         stored_arguments["mesh"] = tuple(mesh) if mesh[1] is not None else mesh[0]
     return {
-        "objective": meta["objective"],
-        "direction": meta["direction"],
+        "objective": meta.get("objective"),
+        "direction": meta.get("direction"),
         **stored_arguments,
     }
 
 
 def _search_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of ``Tuner.search`` that a study's meta holds."""
-    return {name: value for name, value in meta["search"].items() if value is not None}
+    from paceline.study.storage.schema import StoredSearch
+
+    # A study of another version may hold others, which ``search`` would not take.
+    known = set(StoredSearch.__struct_fields__) - {"callbacks"}
+    found = meta.get("search", {}).items()
+    return {name: value for name, value in found if value is not None and name in known}
 
 
 def run(command: SearchCommand) -> None:

@@ -1,7 +1,10 @@
-"""``paceline best``, ``trials`` and ``export``: read a study, without JAX or Keras."""
+"""``paceline best``, ``trials``, ``export``, ``repair``: what needs neither JAX nor Keras."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
 import shlex
 import shutil
 import sys
@@ -11,15 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.cli import arguments
 from paceline.cli import output as terminal
-from paceline.errors import StudyError, UsageError
-from paceline.program.files import written_atomically
+from paceline.errors import StorageError, StudyError, UsageError
+from paceline.program.files import replace_durably, temporary_beside, written_atomically
 from paceline.report import formats, summary, tables
 from paceline.study.trial import Trial
 
 if TYPE_CHECKING:
-    from paceline.study.study import Study
+    from paceline.study.storage.repair import Repaired
+    from paceline.study.view import StudyView
 
 DIRECTORY = Path("runs")
+ROWS = 50  # of a table, unless more are asked for
 JOURNAL = "journal.log"  # a folder in DIRECTORY that holds this file is the folder of a study
 
 
@@ -34,11 +39,21 @@ def show_best(name: str, *, storage: str | None, as_json: bool) -> None:
     if as_json:
         terminal.print_json(best)
         return
-    terminal.print_result(summary.best_text(best, objective(study.metadata.meta)))
+    terminal.print_result(summary.best_text(best, objective(study.meta)))
 
 
-def show_trials(name: str, *, storage: str | None, as_csv: bool, as_json: bool) -> None:
-    """Print every trial of a study as a table, as CSV or as JSON.
+def show_trials(
+    name: str, *, storage: str | None, as_csv: bool, as_json: bool, limit: int | None
+) -> None:
+    """Print the trials of a study as a table, as CSV or as JSON.
+
+    Args:
+        name: The study's name.
+        storage: URL of the storage; None for the journal in ``runs``.
+        as_csv: Print CSV.
+        as_json: Print JSON.
+        limit: How many trials, from the first on. None: all in CSV and JSON, and in the table
+            ``ROWS`` of them; 0: all.
 
     Raises:
         UsageError: Both CSV and JSON are asked for.
@@ -47,13 +62,16 @@ def show_trials(name: str, *, storage: str | None, as_csv: bool, as_json: bool) 
     if as_csv and as_json:
         raise UsageError("--csv and --json exclude each other; give one")
     study = open_study(name, storage)
+    if limit is None:
+        limit = 0 if as_csv or as_json else ROWS
+    shown = study.trials[: limit or None]
     if as_json:
-        terminal.print_json([tables.trial_record(trial) for trial in study.trials])
+        terminal.print_json([tables.trial_record(trial) for trial in shown])
     elif as_csv:
-        terminal.print_result(tables.to_csv(study.trials).removesuffix("\n"))
+        terminal.print_result(tables.to_csv(shown).removesuffix("\n"))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        terminal.print_result(_trials_text(study, width))
+        terminal.print_result(_trials_text(study, shown, width))
 
 
 def export(name: str, *, storage: str | None, output: str) -> None:
@@ -70,23 +88,105 @@ def export(name: str, *, storage: str | None, output: str) -> None:
     best = _best(study, storage)
     _copy(_model_file(study, best), target)
     terminal.print_result(
-        f"{target}: the model of trial {best.number}, {objective(study.metadata.meta)} "
+        f"{target}: the model of trial {best.number}, {objective(study.meta)} "
         f"{formats.metric(best.value)}\n"
         f'Load it with keras.models.load_model("{target}").'
     )
 
 
-def open_study(name: str, storage: str | None) -> Study:
+def repair(name: str, *, storage: str | None, as_json: bool) -> None:
+    """Repair the journal of a study, and print what was lost.
+
+    Raises:
+        UsageError: The storage is no journal.
+        StudyError: There is no such journal, or a search of the study is under way.
+        StorageError: The journal cannot be read or written.
+    """
+    from paceline.study.metadata import check_name
+    from paceline.study.storage.folder import check_folder, check_storage_text, study_lock
+
+    check_name(name)
+    check_storage_text(storage)
+    check_folder(DIRECTORY / name)
+    if storage is not None and not storage.startswith("journal:"):
+        raise UsageError(
+            f"--storage {_label(storage)}: only a journal has lines to repair; a database "
+            "has tools of its own"
+        )
+    path = DIRECTORY / name / JOURNAL
+    if storage is not None:
+        path = Path(storage.removeprefix("journal:").strip()).expanduser()
+    if not path.is_file():
+        raise StudyError(f"there is no journal {path}; --storage journal:PATH names another one")
+    with study_lock(DIRECTORY / name) as free:
+        if not free:
+            raise StudyError(f"study {name!r} is being searched; stop the search first")
+        found, aside = _repair_file(path, name)
+    lost = [{"line": loss.line, "what": loss.what, "reason": loss.reason} for loss in found.losses]
+    if as_json:
+        aside_text = None if aside is None else str(aside)
+        terminal.print_json({"kept": found.n_kept, "lost": lost, "aside": aside_text})
+        return
+    if aside is None:
+        terminal.print_result(f"{path}: all {found.n_kept:,} lines are whole")
+        return
+    lines = [f"{path}: {found.n_kept:,} lines are kept; the damaged file is {aside}. Lost:"]
+    lines += [f"  line {loss.line}: {loss.what} ({loss.reason})" for loss in found.losses]
+    terminal.print_result("\n".join(lines))
+
+
+def _repair_file(path: Path, study: str) -> tuple[Repaired, Path | None]:
+    """Repair a journal in its place.
+
+    Returns:
+        What is whole and what was lost; and where the damaged file lies now, None where nothing was
+        damaged.
+    """
+    from paceline.study.storage.journal import FileLock
+    from paceline.study.storage.repair import examine
+
+    try:
+        with FileLock(path).held():
+            data = path.read_bytes()
+            found = examine(data, study)
+            if not found.losses:
+                return found, None
+            aside = _put_aside(path, data)
+            with temporary_beside(path) as part:
+                part.write_bytes(b"".join(found.lines))
+                shutil.copymode(path, part)
+                replace_durably(part, path)
+    except OSError as error:
+        raise StorageError(
+            f"storage journal:{path} cannot be repaired: {error.strerror or error}. Check the "
+            "path, and that the folder may be written."
+        ) from None
+    return found, aside
+
+
+def _put_aside(path: Path, data: bytes) -> Path:
+    """Write a copy of a file beside it, under a name that is free."""
+    for number in itertools.count(1):
+        aside = path.with_name(f"{path.name}.damaged-{number}")
+        with contextlib.suppress(FileExistsError), aside.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            return aside
+    raise AssertionError("numbers do not end")
+
+
+def open_study(name: str, storage: str | None) -> StudyView:
     """Open an existing study to read it.
 
     Raises:
         StudyError: There is no study of that name; the message lists the studies in ``runs``.
         StorageError: The storage cannot be opened.
     """
-    from paceline.study.study import Study
+    from paceline.study.view import StudyView
 
-    study = Study.open(name, storage=storage, directory=DIRECTORY)
-    if not study.exists:
+    study = StudyView.open(name, storage=storage, directory=DIRECTORY)
+    if study is None:
         where = f"in {DIRECTORY}" if storage is None else "in that storage"
         there = sorted(path.parent.name for path in DIRECTORY.glob(f"*/{JOURNAL}"))
         hint = f"; {DIRECTORY} has {', '.join(there)}" if there else ""
@@ -95,6 +195,18 @@ def open_study(name: str, storage: str | None) -> Study:
             "names another place to look"
         )
     return study
+
+
+def study_meta(name: str, storage: str | None) -> Mapping[str, Any]:
+    """Return what a study remembers of its search.
+
+    Raises:
+        StudyError, StorageError: As from ``open_study``.
+    """
+    from paceline.study.view import meta_in_journal
+
+    found = meta_in_journal(name, storage=storage, directory=DIRECTORY)
+    return open_study(name, storage).meta if found is None else found
 
 
 def objective(meta: Mapping[str, Any]) -> str:
@@ -116,15 +228,19 @@ def command(name: str, study: str, storage: str | None, *more: str) -> str:
     words = ["paceline", name, study, *more]
     if storage is None:
         return shlex.join(words)
-    from paceline.study.storage.rdb import label_of  # Optuna loads here
-
-    if label_of(storage) != storage:
+    if _label(storage) != storage:
         return f"{shlex.join(words)} --storage URL"
     return shlex.join([*words, "--storage", storage])
 
 
-def _best(study: Study, storage: str | None) -> Trial:
-    best = study.trials.best
+def _label(storage: str) -> str:
+    from paceline.study.storage.rdb import label_of  # Optuna loads here
+
+    return label_of(storage)
+
+
+def _best(study: StudyView, storage: str | None) -> Trial:
+    best = study.best
     if best is None:
         resume = command("resume", study.name, storage)
         raise StudyError(
@@ -134,13 +250,18 @@ def _best(study: Study, storage: str | None) -> Trial:
     return best
 
 
-def _trials_text(study: Study, width: int | None) -> str:
+def _trials_text(study: StudyView, shown: Sequence[Trial], width: int | None) -> str:
     best = study.trials.best
     number = None if best is None else best.number
-    text = tables.trials_table(study.trials, best=number, width=width)
-    lines = [text.removesuffix("\n"), *_failures(study.trials)]
-    if best is not None:
-        lines.append(f"* best {objective(study.metadata.meta)}")
+    text = tables.trials_table(shown, best=number, width=width)
+    lines = [text.removesuffix("\n"), *_failures(shown)]
+    if best is not None and best in shown:
+        lines.append(f"* best {objective(study.meta)}")
+    elif best is not None:
+        value = formats.metric(best.value)
+        lines.append(f"best {objective(study.meta)}: {value}, trial {best.number}")
+    if (left := len(study.trials) - len(shown)) > 0:
+        lines.append(f"{left:,} more trials: --limit N shows N, --all shows all")
     return "\n".join(lines)
 
 
@@ -152,7 +273,7 @@ def _failures(trials: Sequence[Trial]) -> list[str]:
     ]
 
 
-def _model_file(study: Study, best: Trial) -> Path:
+def _model_file(study: StudyView, best: Trial) -> Path:
     from paceline.tuner.checkpoint.best_models import find_saved
 
     folder = DIRECTORY / study.name

@@ -11,10 +11,16 @@ import heapq
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 #: With more trials than this, rounds are worked out from averages and not counted trial by trial.
 _MANY = 2000
+# What a file may hold.
+_Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+_Number = Annotated[float, Meta(gt=0, le=1e9)]
 
 
 @dataclass(frozen=True)
@@ -26,8 +32,8 @@ class Pace:
         round: Seconds from the beginning of a round to the beginning of the next.
     """
 
-    at_once: float
-    round: float
+    at_once: _Number
+    round: _Seconds
 
     @property
     def rate(self) -> float:
@@ -50,19 +56,23 @@ class Costs:
         trial_epochs: Epochs, summed over trials, that were trained for this measurement.
     """
 
-    batch_size: int
-    ready: float
+    batch_size: Annotated[int, Meta(ge=1, le=2**40)]
+    ready: _Seconds
     pace: Pace
-    finish: float = 0.0
-    programs: float = 1.0
-    compile: float = 0.0
+    finish: _Seconds = 0.0
+    programs: _Number = 1.0
+    compile: _Seconds = 0.0
     parts: dict[str, float] | None = None
-    trial_epochs: int = 0
+    trial_epochs: Annotated[int, Meta(ge=0, le=2**53)] = 0
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Costs:
-        """Return the costs that ``dataclasses.asdict`` turned into a dict."""
-        return cls(**{**value, "pace": Pace(**value["pace"])})
+        """Return the costs that ``dataclasses.asdict`` turned into a dict; others are ignored.
+
+        Raises:
+            msgspec.ValidationError: They are not of these types.
+        """
+        return msgspec.convert(value, cls)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
@@ -20,6 +22,7 @@ from paceline.errors import StudyError
 from paceline.search_space import Space
 from paceline.study import trial_codec
 from paceline.study.objective import Direction
+from paceline.study.storage.schema import UNREADABLE, StudyMeta, why
 from paceline.study.trial import INTERRUPTED, Trial, TrialState
 
 # The attribute of an Optuna study that holds what only Paceline knows of it.
@@ -69,6 +72,25 @@ def check_name(name: Any) -> None:
         )
 
 
+def check_meta(meta: Any) -> None:
+    """Refuse an attribute ``paceline`` that is not of the schema; one of a newer version passes.
+
+    Raises:
+        ValueError: The message names the field and what it holds.
+    """
+    newer = meta.get("format", FORMAT) if isinstance(meta, dict) else None
+    if isinstance(newer, int) and newer > FORMAT:
+        return  # ``stored_space`` says so
+    try:
+        msgspec.convert(meta, StudyMeta)
+    except UNREADABLE as error:
+        raise ValueError(why(error, meta, "the attribute paceline")) from None
+    try:
+        _space_of(meta)
+    except _NO_SPACE as error:
+        raise ValueError(f"the stored space cannot be read ({_said(error)})") from None
+
+
 def stored_space(name: str, meta: Mapping[str, Any]) -> Space:
     """Return the space that a study's meta holds, an empty one where it holds none.
 
@@ -86,12 +108,29 @@ def stored_space(name: str, meta: Mapping[str, Any]) -> Space:
             f"up to {FORMAT}; pip install --upgrade paceline."
         )
     try:
-        return Space.from_json(meta.get("space", []))
-    except (KeyError, TypeError, ValueError) as error:
+        return _space_of(meta)
+    except _NO_SPACE as error:
         raise StudyError(
-            f'study "{name}": the stored space cannot be read ({type(error).__name__}: {error}); '
-            "choose another study name."
+            f'study "{name}": the stored space cannot be read ({_said(error)}); choose another '
+            "study name."
         ) from error
+
+
+#: What reading a space raises where some value in it is wrong.
+_NO_SPACE = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+    Warning,
+)
+
+
+def _space_of(meta: Mapping[str, Any]) -> Space:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # Optuna would change bounds that do not fit their step
+        return Space.from_json(meta.get("space", []))
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 class StudyMetadata:

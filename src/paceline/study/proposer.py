@@ -80,11 +80,13 @@ class Proposer:
             sampler.points.learn_names(space.parameters)
         self.enqueued = EnqueuedTrials(resumed)
         self.families = Families(sampler, seed, space, past, resumed.get("families"))
+        again = {t.number for t in past if t.state == OptunaState.RUNNING} if resumed else set()
+        learns = sampler.adaptive or sampler.users
         self.sampled = SampledTrials(
             learns=sampler.users,
-            past=past,
+            past=past if learns else [trial for trial in past if trial.number in again],
             sign=sign,
-            open_again=[t.number for t in past if t.state == OptunaState.RUNNING and resumed],
+            open_again=again,
         )
 
     def reseed(self, sampler: Sampler, seed: int) -> None:

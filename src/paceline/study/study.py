@@ -31,8 +31,8 @@ from paceline.study.samplers.samplers import resolve_sampler, strategy_of
 from paceline.study.samplers.values import check_seed
 from paceline.study.storage.events import StudyDescribed, TrialCreated
 from paceline.study.storage.folder import (
-    check_attributes,
     check_folder,
+    check_pickles,
     check_storage_text,
     raise_renamed,
 )
@@ -180,7 +180,7 @@ class Study:
             stored = store.load(name)
             if storage is None and stored is None and (others := store.names()):
                 raise_renamed(name, Path(directory), others)
-            check_attributes(name, stored.trials if stored is not None else ())
+            check_pickles(name, stored.trials if stored is not None else ())
             return cls(
                 name,
                 store,

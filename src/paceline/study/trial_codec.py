@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
+from paceline.study.storage.schema import UNREADABLE, TrialAttributes, why
 from paceline.study.trial import Trial, TrialState
 
 OPTUNA_STATES: dict[str, OptunaState] = {
@@ -108,6 +110,51 @@ def end_of(trial: Trial, other: Mapping[str, Any]) -> tuple[float | None, dict[s
     return value, {name: plain(attr) for name, attr in attrs.items() if attr is not None}
 
 
+def check_attributes(attrs: Mapping[str, Any]) -> None:
+    """Refuse attributes of one of Paceline's trials that are not of the schema.
+
+    Raises:
+        ValueError: The message names the attribute and what it holds.
+    """
+    try:
+        msgspec.convert(attrs, TrialAttributes)
+    except UNREADABLE as error:
+        raise ValueError(why(error, attrs, "an attribute of the trial")) from None
+
+
+def is_ours(attrs: Mapping[str, Any]) -> bool:
+    """Whether Paceline has made the trial that has these attributes."""
+    return "hparams" in attrs
+
+
+def check_values(state: OptunaState, values: Sequence[float] | None, n: int) -> None:
+    """Refuse values that a trial cannot have.
+
+    Args:
+        state: The trial's.
+        values: Its values.
+        n: How many objectives its study has.
+
+    Raises:
+        ValueError: A complete trial has no numbers, or another number of them.
+    """
+    known = values is not None and len(values) == n and not any(map(math.isnan, values))
+    if not known and (state == OptunaState.COMPLETE or values):
+        raise ValueError(f"a trial of {n} objective{'s'[: n > 1]} has the values {values}")
+
+
+def _known_attributes(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the attributes without those that another program means differently."""
+    try:
+        check_attributes(attrs)
+    except ValueError:
+        if len(attrs) > 1:
+            parts = [_known_attributes({name: value}) for name, value in attrs.items()]
+            return {name: value for part in parts for name, value in part.items()}
+        return {}
+    return attrs
+
+
 def from_frozen(stored: FrozenTrial) -> Trial | None:
     """Return a stored trial as users see it; None for one that waits to be run or is withdrawn.
 
@@ -116,7 +163,7 @@ def from_frozen(stored: FrozenTrial) -> Trial | None:
     state = _STATES.get(stored.state)
     if state is None or WITHDRAWN in stored.system_attrs:
         return None
-    attrs = stored.user_attrs
+    attrs = _known_attributes(stored.user_attrs)
     value = stored.value if stored.values else attrs.get("value")
     trial = Trial(
         stored.number,
@@ -125,10 +172,9 @@ def from_frozen(stored: FrozenTrial) -> Trial | None:
         hparams=dict(attrs.get("hparams", stored.params)),
         epochs=len(stored.intermediate_values),
         history={
-            name: [float(value) for value in column]
-            for name, column in attrs.get("history", {}).items()
+            name: list(map(float, column)) for name, column in attrs.get("history", {}).items()
         },
-        members=[[float(value) for value in epoch] for epoch in attrs.get("members", [])],
+        members=[list(map(float, epoch)) for epoch in attrs.get("members", [])],
     )
     for name in _ATTRIBUTES:
         if name in attrs:

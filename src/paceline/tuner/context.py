@@ -15,7 +15,7 @@ from paceline.study.pruners.pruners import Pruner
 from paceline.study.study import Study
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels
-from paceline.tuner.checkpoint.policy import SavePolicy
+from paceline.tuner.checkpoint.files import SavePolicy
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
 from paceline.tuner.members import MemberReports
 from paceline.tuner.running_trials import RunningTrials

@@ -26,8 +26,7 @@ from paceline.study.workers.worker import Worker
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels
-from paceline.tuner.checkpoint.files import Snapshot
-from paceline.tuner.checkpoint.policy import SavePolicy
+from paceline.tuner.checkpoint.files import SavePolicy, Snapshot
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
 from paceline.tuner.context import SearchContext
 from paceline.tuner.first_build import FirstBuild, trace_ends_of_space
@@ -332,7 +331,7 @@ class SearchRun:
     def _resume(self, search: SearchLoop, snapshot: Snapshot) -> None:
         try:
             search.checkpointer.resume(snapshot)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise StudyError(
                 f"study {self.study.name!r}: its last checkpoint does not hold what this version "
                 f"of Paceline writes ({type(error).__name__}: {error}); go on with the version "

@@ -17,8 +17,7 @@ import numpy as np
 from paceline.errors import StorageError
 from paceline.executor.local import LocalExecutor
 from paceline.executor.memory import host_bytes
-from paceline.tuner.checkpoint.files import Snapshot
-from paceline.tuner.checkpoint.policy import SavePolicy
+from paceline.tuner.checkpoint.files import SavePolicy, Snapshot
 from paceline.tuner.checkpoint.trial_variables import HandedOverTrial, capture_trials
 from paceline.tuner.context import SearchContext
 from paceline.tuner.launcher import TrialLauncher, TrialPrefetch

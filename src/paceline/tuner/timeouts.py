@@ -187,7 +187,15 @@ class StuckTrials:
             held = json.loads(path.read_text())
             self._trials = {int(n): (dict(h), str(text)) for n, (h, text) in held["trials"].items()}
             self.suspects = {int(n): int(epoch) for n, epoch in held["suspects"].items()}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (
+            OSError,
+            ArithmeticError,
+            AttributeError,
+            KeyError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ):
             pass  # there is no file, or another program has written it
 
     def add(self, number: int, hparams: Mapping[str, Any], text: str) -> None:

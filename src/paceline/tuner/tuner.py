@@ -28,8 +28,7 @@ from paceline.study.workers.worker import WORKERS, Worker
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
 from paceline.tuner.checkpoint.best_models import TrainedModels
-from paceline.tuner.checkpoint.files import CheckpointManager
-from paceline.tuner.checkpoint.policy import SavePolicy
+from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
 from paceline.tuner.first_build import probe
 from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
 from paceline.tuner.search_run import Listeners, SearchRun, TunerConfig, WorkerFolder

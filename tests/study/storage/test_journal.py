@@ -8,16 +8,34 @@ from pathlib import Path
 
 import optuna
 import pytest
-from optuna.storages.journal import JournalFileBackend, JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalStorage as OptunasStorage
 from optuna.study import StudyDirection
 
-from paceline.study.storage.journal import FileLock, JournalFile, _process_space
+from paceline.study.storage.journal import (
+    DamagedLineError,
+    FileLock,
+    JournalFile,
+    _process_space,
+    record_of,
+)
+from paceline.study.storage.journal_storage import JournalStorage
 
 PATH = Path("study.log")
 
 
 def record(number: int) -> dict:
     return {"op_code": 2, "worker_id": "w", "study_id": 0, "user_attr": {"n": number}}
+
+
+def read(journal: JournalFile, start: int = 0) -> list[dict]:
+    return [json.loads(line) for line in journal.read_lines(start)]
+
+
+def write(journal: JournalFile, *records: dict) -> None:
+    with journal.batch():
+        for each in records:
+            journal.append(each)
 
 
 def new_study(path: Path = PATH) -> JournalStorage:
@@ -28,23 +46,23 @@ def new_study(path: Path = PATH) -> JournalStorage:
 
 def test_records_are_read_back_from_any_number_on():
     journal = JournalFile(PATH)
-    assert journal.read_logs(0) == []
-    journal.append_logs([record(0), record(1)])
-    journal.append_logs([record(2)])
-    assert journal.read_logs(0) == [record(0), record(1), record(2)]
-    assert journal.read_logs(2) == [record(2)]
-    assert journal.read_logs(3) == []
-    assert JournalFile(PATH).read_logs(1) == [record(1), record(2)]
+    assert read(journal) == []
+    write(journal, record(0), record(1))
+    write(journal, record(2))
+    assert read(journal) == [record(0), record(1), record(2)]
+    assert read(journal, 2) == [record(2)]
+    assert read(journal, 3) == []
+    assert read(JournalFile(PATH), 1) == [record(1), record(2)]
 
 
 def test_optuna_reads_what_is_written_here_and_the_other_way_round():
     ours, theirs = JournalFile(PATH), JournalFileBackend(str(PATH))
-    ours.append_logs([record(0)])
+    write(ours, record(0))
     theirs.append_logs([record(1)])
     with ours.batch():
-        ours.append_logs([record(2)])
-        ours.append_logs([record(3)])
-    assert list(theirs.read_logs(0)) == ours.read_logs(0) == [record(n) for n in range(4)]
+        write(ours, record(2))
+        write(ours, record(3))
+    assert list(theirs.read_logs(0)) == read(ours) == [record(n) for n in range(4)]
 
 
 def test_a_batch_is_seen_at_once_here_and_written_once(monkeypatch):
@@ -53,57 +71,57 @@ def test_a_batch_is_seen_at_once_here_and_written_once(monkeypatch):
     journal = JournalFile(PATH)
     with journal.batch():
         for number in range(5):
-            journal.append_logs([record(number)])
-            assert journal.read_logs(number) == [record(number)]
-        assert JournalFile(PATH).read_logs(0) == []
+            write(journal, record(number))
+            assert read(journal, number) == [record(number)]
+        assert read(JournalFile(PATH)) == []
     assert len(syncs) == 1
-    assert journal.read_logs(5) == []
-    assert JournalFile(PATH).read_logs(0) == [record(number) for number in range(5)]
+    assert read(journal, 5) == []
+    assert read(JournalFile(PATH)) == [record(number) for number in range(5)]
 
 
 def test_a_batch_begins_with_what_others_wrote_before_it():
     storage, other = JournalFile(PATH), JournalFile(PATH)
-    storage.append_logs([record(0)])
-    assert storage.read_logs(0) == [record(0)]
-    other.append_logs([record(1)])
+    write(storage, record(0))
+    assert read(storage) == [record(0)]
+    write(other, record(1))
     with storage.batch():
-        storage.append_logs([record(2)])
-        assert storage.read_logs(1) == [record(1), record(2)]
-        assert storage.read_logs(3) == []
-    assert storage.read_logs(3) == []
+        write(storage, record(2))
+        assert read(storage, 1) == [record(1), record(2)]
+        assert read(storage, 3) == []
+    assert read(storage, 3) == []
 
 
 def test_half_a_line_is_neither_read_nor_in_the_way():
     journal = JournalFile(PATH)
-    journal.append_logs([record(0)])
+    write(journal, record(0))
     whole = PATH.read_bytes()
     PATH.write_bytes(whole + json.dumps(record(1)).encode()[:20])
-    assert JournalFile(PATH).read_logs(0) == [record(0)]
+    assert read(JournalFile(PATH)) == [record(0)]
 
-    JournalFile(PATH).append_logs([record(2)])
+    write(JournalFile(PATH), record(2))
     assert (
         Path(f"study.log.cut-{len(whole)}").read_bytes()
         == json.dumps(record(1))[:20].encode() + b"\n"
     )
-    assert JournalFile(PATH).read_logs(0) == [record(0), record(2)]
+    assert read(JournalFile(PATH)) == [record(0), record(2)]
     assert list(JournalFileBackend(str(PATH)).read_logs(0)) == [record(0), record(2)]
 
 
 def test_a_file_that_is_half_a_line_and_nothing_else_begins_anew():
     PATH.write_bytes(b'{"op_')
-    JournalFile(PATH).append_logs([record(0)])
-    assert JournalFile(PATH).read_logs(0) == [record(0)]
+    write(JournalFile(PATH), record(0))
+    assert read(JournalFile(PATH)) == [record(0)]
 
 
 def test_a_line_that_is_no_record_is_shown():
     PATH.write_text("never a journal\n")
-    with pytest.raises(ValueError, match="'never a journal' is no record"):
-        JournalFile(PATH).read_logs(0)
+    with pytest.raises(DamagedLineError, match="it begins 'never a journal'"):
+        record_of(PATH.read_bytes())
 
 
 def test_a_full_disk_leaves_no_half_batch(monkeypatch):
     journal = JournalFile(PATH)
-    journal.append_logs([record(0)])
+    write(journal, record(0))
 
     def full(_):
         raise OSError(28, "No space left on device")
@@ -111,26 +129,26 @@ def test_a_full_disk_leaves_no_half_batch(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left"):
-            journal.append_logs([record(1)])
-    assert JournalFile(PATH).read_logs(0) == [record(0)]
+            write(journal, record(1))
+    assert read(JournalFile(PATH)) == [record(0)]
 
 
 def test_a_batch_that_fails_leaves_nothing_behind():
     journal = JournalFile(PATH)
-    journal.append_logs([record(0)])
+    write(journal, record(0))
     with contextlib.suppress(ZeroDivisionError), journal.batch():
-        journal.append_logs([record(1)])
+        write(journal, record(1))
         raise ZeroDivisionError
-    assert JournalFile(PATH).read_logs(0) == journal.read_logs(0) == [record(0)]
+    assert read(JournalFile(PATH)) == read(journal) == [record(0)]
 
 
 def test_a_file_cut_by_someone_else_is_not_written_on():
     journal = JournalFile(PATH)
-    journal.append_logs([record(0)])
-    journal.read_logs(0)
+    write(journal, record(0))
+    read(journal)
     PATH.unlink()
     with pytest.raises(OSError, match="cut or removed"):
-        journal.append_logs([record(1)])
+        write(journal, record(1))
     assert not PATH.exists()
 
 
@@ -158,7 +176,7 @@ def test_several_writers_lose_nothing():
         thread.join()
     assert not failures
 
-    theirs = JournalStorage(JournalFileBackend(str(PATH)))
+    theirs = OptunasStorage(JournalFileBackend(str(PATH)))
     trials = theirs.get_all_trials(study)
     assert [trial.number for trial in trials] == list(range(60))
     # Whoever got an id wrote to that trial: nobody's batch slipped in between.
@@ -196,9 +214,9 @@ def test_a_lock_left_by_a_killed_process_is_broken_at_once():
         pass
     lock = Path("study.log.lock")
     lock.write_text(f"{process.pid} {_process_space()}")
-    JournalFile(PATH).append_logs([record(0)])
+    write(JournalFile(PATH), record(0))
     assert not lock.exists()
-    assert JournalFile(PATH).read_logs(0) == [record(0)]
+    assert read(JournalFile(PATH)) == [record(0)]
 
 
 @pytest.mark.parametrize(
@@ -219,10 +237,10 @@ def test_a_lock_of_another_machine_is_watched(monkeypatch, content, hours):
         pause(seconds)
 
     monkeypatch.setattr(time, "sleep", sleep)
-    JournalFile(PATH).append_logs([record(0)])
+    write(JournalFile(PATH), record(0))
     assert waited.count(True) >= 3, "the lock was broken without watching it"
     assert not lock.exists()
-    assert JournalFile(PATH).read_logs(0) == [record(0)]
+    assert read(JournalFile(PATH)) == [record(0)]
 
 
 def test_the_lock_of_a_process_that_lives_is_waited_for(monkeypatch):

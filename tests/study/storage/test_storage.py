@@ -45,7 +45,7 @@ def test_the_default_is_a_journal_in_the_studys_folder():
 )
 def test_a_line_that_optuna_would_not_write_is_said(line):
     Path("s.log").write_text(f"{line}\n")
-    match = r"journal:s.log cannot be opened: it holds what Optuna does not write \(\w+Error"
+    match = r"journal:s.log: line 1 is damaged: .*paceline repair STUDY --storage journal:s.log"
     with pytest.raises(StorageError, match=match):
         stored_in("journal:s.log").load("s")
 
@@ -114,7 +114,7 @@ def test_reading_makes_no_tables_on_a_server(postgresql):
         ("journal:file/s.log", "file is no folder"),
         ("sqlite:///file/s.db", "file is no folder"),
         ("sqlite:///file", "cannot be opened.*not a database"),
-        ("journal:file", "cannot be opened: the line 'not a study' is no record"),
+        ("journal:file", "line 1 is damaged: JSON is malformed.*it begins 'not a study'"),
     ],
 )
 def test_what_cannot_be_opened_says_why(storage, match):

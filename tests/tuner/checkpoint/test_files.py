@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from paceline.errors import UsageError
+from paceline.errors import StudyError, UsageError
 from paceline.tuner.checkpoint import files as checkpoint
-from paceline.tuner.checkpoint.files import CheckpointManager, Snapshot
-from paceline.tuner.checkpoint.policy import SavePolicy, seconds_between
+from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy, Snapshot, seconds_between
 
 
 @pytest.fixture
@@ -221,11 +220,31 @@ def test_a_full_disk_is_said_once_and_keeps_the_one_before(
     assert len(files(tmp_path)) == 1
 
 
+FACTS = {
+    "study": {
+        **{"next": 0, "queue": [], "given": [], "points": [], "open": {}, "session": ""},
+        "families": {"numbers": [], "leader": None, "asked": 0, "under_way": [], "draws": []},
+    },
+    **{"packs": None, "trial_epochs": 0, "n_begun": 0, "pruner": None, "succeeded": 0},
+    "trials": {"4": {"epochs": 3}},
+    "best": {"open": {}, "complete": {}},
+}
+
+
+def test_a_checkpoint_whose_facts_are_not_of_the_schema_is_refused(checkpoints, notes) -> None:
+    policy = SavePolicy(checkpoints, {"epochs": 3})
+    policy.save(Snapshot({**FACTS, "trials": {"4": {"epochs": "three"}}}))
+    checkpoints.flush()
+    match = r"trials\[\.\.\.\].epochs: expected int, got str\); go on with the version .* or remove"
+    with pytest.raises(StudyError, match=match):
+        policy.load(notes.append)
+
+
 def test_a_policy_goes_on_with_its_own_kind_only(checkpoints, notes) -> None:
     policy = SavePolicy(checkpoints, {"epochs": 3, "seed": 0})
     assert policy.due
     with policy.timed():
-        policy.save(Snapshot({"trials": {"4": {}}}))
+        policy.save(Snapshot(dict(FACTS)))
     assert not policy.due
     checkpoints.flush()
     assert policy.load(notes.append) is not None

@@ -17,8 +17,7 @@ from epoch_reports import observe_reports
 from paceline.executor.local import LocalExecutor
 from paceline.study.workers.worker import Worker
 from paceline.tuner.checkpoint import files as checkpoint
-from paceline.tuner.checkpoint.files import CheckpointManager
-from paceline.tuner.checkpoint.policy import SavePolicy
+from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
 from stopping import hears_signals  # noqa: F401 - a fixture
 

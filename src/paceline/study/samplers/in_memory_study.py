@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,13 @@ from paceline.study.storage.storage import Stopwatch, quiet_optuna
 
 # States of other workers' trials that samplers learn from.
 _LEARNT = (OptunaState.RUNNING, OptunaState.COMPLETE, OptunaState.PRUNED)
+
+
+class _EndedTrial(FrozenTrial):
+    """A trial that never changes: where Optuna copies what it is given, the copy is the trial."""
+
+    def __deepcopy__(self, memo: Any) -> _EndedTrial:
+        return self
 
 
 class InMemoryStudy:
@@ -70,10 +77,27 @@ class InMemoryStudy:
             for step, value in trial.intermediate_values.items()
             if not math.isnan(value)
         }
+        if trial.state.is_finished():
+            added = self._storage.create_new_trial(
+                self._id,
+                _EndedTrial(
+                    number=trial.number,
+                    trial_id=0,  # the storage sets both numbers
+                    state=trial.state,
+                    value=None if value is None else sign * value,
+                    datetime_start=trial.datetime_start,
+                    datetime_complete=trial.datetime_complete,
+                    params=trial.params,
+                    distributions=trial.distributions,
+                    user_attrs={},
+                    system_attrs={},
+                    intermediate_values=steps,
+                ),
+            )
+            return self._storage.get_trial_number_from_id(added)
         self._study.add_trial(
             create_trial(
                 state=trial.state,
-                value=None if value is None else sign * value,
                 params=trial.params,
                 distributions=trial.distributions,
                 intermediate_values=steps,
@@ -194,7 +218,7 @@ class SampledTrials:
         learns: bool,
         past: Sequence[FrozenTrial],
         sign: int,
-        open_again: Sequence[int] = (),
+        open_again: Container[int] = (),
     ) -> None:
         self.stopwatch = Stopwatch()
         self._learns, self._past, self._sign = learns, past, sign

@@ -53,6 +53,30 @@ def trial_seed(seed: int, number: int) -> int:
     return seeded_bits(seed, TRIAL, number) >> 1
 
 
+#: How many missing trials in a row the seed of the next trial shows.
+MISSING_AT_ONCE = 16
+
+
+def n_missing(seed: Any, number: int, attrs: Mapping[str, Any]) -> int:
+    """Return how many trials are missing before a stored one.
+
+    A trial's seed follows from the study's seed and the number that the trial was to have. Other
+    workers may have taken that number and the next ones, so a trial may have a higher number than
+    its seed says, and never a lower one.
+
+    Args:
+        seed: The study's.
+        number: The trial's place in the storage.
+        attrs: The trial's attributes, as stored.
+    """
+    if not isinstance(seed, int) or "seed" not in attrs or "continues" in attrs:
+        return 0
+    for n in range(MISSING_AT_ONCE + 1):
+        if trial_seed(seed, number + n) == attrs["seed"]:
+            return n
+    return 0
+
+
 def random_value(parameter: Parameter, seed: int, *stream: int) -> Any:
     """Return the real value of a parameter in one stream of a study's random draws.
 

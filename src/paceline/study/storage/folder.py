@@ -105,7 +105,7 @@ def check_storage_text(storage: Any) -> None:
         )
 
 
-def check_attributes(study: str, trials: Iterable[FrozenTrial]) -> None:
+def check_pickles(study: str, trials: Iterable[FrozenTrial]) -> None:
     """Refuse pickles in the attributes of stored trials.
 
     Raises:

@@ -2,12 +2,14 @@
 
 The format is Optuna's: one JSON object a line. Its own backend takes the lock, writes and syncs the
 file for every single record; this one does so once for a batch, and holds the lock meanwhile, so
-that several processes (a dashboard, another search) may write to one file.
+that several processes (a dashboard, another search) may write to one file. ``journal_storage.py``
+says what the lines mean.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import secrets
@@ -17,21 +19,39 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from optuna.storages.journal import BaseJournalBackend
+import msgspec
 
-Record = dict[str, Any]
+from paceline.study.storage import schema
+
+_BLOCK = 2**20  # bytes that are read at once
+#: Reads a line of a journal; ``record_of`` also knows NaN, and says what is wrong.
+RECORD = msgspec.json.Decoder(schema.JournalRecord)
 
 
-class JournalFile(BaseJournalBackend):
-    """The records of a file, oldest first; the first write makes the file.
+class DamagedLineError(ValueError):
+    """A line of a journal that cannot be read.
+
+    Args:
+        reason: What is wrong with it.
+        line: Its number, from 1; None where only the line is known.
+    """
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason if line is None else f"line {line} is damaged: {reason}")
+        self.reason, self.line = reason, line
+
+
+class JournalFile:
+    """The lines of a file, oldest first; the first write makes the file.
 
     A process that was killed while writing leaves half a line at the end. Half a line is not read,
     and it is cut off before the next write, because it would make that unreadable; a file beside
     the journal keeps it.
 
     Attributes:
-        turn: A lock for the thread that reads or writes. Hold it around calls of a JournalStorage,
-            so that no thread adds records to the batch of another.
+        path: The file.
+        turn: A lock for the thread that reads or writes. Hold it around calls of a
+            ``JournalStorage``, so that no thread adds records to the batch of another.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,10 +60,10 @@ class JournalFile(BaseJournalBackend):
         Args:
             path: The journal; its folder must exist when something is written.
         """
+        self.path = path
         self.turn = threading.RLock()
-        self._path = path
         self._lock = FileLock(path)
-        # How many records and bytes of the file have been read or written here.
+        # How many lines and bytes of the file have been read or written here.
         self._count = 0
         self._size = 0
         # Lines of the open batch; None without a batch.
@@ -52,44 +72,39 @@ class JournalFile(BaseJournalBackend):
         # Whether the file was read since the batch was opened: until it ends nobody can change it.
         self._fresh = False
 
-    def read_logs(self, log_number_from: int) -> list[Record]:
-        """Return the records from number ``log_number_from`` on, an open batch's included.
+    def read_lines(self, start: int) -> Iterator[bytes]:
+        """Yield the lines from number ``start`` on, from 0, an open batch's included.
 
         Raises:
-            ValueError: A line is no JSON object.
             OSError: The file cannot be read.
         """
-        if log_number_from < self._count:
+        if start < self._count:
             self._count = self._size = 0
             self._fresh = False
-        lines: list[bytes] = []
         if not self._fresh:
-            skip = log_number_from - self._count
-            lines = self._read_on()[skip:]
+            yield from itertools.islice(self._read_on(), start - self._count, None)
             self._fresh = self._batch is not None
         if self._batch:
-            lines = lines + self._batch[max(0, log_number_from - self._count) :]
-        return [self._parse(line) for line in lines]
+            yield from self._batch[max(0, start - self._count) :]
 
-    def append_logs(self, logs: list[Record]) -> None:
-        """Append records: to the open batch, or else to the file at once.
+    def append(self, record: dict[str, Any]) -> None:
+        """Append a record: to the open batch, or else to the file at once.
 
         Raises:
             OSError: The file cannot be written.
         """
         if self._batch is None:
             with self.batch():
-                self.append_logs(logs)
+                self.append(record)
             return
-        for record in logs:
-            self._batch.append(json.dumps(record, separators=(",", ":")).encode() + b"\n")
+        self._batch.append(line_of(record))
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[None]:
         """Hold the lock and write what is appended inside at once, when the block ends.
 
-        Where the block or the write fails, nothing is written. A JournalStorage over this file may
-        have read records of the failed batch, so it has to be made anew.
+        Where the block or the write fails, nothing is written. A ``JournalStorage`` over this file
+        may have read records of the failed batch, so it has to be made anew.
 
         Raises:
             OSError: The file cannot be written, or was cut or removed by someone else.
@@ -111,28 +126,30 @@ class JournalFile(BaseJournalBackend):
             finally:
                 self._batch, self._fresh, self._holder = None, False, None
 
-    def _read_on(self) -> list[bytes]:
-        """Return the complete lines after those that were read before."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._size)
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        data = data[: data.rfind(b"\n") + 1]
-        lines = data.splitlines(keepends=True)
-        self._size += len(data)
-        self._count += len(lines)
-        return lines
+    def _read_on(self) -> Iterator[bytes]:
+        """Yield the complete lines after those that were read before."""
+        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+            file.seek(self._size)
+            rest = b""
+            while block := file.read(_BLOCK):
+                whole = block.rfind(b"\n") + 1
+                if not whole:
+                    rest += block
+                    continue
+                lines = (rest + block[:whole]).splitlines(keepends=True)
+                rest = block[whole:]
+                self._size += sum(map(len, lines))
+                self._count += len(lines)
+                yield from lines
 
     def _cut_half_line(self) -> None:
         """Cut off half a line at the end; under the lock nobody is about to complete it."""
-        size = self._path.stat().st_size if self._path.exists() else 0
+        size = self.path.stat().st_size if self.path.exists() else 0
         if size < self._size:
             raise OSError("the journal was cut or removed while it was in use")
         if size == 0:
             return
-        with self._path.open("r+b") as file:
+        with self.path.open("r+b") as file:
             file.seek(size - 1)
             if file.read(1) == b"\n":
                 return
@@ -140,15 +157,15 @@ class JournalFile(BaseJournalBackend):
             file.seek(0)
             data = file.read()
             whole = data.rfind(b"\n") + 1
-            kept = self._path.with_name(f"{self._path.name}.cut-{whole}")
-            with kept.open("ab") as copy:
-                copy.write(data[whole:] + b"\n")
+            kept = self.path.with_name(f"{self.path.name}.cut-{whole}")
+            with kept.open("ab") as copied:
+                copied.write(data[whole:] + b"\n")
             file.truncate(whole)
 
     def _write(self, lines: list[bytes]) -> None:
         left = memoryview(b"".join(lines))
         # Unbuffered: a buffer would be written once more when the file is closed.
-        with self._path.open("ab", buffering=0) as file:
+        with self.path.open("ab", buffering=0) as file:
             start = file.tell()
             try:
                 while left:
@@ -159,15 +176,34 @@ class JournalFile(BaseJournalBackend):
                     file.truncate(start)
                 raise
 
-    def _parse(self, line: bytes) -> Record:
+
+def line_of(record: dict[str, Any]) -> bytes:
+    """Return a record as a line of a journal."""
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
+def record_of(line: bytes) -> Any:
+    """Return a line as one of ``schema.JournalRecord``.
+
+    Raises:
+        DamagedLineError: It is no record of a journal.
+    """
+    try:
+        return RECORD.decode(line)
+    except schema.UNREADABLE as error:
+        # msgspec knows no NaN and no infinities, which Optuna writes; Python's parser does.
+        value: Any = None
         try:
-            record = json.loads(line)
-            if not isinstance(record, dict):
-                raise ValueError
-        except ValueError:
-            shown = line[:60].decode(errors="replace").rstrip()
-            raise ValueError(f"the line {shown!r} is no record of a journal") from None
-        return record
+            value = json.loads(line)
+            json.dumps(value, ensure_ascii=False).encode()  # half a character cannot be shown
+            if isinstance(error, msgspec.ValidationError):
+                raise error
+            return msgspec.convert(value, schema.JournalRecord, str_keys=True)
+        except schema.UNREADABLE as second:
+            invalid = isinstance(second, msgspec.ValidationError)
+            why = schema.why(second if invalid else error, value)
+            begins = schema.shown(line[:40].decode(errors="replace").rstrip())
+            raise DamagedLineError(f"{why} (it begins {begins})") from None
 
 
 class FileLock:

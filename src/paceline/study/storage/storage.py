@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
+import shlex
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.exceptions import DuplicatedStudyError, StorageInternalError
 from optuna.storages import BaseStorage
-from optuna.storages.journal import JournalStorage
 from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
 
 from paceline.errors import PacelineError, StorageError, StudyError
-from paceline.study.metadata import META, StoredStudy
+from paceline.study.metadata import META, StoredStudy, check_meta
 from paceline.study.objective import Direction
+from paceline.study.samplers.values import n_missing
 from paceline.study.storage.journal import JournalFile
+from paceline.study.storage.journal_storage import HOW_TO_REPAIR, JournalStorage
 from paceline.study.storage.rdb import (
     Hider,
     check_url,
@@ -29,6 +33,7 @@ from paceline.study.storage.rdb import (
     opener,
     sqlite_path,
 )
+from paceline.study.trial_codec import check_attributes, check_values, is_ours
 
 if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter
@@ -119,7 +124,7 @@ class StudyStorage:
             StorageError: It cannot be opened.
         """
         if self._storage is None:
-            with self.errors("opened"), quiet_optuna():
+            with self.errors("opened"), quiet_optuna(), uncollected():
                 self._storage = self._opener()
         return self._storage
 
@@ -196,7 +201,8 @@ class StudyStorage:
         """Return what is stored of a study; None when there is no such study. Writes nothing.
 
         Raises:
-            StorageError: The storage cannot be read; or it does not exist and could not be made.
+            StorageError: The storage cannot be read, or holds what Paceline does not write; or it
+                does not exist and could not be made.
             StudyError: The study has several objectives.
         """
         if not self._exists():
@@ -208,15 +214,60 @@ class StudyStorage:
             except KeyError:
                 return None
             directions = storage.get_study_directions(study)
-            meta = storage.get_study_user_attrs(study).get(META, {})
+            meta = storage.get_study_user_attrs(study).get(META)
             trials = storage.get_all_trials(study, deepcopy=False)
         if len(directions) != 1:
             raise StudyError(
                 f'study "{name}" in {self.label} has {len(directions)} objectives, Paceline '
                 "searches one; choose another study name."
             )
+        if isinstance(storage, JournalStorage):  # which has checked every line
+            self._check_numbers(name, meta, trials)
+        else:
+            self._check_stored(name, meta, trials)
         maximize = directions[0] == StudyDirection.MAXIMIZE
-        return StoredStudy("maximize" if maximize else "minimize", dict(meta), trials)
+        return StoredStudy("maximize" if maximize else "minimize", dict(meta or {}), trials)
+
+    def _check_numbers(self, name: str, meta: Any, trials: Sequence[FrozenTrial]) -> None:
+        """Refuse a journal that has lost lines which began trials: later trials moved down.
+
+        Raises:
+            StorageError: The seeds of the last trials are those of higher numbers.
+        """
+        seed = (meta or {}).get("seed")
+        for trial in trials[-3:]:
+            if n := n_missing(seed, trial.number, trial.user_attrs):
+                lines = (
+                    "the line that began a trial is"
+                    if n == 1
+                    else f"the lines that began {n} trials are"
+                )
+                raise StorageError(
+                    f'storage {self.label}, study "{name}": {lines} missing before trial '
+                    f"{trial.number}, whose seed is that of trial {trial.number + n}. "
+                    f"{HOW_TO_REPAIR.format(shlex.quote(name), shlex.quote(self.label))}"
+                )
+
+    def _check_stored(self, name: str, meta: Any, trials: Sequence[FrozenTrial]) -> None:
+        """Refuse what Paceline would not have written.
+
+        Raises:
+            StorageError: The message names the trial, the attribute and what it holds.
+        """
+        where = ""
+        try:
+            if meta is not None:
+                check_meta(meta)
+            for trial in trials:
+                where = f"trial {trial.number}: "
+                check_values(trial.state, trial.values, 1)
+                if meta is not None and is_ours(trial.user_attrs):
+                    check_attributes(trial.user_attrs)
+        except ValueError as error:
+            raise StorageError(
+                f'storage {self.label}, study "{name}": {where}{error}. Another program, or a '
+                "fault, changed it; mend it with Optuna, or choose another study name."
+            ) from None
 
     def names(self) -> list[str]:
         """Names of all studies in it. Writes nothing.
@@ -338,6 +389,18 @@ def quiet_optuna() -> Iterator[None]:
         yield
     finally:
         _quiet_optuna.leave()
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Make many objects that stay: Python would look through all of them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _journal(path: Path) -> StudyStorage:

@@ -13,12 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from paceline.errors import StudyError
 from paceline.executor.base import Weights
 from paceline.program.files import get_parts, put_parts, write_atomically, written_atomically
 from paceline.search_space import HyperParameters
+from paceline.study.storage import schema
 from paceline.study.study import Study
 from paceline.study.trial import Trial
 from paceline.study.trials import rank
@@ -278,11 +280,12 @@ def apply_weights(model: Any, weights: Weights) -> None:
 
 
 def _read_manifest(folder: Path) -> dict[int, dict[str, Any]]:
+    """The models that a folder says it has; none where it has no list, or a damaged one."""
     try:
-        data = json.loads((folder / MANIFEST).read_text())
-        return {int(number): entry for number, entry in data.items() if _is_ours(entry)}
-    except (OSError, ValueError, AttributeError):  # there is none, or it is damaged
+        data = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=dict[schema.Number, Any])
+    except (OSError, *schema.UNREADABLE):
         return {}
+    return {int(number): entry for number, entry in data.items() if _is_ours(entry)}
 
 
 def _checked(folder: Path, entry: Mapping[str, Any]) -> Path | None:
@@ -292,14 +295,12 @@ def _checked(folder: Path, entry: Mapping[str, Any]) -> Path | None:
 
 
 def _is_ours(entry: Any) -> bool:
-    """Whether an entry has all that ``save`` writes, and its file name stays in the folder."""
+    """Whether an entry has all that ``save`` writes, and its file name is one of ours."""
     try:
-        name, value = str(entry["file"]), float(entry["value"])
-        complete = int(entry["epoch"]) > 0 and isinstance(entry["sha256"], str)
-    except (KeyError, TypeError, ValueError):
+        msgspec.convert(entry, schema.ManifestEntry)
+    except schema.UNREADABLE:
         return False
-    plain = name == Path(name).name and not name.startswith(".")
-    return complete and plain and name.endswith((_MODEL, _WEIGHTS)) and math.isfinite(value)
+    return True
 
 
 def _digest(path: Path) -> str:

@@ -1,5 +1,9 @@
 """Checkpoints on disk: a search between two epochs, for the next search to go on from.
 
+``SavePolicy`` says when one is due: often enough that a dead process costs little, seldom enough to
+be cheap. That is every 60 s (PACELINE_CHECKPOINT_SECONDS), and not before 40 times as long has
+passed as the last one held the search up. So checkpoints take at most 2.5 % of a search.
+
 A checkpoint is one safetensors file: arrays by name, and facts as JSON in its header. The name of
 the file holds a running number and the beginning of the file's SHA-256, which shows whether the
 file is damaged. The file is written under a temporary name and then renamed, so that no reader
@@ -16,18 +20,24 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from paceline.errors import StudyError, UsageError
 from paceline.program.files import replace_durably, temporary_beside
+from paceline.study.storage import schema
+from paceline.study.trial_codec import plain
 
 #: The format of the facts that this version writes, and the formats that it reads. Format 1 had no
 #: shared files.
@@ -35,6 +45,11 @@ FORMAT = 2
 READS = (1, FORMAT)
 #: The number of checkpoints that are kept.
 KEPT = 2
+#: Seconds between checkpoints, or an epoch where that is longer.
+EVERY = 60.0
+#: How many times as long as a checkpoint held the search up must pass before the next one.
+_REPAYS = 40.0
+_VARIABLE = "PACELINE_CHECKPOINT_SECONDS"
 _NAME = re.compile(r"checkpoint-(\d{6,})-([0-9a-f]{16})\.safetensors")
 _SHARED = re.compile(r"paused-[0-9.]+-([0-9a-f]{16})\.safetensors")
 
@@ -62,10 +77,13 @@ class CheckpointManager:
     Args:
         folder: Where checkpoints go; made with the first one.
         note: Told of a checkpoint that cannot be written or read.
+
+    Attributes:
+        folder: The same.
     """
 
     def __init__(self, folder: Path, note: Callable[[str], None]) -> None:
-        self._folder, self._note = folder, note
+        self.folder, self._note = folder, note
         self._thread: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
         self._noted = False
@@ -93,7 +111,7 @@ class CheckpointManager:
             if not self._noted:
                 self._noted = True
                 self._note(
-                    f"no checkpoint can be written to {self._folder}: {error}; training goes on, "
+                    f"no checkpoint can be written to {self.folder}: {error}; training goes on, "
                     "and what has ended is kept, but a trial under way would begin again"
                 )
         finally:
@@ -113,14 +131,14 @@ class CheckpointManager:
             for _, _, path in reversed(self._found()):  # the oldest first, in case of a kill
                 path.unlink(missing_ok=True)
             self._drop_shared(())
-            _tidy(self._folder)
+            _tidy(self.folder)
         except OSError as error:
             self._note(
-                f"the checkpoints in {self._folder} cannot be removed: {error.strerror or error}; "
+                f"the checkpoints in {self.folder} cannot be removed: {error.strerror or error}; "
                 "the next search of the study goes on from the last one, and comes to the same end"
             )
         with contextlib.suppress(OSError):
-            self._folder.rmdir()
+            self.folder.rmdir()
 
     def load(self) -> Snapshot | None:
         """The newest checkpoint that is whole; None where there is none."""
@@ -145,10 +163,10 @@ class CheckpointManager:
         for key, arrays in snapshot.shared_files.items():
             there = before.get(key)
             if there is None or not there.exists():
-                there = save_checkpoint(self._folder, f"paused-{key}", Snapshot({}, arrays))
+                there = save_checkpoint(self.folder, f"paused-{key}", Snapshot({}, arrays))
             self._shared[key] = there
         names = sorted(path.name for path in self._shared.values())
-        save_checkpoint(self._folder, f"checkpoint-{number:06d}", snapshot, shared=names)
+        save_checkpoint(self.folder, f"checkpoint-{number:06d}", snapshot, shared=names)
         for _, _, path in found[KEPT - 1 :]:
             path.unlink(missing_ok=True)
         kept = [_shared_of(path) for _, _, path in found[: KEPT - 1]]
@@ -163,7 +181,7 @@ class CheckpointManager:
             match = _SHARED.fullmatch(name)
             if match is None:
                 return None, "names a file that is none of a checkpoint's"
-            part, why = load_checkpoint(self._folder / name, match[1])
+            part, why = load_checkpoint(self.folder / name, match[1])
             if part is None:
                 return None, f"needs {name}, which {why}"
             snapshot.arrays |= part.arrays
@@ -172,7 +190,7 @@ class CheckpointManager:
     def _drop_shared(self, kept: Collection[str]) -> None:
         """Removes shared files, all but those of the given names."""
         with contextlib.suppress(OSError):
-            for path in list(self._folder.iterdir()):
+            for path in list(self.folder.iterdir()):
                 if _SHARED.fullmatch(path.name) and path.name not in kept:
                     path.unlink(missing_ok=True)
 
@@ -180,7 +198,7 @@ class CheckpointManager:
         """Number, digest and path of each checkpoint, the newest first."""
         found = []
         with contextlib.suppress(OSError):
-            for path in self._folder.iterdir():
+            for path in self.folder.iterdir():
                 if match := _NAME.fullmatch(path.name):
                     found.append((int(match[1]), match[2], path))
         return sorted(found, reverse=True)
@@ -243,18 +261,22 @@ def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot | None, str]:
     Returns:
         The snapshot and an empty text; or None and why the file cannot be read.
     """
+    held: Any = None
     try:
         if _digest(path) != digest:
             return None, "is damaged"
         with safe_open(path, framework="numpy") as file:
-            held = json.loads(file.metadata()["paceline"])
-            if held["format"] not in READS:
-                found = f"is of format {held['format']!r}, this version reads up to {FORMAT} (go on"
+            held = json.loads((file.metadata() or {})["paceline"])
+            header = msgspec.convert(held, schema.Checkpoint)
+            if header.format not in READS:
+                found = f"is of format {header.format!r}, this version reads up to {FORMAT} (go on"
                 return None, f"{found} with the version of Paceline that wrote it)"
             names = list(file.keys())
-            arrays = {name: _array(file.get_tensor(name), held["kinds"], name) for name in names}
-        return Snapshot(held["facts"], arrays), ""
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+            arrays = {name: _array(file.get_tensor(name), header.kinds, name) for name in names}
+        return Snapshot(header.facts, arrays), ""
+    except (msgspec.ValidationError, RecursionError) as error:
+        return None, f"cannot be read ({schema.why(error, held)})"
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         return None, f"cannot be read ({type(error).__name__}: {error})"
 
 
@@ -262,9 +284,9 @@ def _shared_of(path: Path) -> list[str]:
     """Names of the shared files of a checkpoint; none where it cannot be read."""
     try:
         with safe_open(path, framework="numpy") as file:
-            names = json.loads(file.metadata()["paceline"]).get("beside", [])
-        return [name for name in names if isinstance(name, str)]
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError):
+            held = json.loads((file.metadata() or {})["paceline"])
+        return msgspec.convert(held, schema.Checkpoint).beside
+    except (OSError, SafetensorError, KeyError, *schema.UNREADABLE):
         return []
 
 
@@ -278,3 +300,132 @@ def _array(array: np.ndarray, kinds: Mapping[str, Any], name: str) -> np.ndarray
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+class SavePolicy:
+    """Says when a checkpoint of a search is due, and writes it.
+
+    Args:
+        checkpoints: The study's checkpoints, or the worker's.
+        key: What a search must have in common with this one to go on with its checkpoints; JSON
+            values.
+
+    Attributes:
+        seconds: The time that the search has waited for its checkpoints.
+
+    Raises:
+        UsageError: PACELINE_CHECKPOINT_SECONDS is no number.
+    """
+
+    def __init__(self, checkpoints: CheckpointManager, key: Mapping[str, Any]) -> None:
+        self._checkpoints, self._key = checkpoints, plain(dict(key))
+        self._every = seconds_between()
+        self._next = 0.0  # the first one is due at once
+        self.seconds = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether a checkpoint is due."""
+        return time.perf_counter() >= self._next
+
+    def hasten(self) -> None:
+        """Makes the next checkpoint due at once."""
+        self._next = 0.0
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Writes a snapshot in the background."""
+        snapshot.facts["key"] = self._key
+        self._checkpoints.save(snapshot)
+        # The first snapshot is waited for: with it, a search that goes on knows which trials have
+        # begun since.
+        if not snapshot.arrays:
+            self._checkpoints.flush()
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """A block in which a snapshot is taken; its time decides when the next one is due."""
+        began = time.perf_counter()
+        yield
+        now = time.perf_counter()
+        self.seconds += now - began
+        self._next = now + max(self._every, _REPAYS * (now - began) if self._every else 0.0)
+
+    def load(self, note: Callable[[str], None]) -> Snapshot | None:
+        """The last snapshot; None, and a note says why, where this search cannot go on with it.
+
+        Raises:
+            StudyError: It is of a search like this one, and does not hold what this version writes.
+        """
+        snapshot = self._checkpoints.load()
+        if snapshot is None or snapshot.facts.get("shared"):  # of single trials: trial_variables.py
+            return None
+        before, trials = (snapshot.facts.get(name) for name in ("key", "trials"))
+        if before == self._key:
+            self._check(snapshot)
+            return snapshot
+        if not isinstance(before, dict):
+            before = {}
+        names = ", ".join(name for name in self._key if before.get(name) != self._key[name])
+        if trials and isinstance(trials, dict):
+            note(
+                f"this search is not the one that was stopped ({names}): what has ended stays, and "
+                f"the {len(trials)} trials that were under way begin again as new ones"
+            )
+        return None
+
+    def _check(self, snapshot: Snapshot) -> None:
+        try:
+            msgspec.convert(snapshot.facts, schema.SearchFacts)
+        except schema.UNREADABLE as error:
+            raise StudyError(
+                "study: its last checkpoint does not hold what this version of Paceline writes "
+                f"({schema.why(error, snapshot.facts)}); go on with the version that wrote it, or "
+                f"remove {self._checkpoints.folder}: then the trials that were under way begin "
+                "again, and what has ended stays."
+            ) from None
+
+    @property
+    def key(self) -> Mapping[str, Any]:
+        """What a search must have in common with this one to go on with its checkpoints."""
+        return self._key
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a checkpoint, usable or not."""
+        return self._checkpoints.any
+
+    def forget_enqueued(self, values: Mapping[str, Any] | None) -> None:
+        """Removes values that were enqueued and are an error from the last snapshot.
+
+        Otherwise every further search of the study would try them again and fail.
+        """
+        self._checkpoints.flush()
+        snapshot = self._checkpoints.load()
+        if values is None or snapshot is None or snapshot.facts.get("key") != self._key:
+            return
+        if snapshot.facts.get("shared"):
+            return
+        study = snapshot.facts["study"]
+        study["queue"] = [one for one in study["queue"] if one != [values, True]]
+        study["given"] = [one for one in study["given"] if one != values]
+        self._checkpoints.save(snapshot)
+
+    def clear(self) -> None:
+        """Removes all checkpoints, when no trial is under way."""
+        self._checkpoints.clear()
+
+
+def seconds_between() -> float:
+    """Seconds between checkpoints: PACELINE_CHECKPOINT_SECONDS, or 60.
+
+    Raises:
+        UsageError: The environment variable is no number from 0.
+    """
+    text = os.environ.get(_VARIABLE)
+    try:
+        seconds = EVERY if text is None else float(text)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0:
+        raise UsageError(f"{_VARIABLE}: {text!r} is no number of seconds; give 0 or more.")
+    return seconds

@@ -21,12 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from optuna.trial import FrozenTrial
 
 from paceline.executor.base import Parts, Weights
 from paceline.program.files import get_parts, put_parts
 from paceline.study import trial_codec
+from paceline.study.storage import schema
 from paceline.study.storage.folder import study_lock
 from paceline.study.trial import Trial
 from paceline.study.workers.worker import WORKERS
@@ -109,11 +111,12 @@ class LastVariables:
         try:
             # Where the storage was removed or cut and this file was not, its number is that of
             # another trial.
-            if not math.isclose(snapshot.facts.get("value", value), value, rel_tol=1e-9):
+            facts = msgspec.convert(snapshot.facts, schema.VariablesFacts)
+            found = value if facts.value is None else facts.value
+            if not math.isclose(found, value, rel_tol=1e-9):
                 return None
-            sizes = [int(size) for size in snapshot.facts["sizes"]]
-            return get_parts("", sizes, snapshot.arrays)
-        except (KeyError, TypeError, ValueError):
+            return get_parts("", facts.sizes, snapshot.arrays)
+        except (KeyError, *schema.UNREADABLE):
             return None
 
     def save(self) -> None:
@@ -273,5 +276,10 @@ class TrialHandoff:
 
     def _is_ours(self, facts: Mapping[str, Any]) -> bool:
         """Whether a snapshot is of single trials, of a search like this one."""
-        shared = facts.get("shared") is True and isinstance(facts.get("trials"), dict)
-        return shared and facts.get("key") == self._key
+        if facts.get("key") != self._key:
+            return False
+        try:
+            msgspec.convert(facts, schema.TrialsFacts)
+        except schema.UNREADABLE:
+            return False
+        return True

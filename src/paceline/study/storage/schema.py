@@ -1,0 +1,494 @@
+"""What may stand in the files of a study: the one schema, checked before anything uses a value.
+
+Files of a study may be damaged, or made by a stranger. ``msgspec`` compares what was parsed with
+these types: names, types, lengths and the size of numbers. What a type cannot say (that a trial's
+study exists, that bounds are in order) is checked where the values are put together.
+
+| what | type | checked by |
+|---|---|---|
+| a line of a journal | ``JournalRecord`` | ``journal.JournalReplay`` |
+| the attribute ``paceline`` of a study | ``StudyMeta`` | ``metadata.check_meta`` |
+| the attributes of a trial | ``TrialAttributes`` | ``trial_codec.check_attributes`` |
+| the list of saved models | ``ManifestEntry`` | ``tuner/checkpoint/best_models.py`` |
+| the header of a checkpoint | ``Checkpoint`` | ``tuner/checkpoint/files.py`` |
+| its facts | ``SearchFacts`` | ``tuner/checkpoint/files.py`` |
+| | ``TrialsFacts``, ``VariablesFacts`` | ``tuner/checkpoint/trial_variables.py`` |
+
+Results of ``paceline bench`` are checked in the same way against the records of
+``benchmark/records.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, MsgspecError, Struct, UnsetType, field
+
+#: Numbers of trials, epochs, examples, bytes. What is larger could not be counted.
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+#: A number of 64 bits, such as a bound or a choice.
+Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+#: A float as ``trial_codec.plain`` writes it: JSON has no NaN and no infinities.
+Real = float | Literal["nan", "inf", "-inf"]
+#: What parsing and comparing raise. Errors of msgspec 0.19 are no ValueErrors.
+UNREADABLE = (MsgspecError, ValueError, RecursionError)
+Scalar = bool | Whole | float | str | None
+Text = str | None
+State = Literal[0, 1, 2, 3, 4]  # optuna.trial.TrialState
+OneAttribute = Annotated[dict[str, Any], Meta(min_length=1, max_length=1)]
+
+
+# -- lines of a journal, as Optuna writes them -----------------------------------------------------
+
+
+class CreateStudy(Struct, tag_field="op_code", tag=0):
+    """A new study; studies are numbered by these lines."""
+
+    worker_id: str
+    study_name: str
+    directions: Annotated[list[Literal[0, 1, 2]], Meta(min_length=1)]
+
+
+class DeleteStudy(Struct, tag_field="op_code", tag=1):
+    """The end of a study; its trials keep their ids."""
+
+    worker_id: str
+    study_id: Count
+
+
+class SetStudyUserAttr(Struct, tag_field="op_code", tag=2):
+    """An attribute of a study, such as ``paceline``."""
+
+    worker_id: str
+    study_id: Count
+    user_attr: OneAttribute
+
+
+class SetStudySystemAttr(Struct, tag_field="op_code", tag=3):
+    """An attribute of a study that programs write for one another, such as a heartbeat."""
+
+    worker_id: str
+    study_id: Count
+    system_attr: OneAttribute
+
+
+class CreateTrial(Struct, tag_field="op_code", tag=4):
+    """A new trial; trials are numbered by these lines. It may have ended already."""
+
+    worker_id: str
+    study_id: Count
+    datetime_start: Text = None
+    datetime_complete: Text = None
+    state: State = 0
+    value: float | None = None
+    values: list[float] | None = None
+    distributions: dict[str, str] = {}
+    params: dict[str, float] = {}
+    user_attrs: dict[str, Any] = {}
+    system_attrs: dict[str, Any] = {}
+    intermediate_values: dict[Whole, float] = {}
+
+
+class SetTrialParam(Struct, tag_field="op_code", tag=5):
+    """A value that a sampler chose, by another program; Paceline writes all with the trial."""
+
+    worker_id: str
+    trial_id: Count
+    param_name: str
+    param_value_internal: float
+    distribution: str
+
+
+class SetTrialState(Struct, tag_field="op_code", tag=6):
+    """The end of a trial, or that one that waited runs."""
+
+    worker_id: str
+    trial_id: Count
+    state: State
+    values: list[float] | None = None
+    datetime_start: Text = None
+    datetime_complete: Text = None
+
+
+class SetTrialIntermediateValue(Struct, tag_field="op_code", tag=7):
+    """The objective after an epoch."""
+
+    worker_id: str
+    trial_id: Count
+    step: Whole
+    intermediate_value: float
+
+
+class SetTrialUserAttr(Struct, tag_field="op_code", tag=8):
+    """An attribute of a trial."""
+
+    worker_id: str
+    trial_id: Count
+    user_attr: OneAttribute
+
+
+class SetTrialSystemAttr(Struct, tag_field="op_code", tag=9):
+    """An attribute of a trial that programs write for one another, such as its worker."""
+
+    worker_id: str
+    trial_id: Count
+    system_attr: OneAttribute
+
+
+class DiscardTrials(Struct, tag_field="op_code", tag=10):
+    """Of another implementation of Optuna; Optuna itself passes it over."""
+
+    worker_id: str = ""
+
+
+JournalRecord = (
+    CreateStudy
+    | DeleteStudy
+    | SetStudyUserAttr
+    | SetStudySystemAttr
+    | CreateTrial
+    | SetTrialParam
+    | SetTrialState
+    | SetTrialIntermediateValue
+    | SetTrialUserAttr
+    | SetTrialSystemAttr
+    | DiscardTrials
+)
+
+
+# -- what Paceline keeps in a study ----------------------------------------------------------------
+
+
+class TrialAttributes(Struct):
+    """Attributes of a trial in storage. Others are of other programs, and of any type."""
+
+    hparams: dict[str, Scalar] = {}
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    epochs: Count = 0
+    seconds: Real = 0.0
+    program: Text = None
+    plan: Text = None
+    not_packed: Text = None
+    error: Text = None
+    best_epoch: Count | None = None
+    continues: Count | None = None
+    history: dict[str, list[Real]] = {}
+    members: list[list[Real]] = []
+    value: Real | None = None
+    draw: Count = 0
+
+
+class StoredParameter(Struct):
+    """A parameter of the space; ``Parameter.from_json`` reads its distribution."""
+
+    name: str
+    storage_name: str
+    distribution: dict[str, Any]
+    default: Scalar
+    mirrored: bool
+
+
+class StoredSearch(Struct):
+    """Arguments of a search; None stands for what was a function of hp."""
+
+    epochs: Count | None = None
+    batch_size: Count | None = None
+    n_trials: Count | None = None
+    shuffle: bool = True
+    repeats: Count | None = None
+    folds: Count | None = None
+    trial_timeout: Annotated[float, Meta(gt=0)] | None = None
+    callbacks: list[str] | None = None
+    steps_per_epoch: Count | None = None
+    initial_epoch: Count | None = None
+    validation_freq: Count | list[Count] | None = None
+
+
+class BatchShape(Struct):
+    """Shapes and dtypes of a batch, as ``data.arrays.shapes_to_json`` writes them."""
+
+    shape: list[Count] | UnsetType = UNSET
+    dtype: str | UnsetType = UNSET
+    entries: dict[str, BatchShape] | UnsetType = field(default=UNSET, name="dict")
+    items: list[BatchShape] | UnsetType = field(default=UNSET, name="list")
+    parts: list[BatchShape] | UnsetType = field(default=UNSET, name="tuple")
+
+
+class StudyMeta(Struct):
+    """The attribute ``paceline`` of a study."""
+
+    format: Count = 1
+    space: list[StoredParameter] = []
+    session: str = ""
+    objective: Text = None
+    direction: Literal["maximize", "minimize"] | None = None
+    sampler: Text = None
+    seed: Count | None = None
+    slots: Count | str | None = None
+    plan: Text = None
+    pruner: Text = None
+    precision: Text = None
+    mesh: tuple[Count, Count | None] | None = None
+    search: StoredSearch = field(default_factory=StoredSearch)
+    data: Any = None
+    batch: BatchShape | None = None
+    versions: dict[str, str] = {}
+    origin: Any = None  # ``paceline resume`` looks closer: it runs the file that this names
+
+
+# -- what Paceline keeps beside a study ------------------------------------------------------------
+
+
+class ManifestEntry(Struct):
+    """A saved model: the trial's file, and what the file holds."""
+
+    file: Annotated[str, Meta(pattern=r"^trial-\d{1,16}-epoch-\d{1,16}\.(keras|weights\.h5)$")]
+    epoch: Annotated[int, Meta(ge=1, le=2**53)]
+    value: float
+    sha256: str
+
+
+#: A trial's or a job's number as a key of JSON.
+Number = Annotated[str, Meta(pattern=r"^\d{1,16}$")]
+Numbers = list[Count]
+
+
+class OpenTrial(Struct):
+    """A trial under way, as ``trial_codec.to_json`` writes it."""
+
+    seed: Count
+    epochs: Count
+    seconds: Real
+    state: Literal["running", "paused"]
+    value: Real | None
+    history: dict[str, list[Real]]
+    members: list[list[Real]]
+    hparams: dict[str, Scalar]
+    program: Text = None
+    plan: Text = None
+    not_packed: Text = None
+    best_epoch: Count | None = None
+    continues: Count | None = None
+
+
+class FamilyFacts(Struct):
+    """Which trials were asked for together; see ``samplers/families.py``."""
+
+    numbers: Numbers
+    leader: Count | None
+    asked: Count
+    under_way: Numbers
+    draws: Numbers
+
+
+class StudyFacts(Struct):
+    """What the storage does not hold of a study; see ``Study.state``."""
+
+    next: Count
+    queue: list[tuple[dict[str, Scalar], bool]]
+    given: list[dict[str, Scalar]]
+    points: list[str]
+    families: FamilyFacts
+    open: dict[Number, OpenTrial]
+    session: str
+
+
+class ProgramFacts(Struct):
+    """The program of a group of trials."""
+
+    plan: str
+    slots: Annotated[int, Meta(ge=1, le=2**20)]
+    quick: bool
+    layout: tuple[Count, Count] | None
+
+
+class RoleFacts(Struct):
+    """The inputs of a group's step."""
+
+    constants: Count
+    observed: Numbers
+    lifted: Numbers
+    settled: bool
+    widened: bool
+
+
+class CallbackFacts(Struct):
+    """What a callback held; see ``pack/callbacks/state.py``."""
+
+    attributes: dict[str, Any]
+    kind: str = field(name="class")
+    lost: list[str] = []
+    length: Count = 0
+
+
+class DriverFacts(Struct):
+    """What the callbacks of one trial held."""
+
+    callbacks: list[CallbackFacts]
+
+
+class GroupFacts(Struct):
+    """A group of trials that share a program; see ``executor/snapshot.py``."""
+
+    name: str
+    example: Count | None
+    seen: Count
+    trials: Count
+    most_slots: Count | None
+    program: ProgramFacts | None
+    met: Count
+    roles: list[RoleFacts]
+    packs: list[Annotated[list[Count | None], Meta(max_length=2**20)]]
+    queue: Numbers
+    parked: Numbers
+    epochs: dict[Number, Count]
+    callbacks: dict[Number, DriverFacts] = {}
+
+
+class PackFacts(Struct):
+    """All groups, and the devices that their programs were made for."""
+
+    device: list[Any]
+    groups: list[GroupFacts]
+
+
+class FitFacts(Struct):
+    """The trial that Keras' ``fit`` trains; see ``executor/fit_state.py``."""
+
+    job: Count
+    epoch: Count
+    random: Annotated[list[Any], Meta(min_length=5, max_length=5)]
+    callbacks: list[CallbackFacts] = []
+
+
+class MemberFacts(Struct):
+    """How far the members of a trial are; see ``tuner/members.py``."""
+
+    complete: Count
+    trained: list[tuple[Count, Count]]
+    waiting: Numbers
+    verdict: str
+    reports: list[tuple[Count, Count, dict[str, float]]]
+    seconds: float
+    wall: list[tuple[Count, float]]
+    held: tuple[Count, Count] | None
+    ended: list[tuple[Count, dict[str, float]]] = []
+
+
+class RunningFacts(Struct):
+    """A trial that runs or is paused; see ``RunningTrial``."""
+
+    epochs: Count
+    epoch: Count = 0
+    seconds: float = 0.0
+    plan: Text = None
+    program: Text = None
+    not_packed: Text = None
+    wall: float = 0.0
+
+
+class BestFacts(Struct):
+    """Values, epochs and sizes of the weights that are held; see ``BestModels``."""
+
+    open: dict[Number, tuple[float, Count, Count, Count]]
+    complete: dict[Number, tuple[float, Count, Count, Count]]
+
+
+class SearchFacts(Struct):
+    """A search between two rounds; see ``tuner/search_state.py``."""
+
+    study: StudyFacts
+    packs: PackFacts | None
+    trials: dict[Number, RunningFacts]
+    trial_epochs: Count
+    n_begun: Count
+    best: BestFacts
+    pruner: Any
+    succeeded: Count
+    fit: FitFacts | None = None
+    teams: dict[Number, MemberFacts] = {}
+    n_extra: Count = 0
+    limit: tuple[Count | str | None, Count | None] = (None, None)
+    owed: Count | None = None
+    go_on: tuple[list[Count] | None, Numbers] = (None, [])
+    key: dict[str, Any] = {}
+
+
+class HandedOverFacts(OpenTrial, kw_only=True):
+    """A trial that a worker left; see ``tuner/checkpoint/trial_variables.py``."""
+
+    at: tuple[Count, float]
+    sizes: Numbers
+    best: tuple[Count, float] | None
+    best_sizes: Numbers
+
+
+class TrialsFacts(Struct):
+    """The running trials of one worker of several."""
+
+    shared: Literal[True]
+    trials: dict[Number, HandedOverFacts]
+    key: dict[str, Any] = {}
+
+
+class VariablesFacts(Struct):
+    """The last variables of one trial."""
+
+    number: Count
+    epoch: Count
+    sizes: Numbers
+    value: float | None = None
+
+
+class Checkpoint(Struct):
+    """The header of a checkpoint; its facts are of one of the types above, or empty."""
+
+    format: Any
+    kinds: dict[str, tuple[str, list[Count]]]
+    facts: dict[str, Any]
+    beside: list[str] = []
+
+
+# -- what is wrong with a value --------------------------------------------------------------------
+
+_AT = re.compile(r"^(?P<what>.*?)(?: - at (?:key in )?`(?P<path>.*)`)?$", re.S)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
+
+
+def why(error: Exception, value: Any = None, what: str = "it") -> str:
+    """Return what msgspec found wrong: the field, what it holds, what was expected.
+
+    Args:
+        error: Of msgspec, or another one of reading.
+        value: What was compared with a type, to show the part that is wrong.
+        what: Name of the value, for messages.
+    """
+    match = _AT.match(str(error))
+    said, path = (match["what"], match["path"]) if match is not None else (str(error), None)
+    said = said.replace("`", "") or type(error).__name__
+    if said[1:2].islower():
+        said = said[:1].lower() + said[1:]
+    if path is None:
+        return f"{what} is {shown(value)}: {said}" if value is not None else said
+    steps = list(_STEP.finditer(path))
+    name = "".join(step[0] for step in steps).removeprefix(".")
+    name = f"{what}, {name}" if what != "it" else name
+    if said.startswith("object missing"):
+        return f"{name}: {said}"
+    found: Any = value
+    for step in steps:
+        try:
+            found = found[step[1]] if step[1] is not None else found[int(step[2])]
+        except (KeyError, IndexError, TypeError):
+            return f"{name}: {said}"
+    return f"{name} is {shown(found)}: {said}"
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: in ASCII, and short."""
+    try:
+        text = ascii(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits; nesting without end
+        return f"a {type(value).__name__} too large to show"
+    return text if len(text) <= 60 else f"{text[:57]}..."

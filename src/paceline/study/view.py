@@ -1,0 +1,137 @@
+"""A study that is read and not searched: no sampler, no writer, no worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from paceline.errors import StorageError
+from paceline.study import trial_codec
+from paceline.study.metadata import META, StoredStudy, check_name, stored_space
+from paceline.study.objective import is_better
+from paceline.study.storage.folder import (
+    check_folder,
+    check_pickles,
+    check_storage_text,
+    raise_renamed,
+)
+from paceline.study.storage.journal import DamagedLineError, JournalFile
+from paceline.study.storage.journal_storage import JournalReplay, damaged
+from paceline.study.storage.storage import StudyStorage, uncollected
+from paceline.study.trial import Trial
+from paceline.study.trials import TrialTable
+
+# How lines of a journal begin that are about trials.
+_OF_TRIALS = tuple(b'{"op_code":%d,' % operation for operation in range(4, 10))
+
+
+def meta_in_journal(name: str, *, storage: str | None, directory: Path) -> dict[str, Any] | None:
+    """Return the attribute ``paceline`` of a study in a journal, without reading its trials.
+
+    Args:
+        name: The study's name.
+        storage: ``journal:PATH``, or None for the journal in ``directory``.
+        directory: Folder of the studies.
+
+    Returns:
+        The attribute; None where the study is in another storage, or not there.
+
+    Raises:
+        StudyError: An impossible name.
+        StorageError: The journal cannot be read.
+    """
+    check_name(name)
+    check_storage_text(storage)
+    check_folder(directory / name)
+    path = directory / name / "journal.log"
+    if storage is not None:
+        if not storage.startswith("journal:"):
+            return None
+        path = Path(storage.removeprefix("journal:").strip()).expanduser()
+    if not path.is_file():
+        return None
+    file, replay = JournalFile(path), JournalReplay()
+    try:
+        for number, line in enumerate(file.read_lines(0)):
+            if not line.startswith(_OF_TRIALS):
+                replay.n_lines = number
+                replay.apply(line)
+    except DamagedLineError as error:
+        raise damaged(file, error) from None
+    except OSError as error:
+        raise StorageError(
+            f"storage journal:{path} cannot be read: {error.strerror or error}."
+        ) from None
+    studies = (study for study in replay.studies.values() if study.study_name == name)
+    return next((study.user_attrs.get(META) for study in studies), None)
+
+
+@dataclass(frozen=True)
+class StudyView:
+    """What is stored of a study.
+
+    Attributes:
+        name: Its name.
+        meta: The attribute ``paceline``; empty for a study of another program.
+    """
+
+    name: str
+    meta: dict[str, Any]
+    _stored: StoredStudy
+
+    @cached_property
+    def trials(self) -> TrialTable:
+        """Its trials."""
+        table = TrialTable(self.name)
+        table.set_direction(self._stored.direction)
+        with uncollected():
+            for frozen in self._stored.trials:
+                trial = trial_codec.from_frozen(frozen)
+                if trial is not None:
+                    table.add(trial)
+        return table
+
+    @property
+    def best(self) -> Trial | None:
+        """As ``trials.best``, without making all of ``trials``."""
+        best: FrozenTrial | None = None
+        for trial in self._stored.trials:
+            if trial.state == TrialState.COMPLETE:
+                if is_better(trial.value, best and best.value, self._stored.direction):
+                    best = trial
+        return None if best is None else trial_codec.from_frozen(best)
+
+    @classmethod
+    def open(
+        cls, name: str, *, storage: str | None = None, directory: Path = Path("runs")
+    ) -> StudyView | None:
+        """Read a study, and write nothing.
+
+        Args:
+            name: Its name.
+            storage: ``journal:PATH``, an Optuna URL, or None for the journal in ``directory``.
+            directory: Folder of the studies.
+
+        Returns:
+            The study; None where there is none of this name.
+
+        Raises:
+            StudyError: An impossible name, or a study that this version cannot read.
+            StorageError: The storage cannot be opened or read.
+        """
+        check_name(name)
+        check_storage_text(storage)
+        check_folder(directory / name)
+        store = StudyStorage.of(storage, name, directory)
+        stored = store.load(name)
+        if stored is None:
+            if storage is None and (others := store.names()):
+                raise_renamed(name, directory, others)
+            return None
+        check_pickles(name, stored.trials)
+        stored_space(name, stored.meta)
+        return cls(name, stored.meta, stored)
