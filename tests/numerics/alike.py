@@ -13,6 +13,7 @@ ALIKE = {
     "bidirectional_gru_masking",
     "clipnorm",
     "clipvalue",
+    "compute_loss_of_a_kernel",
     "conv1d",
     "conv_transpose",
     "custom_compute_loss",
@@ -37,6 +38,8 @@ ALIKE = {
     "masked_tagging",
     "mixed_bfloat16",
     "normalization_adapted",
+    "own_augmentation",
+    "rand_augment",
     "random_contrast",
     "random_flip",
     "random_rotation",
@@ -47,7 +50,9 @@ ALIKE = {
     "steps_per_execution",
     "subclassed",
     "uint8_rescaling",
+    "vector_metric",
     "weight_decay",
+    "without_jit",
 }
 #: Those of `make test`.
 OPTIMIZERS = {"optimizer_Adam"}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from paceline.program import trace
+from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
 
 BATCH = (
@@ -112,7 +112,6 @@ def own_fit() -> keras.Model:
 
 REFUSED: dict[str, tuple[Callable[[], keras.Model], str]] = {
     "eager": (lambda: model(run_eagerly=True), "run_eagerly=True"),
-    "no jit": (lambda: model(jit_compile=False), "jit_compile=False"),
     "own fit": (own_fit, r"OwnFit has its own fit\(\)"),
 }
 
@@ -138,20 +137,11 @@ class Silent(keras.Sequential):
         return {}, super().train_step(state, data)[1]
 
 
-class Vector(keras.Sequential):
-    """One of its logs is no number."""
-
-    def train_step(self, state: Any, data: Any) -> Any:
-        logs, state = super().train_step(state, data)
-        return {**logs, "all": jax.numpy.zeros(3)}, state
-
-
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
         (Growing, "changes the shape or dtype"),
         (Silent, "returns dict for logs, not a dict with entries"),
-        (Vector, r"'all' with shape \(3,\)"),
     ],
 )
 def test_steps_that_no_pack_can_hold_are_refused(kind: type, why: str) -> None:
@@ -160,3 +150,23 @@ def test_steps_that_no_pack_can_hold_are_refused(kind: type, why: str) -> None:
     state = trace.build_state(made, BATCH)
     with pytest.raises(Unpackable, match=why):
         trace.trace_train(made, state, BATCH)
+
+
+class ReadsRate(keras.Sequential):
+    """Its step reads a variable that it is not given."""
+
+    def train_step(self, state: Any, data: Any) -> Any:
+        logs, state = super().train_step(state, data)
+        return {**logs, "lr": self.optimizer.learning_rate * 1.0}, state
+
+
+def test_a_step_that_reads_a_variable_fails_as_in_fit_and_leaves_the_values() -> None:
+    made = ReadsRate([layers.Input((2,)), layers.Dense(1)])
+    made.compile("sgd", "mse")
+    state = trace.build_state(made, BATCH)
+    with pytest.raises(TypeError, match="the step reads a variable that it is not given"):
+        trace.trace_train(made, state, BATCH)
+    assert all(variable.value is not None for variable in made.optimizer.variables)
+    assert float(made.optimizer.learning_rate.value) == pytest.approx(0.01)
+    assert trace.trace_test(made, state, BATCH).log_names == ("loss",)
+    assert not keras_private.is_bound(made.optimizer.learning_rate)

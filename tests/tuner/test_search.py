@@ -421,7 +421,7 @@ def test_enqueued_trials_come_first_and_wrong_ones_are_errors(make):
 
 def test_trials_that_cannot_be_packed_run_in_fit_beside_the_others(make, notes):
     def build(hp):
-        return toys.softmax(jit_compile=hp.Choice("units", [1, 2, 3, 4]) % 2 == 0)
+        return toys.softmax(run_eagerly=hp.Choice("units", [1, 2, 3, 4]) % 2 == 1)
 
     tuner = make(build, sampler="grid")
     tuner.search(X, Y, **CALL)
@@ -429,7 +429,7 @@ def test_trials_that_cannot_be_packed_run_in_fit_beside_the_others(make, notes):
     assert states(tuner) == ["complete"] * 4
     assert [note for note in notes if "own fit" in note] == [
         "trial 0 and its like run in Keras' own fit, one at a time: it is compiled with "
-        "jit_compile=False"
+        "run_eagerly=True"
     ]
     assert tuner.summary()["plans"] == ["fit", "stacked"]
     (stored,) = optuna.load_study(
@@ -438,7 +438,7 @@ def test_trials_that_cannot_be_packed_run_in_fit_beside_the_others(make, notes):
             optuna.storages.journal.JournalFileBackend("runs/s/journal.log")
         ),
     ).trials[:1]
-    assert stored.user_attrs["not_packed"] == "it is compiled with jit_compile=False"
+    assert stored.user_attrs["not_packed"] == "it is compiled with run_eagerly=True"
 
 
 class Batches(keras.utils.PyDataset):

@@ -142,10 +142,11 @@ def reference(
         nudge_weights: the initial trainable weights are multiplied by this.
 
     Returns:
-        The history (metric name to one float per epoch; a list of floats per epoch for a metric
-        that is a vector) and the weights after ``fit``, in the order of ``model.get_weights()``.
-        With ``use_ema`` these are the averages, which ``fit`` puts into the model as its last act;
-        the trained weights themselves are only visible to a callback (``EpochWeights``).
+        The history (metric name to one float per epoch; of a metric that is a vector the mean under
+        its name, and each number under the name with its index) and the weights after ``fit``, in
+        the order of ``model.get_weights()``. With ``use_ema`` these are the averages, which ``fit``
+        puts into the model as its last act; the trained weights themselves are only visible to a
+        callback (``EpochWeights``).
     """
     x, y, sample_weight = _unpack(entry.data() if data is None else data)
     if val_data is None and entry.val_data is not None:
@@ -167,9 +168,15 @@ def reference(
         callbacks=list(callbacks),
         **entry.fit,
     ).history
-    return {name: [np.asarray(v).tolist() for v in values] for name, values in history.items()}, [
-        np.asarray(w) for w in model.get_weights()
-    ]
+    found: dict[str, list[Any]] = {}
+    for name, values in history.items():
+        table = np.asarray([np.asarray(value, dtype="float64") for value in values])
+        if table.ndim == 1:
+            found[name] = table.tolist()
+            continue
+        found[name] = table.mean(axis=1).tolist()
+        found |= {f"{name}_{i}": column.tolist() for i, column in enumerate(table.T)}
+    return found, [np.asarray(w) for w in model.get_weights()]
 
 
 def fresh_session() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import jax
 import keras
-from keras import layers, ops
+from keras import layers, metrics, ops
 
 from zoo.base import case, vary
 from zoo.layers import LRS, RATES, adam, classifier, softmax
-from zoo.samples import N_CLASSES, regression, vectors
+from zoo.samples import N_CLASSES, regression, vectors, vectors_one_hot
 
 
 def mean(x, axis=None):
@@ -276,3 +276,42 @@ def steps_per_execution(hp):
         steps_per_execution=3,
     )
     return model
+
+
+@case(vectors, hparams=vary(lr=LRS, dropout=RATES))
+def without_jit(hp):
+    """Keras trains it without compiling; packs compile it, and say so."""
+    model = keras.Sequential(
+        [layers.Dense(8, "relu"), layers.Dropout(hp.Float("dropout", 0.05, 0.5)), softmax()]
+    )
+    model.compile(
+        adam(hp), loss="sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=False
+    )
+    return model
+
+
+@case(vectors_one_hot, hparams=vary(lr=LRS, dropout=RATES), float64_exact=False)
+def vector_metric(hp):
+    """F1Score's own default is one number per class: an epoch's value is an array."""
+    model = keras.Sequential(
+        [layers.Dense(8, "relu"), layers.Dropout(hp.Float("dropout", 0.05, 0.5)), softmax()]
+    )
+    model.compile(
+        adam(hp),
+        loss="categorical_crossentropy",
+        metrics=["accuracy", metrics.F1Score(), metrics.Recall(thresholds=[0.2, 0.4])],
+    )
+    return model
+
+
+class KernelPenalty(keras.Sequential):
+    """Reads its own variables in ``compute_loss``, which Keras gives it."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        return loss + 0.01 * ops.sum(ops.square(self.layers[0].kernel))
+
+
+@case(vectors, hparams=vary(lr=LRS))
+def compute_loss_of_a_kernel(hp):
+    return classifier(KernelPenalty([layers.Dense(8, activation="relu"), softmax()]), adam(hp))

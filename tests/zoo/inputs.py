@@ -126,6 +126,45 @@ def _two_towers(hp) -> tuple[list, list]:
     return [left, right], [kind, amount]
 
 
+class Jitter(layers.RandomTranslation):
+    """A user's own kind of augmentation."""
+
+    def call(self, inputs, training=True):
+        return super().call(inputs * 0.9, training=training)
+
+
+class Holds(layers.Layer):
+    """A layer that holds one which Keras would not compile."""
+
+    def __init__(self, inner, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = inner
+
+    def call(self, inputs, training=False):
+        return self.inner(inputs, training=training)
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+@case(images, hparams=vary(lr=LRS, shift=[0.1, 0.2, 0.3]), float64_exact=False)
+def own_augmentation(hp):
+    """A subclass of such a layer, in a layer of the user's."""
+    shift = hp.Float("shift", 0.05, 0.5)
+    model = keras.Sequential([Holds(Jitter(shift, shift)), layers.Flatten(), softmax()])
+    return classifier(model, adam(hp))
+
+
+if hasattr(layers, "RandAugment"):
+
+    @case(images, hparams=vary(lr=LRS), float64_exact=False)
+    def rand_augment(hp):
+        augment = layers.Pipeline(
+            [layers.RandAugment(value_range=(0, 1), num_ops=1), layers.RandomFlip("horizontal")]
+        )
+        return classifier(keras.Sequential([augment, layers.Flatten(), softmax()]), adam(hp))
+
+
 @case(
     two_inputs_dict,
     hparams=vary(dropout=RATES, kind=[0.5, 1.0, 2.0], amount=[2.0, 1.0, 0.5]),

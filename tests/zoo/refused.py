@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import jax
 import keras
-from keras import layers, metrics, ops
+from keras import layers, ops
 
 from zoo.base import case, vary
 from zoo.layers import LRS, RATES, adam, softmax
-from zoo.samples import vectors, vectors_one_hot
+from zoo.samples import images, vectors
 
 
 def _network(hp, *extra: layers.Layer) -> keras.Model:
@@ -32,11 +32,6 @@ def _compiled(model: keras.Model, hp, **arguments) -> keras.Model:
 @case(vectors, hparams=vary(lr=LRS, dropout=RATES), packable=False)
 def run_eagerly(hp):
     return _compiled(_network(hp), hp, run_eagerly=True)
-
-
-@case(vectors, hparams=vary(lr=LRS, dropout=RATES), packable=False)
-def without_jit(hp):
-    return _compiled(_network(hp), hp, jit_compile=False)
 
 
 class Callback(layers.Layer):
@@ -77,13 +72,10 @@ def own_fit(hp):
     return _compiled(OwnFit(_network(hp).layers), hp)
 
 
-@case(vectors_one_hot, hparams=vary(lr=LRS, dropout=RATES), packable=False)
-def vector_metric(hp):
-    """F1Score's own default is one number per class: an epoch's value is an array."""
-    model = _network(hp)
-    model.compile(
-        adam(hp),
-        loss="categorical_crossentropy",
-        metrics=["accuracy", metrics.F1Score(), metrics.Recall(thresholds=[0.2, 0.4])],
-    )
-    return model
+if hasattr(layers, "AugMix"):  # Keras 3.10 has it, earlier ones have not
+
+    @case(images, hparams=vary(lr=LRS), packable=False)
+    def augmix(hp):
+        """Chooses layers with Python's random in each step, which Keras does not compile."""
+        mix = layers.AugMix(value_range=(0, 1), num_chains=1, chain_depth=1)
+        return _compiled(keras.Sequential([mix, layers.Flatten(), softmax()]), hp)

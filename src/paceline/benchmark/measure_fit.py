@@ -16,6 +16,7 @@ from paceline.benchmark.measure import describe
 from paceline.benchmark.records import Config, FirstEpoch, Measurement
 from paceline.benchmark.timing import quartiles
 from paceline.data.arrays import ArrayData
+from paceline.program.initial_weights import values_kept
 
 #: Epochs after the first that are timed: at least EPOCHS and at most MOST; after PATIENCE seconds
 #: of them no further epoch begins.
@@ -177,7 +178,7 @@ def _measure(
     times = Times(patience)
     names = ("x", "y", "sample_weight")
     arrays: dict[str, Any] = dict(zip(names, data.inputs, strict=False))
-    with listening() as compiling:
+    with values_kept(model), listening() as compiling:
         began = time.perf_counter()
         model.fit(**arrays, batch_size=size, epochs=1 + MOST, callbacks=[times], verbose=0)
     each = [(end - start) / steps for start, end in times.epochs[1:]]

@@ -129,8 +129,8 @@ class Subject:
             Unpackable: The model cannot be packed.
         """
         trace.check_packable(model)
-        shapes = self.data.batch_shapes(batch_size)
-        step = trace.trace_train(model, trace.build_state(model, shapes), shapes)
+        state = trace.build_state(model, self.data.batch_shapes(batch_size))
+        step = trace.trace_train(model, state, self.data.step_shapes(batch_size))
         return step.canonical.fingerprint
 
     def on_device(self, layout: MeshLayout | None) -> Any:

@@ -147,6 +147,11 @@ def of_one_size(x: Any) -> bool:
     )
 
 
+def is_wrapped(x: Any) -> bool:
+    """Whether steps are given ``(x,)`` where x is all that a data set yields."""
+    return family(x) != "tf" or isinstance(x.element_spec, (tuple, list))
+
+
 def _passes(x: Any) -> Iterator[Any]:
     """One pass of batches as the data set yields them; of an iterator, the rest of it."""
     if isinstance(x, keras.utils.PyDataset):

@@ -32,6 +32,10 @@ class NotArrays(Exception):
     unread: Any = None
 
 
+#: Bytes of an array that is made of a sparse matrix, at most.
+_MOST_DENSE = 2**30
+
+
 @dataclass(frozen=True, eq=False)
 class ArrayData:
     """A data set in host memory.
@@ -40,20 +44,30 @@ class ArrayData:
         inputs: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, nests of NumPy arrays [N, ...],
             floats in Keras' floatx.
         n: N.
+        wrapped: Whether a step is given ``(x,)`` where x is all there is, as by data sets that
+            yield it; else x itself, as by ``fit(x)``.
     """
 
     inputs: tuple[Any, ...]
     n: int
+    wrapped: bool = False
 
     def batch_shapes(self, size: int) -> Any:
-        """Shapes and dtypes of a batch as a step sees them: a nest of [size, ...].
+        """Shapes and dtypes of a batch ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
 
         Args:
             size: B.
+
+        Returns:
+            A nest of [size, ...].
         """
         return jax.tree.map(
             lambda a: jax.ShapeDtypeStruct((size, *a.shape[1:]), device_dtype(a)), self.inputs
         )
+
+    def step_shapes(self, size: int) -> Any:
+        """As ``batch_shapes``, in the form in which ``fit`` hands the batch to a step."""
+        return step_form(self.batch_shapes(size), wrapped=self.wrapped)
 
     def on_device(self, *, there: dict[int, Any] | None = None, sharding: Any = None) -> Any:
         """Sends the whole data set to the device; uint8 images stay uint8.
@@ -103,7 +117,13 @@ class ArrayData:
 
     def slice(self, start: int, stop: int) -> ArrayData:
         """Examples from ``start`` up to ``stop``, as views of these arrays [stop - start, ...]."""
-        return ArrayData(jax.tree.map(lambda a: a[start:stop], self.inputs), stop - start)
+        parts = jax.tree.map(lambda a: a[start:stop], self.inputs)
+        return ArrayData(parts, stop - start, self.wrapped)
+
+
+def step_form(batch: tuple[Any, ...], *, wrapped: bool) -> Any:
+    """A batch as a step sees it: where x is all there is, x itself unless it is wrapped."""
+    return batch if wrapped else keras.utils.pack_x_y_sample_weight(*batch)
 
 
 def prepare(
@@ -270,6 +290,8 @@ def _leaf(value: Any, name: str, what: str) -> np.ndarray:
         raise NotArrays(f"{name} is a {type(value).__name__}")
     if isinstance(value, np.memmap):
         return _mapped(value, name)
+    if is_sparse(value):
+        value = _dense(value, name)
     array = _values(value) if hasattr(value, "to_numpy") else np.asarray(value)
     if array.ndim == 1 and hasattr(value, "to_frame"):
         array = array[:, None]  # a pandas Series is a column to Keras
@@ -281,6 +303,24 @@ def _leaf(value: Any, name: str, what: str) -> np.ndarray:
     if array.dtype.kind == "f" and array.dtype != np.dtype(keras.config.floatx()):
         array = array.astype(keras.config.floatx())
     return array
+
+
+def is_sparse(value: Any) -> bool:
+    """Whether a value is one of SciPy's sparse matrices or arrays."""
+    return any(cls.__module__.startswith("scipy.sparse") for cls in type(value).__mro__)
+
+
+def _dense(value: Any, name: str) -> np.ndarray:
+    """A sparse matrix as an array, in Keras' floatx where it holds floats.
+
+    Raises:
+        NotArrays: It would be too large; ``fit`` reads sparse batches.
+    """
+    dtype = np.dtype(keras.config.floatx()) if value.dtype.kind == "f" else value.dtype
+    nbytes = math.prod(value.shape) * dtype.itemsize
+    if nbytes > _MOST_DENSE:
+        raise NotArrays(f"{name} is sparse, and would take {nbytes / 2**30:.1f} GiB without")
+    return value.astype(dtype).toarray()
 
 
 def _values(value: Any) -> np.ndarray:

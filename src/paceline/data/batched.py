@@ -28,10 +28,11 @@ from paceline.data.adapters import (
     batches_of,
     epoch_calls,
     family,
+    is_wrapped,
     length_of,
     of_one_size,
 )
-from paceline.data.arrays import ArrayData, EpochBatches, NotArrays, device_dtype
+from paceline.data.arrays import ArrayData, EpochBatches, NotArrays, device_dtype, step_form
 from paceline.errors import DataError, UsageError
 
 #: Bytes of a generator's batches that are held while its first epoch is inspected.
@@ -54,6 +55,7 @@ class BatchedDataset:
         sample: The first batch.
         labels: Two examples whose targets are the smallest and the largest ones met, for checks;
             None where batches are not ``(x, y)``.
+        wrapped: As ``ArrayData.wrapped``.
     """
 
     kind: str
@@ -67,6 +69,7 @@ class BatchedDataset:
     _open: Callable[[], Iterator[Any]]
     _epoch: tuple[Callable[[], Any], Callable[[], Any]]
     _own: Iterator[Any] | None = field(default=None)  # the one pass of data that are read once
+    wrapped: bool = True
 
     @property
     def n(self) -> int:
@@ -84,10 +87,14 @@ class BatchedDataset:
         return self.n * each
 
     def batch_shapes(self, size: int) -> Any:
-        """Shapes and dtypes of a batch as a step sees it: a nest of [size, ...]."""
+        """Shapes and dtypes of a batch, as ``ArrayData.batch_shapes``."""
         return jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), self.shapes
         )
+
+    def step_shapes(self, size: int) -> Any:
+        """As ``batch_shapes``, in the form in which ``fit`` hands the batch to a step."""
+        return step_form(self.batch_shapes(size), wrapped=self.wrapped)
 
     def digest(self) -> str:
         """16 hexadecimal digits that tell these data from others by shapes and sizes.
@@ -205,6 +212,7 @@ def inspect_dataset(
         epochs=EpochBatches(None if endless else stats.n_batches, steps, once),
         shuffles=isinstance(x, keras.utils.PyDataset) and not endless and stats.regular,
         sample=stats.sample(),
+        wrapped=is_wrapped(x),
         labels=stats.labels(),
         _open=(lambda: itertools.chain(held, batches)) if once else opened,
         _epoch=(begin, end),
@@ -248,7 +256,7 @@ def read_all(x: Any, steps: int | None, *, allow_nan: bool, what: str) -> tuple[
     if not stats.regular:
         raise NotArrays(f"{what} has a smaller batch among others")
     inputs = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
-    return ArrayData(inputs, jax.tree.leaves(inputs)[0].shape[0]), full
+    return ArrayData(inputs, jax.tree.leaves(inputs)[0].shape[0], is_wrapped(x)), full
 
 
 class _BatchStats:

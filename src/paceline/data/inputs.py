@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from paceline.data.adapters import is_data_set
-from paceline.data.arrays import ArrayData, NotArrays, prepare, split
+from paceline.data.arrays import ArrayData, NotArrays, is_sparse, prepare, split
 from paceline.data.batched import BatchedDataset, as_fit_reads, inspect_dataset, read_all
 from paceline.data.folds import Fold, make_folds
 from paceline.errors import DataError, UsageError
@@ -246,6 +246,9 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
                 "keras.utils.PyDataset, a PyTorch DataLoader, a Grain data set or a generator."
             ) from None
         else:
+            if is_sparse(x):
+                rows: Any = x
+                loaded.sample = prepare(rows.tocsr()[:1], None if y is None else y[:1])
             loaded.fit = {
                 "x": x,
                 "y": y,

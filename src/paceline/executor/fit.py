@@ -26,6 +26,8 @@ from paceline.executor.fit_state import Arrays, FitState
 from paceline.executor.tf_replicas import Replicas, find
 from paceline.pack.callbacks.per_trial import numbers
 from paceline.program import keras_private
+from paceline.program.initial_weights import values_kept
+from paceline.program.trace import flat_logs
 
 _DATA = ("x", "y", "sample_weight")
 #: After each so many trials the memory of dropped models is returned to the system.
@@ -156,7 +158,8 @@ class FitExecutor:
         # Our callback is last: it reports logs and weights as the user's callbacks leave them.
         callbacks = [*state.among(own), _Reporter(job, report, state)]
         epochs = first + job.epochs
-        model.fit(**arguments, epochs=epochs, callbacks=callbacks, verbose=0)
+        with values_kept(model):
+            model.fit(**arguments, epochs=epochs, callbacks=callbacks, verbose=0)
 
     def _fold(self, job: Job, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments that differ for a fold."""
@@ -216,7 +219,7 @@ class _Reporter(keras.callbacks.Callback):
         report = EpochReport(
             number=self._job.number,
             epoch=self._epochs,
-            logs=numbers(logs or {}),
+            logs=numbers(logs or {}, self._arrays(logs or {})),
             seconds=seconds,
             wall=seconds,
             program=None,
@@ -232,6 +235,15 @@ class _Reporter(keras.callbacks.Callback):
             self._state.freeze()
             self.model.stop_training = True
         self._last = time.perf_counter()
+
+    def _arrays(self, logs: Mapping[str, Any]) -> list[str]:
+        """Names of the model's metrics that are arrays, such as those of each class."""
+        arrays = [name for name, value in logs.items() if getattr(value, "shape", ())]
+        if not arrays:
+            return []
+        assert self.model is not None
+        metrics = flat_logs(self.model.get_metrics_result())
+        return [name for name in arrays if name.removeprefix("val_") in metrics]
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._final is not None:

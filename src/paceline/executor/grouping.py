@@ -29,6 +29,7 @@ from paceline.program.constant_laws import (
     load_laws,
     store_laws,
 )
+from paceline.program.initial_weights import is_reused
 from paceline.program.model_structure import ModelStructure, structure_of
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step
@@ -215,6 +216,11 @@ class TrialGrouper:
             job.made = [job.callbacks(job.number + member) for member in members]
             if why := why_not_packed(job.made[0]):
                 raise Unpackable(why)
+            if is_reused(job.model):
+                raise Unpackable(
+                    "build returns a model made outside of it, and the callbacks of trials that "
+                    "train side by side would share it"
+                )
         setting = job.setting or self._default_inputs(job.batch_size)
         structure = _structure(job.model, setting)
         group = None if structure is None else self._recognise(job, setting, structure)
@@ -336,9 +342,10 @@ class TrialGrouper:
             # Once building an optimizer has added something else than zeros, it stays None.
             if starts.setdefault(name, start) is not None:
                 starts[name] = start
-        train, test = trace.trace_train(model, state, batch, table), None
+        shapes = work.train.step_shapes(work.batch_size)
+        train, test = trace.trace_train(model, state, shapes, table), None
         if work.validation is not None:
-            shapes = work.validation.batch_shapes(work.validation_batch_size)
+            shapes = work.validation.step_shapes(work.validation_batch_size)
             test = trace.trace_test(model, state, shapes)
         key = (
             train.canonical.fingerprint,
@@ -422,9 +429,9 @@ def _tails(model: Any, state: State, work: Workload, table: Any) -> tuple[Step |
     """The train and test step on the last, smaller batch; None where the data have none."""
     train = test = None
     if work.rest:
-        train = trace.trace_train(model, state, work.train.batch_shapes(work.rest), table)
+        train = trace.trace_train(model, state, work.train.step_shapes(work.rest), table)
     if work.validation is not None and work.validation_rest:
-        rest = work.validation.batch_shapes(work.validation_rest)
+        rest = work.validation.step_shapes(work.validation_rest)
         test = trace.trace_test(model, state, rest)
     return train, test
 

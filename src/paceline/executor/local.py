@@ -46,6 +46,7 @@ from paceline.executor.snapshot import (
 )
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan
+from paceline.program import keras_private
 from paceline.program.trace import State
 
 #: Seconds that ``close`` waits for epochs to end when a search is given up.
@@ -87,7 +88,7 @@ class LocalExecutor:
         in_order: bool = False,
     ) -> None:
         self._limit = limit = EpochLimit() if limit is None else limit
-        notes = Notes(note)
+        self._notes = notes = Notes(note)
         self._planner = Planner(options, notes)
         chunk_bytes = _chunk_bytes(data)
         if chunk_bytes is not None:
@@ -134,6 +135,11 @@ class LocalExecutor:
         self._planner.check_batch(job.batch_size)
         self.demand.expect_members(max(1, len(job.folds)))
         group = self._grouper.add(job)
+        if not job.model.jit_compile and keras_private.supports_jit(job.model):
+            self._notes.tell_once(
+                "jit_compile=False: packs are compiled all the same; executor='fit' trains the "
+                "steps as they are written"
+            )
         job.model = None
         self._dropped.add(group.nbytes)
         self.timings.seconds.trace += time.perf_counter() - began

@@ -12,6 +12,7 @@ import numpy as np
 
 from paceline.errors import BuildError, UsageError
 from paceline.program import keras_private
+from paceline.program.initial_weights import noted_build, shared_variables
 from paceline.search_space import HyperParameters
 
 
@@ -58,7 +59,7 @@ class ModelBuilder:
         """
         keras.utils.set_random_seed(seed)
         with keras_private.fresh_names():
-            model = self._call(hp)
+            model = noted_build(lambda: self._call(hp))
         if not isinstance(model, keras.Model):
             raise BuildError(
                 f"build(hp) returned {type(model).__name__}, not a keras.Model; end it with "
@@ -68,6 +69,12 @@ class ModelBuilder:
             raise BuildError(
                 "build(hp) returned a model that is not compiled; call model.compile(optimizer=, "
                 "loss=, metrics=) before returning it."
+            )
+        if any(keras_private.is_bound(variable) for variable in shared_variables(model)):
+            raise BuildError(
+                "build(hp) returned a model with layers that it made for another trial, whose "
+                "callbacks look at them; make layers that all trials share outside of build, or "
+                "new ones in each build."
             )
         return model
 

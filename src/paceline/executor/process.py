@@ -9,6 +9,7 @@
 | the C allocator | freed memory stays for the next step | ``freed_memory_kept``, below |
 | functions of ``jax.random`` | initial weights by few programs | ``program.initial_weights`` |
 | handlers of signals | a search saves itself before it stops | ``StopSignal``, below |
+| ``keras.Variable`` | which variables models share | ``program.initial_weights`` |
 
 Searches may run inside each other and in several threads: all but the random state and the policy
 are put back when the last of them ends.
@@ -61,7 +62,7 @@ def search_process(
     """
     from paceline.executor.model_builder import random_state_kept
     from paceline.program.compilation_cache import persistent_cache
-    from paceline.program.initial_weights import shared_initializer_programs
+    from paceline.program.initial_weights import shared_initializer_programs, variables_noted
     from paceline.program.trace import policy_of
 
     with ExitStack() as stack:
@@ -74,6 +75,7 @@ def search_process(
         if memory:
             stack.enter_context(gc_calmed())
             stack.enter_context(freed_memory_kept())
+        stack.enter_context(variables_noted())
         if initial_weights:
             stack.enter_context(shared_initializer_programs())
         yield

@@ -16,6 +16,9 @@ Keras' global state
     of their own, which is put into Keras' place when it is their turn. The state is
     ``threading.local``, so that a new thread sees none of the user's settings, and
     ``clear_session`` replaces it for all threads at once.
+The layers of a model, those within layers too, and what ``compile`` was given
+    for a copy of a model whose layers are the user's (``initial_weights.py``). Without them the
+    user's layers take the weights, and it is said.
 Names of attributes and classes
     that ``model_structure.py`` meets on its walk over a model's objects. If Keras changes them,
     equal models look different, and their trials are traced; nothing worse happens.
@@ -35,7 +38,7 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -155,6 +158,22 @@ def _numbers_before_batches() -> int:
     return len(next(iter(EpochIterator(x=np.zeros((1, 1)))))) - 1
 
 
+def all_layers(model: Any) -> list[Any]:
+    """A model and all its layers, with those that layers hold; the model where Keras hides them."""
+    layers = getattr(model, "_flatten_layers", None)
+    return [model] if layers is None else list(layers())
+
+
+def supports_jit(model: Any) -> bool:
+    """Whether Keras would compile a model's steps if nothing is said about it."""
+    return all(layer.supports_jit for layer in all_layers(model))
+
+
+def compile_arguments(model: Any) -> dict[str, Any]:
+    """What ``compile`` was given: the objects themselves, and not their configurations."""
+    return dict(model._compile_config.config)
+
+
 def global_state() -> dict[str, Any]:
     """Name -> object that holds a part of Keras' global state, one for each thread."""
     from keras.src.backend.common import global_state
@@ -231,6 +250,48 @@ def bind(variable: Any, cell: Cell) -> None:
         variable.__class__ = _BOUND[cls]
     vars(variable).pop(VALUE, None)
     vars(variable)[_CELL] = cell
+
+
+def is_bound(variable: Any) -> bool:
+    """Whether a variable takes its array from a cell."""
+    return _CELL in vars(variable)
+
+
+@contextmanager
+def bound(cells: Sequence[tuple[Any, Cell]]) -> Iterator[None]:
+    """A block in which variables take their arrays from cells; they keep their own meanwhile.
+
+    Args:
+        cells: Pairs of a variable and its cell.
+    """
+    before = [(variable, type(variable), _place(variable)) for variable, _ in cells]
+    try:
+        for variable, cell in cells:
+            bind(variable, cell)
+        yield
+    finally:
+        for variable, cls, place in before:
+            variable.__class__ = cls
+            vars(variable).pop(_CELL, None)
+            vars(variable).update(place)
+
+
+def _place(variable: Any) -> dict[str, Any]:
+    """The array of a variable, or the cell that it is bound to, by the name of the attribute."""
+    return {key: value for key, value in vars(variable).items() if key in (VALUE, _CELL)}
+
+
+@contextmanager
+def emptied(variables: Sequence[Any]) -> Iterator[None]:
+    """A block in which variables have no value, as while ``fit`` runs a step."""
+    before = [getattr(variable, VALUE) for variable in variables]
+    try:
+        for variable in variables:
+            setattr(variable, VALUE, None)
+        yield
+    finally:
+        for variable, value in zip(variables, before, strict=True):
+            setattr(variable, VALUE, value)
 
 
 def _get(variable: Any) -> Any:

@@ -11,7 +11,9 @@ Notation
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import math
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,20 +26,8 @@ from paceline.errors import UsageError
 from paceline.program import keras_private
 from paceline.program.canonical import Canonical, Unpackable, canonicalise
 
-#: Layers of Keras that have ``supports_jit = False`` and can be traced on JAX all the same.
-_AUGMENTING = tuple(
-    getattr(keras.layers, name)
-    for name in (
-        "RandomCrop",
-        "RandomPerspective",
-        "RandomRotation",
-        "RandomShear",
-        "RandomTranslation",
-        "RandomZoom",
-    )
-    if hasattr(keras.layers, name)  # Keras 3.10 has not all of them
-)
-
+#: Numbers of an array among the logs that are reported one by one, at most.
+_MOST_NUMBERS = 1000
 #: Precision as users name it -> Keras' dtype policy.
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
@@ -97,8 +87,6 @@ def check_packable(model: Any) -> None:
         )
     if model.run_eagerly:
         raise Unpackable("it is compiled with run_eagerly=True")
-    if not model.jit_compile and not _augments(model):
-        raise Unpackable("it is compiled with jit_compile=False")
     if keras.distribution.distribution() is not None:
         raise Unpackable(
             "a keras.distribution is set, which spreads each model over the devices itself"
@@ -108,21 +96,40 @@ def check_packable(model: Any) -> None:
             raise Unpackable(f"its class {type(model).__name__} has its own {name}()")
 
 
-def _augments(model: Any) -> bool:
-    """Whether layers that change images at random are why Keras does not compile a model.
+@contextlib.contextmanager
+def _compilable(model: Any) -> Iterator[None]:
+    """A block that traces a step; of one that ``fit`` would not compile, it says what is missing.
 
-    Keras marks these layers as not to be compiled on any backend, because they also run in
-    ``tf.data``; JAX traces them like other layers.
+    Keras does not compile models with ``jit_compile=False``, and models with layers that change
+    images at random, because those also run in ``tf.data``. JAX traces most of them.
+
+    Raises:
+        Unpackable: The step cannot be compiled, or would be another one if it were.
     """
-    slow = [layer for layer in _layers(model) if not layer.supports_jit]
-    return bool(slow) and all(type(layer) in _AUGMENTING for layer in slow)
+    if model.jit_compile:
+        yield
+        return
+    before = random.getstate(), _numpy_state()
+    try:
+        yield
+    except Unpackable:
+        raise
+    except Exception as error:
+        why = " ".join(str(error).split()).partition(". ")[0]
+        raise Unpackable(
+            f"Keras does not compile its step, which cannot be compiled ({type(error).__name__}: "
+            f"{why})"
+        ) from error
+    if (random.getstate(), _numpy_state()) != before:
+        raise Unpackable(
+            "its step draws from Python's random or NumPy's in each batch, as the layer AugMix "
+            "does; a compiled step would draw once"
+        )
 
 
-def _layers(model: Any) -> Iterator[Any]:
-    for layer in model.layers:
-        yield layer
-        if isinstance(layer, keras.Model):
-            yield from _layers(layer)
+def _numpy_state() -> tuple[bytes, int]:
+    state: Any = np.random.get_state()
+    return state[1].tobytes(), state[2]
 
 
 def build_state(model: Any, batch: Any) -> State:
@@ -200,10 +207,13 @@ def trace_train(
 ) -> Step:
     """Traces ``model.train_step`` on one batch shape.
 
+    As in ``fit``, the model's variables are empty meanwhile: the step is given their values. If it
+    reads a variable itself, Keras raises, and its value now must not become a constant of the step.
+
     Args:
         model: A compiled, built model.
         state: Its variables, or their shapes and dtypes.
-        batch: Shapes and dtypes of a batch.
+        batch: Shapes and dtypes of a batch, as ``fit`` hands it to the step.
         class_weight: float[classes], becomes a constant of the step, which weighs each example of
             ``(x, y)`` by its class as Keras does.
 
@@ -217,9 +227,11 @@ def trace_train(
         if class_weight is not None:
             data = (*data, _weights(data[1], jnp.asarray(class_weight)))
         logs, new = model.train_step((trainable, non_trainable, optimizer, metrics), data)
-        return _results(model, logs, new[-1], own), new
+        return _results(model, logs, _variables(model), new, own), new
 
-    return _trace(step, state.lists(), batch)
+    variables = [v for part in _variables(model) for v in part]
+    with _compilable(model), _emptied(variables):
+        return _trace(step, state.lists(), batch)
 
 
 def trace_test(model: Any, state: State, batch: Any) -> Step:
@@ -237,9 +249,42 @@ def trace_test(model: Any, state: State, batch: Any) -> Step:
 
     def step(trainable: Any, non_trainable: Any, metrics: Any, data: Any) -> Any:
         logs, new = model.test_step((trainable, non_trainable, metrics), data)
-        return _results(model, logs, new[-1], own), new
+        return _results(model, logs, given, new, own), new
 
-    return _trace(step, (state.trainable, state.non_trainable, state.metrics), batch)
+    *given, optimizer, metrics = _variables(model)
+    given = [*given, metrics]
+    with (
+        _compilable(model),
+        _emptied([v for part in given for v in part]),
+        keras_private.bound([(variable, _Unreadable()) for variable in optimizer]),
+    ):
+        return _trace(step, (state.trainable, state.non_trainable, state.metrics), batch)
+
+
+@contextlib.contextmanager
+def _emptied(variables: Sequence[Any]) -> Iterator[None]:
+    """A block in which variables have no values, and Keras' error about one says what it means."""
+    with keras_private.emptied(variables):
+        try:
+            yield
+        except TypeError as error:
+            if "'NoneType' object is not callable" not in str(error):
+                raise
+            raise TypeError(
+                f"{error} (the step reads a variable that it is not given; Keras empties a model's "
+                "variables while a step runs: take values from the step's state instead)"
+            ) from error
+
+
+class _Unreadable:
+    """The place of a variable that a validation step is not given."""
+
+    def get(self) -> Any:
+        # In ``fit`` this works: its value at the first validation is that of all later ones.
+        raise Unpackable("its test_step() reads variables of the optimizer")
+
+    def set(self, value: Any) -> None:
+        raise Unpackable("its test_step() changes variables of the optimizer")
 
 
 def flat_logs(logs: dict[str, Any]) -> dict[str, Any]:
@@ -254,6 +299,30 @@ def flat_logs(logs: dict[str, Any]) -> dict[str, Any]:
     return {str(name): values[name] for name in names}
 
 
+def each_number(logs: Mapping[str, Any], beside: Collection[str] = ()) -> dict[str, Any]:
+    """Logs with arrays by their mean and by their numbers: ``f1``, ``f1_0``, ``f1_1`` and so on.
+
+    The names of an array's numbers have its indices; ``f1_at_0`` where another log is called
+    ``f1_0``. Of an array of more than a thousand numbers there is the mean alone.
+
+    Args:
+        logs: Name -> number, or array of numbers.
+        beside: Names of further logs.
+    """
+    taken = {*logs, *beside}
+    found: dict[str, Any] = {}
+    for name, value in logs.items():
+        shape = np.shape(value)
+        found[name] = value if shape == () else value.mean()
+        if not 1 < math.prod(shape) <= _MOST_NUMBERS:
+            continue
+        indices = list(np.ndindex(*shape))
+        ends = ["_".join(map(str, index)) for index in indices]
+        mark = "_at_" if any(f"{name}_{end}" in taken for end in ends) else "_"
+        found |= {f"{name}{mark}{e}": value[i] for e, i in zip(ends, indices, strict=True)}
+    return found
+
+
 def shapes_only(state: State) -> State:
     """The state's shapes and dtypes, without its arrays."""
     return State(
@@ -266,13 +335,8 @@ def _trace(step: Callable[..., Any], state: tuple[list[Any], ...], batch: Any) -
 
     def flat(*args: Any) -> Any:
         logs, new = step(*args)
-        logs = flat_logs(logs)
+        logs = each_number({name: jnp.asarray(v) for name, v in flat_logs(logs).items()})
         names[:] = logs
-        for name, value in logs.items():
-            if np.shape(value) != ():
-                raise Unpackable(
-                    f"its step reports {name!r} with shape {np.shape(value)}, not a number"
-                )
         dtype = jnp.result_type(float)
         return jnp.stack([jnp.asarray(v, dtype) for v in logs.values()]), [
             list(part) for part in new
@@ -293,20 +357,29 @@ def _weights(y: Any, table: Any) -> Any:
     return table[jnp.round(y).astype("int32")]
 
 
-def _results(model: Any, logs: Any, metrics: Any, own: bool) -> dict[str, Any]:
+def _results(
+    model: Any, logs: Any, variables: Sequence[Any], new: Sequence[Any], own: bool
+) -> dict[str, Any]:
     """The logs that ``fit`` puts into the history.
 
     After a ``train_step`` of the user's these are the metrics' results, where they have the same
     names as the logs that the step returns.
+
+    Args:
+        model: The model.
+        logs: What the step returned.
+        variables: Lists of the variables that the step was given.
+        new: Their values after the step.
+        own: Whether the step is the user's.
     """
     if not isinstance(logs, dict) or not logs:
         raise Unpackable(
             f"its step returns {type(logs).__name__} for logs, not a dict with entries"
         )
     if own:
-        with keras.StatelessScope(
-            state_mapping=list(zip(model.metrics_variables, metrics, strict=True))
-        ):
+        parts = zip(variables, new, strict=True)
+        state = [pair for part in parts for pair in zip(*part, strict=False)]
+        with keras.StatelessScope(state_mapping=state):
             results = model.get_metrics_result()
         if set(results) == set(logs):
             return results

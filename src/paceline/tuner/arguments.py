@@ -155,12 +155,14 @@ class SearchArguments:
         """The data, batch sizes and so on of one trial.
 
         Raises:
-            UsageError: A batch size is not whole and positive, or above the number of examples.
+            UsageError: A batch size is not whole and positive.
             DataError: The data that a function of hp returned cannot be trained on.
         """
         loaded = self.reader.read(hp)
         size = self._batch_size_of(loaded, hp)
         validation, validation_size = self._validation_of(loaded, size, hp)
+        if isinstance(loaded.data, ArrayData):  # with fewer examples there is one smaller batch
+            size = min(size, self.fold[0] if self.fold else loaded.data.n)
         first = whole_number(self._value("initial_epoch", hp), "initial_epoch", least=0)
         table, more = None, {}
         if self.class_weight is not None:
@@ -193,19 +195,16 @@ class SearchArguments:
         )
 
     def _batch_size_of(self, loaded: LoadedData, hp: HyperParameters) -> int:
+        """The batch size that ``fit`` would be given, which may be above the examples there are."""
         data = loaded.data
         if isinstance(data, BatchedDataset):
             return data.batch_size
-        n = None if data is None else self.fold[0] if self.fold else data.n
-        if self.batch_size is None:
-            if n is None:
-                return _BATCH_SIZE
-            steps = loaded.steps_per_epoch
-            return min(_BATCH_SIZE, n) if steps is None else -(-n // steps)
-        size = whole_number(self._value("batch_size", hp), "batch_size")
-        if n is not None:
-            _check_batch_size(size, n, bool(self.folds))
-        return size
+        if self.batch_size is not None:
+            return whole_number(self._value("batch_size", hp), "batch_size")
+        steps = loaded.steps_per_epoch
+        if data is None or steps is None:
+            return _BATCH_SIZE
+        return -(-(self.fold[0] if self.fold else data.n) // steps)
 
     def _validation_of(
         self, loaded: LoadedData, batch_size: int, hp: HyperParameters
@@ -332,10 +331,6 @@ def read_arguments(
         )
     )
     loaded = reader.read(HyperParameters())
-    data = loaded.data
-    if isinstance(batch_size, int) and isinstance(data, ArrayData):
-        parts = loaded.folds
-        _check_batch_size(batch_size, len(parts[0].train) if parts else data.n, bool(parts))
     if loaded.why_fit is not None and executor == "local":
         raise UsageError(f"executor: 'local' cannot run this: {loaded.why_fit}; use 'auto'.")
     fit = {**others, "shuffle": shuffle, "validation_freq": validation_freq}
@@ -468,12 +463,6 @@ def _why_fit(
     if why is not None and executor == "local":
         raise UsageError(f"executor: 'local' cannot run this: {why}; use 'auto'.")
     return why
-
-
-def _check_batch_size(size: int, n: int, folded: bool = False) -> None:
-    if size > n:
-        of = " of a fold" if folded else ""
-        raise UsageError(f"batch_size: {size} is above the {n} training examples{of}.")
 
 
 def _check_folds(folds: Any, validation_data: Any, validation_split: Any) -> int:

@@ -12,14 +12,15 @@ hyperparameter is a continuous number, so that all trials share one structure.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 import numpy as np
 
-from paceline.data.arrays import ArrayData
+from paceline.data.arrays import ArrayData, step_form
 from paceline.data.batched import BatchedDataset
 from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels, output_shapes
@@ -49,11 +50,26 @@ class FirstBuild:
             them.
         batch: Shapes and dtypes of a batch (x, y, sample weights), first axis examples; None when
             only ``fit`` can read the data.
+        arrays: Name of a metric that is an array -> how many numbers it has.
+        untraced: Why the names are not known, where the user's steps cannot be traced.
     """
 
     hp: HyperParameters
     names: list[str] | None
     batch: Any
+    arrays: Mapping[str, int] = field(default_factory=dict)
+    untraced: str | None = None
+
+    def note_on(self, objective: Objective) -> str | None:
+        """A sentence for the user where the objective is an array; else None."""
+        name = objective.name.removeprefix("val_")
+        if name not in self.arrays:
+            return None
+        return (
+            f'objective "{objective.name}": the metric is an array of {self.arrays[name]} numbers, '
+            "and the search improves their mean; the numbers have names of their own in the "
+            f"history, and one of them may be the objective: {objective.name}_0"
+        )
 
     def objective(self, given: Any, direction: str | None, *, callbacks: bool) -> Objective:
         """The objective of a search.
@@ -69,6 +85,11 @@ class FirstBuild:
         try:
             return resolve_objective(given, direction, self.names)
         except ObjectiveError:
+            if given is None and self.untraced is not None:
+                raise ObjectiveError(
+                    "objective is None, and the model's own step shows no metrics: "
+                    f"{self.untraced}; mend it, or name a metric."
+                ) from None
             if given is None or not callbacks:
                 raise
             try:
@@ -106,9 +127,10 @@ def probe(
     data, validation = _data_of(inputs, arguments), inputs.validation
     if data is None:
         return FirstBuild(hp, None, None)
-    batch = data.batch_shapes(min(inputs.batch_size, data.n))
+    size = min(inputs.batch_size, data.n)
+    batch = data.batch_shapes(size)
     _check_complex(model, batch[0])
-    names = _log_names(model, batch, arguments)
+    names, untraced = _log_names(model, batch, data.step_shapes(size), arguments)
     _check_complex(model, batch[0])  # a Sequential may know its inputs only now
     outputs = output_shapes(model, batch[0])
     check_labels(model, _labelled(inputs, data), "training data", outputs)
@@ -117,9 +139,12 @@ def probe(
     validation = validation or arguments.loaded.validation_sample
     if validation is not None:
         n = min(inputs.validation_batch_size, validation.n)
-        _check_validation(model, batch, validation.batch_shapes(n))
+        _check_validation(model, batch, validation.batch_shapes(n), wrapped=validation.wrapped)
         check_labels(model, validation, "validation data", outputs)
-    return FirstBuild(hp, names, batch)
+    results = trace.flat_logs(model.get_metrics_result())
+    sizes = {name: math.prod(np.shape(value)) for name, value in results.items()}
+    arrays = {name: size for name, size in sizes.items() if size > 1}
+    return FirstBuild(hp, names, batch, arrays, untraced)
 
 
 def _check_complex(model: Any, x: Any) -> None:
@@ -134,13 +159,14 @@ def _check_complex(model: Any, x: Any) -> None:
         )
 
 
-def _check_validation(model: Any, batch: Any, validation: Any) -> None:
+def _check_validation(model: Any, batch: Any, validation: Any, *, wrapped: bool) -> None:
     """Has the model take the shapes of validation data that are unlike those to train on.
 
     Args:
         model: A built model.
         batch: Shapes and dtypes of a batch to train on: ``(x,)``, ``(x, y)`` or with weights.
         validation: The same of a batch to validate on.
+        wrapped: As ``ArrayData.wrapped`` of the validation data.
 
     Raises:
         DataError: The targets are others than those to train on, or the model does not take the
@@ -155,8 +181,8 @@ def _check_validation(model: Any, batch: Any, validation: Any) -> None:
         raise DataError(f"validation_data: {say}; pass (x, y).")
     if not own_step and same_x and _targets(batch) != _targets(validation):
         raise DataError(f"validation_data: {say}; targets must be as those to train on.")
-    error = _refusal(model, batch, validation)
-    if error is not None and _refusal(model, batch, batch) is None:
+    error = _refusal(model, batch, validation, wrapped)
+    if error is not None and _refusal(model, batch, batch, wrapped) is None:
         raise DataError(
             f"validation_data: {say}; the model does not take them: {type(error).__name__}: {error}"
         ) from error
@@ -183,11 +209,12 @@ def _targets(batch: Any) -> list[Any]:
     return [[n for n in leaf.shape[1:] if n != 1] for leaf in keras.tree.flatten(batch[1:2])]
 
 
-def _refusal(model: Any, batch: Any, validation: Any) -> Exception | None:
+def _refusal(model: Any, batch: Any, validation: Any, wrapped: bool) -> Exception | None:
     """What a model raises when it is called on shapes of validation data; None: nothing."""
     try:
         if keras.backend.backend() == "jax":
-            trace.trace_test(model, trace.build_state(model, batch), validation)
+            given = step_form(validation, wrapped=wrapped)
+            trace.trace_test(model, trace.build_state(model, batch), given)
         else:
             model.compute_output_spec(
                 keras.tree.map_structure(
@@ -249,8 +276,17 @@ def _anything(rng: np.random.Generator) -> Callable[[Any], Any]:
     return choose
 
 
-def _log_names(model: Any, batch: Any, arguments: SearchArguments) -> list[str] | None:
-    """Names of an epoch's logs; None for the user's own steps that cannot be traced."""
+def _log_names(
+    model: Any, batch: Any, given: Any, arguments: SearchArguments
+) -> tuple[list[str] | None, str | None]:
+    """Names of an epoch's logs; for the user's own steps that cannot be traced None, and why.
+
+    Args:
+        model: A compiled model.
+        batch: Shapes and dtypes of a batch.
+        given: The same, as ``fit`` hands it to the steps.
+        arguments: The arguments of the search.
+    """
     validated = arguments.validated
     try:
         keras_private.symbolic_build(model, batch)
@@ -260,7 +296,9 @@ def _log_names(model: Any, batch: Any, arguments: SearchArguments) -> list[str] 
             f"the model that build(hp) returned does not take the data: {type(error).__name__}: "
             f"{error}"
         ) from error
-    names = [str(name) for name in trace.flat_logs(results)]
+    logs = trace.flat_logs(results)
+    arrays = {name: keras.ops.convert_to_numpy(value) for name, value in logs.items()}
+    names = [str(name) for name in trace.each_number(arrays)]
     if names == sorted(names):  # as Keras before 3.12 has them
         names = _as_compiled(model, names)
     train, test = names, names
@@ -270,16 +308,16 @@ def _log_names(model: Any, batch: Any, arguments: SearchArguments) -> list[str] 
             for name in ("train_step", "test_step")
         )
         if own:
-            return None
-        return [*names, *(f"val_{name}" for name in names)] if validated else names
+            return None, f"Keras runs on {keras.backend.backend()}"
+        return ([*names, *(f"val_{name}" for name in names)] if validated else names), None
     try:
         if type(model).train_step is not keras.Model.train_step:
-            train = list(trace.trace_train(model, trace.build_state(model, batch), batch).log_names)
+            train = list(trace.trace_train(model, trace.build_state(model, batch), given).log_names)
         if validated and type(model).test_step is not keras.Model.test_step:
-            test = list(trace.trace_test(model, trace.build_state(model, batch), batch).log_names)
-    except Exception:  # such trials run in fit, whose logs show the names, or fail
-        return None
-    return [*train, *(f"val_{name}" for name in test)] if validated else train
+            test = list(trace.trace_test(model, trace.build_state(model, batch), given).log_names)
+    except Exception as error:  # such trials run in fit, whose logs show the names, or fail
+        return None, f"{type(error).__name__}: {error}"
+    return ([*train, *(f"val_{name}" for name in test)] if validated else train), None
 
 
 def _as_compiled(model: Any, names: list[str]) -> list[str]:

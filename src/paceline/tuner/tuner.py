@@ -189,7 +189,8 @@ class Tuner:
                 once for the whole search.
             validation_split: Fraction of the end of x and y to validate on instead.
             epochs: Epochs per trial.
-            batch_size: Examples per step; 32 by default, as in Keras.
+            batch_size: Examples per step; 32 by default, as in Keras. Where there are fewer
+                examples, they are one smaller batch.
             n_trials: The study's total, failed trials included, or ``"+N"`` for N more.
             timeout: Stop after this many seconds; trials under way are tried again next time.
             trial_timeout: Seconds on the clock that one trial may take to build and to train; a
@@ -275,6 +276,13 @@ class Tuner:
             objective = found.objective(
                 self._objective_given, self._direction, callbacks=bool(arguments.callbacks)
             )
+            if (text := found.note_on(objective)) is not None:
+                self._tell(text)
+            if arguments.validated and arguments.validation_freq != 1:
+                self._tell(
+                    "validation_freq: the history has NaN in epochs without validation, where "
+                    "Keras' history leaves them out"
+                )
             key = provenance.key(config.decisive(), arguments, objective, config.executor)
             run = SearchRun(
                 config,
@@ -412,7 +420,7 @@ class Tuner:
         """
         trial = self.best_trial
         assert self._models is not None
-        return self._models.model(trial)
+        return self._models.model(trial, self._tell)
 
     def results(self) -> pd.DataFrame:
         """All trials, a row each.
@@ -438,7 +446,11 @@ class Tuner:
         return [(fold.train.copy(), fold.validation.copy()) for fold in self._folds]
 
     def history(self, number: int) -> dict[str, list[float]]:
-        """Metric name -> one value per epoch, names as Keras has them; with members the mean."""
+        """Metric name -> one value per epoch, names as Keras has them; with members the mean.
+
+        NaN in epochs without validation, which Keras' history leaves out. A metric that is an array
+        has its mean under its name, and each number under ``NAME_0``, ``NAME_1`` and so on.
+        """
         return dict(self.trial(number).history)
 
     def enqueue(self, hparams: Mapping[str, Any]) -> None:

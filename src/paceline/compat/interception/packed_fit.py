@@ -134,6 +134,9 @@ class FitHandler:
 
         keras_private.symbolic_build(model, shapes, drawn)
         model.reset_metrics()
+        for name, value in trace.flat_logs(model.get_metrics_result()).items():
+            if np.shape(value):  # fit would return the array
+                raise Unpackable(f"its metric {name!r} is an array, and not a number")
         executor = self._scheduler.executor_for(arguments)
         packed_fit = PackedFit(self._scheduler.number(), self._thread, executor)
         everyone = np.arange(arguments.data.n, dtype=np.int32)

@@ -25,6 +25,7 @@ from paceline.compat.keras_tuner.oracles.hyperband import BEGIN, EPOCHS, PARENT
 from paceline.errors import BuildError
 from paceline.executor.model_builder import random_state_kept
 from paceline.program import keras_private
+from paceline.program.initial_weights import values_kept
 from paceline.search_space import HyperParameters, Space
 from paceline.study.searcher import Searcher, TrialWeights
 from paceline.study.trial import Trial as Record
@@ -212,14 +213,15 @@ class OracleSearcher(Searcher):
     def _save(self, trial: Trial, weights: Any, program: str | None) -> None:
         """Writes the weights as ``model.save_weights`` does."""
         model = self._model_like(trial, program)
-        apply_weights(model, weights)
-        # The state of the optimizer is left out: this model has the state of another trial, and
-        # KerasTuner does not read it back.
-        optimizer, model.optimizer = model.optimizer, None
-        try:
-            model.save_weights(self._tuner._get_checkpoint_fname(trial.trial_id))
-        finally:
-            model.optimizer = optimizer
+        with values_kept(model):  # the layers may be the user's, and part of other trials' models
+            apply_weights(model, weights)
+            # The state of the optimizer is left out: this model has the state of another trial, and
+            # KerasTuner does not read it back.
+            optimizer, model.optimizer = model.optimizer, None
+            try:
+                model.save_weights(self._tuner._get_checkpoint_fname(trial.trial_id))
+            finally:
+                model.optimizer = optimizer
         self._tuner._save_build_config(trial.trial_id, model)
 
     def _model_like(self, trial: Trial, program: str | None) -> Any:

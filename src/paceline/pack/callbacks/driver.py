@@ -86,8 +86,9 @@ class CallbackDriver:
         assert self._model is not None
         if epoch != self._epoch:  # equal where memory ran out and the epoch is trained once more
             self._epoch = epoch
-            self._list.on_epoch_begin(epoch)
-            self._model.flush()
+            with self._model.in_place():
+                self._list.on_epoch_begin(epoch)
+                self._model.flush()
         self._model.forget()
         self._seconds += time.perf_counter() - began
 
@@ -106,12 +107,13 @@ class CallbackDriver:
         began = time.perf_counter()
         assert self._model is not None
         validated = {n.removeprefix("val_"): v for n, v in logs.items() if n.startswith("val_")}
-        if validated:
-            self._list.on_test_begin()
-            self._list.on_test_end(validated)
         self._logs = dict(logs)
-        self._list.on_epoch_end(self._epoch, self._logs)
-        self._model.flush()
+        with self._model.in_place():
+            if validated:
+                self._list.on_test_begin()
+                self._list.on_test_end(validated)
+            self._list.on_epoch_end(self._epoch, self._logs)
+            self._model.flush()
         self._seconds += time.perf_counter() - began
         return numbers(self._logs_seen.logs)
 
@@ -125,9 +127,10 @@ class CallbackDriver:
             return
         self._ended = True
         model = self._model.model
-        if model.optimizer.use_ema:  # as fit does when it ends
-            model.optimizer.finalize_variable_values(model.trainable_weights)
-        self._list.on_train_end(self._logs)
+        with self._model.in_place():
+            if model.optimizer.use_ema:  # as fit does when it ends
+                model.optimizer.finalize_variable_values(model.trainable_weights)
+            self._list.on_train_end(self._logs)
 
     def abandon(self) -> None:
         """Closes files, for a trial that leaves its pack before the end of its training."""
@@ -176,10 +179,11 @@ class CallbackDriver:
         model.stop_training = False
         self.begun = True
         if self._stored is None:
-            self._list.on_train_begin()
+            with self._model.in_place():
+                self._list.on_train_begin()
             self._begun_with = attributes_of(self._callbacks)
             return
-        with resumed(self._callbacks, self._stored):
+        with self._model.in_place(), resumed(self._callbacks, self._stored):
             self._list.on_train_begin()
         self._begun_with = attributes_of(self._callbacks)
         self._stored = None

@@ -7,16 +7,18 @@ The user gives one list for a whole search. Trials that shared the objects would
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from string import Formatter
 from typing import Any
 
 import keras
+import numpy as np
 
 from paceline.errors import UsageError
 from paceline.pack.callbacks.packable import why_not_packed
 from paceline.pack.callbacks.state import PATHS_OF_TRIAL
+from paceline.program.trace import each_number
 
 #: More arrays than the inputs of any model; a longer list holds numbers.
 _INPUTS = 100
@@ -221,10 +223,19 @@ def _arrays(nest: Any) -> list[Any]:
     return [nest] if hasattr(nest, "shape") else []
 
 
-def numbers(logs: Mapping[str, Any]) -> dict[str, float]:
-    """The logs that are numbers; callbacks may add logs of any type."""
+def numbers(logs: Mapping[str, Any], metrics: Collection[str] = ()) -> dict[str, float]:
+    """The logs that are numbers; callbacks may add logs of any type.
+
+    Args:
+        logs: The logs of an epoch.
+        metrics: Names of logs that may be arrays of numbers, which are reported one by one.
+    """
     found = {}
     for name, value in logs.items():
+        if name in metrics:
+            array = np.asarray(keras.ops.convert_to_numpy(value))
+            found |= {n: float(v) for n, v in each_number({name: array}, logs).items()}
+            continue
         try:
             found[str(name)] = float(value)
         except (TypeError, ValueError):

@@ -3,16 +3,22 @@
 Reading a variable fetches it from the slot, once between two epochs. A variable that was written
 goes back to the slot before the next epoch, if its value has changed. A variable that no callback
 touches is not fetched.
+
+Variables that other models have as well, those of layers made outside of ``build``, belong to the
+slot only while callbacks are called, and hold the user's values between two calls.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import jax.numpy as jnp
 import numpy as np
 
 from paceline.program import keras_private
+from paceline.program.initial_weights import shared_variables
 
 _METRICS = 3  # the number of the metrics' list in ``State.lists``
 
@@ -38,7 +44,8 @@ class SlotModel:
     """Binds a model's variables to a slot.
 
     Args:
-        model: A compiled model with all of its variables. Their values are dropped.
+        model: A compiled model with all of its variables. The values of those that no other model
+            has are dropped.
 
     Attributes:
         model: The model.
@@ -51,9 +58,21 @@ class SlotModel:
         self._flags = self._trained()
         self._touched: set[_Cell] = set()
         self._slot: Slot | None = None
+        shared = {id(variable) for variable in shared_variables(model)}
+        self._shared: list[tuple[Any, _Cell]] = []
         for part, variables in enumerate(self._lists):
             for leaf, variable in enumerate(variables):
-                keras_private.bind(variable, _Cell(self, part, leaf))
+                cell = _Cell(self, part, leaf)
+                if id(variable) in shared:
+                    self._shared.append((variable, cell))
+                else:
+                    keras_private.bind(variable, cell)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """A block in which all variables of the model are those of the slot."""
+        with keras_private.bound(self._shared):
+            yield
 
     def attach(self, slot: Slot | None) -> None:
         """Binds the variables to a slot from now on; None: to no slot."""

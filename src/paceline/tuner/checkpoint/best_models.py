@@ -8,6 +8,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Container, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -358,19 +359,23 @@ class TrainedModels:
             values,
         )
 
-    def model(self, trial: Trial) -> Any:
+    def model(self, trial: Trial, note: Callable[[str], None] = lambda _: None) -> Any:
         """A trial's model, compiled, with the weights of its best epoch.
+
+        Args:
+            trial: The trial.
+            note: Told of layers that the model has in common with other models.
 
         Raises:
             StudyError: Its saved weights are gone, or do not fit the model that build makes now.
         """
         # Late, as below: commands that only read a study load this module, and never JAX or Keras.
         from paceline.executor.process import search_process
+        from paceline.program.initial_weights import own_model
 
         weights = self.best.weights(trial.number)
-        with search_process(self._precision, memory=False):
-            if weights is not None:
-                return self._with_weights(trial.number, weights)
+        path = None
+        if weights is None:
             path = self.best.weights_path(trial.number)
             path = path or find_saved(self._study_folder, trial.number, trial.value)
             if path is None:
@@ -379,7 +384,11 @@ class TrainedModels:
                     "it was changed there; train it again with "
                     "build(paceline.HyperParameters(values=tuner.best_hparams))."
                 )
-            model = self._rebuild(trial)
+
+        def load(model: Any) -> None:
+            if weights is not None:
+                apply_weights(model, weights)
+                return
             try:
                 model.load_weights(path)
             except ValueError as error:
@@ -388,7 +397,16 @@ class TrainedModels:
                     "build(hp) makes now; was it changed since? The model as it was is in "
                     f"{path}: keras.models.load_model reads it."
                 ) from error
-            return model
+
+        with search_process(self._precision, memory=False):
+            model, alone = own_model(self._rebuild(trial), load)
+        if not alone:
+            note(
+                f"the model of trial {trial.number} has layers in common with build, and Keras "
+                "cannot copy it: those layers hold its weights from now on, until another model "
+                "is asked for; what is searched next begins with them"
+            )
+        return model
 
     def save(self, note: Callable[[str], None]) -> str | None:
         """Writes the best models that are not on disk yet.
@@ -400,8 +418,18 @@ class TrainedModels:
             Why models cannot be written, which stay in memory then; None when all are written.
         """
         self._last_save = time.perf_counter()
+        from paceline.program.initial_weights import values_kept
+
+        def rebuild(number: int, weights: Weights) -> Any:
+            model = self._rebuild(self._study.trials.by_number(number))
+            # Its layers may be the user's, and part of the models of trials that are to come.
+            saving.enter_context(values_kept(model))
+            apply_weights(model, weights)
+            return model
+
         try:
-            self.best.save(self._with_weights, note)
+            with ExitStack() as saving:
+                self.best.save(rebuild, note)
             self.last_variables.save()
         except OSError as error:
             why = f"the best model cannot be saved in {self._folder}: {error.strerror or error}"
@@ -431,9 +459,4 @@ class TrainedModels:
             model.optimizer.build(model.trainable_variables)  # its state is saved with the model
         elif batch is not None:
             keras_private.symbolic_build(model, shapes_from_json(batch))
-        return model
-
-    def _with_weights(self, number: int, weights: Any) -> Any:
-        model = self._rebuild(self._study.trials.by_number(number))
-        apply_weights(model, weights)
         return model
