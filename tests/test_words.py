@@ -20,6 +20,8 @@ SOURCE = ROOT / "src" / "paceline"
 
 #: Class names that two files share on purpose -> why.
 SHARED_NAMES = {
+    "Condition": "KerasTuner's public name, with its messages",
+    "HyperParameters": "KerasTuner's public name, with its manners; a subclass",
     "Objective": "KerasTuner's public name; users import both by their packages",
     "Trial": "KerasTuner's public name; users import both by their packages",
     "Tuner": "KerasTuner's public name; users import both by their packages",

@@ -11,8 +11,11 @@ class UsageError(PacelineError):
     """Raised for an argument, or a combination of arguments, that cannot work."""
 
 
-class SpaceError(PacelineError):
-    """Raised for a hyperparameter with impossible or conflicting bounds, or a value outside."""
+class SpaceError(PacelineError, ValueError):
+    """Raised for a hyperparameter with impossible or conflicting bounds, or a value outside.
+
+    A ValueError too, as in KerasTuner.
+    """
 
 
 class DataError(PacelineError):

@@ -202,37 +202,37 @@ def test_one_name_under_two_conditions_that_hold_has_one_value() -> None:
     [
         (
             lambda hp: hp.Float("lr", 0.1, 0.01),
-            'hp.Float("lr"): min_value 0.1 is above max_value 0.01; swap',
+            'hp.Float("lr"): min_value 0.1 is greater than the max_value 0.01; swap',
         ),
-        (lambda hp: hp.Int("n", 5, 1), 'hp.Int("n"): min_value 5 is above max_value 1; swap them'),
+        (lambda hp: hp.Int("n", 5, 1), "min_value 5 is greater than the max_value 1; swap them"),
         (
             lambda hp: hp.Float("lr", 0, 1, sampling="log"),
-            "min_value is 0.0 with sampling='log'; raise it",
+            "min_value is 0.0, and sampling='log' does not support negative values or 0; raise it",
         ),
         (lambda hp: hp.Float("x", 0, 1, step=0), "step is 0.0; give a step above 0"),
         (lambda hp: hp.Int("x", 0, 4, step=-1), "step is -1; give a step above 0"),
-        (lambda hp: hp.Int("x", 1, 4, step=1, sampling="log"), "step is 1 with sampling='log'"),
-        (lambda hp: hp.Int("n", True, 5), "min_value is True, expected a whole number"),
-        (lambda hp: hp.Int("n", 1, "5"), "max_value is '5', expected a whole number"),
-        (lambda hp: hp.Int("n", 1, float("inf")), "max_value is inf, expected a whole number"),
+        (lambda hp: hp.Int("x", 1, 4, step=1, sampling="log"), "expected step > 1"),
+        (lambda hp: hp.Int("n", True, 5), "min_value is True, it must be an int"),
+        (lambda hp: hp.Int("n", 1, "5"), "max_value is '5', it must be an int"),
+        (lambda hp: hp.Int("n", 1, float("inf")), "max_value is inf, it must be an int"),
         (lambda hp: hp.Float("x", 0, float("inf")), "max_value is inf, expected a finite number"),
         (lambda hp: hp.Float("x", float("nan"), 1), "min_value is nan, expected a finite number"),
         (lambda hp: hp.Float("x", None, 1), "min_value is None, expected a finite number"),
-        (lambda hp: hp.Float("x", 0, 1, sampling="cubic"), "sampling is 'cubic'; choose 'linear'"),
-        (lambda hp: hp.Choice("c", []), "values is empty; give at least one"),
+        (lambda hp: hp.Float("x", 0, 1, sampling="cubic"), "must be one of 'linear', 'log' and"),
+        (lambda hp: hp.Choice("c", []), "`values` must be provided, it is empty; give"),
         (lambda hp: hp.Choice("c", [1, "a"]), "values [1, 'a'] mix int and str"),
         (lambda hp: hp.Choice("c", [True, 1]), "mix bool and int"),
-        (lambda hp: hp.Choice("c", [None, None]), "hold NoneType; choose among int"),
+        (lambda hp: hp.Choice("c", [None, None]), "hold NoneType; a Choice can contain only `int`"),
         (lambda hp: hp.Choice("c", {"a", "b"}), "has no order; pass a list"),
         (lambda hp: hp.Choice("c", 3), "pass a list"),
-        (lambda hp: hp.Choice("c", ["a"], default="b"), "default 'b' is not among ['a']"),
-        (lambda hp: hp.Choice("c", [1, 2], default=True), "default True is not among"),
-        (lambda hp: hp.Boolean("b", default="yes"), "default is 'yes'; pass True or False"),
-        (lambda hp: hp.Fixed("k", [1, 2]), "value is [1, 2] of type list; pass an int"),
-        (lambda hp: under(hp, "p", [1]), 'hp.conditional_scope("p"): no such hyperparameter'),
+        (lambda hp: hp.Choice("c", ["a"], default="b"), "should be one of ['a'], it is 'b'"),
+        (lambda hp: hp.Choice("c", [1, 2], default=True), "should be one of [1, 2], it is True"),
+        (lambda hp: hp.Boolean("b", default="yes"), "'yes', it must be a Python boolean"),
+        (lambda hp: hp.Fixed("k", [1, 2]), "of type list; the value must be an int"),
+        (lambda hp: under(hp, "p", [1]), 'hp.conditional_scope("p"): a hyperparameter of this'),
         (lambda hp: under(hp, "type", []), "condition on 'type': parent_values is []"),
         (lambda hp: under(hp, "type", None), "condition on 'type': parent_values is None"),
-        (lambda hp: under(hp, "type", ["a"], name="type"), "the name of its own parent"),
+        (lambda hp: under(hp, "type", ["a"], name="type"), "the same name as its own parent"),
         (
             lambda hp: hp.Choice("type", ["a", "c"]),
             "with other bounds, Choice(['a', 'b']) then and",
@@ -243,7 +243,7 @@ def test_one_name_under_two_conditions_that_hold_has_one_value() -> None:
         ),
         (
             lambda hp: hp.get("nothing"),
-            'hp.get("nothing"): no such hyperparameter; active ones: type',
+            'hp.get("nothing"): this hyperparameter does not exist; active ones: type',
         ),
     ],
 )
@@ -280,10 +280,10 @@ def test_get_of_what_is_inactive() -> None:
     hp = HyperParameters()
     hp.Choice("type", ["a", "b"])
     hp.Int("n", 1, 2, parent_name="type", parent_values=["b"])
-    with pytest.raises(SpaceError, match=r'hp.get\("n"\): inactive') as caught:
+    with pytest.raises(SpaceError, match=r'hp.get\("n"\): it is currently inactive') as caught:
         hp.get("n")
     assert isinstance(caught.value, ValueError)
-    with pytest.raises(SpaceError, match="no such hyperparameter") as caught:
+    with pytest.raises(SpaceError, match="this hyperparameter does not exist") as caught:
         hp.get("m")
     assert isinstance(caught.value, KeyError)
     assert not str(caught.value).startswith(("'", '"'))  # a KeyError's own text is a repr

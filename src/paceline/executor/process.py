@@ -10,6 +10,7 @@
 | functions of ``jax.random`` | initial weights by few programs | ``program.initial_weights`` |
 | handlers of signals | a search saves itself before it stops | ``StopSignal``, below |
 | ``keras.Variable`` | which variables models share | ``program.initial_weights`` |
+| ``warnings.showwarning`` | a warning is shown once | ``repeated_warnings_hidden``, below |
 
 Searches may run inside each other and in several threads: all but the random state and the policy
 are put back when the last of them ends.
@@ -33,6 +34,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from types import FrameType
@@ -72,6 +74,7 @@ def search_process(
             stack.enter_context(random_state_kept())
         stack.enter_context(policy_of(precision))
         stack.enter_context(persistent_cache())
+        stack.enter_context(repeated_warnings_hidden())
         if memory:
             stack.enter_context(gc_calmed())
             stack.enter_context(freed_memory_kept())
@@ -80,6 +83,53 @@ def search_process(
             stack.enter_context(shared_initializer_programs())
         yield
 
+
+#: The warnings that were shown since the first of several searches began: kind, text and place.
+_shown: set[Any] = set()
+#: What shows a warning outside of searches.
+_show: Callable[..., Any] = warnings.showwarning
+
+
+@contextmanager
+def repeated_warnings_hidden(shown: set[Any] | None = None) -> Iterator[None]:
+    """Shows a warning once, also if every trial's ``build`` causes it again.
+
+    Python does so by itself, but forgets what it has shown whenever some code changes the filters
+    of warnings for a moment, as JAX does when it compiles.
+
+    Args:
+        shown: Warnings that are not to be shown again; gets those that are shown in the block.
+    """
+    with _warnings_patch.applied():
+        _shown.update(shown or ())
+        try:
+            yield
+        finally:
+            if shown is not None:
+                shown.update(_shown)
+
+
+def _show_new(
+    message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    warning = (category, str(message), filename, lineno)
+    if warning not in _shown:
+        _shown.add(warning)
+        _show(message, category, filename, lineno, file, line)
+
+
+def _hide_repeats() -> None:
+    global _show
+    _shown.clear()
+    _show, warnings.showwarning = warnings.showwarning, _show_new
+
+
+def _show_repeats() -> None:
+    if warnings.showwarning is _show_new:  # else somebody else has replaced it meanwhile
+        warnings.showwarning = _show
+
+
+_warnings_patch = RefCountedPatch(_hide_repeats, _show_repeats)
 
 #: Objects made between two collections of the youngest, and how many collections of one generation
 #: there are between two of the next.

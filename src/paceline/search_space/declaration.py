@@ -7,6 +7,7 @@ which reads them, and projects which stored them, go on working.
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,12 +24,17 @@ from paceline.search_space.distribution import (
     plain,
     whole,
 )
+from paceline.search_space.probability import probability_of, value_at
 
 #: The highest whole number up to which Optuna, which stores floats, tells neighbours apart.
 _EXACT = 2**53
 
 Kind = Literal["Int", "Float", "Choice", "Boolean", "Fixed"]
 Sampling = Literal["linear", "log", "reverse_log"]
+
+
+class ChoiceTypeError(SpaceError, TypeError):
+    """Values of a Choice that are of several types, or of none that can be stored."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +77,9 @@ def _escape(text: str) -> str:
     return re.sub(r"[%,=|\[\]]", lambda found: f"%{ord(found[0]):02X}", text)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HyperParameter:
-    """One hyperparameter as declared, unique by name and conditions.
+    """One hyperparameter as declared, unique by name and conditions; its text is KerasTuner's.
 
     Attributes:
         kind: Name of the method of ``hp`` that declares it.
@@ -114,10 +120,39 @@ class HyperParameter:
 
     @property
     def values(self) -> Sequence[Scalar]:
-        """The values a grid walks."""
+        """All values; of a range without a grid ten values. True comes first, as in KerasTuner."""
         if self.kind == "Fixed":
             return (self.default,)
+        if self.kind == "Boolean":
+            return (True, False)
         return grid_values(self.distribution, mirrored=self.mirrored)
+
+    def random_sample(self, seed: int | None = None) -> Scalar:
+        """Return a random value; the same seed gives the same value."""
+        return value_at(self, random.Random(seed).random())
+
+    def prob_to_value(self, prob: float) -> Scalar:
+        """Return the value at a cumulative probability in [0, 1]."""
+        return value_at(self, prob)
+
+    def value_to_prob(self, value: Any) -> float:
+        """Return the middle of the probabilities that lead to a value."""
+        return probability_of(self, value)
+
+    def __repr__(self) -> str:
+        if self.kind == "Fixed":
+            return f"Fixed(name: {self.name}, value: {self.value})"
+        if self.kind == "Boolean":
+            return f'Boolean(name: "{self.name}", default: {self.default})'
+        if self.kind == "Choice":
+            shown = {"values": list(self.choices or ()), "ordered": self.ordered}
+        else:
+            names = ("min_value", "max_value", "step", "sampling")
+            shown = {name: getattr(self, name) for name in names}
+        shown["default"] = self.default
+        quote = "'" if self.kind == "Float" else ""
+        texts = [f"{name}: {quote}{value}{quote}" for name, value in shown.items()]
+        return f"{self.kind}(name: '{self.name}', {', '.join(texts)})"
 
     @property
     def distribution(self) -> Distribution:
@@ -278,12 +313,12 @@ def choice(
         )
     choices = tuple(plain(value) for value in values)
     if not choices:
-        raise SpaceError(f"{where}: values is empty; give at least one choice.")
+        raise SpaceError(f"{where}: `values` must be provided, it is empty; give at least one.")
     kinds = sorted({type(value).__name__ for value in choices})
     if not set(kinds) <= {"bool", "int", "float", "str"}:
-        raise SpaceError(
-            f"{where}: values {list(choices)!r} hold {', '.join(kinds)}; choose among int, float, "
-            "str or bool, for instance names, and look the object up in build."
+        raise ChoiceTypeError(
+            f"{where}: values {list(choices)!r} hold {', '.join(kinds)}; a Choice can contain only "
+            "`int`, `float`, `str` or `bool`, for instance names: look the object up in build."
         )
     if any(value != value for value in choices):
         raise SpaceError(
@@ -291,18 +326,19 @@ def choice(
             "choose among numbers, or among names that build looks up."
         )
     if len(kinds) > 1:
-        raise SpaceError(
-            f"{where}: values {list(choices)!r} mix {' and '.join(kinds)}; write all of them in "
-            "one type."
+        raise ChoiceTypeError(
+            f"{where}: values {list(choices)!r} mix {' and '.join(kinds)}, and a Choice can "
+            "contain only one type; write all of them in one."
         )
     if ordered and kinds == ["str"]:
         raise SpaceError(
-            f"{where}: ordered is True for the strings {list(choices)!r}; leave ordered out."
+            f"{where}: ordered is True for the strings {list(choices)!r}, for which it must be "
+            "`False`; leave ordered out."
         )
     start = choices[0] if default is None else find_choice(default, choices)
     if start is None:
         raise SpaceError(
-            f"{where}: default {default!r} is not among {list(choices)!r}; name one of them."
+            f"{where}: the default value should be one of {list(choices)!r}, it is {default!r}."
         )
     ordered = kinds != ["str"] if ordered is None else bool(ordered)
     return HyperParameter("Choice", name, start, conditions, choices=choices, ordered=ordered)
@@ -316,7 +352,10 @@ def boolean(
     # As in KerasTuner a default may be written 0 or 1; a value may not.
     start = bool(default) if default in (0, 1) else None
     if start is None:
-        raise SpaceError(f'hp.Boolean("{name}"): default is {default!r}; pass True or False.')
+        raise SpaceError(
+            f'hp.Boolean("{name}"): default is {default!r}, it must be a Python boolean; pass '
+            "True or False."
+        )
     return HyperParameter("Boolean", name, start, conditions, choices=(False, True))
 
 
@@ -325,8 +364,8 @@ def fixed(name: str, value: Any, conditions: tuple[Condition, ...] = ()) -> Hype
     value = plain(value)
     if not isinstance(value, bool | int | float | str):
         raise SpaceError(
-            f'hp.Fixed("{name}"): value is {value!r} of type {type(value).__name__}; '
-            "pass an int, float, str or bool."
+            f'hp.Fixed("{name}"): value is {value!r} of type {type(value).__name__}; the value '
+            "must be an int, float, str or bool."
         )
     if value != value:
         raise SpaceError(f'hp.Fixed("{name}"): value is NaN, which equals no value; leave it out.')
@@ -339,7 +378,8 @@ def _sampling(where: str, sampling: Any) -> Sampling:
     found = known.get("linear" if sampling is None else str(sampling).lower())
     if found is None:
         raise SpaceError(
-            f"{where}: sampling is {sampling!r}; choose 'linear', 'log' or 'reverse_log'."
+            f"{where}: sampling must be one of 'linear', 'log' and 'reverse_log', it is "
+            f"{sampling!r}."
         )
     return found
 
@@ -347,16 +387,18 @@ def _sampling(where: str, sampling: Any) -> Sampling:
 def _check_range(where: str, low: float, high: float, step: float | None, sampling: str) -> None:
     """Refuse bounds, or a step, from which no value could be drawn."""
     if low > high:
-        raise SpaceError(f"{where}: min_value {low!r} is above max_value {high!r}; swap them.")
+        raise SpaceError(
+            f"{where}: min_value {low!r} is greater than the max_value {high!r}; swap them."
+        )
     if sampling != "linear" and low <= 0:
         raise SpaceError(
-            f"{where}: min_value is {low!r} with sampling={sampling!r}; raise it above 0, or use "
-            "linear sampling."
+            f"{where}: min_value is {low!r}, and sampling={sampling!r} does not support negative "
+            "values or 0; raise it above 0, or use linear sampling."
         )
     if step is not None and sampling == "linear" and step <= 0:
         raise SpaceError(f"{where}: step is {step!r}; give a step above 0, or leave it out.")
     if step is not None and sampling != "linear" and step <= 1:
         raise SpaceError(
-            f"{where}: step is {step!r} with sampling={sampling!r}, where values are multiplied by "
-            "it; give a step above 1, or leave it out."
+            f"{where}: expected step > 1 with sampling={sampling!r}, where values are multiplied "
+            f"by it; it is {step!r}. Give a step above 1, or leave it out."
         )

@@ -214,7 +214,7 @@ def whole(where: str, argument: str, value: Any) -> int:
     value = plain(value)
     if isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0:
         return int(value)
-    raise SpaceError(f"{where}: {argument} is {value!r}, expected a whole number; pass an int.")
+    raise SpaceError(f"{where}: {argument} is {value!r}, it must be an int, a whole number.")
 
 
 def number(where: str, argument: str, value: Any) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 from paceline.errors import SpaceError
 from paceline.search_space import declaration
@@ -24,7 +24,7 @@ class UnknownHyperParameterError(SpaceError, KeyError):
         return str(self.args[0])  # KeyError would show the repr
 
 
-class InactiveHyperParameterError(SpaceError, ValueError):
+class InactiveHyperParameterError(SpaceError):
     """``hp.get`` of an inactive hyperparameter; a ValueError as in KerasTuner."""
 
 
@@ -37,8 +37,8 @@ class HyperParameters:
     Attributes:
         values: Plain name -> value of the active hyperparameters, and the given ones not declared
             yet. A value written here before the declaration is used by it.
-        trusting: Whether, as in KerasTuner, the first declaration of a name stands when it comes
-            again with other bounds, and values are taken as they are given. Else both are errors.
+        active_scopes, inactive_scopes: The conditions of each ``conditional_scope`` that was
+            entered, also of one in which nothing was declared.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class HyperParameters:
         values: Mapping[str, Any] | None = None,
         *,
         chooser: Callable[[Parameter], Any] | None = None,
+        trusting: bool = False,
     ) -> None:
         """Make an hp.
 
@@ -54,9 +55,13 @@ class HyperParameters:
                 that are never declared are listed in ``unused``.
             chooser: Called once for each parameter that is active and not in ``values``, returns
                 its real value; without it the default is used.
+            trusting: Whether, as in KerasTuner, the first declaration of a name stands, and values
+                are taken as they are given. Else other bounds or values are errors.
         """
         self.values: dict[str, Any] = dict(values or {})
-        self.trusting = False
+        self.active_scopes: list[tuple[Condition, ...]] = []
+        self.inactive_scopes: list[tuple[Condition, ...]] = []
+        self._trusting = trusting
         self._given = dict(self.values)
         self._chooser = chooser
         self._name_scopes: list[str] = []
@@ -243,10 +248,13 @@ class HyperParameters:
         parent = self._full(parent_name)
         if not any(name == parent for name, _ in self._declared):
             raise SpaceError(
-                f'hp.conditional_scope("{parent}"): no such hyperparameter; declare it '
-                "before the scope."
+                f'hp.conditional_scope("{parent}"): a hyperparameter of this name is not defined; '
+                "declare it before the scope."
             )
         self._conditions.append(Condition.of(parent, parent_values))
+        # Of the last condition alone, as in KerasTuner: the outer ones are scopes themselves.
+        holds = self._conditions[-1].is_active(self.values)
+        (self.active_scopes if holds else self.inactive_scopes).append(tuple(self._conditions))
         try:
             yield
         finally:
@@ -265,12 +273,12 @@ class HyperParameters:
             return self.values[full]
         if any(declared == full for declared, _ in self._declared):
             raise InactiveHyperParameterError(
-                f'hp.get("{full}"): inactive, its conditions do not hold; ask first whether '
-                f'"{name}" in hp.'
+                f'hp.get("{full}"): it is currently inactive, its conditions do not hold; ask '
+                f'first whether "{name}" in hp.'
             )
         known = ", ".join(self.values) or "none"
         raise UnknownHyperParameterError(
-            f'hp.get("{full}"): no such hyperparameter; active ones: {known}.'
+            f'hp.get("{full}"): this hyperparameter does not exist; active ones: {known}.'
         )
 
     def __getitem__(self, name: str) -> Any:
@@ -323,7 +331,7 @@ class HyperParameters:
             try:
                 stored[stored_as] = parameter.to_storage(self.values[parameter.name])
             except SpaceError:
-                if not self.trusting:
+                if not self._trusting:
                     raise
         return stored
 
@@ -335,18 +343,17 @@ class HyperParameters:
         return {"space": space, "values": dict(self.values)}
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], *, trusting: bool = False) -> HyperParameters:
+    def from_config(cls, config: Mapping[str, Any], *, trusting: bool = False) -> Self:
         """Return the hp that a config of ``get_config``, ours or KerasTuner's, describes.
 
         Args:
             config: The config.
-            trusting: See the attribute.
+            trusting: As for ``HyperParameters``.
 
         Raises:
             SpaceError: A declaration that cannot be, or a value outside it.
         """
-        hps = cls(config["values"])
-        hps.trusting = trusting
+        hps = cls(config["values"], trusting=trusting)
         for entry in config["space"]:
             hp = HyperParameter.from_config(entry["class_name"], entry["config"])
             hps._declared[hp.name, hp.conditions] = hp
@@ -356,9 +363,9 @@ class HyperParameters:
         hps.values = {**given, **hps.values}  # in the order given
         return hps
 
-    def copy(self) -> HyperParameters:
+    def copy(self) -> Self:
         """Return an hp with the same declarations and values, of which nothing more is chosen."""
-        return HyperParameters.from_config(self.get_config(), trusting=self.trusting)
+        return type(self).from_config(self.get_config(), trusting=self._trusting)
 
     def merge(
         self, hps: HyperParameters | Iterable[HyperParameter], overwrite: bool = True
@@ -411,11 +418,11 @@ class HyperParameters:
         if known is None:
             if any(condition.name == hp.name for condition in hp.conditions):
                 raise SpaceError(
-                    f'hp.{hp.kind}("{hp.name}"): has the name of its own parent; rename one '
-                    "of them."
+                    f'hp.{hp.kind}("{hp.name}"): it cannot have the same name as its own parent; '
+                    "rename one of them."
                 )
             known = self._declared[key] = hp
-        elif known.bounds != hp.bounds and not self.trusting:
+        elif known.bounds != hp.bounds and not self._trusting:
             raise SpaceError(
                 f'hp.{hp.kind}("{hp.name}"): declared before under the same condition '
                 f"with other bounds, {known.bounds} then and {hp.bounds} now; give one of them "
@@ -457,7 +464,7 @@ class HyperParameters:
         """Return a value that was not chosen for this hyperparameter, if it can have it."""
         if same(plain(value), hp.default):
             return hp.default  # which may lie off the grid, as in KerasTuner
-        if self.trusting:
+        if self._trusting:
             return self._trusted(hp, parameter, value)
         try:
             if parameter is not None:

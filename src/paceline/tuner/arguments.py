@@ -24,7 +24,7 @@ from paceline.data.inputs import (
 )
 from paceline.errors import UsageError
 from paceline.executor.base import SearchData
-from paceline.pack.callbacks.per_trial import CallbackFactory
+from paceline.pack.callbacks.per_trial import CallbackFactory, StudyPaths
 from paceline.search_space import HyperParameters
 
 #: Further arguments of ``model.fit`` that are taken, and the values with which they do nothing.
@@ -292,7 +292,8 @@ def read_arguments(
 
     Beyond those, ``others`` are further arguments of ``model.fit``, ``executor`` and ``seed`` are
     the tuner's, ``needs_end`` says that the sampler never ends by itself, ``folder`` is where
-    files of callbacks go, and ``note`` is told what users should know of their callbacks.
+    files of callbacks go, and ``note`` is told what users should know of their callbacks. The
+    callbacks may also be a ``CallbackFactory``, which knows by itself where their files go.
 
     Raises:
         UsageError: An argument has a value that cannot work.
@@ -307,8 +308,9 @@ def read_arguments(
         initial_epoch = whole_number(initial_epoch or 0, "initial_epoch", least=0)
     others = _check_others(others)
     callbacks = others.pop("callbacks", None)
-    if callbacks is not None:
-        callbacks = CallbackFactory(callbacks, folder, note, data=(x, y, validation_data))
+    if callbacks is not None and not isinstance(callbacks, CallbackFactory):
+        data_held = (x, y, validation_data)
+        callbacks = CallbackFactory(callbacks, StudyPaths(folder), note, data=data_held)
     why_fit = _why_fit(others, shuffle, executor, callbacks)
     repeats = whole_number(repeats, "repeats")
     if folds is not None:

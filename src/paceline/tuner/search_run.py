@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paceline.errors import StorageError, StudyError, TrialTimeoutError
+from paceline.errors import PacelineError, StorageError, StudyError, TrialTimeoutError
 from paceline.executor.base import EpochLimit, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
@@ -331,6 +331,8 @@ class SearchRun:
     def _resume(self, search: SearchLoop, snapshot: Snapshot) -> None:
         try:
             search.checkpointer.resume(snapshot)
+        except PacelineError:  # SpaceError is a ValueError, too
+            raise
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise StudyError(
                 f"study {self.study.name!r}: its last checkpoint does not hold what this version "

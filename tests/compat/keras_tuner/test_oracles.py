@@ -12,13 +12,7 @@ import pytest
 
 import paceline.compat.keras_tuner as ours
 from compat.keras_tuner import spaces
-from paceline.compat.keras_tuner.engine.hyperparameters import (
-    config_of,
-    draw,
-    grid_of,
-    probability_of,
-    value_at,
-)
+from paceline.compat.keras_tuner.engine.hyperparameters.hp_utils import config_of, grid_of
 
 SPACES = [spaces.every_kind, spaces.conditional, spaces.growing]
 
@@ -129,10 +123,10 @@ def test_values_at_a_probability_are_the_same(theirs, probability):
     spaces.every_kind(mine)
     spaces.every_kind(yours)
     for here, there in zip(mine.space, yours.space, strict=True):
-        value = value_at(here, probability)
+        value = here.prob_to_value(probability)
         assert close(value, there.prob_to_value(probability))
-        assert probability_of(here, value) == pytest.approx(there.value_to_prob(value), rel=1e-9)
-        assert close(draw(here, 5), there.random_sample(5))
+        assert here.value_to_prob(value) == pytest.approx(there.value_to_prob(value), rel=1e-9)
+        assert close(here.random_sample(5), there.random_sample(5))
         if here.kind in ("Int", "Float"):
             assert sorted(grid_of(here)) == pytest.approx(sorted({*there.values, there.default}))
 

@@ -74,6 +74,7 @@ def here(tmp_path_factory) -> Ran:
 
 def shape(text: str) -> list[str]:
     """A printed text without numbers of training, progress bars, and the order of trials."""
+    text = re.sub(r"Trial \d+ - Epoch [^\n]*", "", text)
     text = re.sub(r"\x1b\[[0-9;]*m|[^\n]*[━\b][^\n]*|Epoch \d+/\d+", "", text)
     text = re.sub(r"\d\dh \d\dm \d\ds", "TIME", text)
     text = re.sub(r"((?:Score|val_accuracy|So Far): )[\d.]+", r"\1NUMBER", text)
@@ -126,6 +127,27 @@ def test_the_search_tells_of_its_trials_alike(here, there):
 
     assert lines(here) == lines(there)
     assert "Search: Running Trial #1\n\nValue             |Best Value So Far |Hyper" in here.printed
+
+
+def test_every_epoch_is_told_in_a_line(here):
+    lines = re.findall(r"^Trial (\d) - Epoch (\d)/2 - (.*)$", here.printed, re.MULTILINE)
+    assert sorted(line[:2] for line in lines) == [("1", "1"), ("1", "2"), ("2", "1"), ("2", "2")]
+    names = {"accuracy", "loss", "val_accuracy", "val_loss"}
+    for line in lines:
+        assert {part.partition(": ")[0] for part in line[2].split(" - ")} == names
+
+
+def test_a_warning_of_every_build_is_shown_once(tmp_path):
+    def build(hp: Any) -> Any:
+        layers = [keras.layers.Dense(toys.CLASSES, "softmax", input_shape=(toys.FEATURES,))]
+        return toys.compiled(keras.Sequential(layers), hp.Float("lr", 1e-3, 1e-2))
+
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        tuner = ours.RandomSearch(build, "val_loss", max_trials=4, seed=1, directory=tmp_path)
+        tuner.search(**{**DATA, "verbose": 0})
+    texts = [str(warning.message) for warning in shown]
+    assert sum("Do not pass an `input_shape`" in text for text in texts) == 1, texts
 
 
 def test_the_project_has_the_same_files(here, there):

@@ -7,10 +7,18 @@ The package ``keras_tuner`` need not be installed. ``docs/guides/keras_tuner.md`
 
 from __future__ import annotations
 
-from typing import Any
-
-from paceline.compat.keras_tuner import engine, errors, oracles, tuners
+from paceline.compat.keras_tuner import (
+    applications,
+    distribute,
+    engine,
+    errors,
+    oracles,
+    protos,
+    tuners,
+    utils,
+)
 from paceline.compat.keras_tuner.engine.hypermodel import HyperModel
+from paceline.compat.keras_tuner.engine.hyperparameters import HyperParameters
 from paceline.compat.keras_tuner.engine.objective import Objective
 from paceline.compat.keras_tuner.engine.oracle import Oracle, synchronized
 from paceline.compat.keras_tuner.engine.tuner import Tuner
@@ -34,7 +42,6 @@ from paceline.compat.keras_tuner.tuners import (
     RandomSearch,
     SklearnTuner,
 )
-from paceline.search_space import HyperParameters
 
 #: The release of KerasTuner whose names and files this package has.
 __version__ = "1.4.8"
@@ -59,24 +66,13 @@ __all__ = [
     "RandomSearchOracle",
     "SklearnTuner",
     "Tuner",
+    "applications",
+    "distribute",
     "engine",
     "errors",
     "oracles",
+    "protos",
     "synchronized",
     "tuners",
+    "utils",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "applications":  # ready-made hypermodels, which only KerasTuner itself has
-        from importlib import import_module
-
-        try:
-            return import_module("keras_tuner.applications")
-        except ImportError as error:
-            raise AttributeError(
-                "paceline.compat.keras_tuner has no applications of its own (HyperResNet and so "
-                "on); with KerasTuner installed (pip install keras-tuner) they are its, and work "
-                "here."
-            ) from error
-    raise AttributeError(f"module 'paceline.compat.keras_tuner' has no attribute {name!r}")

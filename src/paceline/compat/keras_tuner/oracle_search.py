@@ -11,6 +11,7 @@ import inspect
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -18,12 +19,14 @@ from optuna.storages import InMemoryStorage
 
 import paceline.tuner.tuner
 from paceline.compat.keras_tuner.engine import results
+from paceline.compat.keras_tuner.engine.callback_files import CallbackFiles, ExecutionPaths
 from paceline.compat.keras_tuner.engine.protocols import SearchTuner
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.errors import FatalError, is_a
 from paceline.compat.keras_tuner.oracles.hyperband import BEGIN, EPOCHS, PARENT
-from paceline.errors import BuildError
+from paceline.errors import BuildError, DataError
 from paceline.executor.model_builder import random_state_kept
+from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.program import keras_private
 from paceline.program.initial_weights import values_kept
 from paceline.search_space import HyperParameters, Space
@@ -33,6 +36,10 @@ from paceline.tuner.checkpoint.best_models import apply_weights
 
 #: Number of models that are kept in order to save the weights of other trials with them.
 _KEPT_MODELS = 4
+
+
+class CannotStartError(Exception):
+    """Raised if no model could be built, or none takes the data: no trial has begun."""
 
 
 def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
@@ -46,10 +53,17 @@ def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
     Raises:
         FatalError: The ``build`` of a trial raised it.
         RuntimeError: Too many trials failed in a row.
-        PacelineError: The arguments or the data cannot work.
+        CannotStartError: No model could be built, or none takes the data.
+        PacelineError: The arguments cannot work.
     """
     fit = _as_fit_reads(args, kwargs)
-    searcher = OracleSearcher(tuner)
+    epochs = fit.pop("epochs", 1)
+    searcher = OracleSearcher(tuner, epochs)
+    notes: Callable[[str], None] = to_stderr if tuner.oracle.verbose else lambda text: None
+    if fit.get("callbacks"):
+        data = [fit.get(name) for name in ("x", "y", "validation_data")]
+        paths = _PathsInPacks(tuner._callback_files, searcher)
+        fit["callbacks"] = CallbackFactory(fit["callbacks"], paths, notes, data)
     packs = paceline.tuner.tuner.Tuner(
         searcher.build,
         objective=tuner.oracle.objective,
@@ -58,19 +72,20 @@ def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
         sampler=searcher,
         seed=tuner.oracle.seed + len(tuner.oracle.trials),
         directory=tuner.project_dir,
-        notes=to_stderr if tuner.oracle.verbose else lambda text: None,
+        notes=notes,
     )
-    epochs = fit.pop("epochs", 1)
     try:
         packs.search(
             **fit,
             epochs=lambda hp: tuner._epochs(hp, epochs),
             repeats=tuner.executions_per_trial,
         )
-    except BuildError as error:
+    except (BuildError, DataError) as error:
         if error.__cause__ is not None and is_a(error.__cause__, FatalError):
             raise error.__cause__ from None
-        raise
+        if searcher.began:
+            raise
+        raise CannotStartError(str(error)) from error
     finally:
         tuner.oracle.take_back()
         tuner.save()
@@ -98,11 +113,19 @@ class OracleSearcher(Searcher):
 
     Args:
         tuner: Whose oracle it is.
+        epochs: The ``epochs`` that ``search`` was given.
+
+    Attributes:
+        began: Whether a trial has begun.
     """
 
-    def __init__(self, tuner: SearchTuner) -> None:
-        self._tuner, self._oracle = tuner, tuner.oracle
+    def __init__(self, tuner: SearchTuner, epochs: int) -> None:
+        self._tuner, self._oracle, self._epochs = tuner, tuner.oracle, epochs
+        self.began = False
         self._open: dict[int, Trial] = {}
+        # The error that will end the search, and the number of its trial. Trials that began before
+        # it train to their ends first, as they would one after another.
+        self._ending: tuple[int, BaseException] | None = None
         self._built: Trial | None = None  # the last trial that the oracle gave
         self._logs: dict[int, list[Sequence[Mapping[str, float]]]] = {}
         self._errors: dict[int, BaseException] = {}
@@ -128,7 +151,7 @@ class OracleSearcher(Searcher):
     def suggest(self, number: int) -> HyperParameters | None:
         """The oracle's next trial."""
         self._learn()
-        if self._stopped and not self._oracle._retry_queue:
+        if self._ending or (self._stopped and not self._oracle._retry_queue):
             return None
         self._tuner.pre_create_trial()
         worker = self._tuner.tuner_id
@@ -137,9 +160,14 @@ class OracleSearcher(Searcher):
         if trial.status != TrialStatus.RUNNING:
             self._stopped = trial.status == TrialStatus.STOPPED
             return None
+        self.began = True
         self._tuner.on_trial_begin(trial)
         self._open[number] = self._built = trial
         return trial.hyperparameters
+
+    def trial_id(self, number: int) -> str:
+        """The oracle's id of a trial under way."""
+        return self._open[number].trial_id
 
     def _learn(self) -> None:
         """Tells the oracle what the last build has declared."""
@@ -153,7 +181,7 @@ class OracleSearcher(Searcher):
 
     def n_to_come(self, n_left: int | None) -> int | None:
         """Trials that the oracle still wants, those tried again included."""
-        if self._stopped and not self._oracle._retry_queue:
+        if self._ending or (self._stopped and not self._oracle._retry_queue):
             return 0
         left = self._oracle.remaining_trials()
         return None if left is None else max(0, left) + len(self._oracle._retry_queue)
@@ -166,27 +194,47 @@ class OracleSearcher(Searcher):
     # -- what the search tells ---------------------------------------------------------------------
 
     def on_trial_result(self, number: int, members: Sequence[Mapping[str, float]]) -> None:
-        """Notes an epoch's logs."""
-        self._logs.setdefault(number, []).append(members)
+        """Notes an epoch's logs, and tells the user."""
+        epochs, trial = self._logs.setdefault(number, []), self._open[number]
+        epochs.append(members)
+        if not self._oracle.verbose:
+            return
+        before = trial.hyperparameters.values.get(BEGIN, 0)
+        total = before + self._tuner._epochs(trial.hyperparameters, self._epochs)
+        self._oracle.tell_epoch(trial, before + len(epochs), total, results.mean(members))
 
     def on_member_result(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
         """Holds an execution's weights where they are the best."""
         self._held.take(number, value, fetch)
 
     def on_trial_error(self, number: int, error: BaseException) -> bool:
-        """Notes why a trial failed; the tuner tells the user."""
+        """Notes why a trial failed; the tuner tells the user when it has ended."""
         self._errors[number] = error
-        self._tuner._note_failure(self._open[number], error)
         return True
 
     def on_trial_complete(self, trial: Record) -> None:
-        """Tells the oracle, and writes the weights."""
+        """Tells the oracle, and writes the weights.
+
+        Raises:
+            FatalError: This trial or a later one raised it, and all trials before have ended.
+            RuntimeError: As FatalError, if too many trials have failed in a row.
+        """
         number = trial.number
         ours, error = self._open.pop(number), self._errors.pop(number, None)
         epochs, weights = self._logs.pop(number, []), self._held.pop(number)
-        if error is None or (weights is not None and _went_well(error, epochs, self._oracle)):
-            self._complete(ours, epochs, weights, trial.program)
-        self._tuner.on_trial_end(ours)
+        try:
+            if error is None or _went_well(error, epochs, self._oracle):
+                self._complete(ours, epochs, weights, trial.program)
+            else:
+                self._tuner._note_failure(ours, error)
+            self._tuner.on_trial_end(ours)
+        except Exception as raised:
+            # The limit of failures is exceeded at the end of each further trial again.
+            before = is_a(raised, FatalError) and self._ending and number < self._ending[0]
+            if self._ending is None or before:
+                self._ending = (number, raised)
+        if self._ending and all(other > self._ending[0] for other in self._open):
+            raise self._ending[1]
 
     def trial_weights(self) -> TrialWeights:
         """Holds the weights of trials under way."""
@@ -202,7 +250,11 @@ class OracleSearcher(Searcher):
         objective = self._oracle.objective
         executions = list(zip(*epochs, strict=True))
         best = [results.best_epoch(logs, objective) for logs in executions]
-        metrics = results.mean([logs[at] for logs, at in zip(executions, best, strict=True)])
+        ends = [logs[at] for logs, at in zip(executions, best, strict=True)]
+        metrics = results.mean(ends)
+        values = [objective.get_value(logs) for logs in ends]
+        top = min(values) if objective.direction == "min" else max(values)
+        self._tuner._callback_files.note_best(trial.trial_id, values.index(top))
         if weights is not None:
             self._save(trial, weights, program)
         self._oracle.update_trial(trial.trial_id, metrics, step=sum(best) // len(best))
@@ -242,6 +294,31 @@ class OracleSearcher(Searcher):
         if len(self._models) > _KEPT_MODELS:
             self._models.popitem(last=False)
         return model
+
+
+class _PathsInPacks:
+    """The paths of callbacks by the names that a search of Paceline gives to executions.
+
+    Args:
+        files: The paths by the ids of trials.
+        searcher: Knows the ids of trials.
+    """
+
+    def __init__(self, files: CallbackFiles, searcher: OracleSearcher) -> None:
+        self._files, self._searcher = files, searcher
+
+    def label(self, trial: str) -> str:
+        """Returns what stands for ``{trial}`` in paths."""
+        return self._execution(trial).label(trial)
+
+    def of(self, path: Path, trial: str, is_file: bool) -> Path:
+        """Returns the path of an execution for a path of the user's."""
+        return self._execution(trial).of(path, trial, is_file)
+
+    def _execution(self, name: str) -> ExecutionPaths:
+        number, _, execution = name.partition("-")
+        trial_id = self._searcher.trial_id(int(number))
+        return self._files.of_execution(trial_id, int(execution or 0))
 
 
 #: Values that Hyperband adds to a trial's hyperparameters; they do not change the model.

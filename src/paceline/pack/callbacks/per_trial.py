@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from string import Formatter
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import numpy as np
@@ -36,12 +36,49 @@ _PATHS: tuple[tuple[type, str, bool], ...] = (
 _ADDED = ("learning_rate", "lr")
 
 
+class TrialPaths(Protocol):
+    """Where the callbacks of each trial write."""
+
+    def label(self, trial: str) -> str:
+        """Returns what stands for ``{trial}`` in paths.
+
+        Args:
+            trial: The trial's number, or the name of a fold or repetition of it.
+        """
+        ...
+
+    def of(self, path: Path, trial: str, is_file: bool) -> Path:
+        """Returns the path of a trial for a path of the user's; ``trial`` as for ``label``."""
+        ...
+
+
+class StudyPaths:
+    """Paths below the folder of a study.
+
+    Args:
+        folder: Where files go whose path is relative.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def label(self, trial: str) -> str:
+        """Returns what stands for ``{trial}`` in paths."""
+        return trial
+
+    def of(self, path: Path, trial: str, is_file: bool) -> Path:
+        """Returns the path of a trial for a path of the user's."""
+        if path.is_absolute():
+            return path.parent / f"{self._folder.parent.name}-{trial}" / path.name
+        return self._folder / trial / path
+
+
 class CallbackFactory:
     """Makes each trial's own callbacks.
 
     Args:
         given: A callback, a list of them, or a function of hp that returns either.
-        folder: Where files go whose path names no folder of the trial's.
+        paths: Where the callbacks of each trial write.
         note: Told what users should know, a sentence each.
         data: The search's data: arrays, and lists, tuples and dicts of arrays. They are not copied
             where callbacks hold them.
@@ -53,13 +90,13 @@ class CallbackFactory:
     def __init__(
         self,
         given: Any,
-        folder: Path,
+        paths: TrialPaths,
         note: Callable[[str], None],
         data: Sequence[Any] = (),
     ) -> None:
         self._function: Callable[[Any], Any] | None = None
         self._given: list[Any] = []
-        self._folder, self._note = folder, note
+        self._paths, self._note = paths, note
         self._said: set[str] = set()
         self._shared = {id(array): array for nest in data for array in _arrays(nest)}
         if callable(given) and not isinstance(given, keras.callbacks.Callback):
@@ -142,38 +179,16 @@ class CallbackFactory:
                 "itself, and a search that is called again goes on"
             )
         for callback in own:
-            self._own_files(callback, trial)
-        return own
-
-    def _own_files(self, callback: Any, trial: str) -> None:
-        named = {
-            key: type(value)(str(value).replace(TRIAL, trial))
-            for key, value in vars(callback).items()
-            if isinstance(value, (str, Path)) and TRIAL in str(value)
-        }
-        for key, value in named.items():
-            setattr(callback, key, value)
-            Path(value).parent.mkdir(parents=True, exist_ok=True)
-        if named:
-            setattr(callback, PATHS_OF_TRIAL, tuple(named))
-            return
-        for cls, key, is_file in _PATHS:
-            if isinstance(callback, cls):
-                before = Path(getattr(callback, key))
-                path = self._path(before, trial)
-                setattr(callback, key, str(path))
-                (path.parent if is_file else path).mkdir(parents=True, exist_ok=True)
+            moved = give_own_path(callback, trial, self._paths)
+            if moved is not None:
+                before, path = moved
                 self._say(
                     f"callbacks: each trial's {type(callback).__name__} writes to a path of its "
-                    f"own: {before} is {path} for trial {trial}; a path that holds {TRIAL} is "
-                    "taken as it is",
+                    f"own: {before} is {path} for trial {self._paths.label(trial)}; a path that "
+                    f"holds {TRIAL} is taken as it is",
                     key=f"{type(callback).__name__} {before}",
                 )
-
-    def _path(self, path: Path, trial: str) -> Path:
-        if path.is_absolute():
-            return path.parent / f"{self._folder.parent.name}-{trial}" / path.name
-        return self._folder / trial / path
+        return own
 
     def _say(self, text: str, key: str | None = None) -> None:
         if (key or text) not in self._said:
@@ -191,6 +206,39 @@ def _watched(callback: Any) -> list[str]:
         given = {field for _, field, _, _ in Formatter().parse(str(callback.filepath)) if field}
         watched += sorted(given - {"epoch", "batch", TRIAL.strip("{}")})
     return watched
+
+
+def give_own_path(callback: Any, trial: str, paths: TrialPaths) -> tuple[Path, Path] | None:
+    """Makes a callback of a trial write to a path of the trial's own.
+
+    Args:
+        callback: A callback that only this trial has.
+        trial: The trial's number, or the name of a fold or repetition of it.
+        paths: Where the callbacks of each trial write.
+
+    Returns:
+        The path before and after; None if it holds ``{trial}``, or the callback has no path.
+    """
+    label = paths.label(trial)
+    named = {
+        key: type(value)(str(value).replace(TRIAL, label))
+        for key, value in vars(callback).items()
+        if isinstance(value, (str, Path)) and TRIAL in str(value)
+    }
+    for key, value in named.items():
+        setattr(callback, key, value)
+        Path(value).parent.mkdir(parents=True, exist_ok=True)
+    if named:
+        setattr(callback, PATHS_OF_TRIAL, tuple(named))
+        return None
+    for cls, key, is_file in _PATHS:
+        if isinstance(callback, cls):
+            before = Path(getattr(callback, key))
+            path = paths.of(before, trial, is_file)
+            setattr(callback, key, str(path))
+            (path.parent if is_file else path).mkdir(parents=True, exist_ok=True)
+            return before, path
+    return None
 
 
 def _without_backups(callbacks: Sequence[Any]) -> list[Any]:

@@ -2,22 +2,28 @@
 
 from paceline.compat.keras_tuner.engine import (
     base_tuner,
+    conditions,
     hypermodel,
     hyperparameters,
     metrics_tracking,
     objective,
     oracle,
+    stateful,
     trial,
     tuner,
+    tuner_utils,
 )
 
 __all__ = [
     "base_tuner",
+    "conditions",
     "hypermodel",
     "hyperparameters",
     "metrics_tracking",
     "objective",
     "oracle",
+    "stateful",
     "trial",
     "tuner",
+    "tuner_utils",
 ]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import traceback
 import warnings
 from typing import Any
 
+from paceline.compat.keras_tuner.distribute.utils import check_not_asked_for
 from paceline.compat.keras_tuner.engine import results as results_module
 from paceline.compat.keras_tuner.engine.hypermodel import get_hypermodel
-from paceline.compat.keras_tuner.engine.hyperparameters import config_of
+from paceline.compat.keras_tuner.engine.hyperparameters.hp_utils import config_of
 from paceline.compat.keras_tuner.engine.oracle import Oracle
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
-from paceline.compat.keras_tuner.errors import FailedTrialError, FatalError, FatalRuntimeError, is_a
+from paceline.compat.keras_tuner.errors import FailedTrialError, FatalError, is_a
 from paceline.compat.keras_tuner.files import read_json, say, write_json
 from paceline.search_space import HyperParameters
 
@@ -63,11 +65,7 @@ class BaseTuner:
                 DeprecationWarning,
                 stacklevel=2,
             )
-        if os.environ.get("KERASTUNER_ORACLE_IP"):
-            raise FatalRuntimeError(
-                "KERASTUNER_ORACLE_IP is set: parallel tuning over several machines is not offered "
-                "here. Unset it; the trials of one machine train side by side."
-            )
+        check_not_asked_for()
         self.logger = logger
         self.oracle = oracle
         self.hypermodel = get_hypermodel(hypermodel)
@@ -86,7 +84,7 @@ class BaseTuner:
     # -- the space ---------------------------------------------------------------------------------
 
     def _populate_initial_space(self) -> None:
-        """Learns the space by building models, until each condition that was seen held once."""
+        """Learns the space by building models, until each conditional scope was active once."""
         if self.hypermodel is None:
             return
         hp = self.oracle.get_space()
@@ -94,16 +92,17 @@ class BaseTuner:
         if declare is not None:
             declare(hp)
             self.oracle.update_space(hp)
-        held: set[Any] = set()
+        once: set[Any] = set()  # the scopes that were entered while their conditions held
+        never: list[Any] = []  # other scopes, in the order in which builds have entered them
         hp = self.oracle.get_space()
         while True:
             self._look_at_build(hp)
             self.oracle.update_space(hp)
-            held.update(each.conditions for each in hp.space if hp.is_active(each))
-            never = [each.conditions for each in hp.space if each.conditions not in held]
+            once.update(hp.active_scopes)
+            never = [each for each in [*never, *hp.inactive_scopes] if each not in once]
             if not never:
                 return
-            held.add(never[0])  # also if it cannot be made to hold: the loop must end
+            once.add(never[0])  # also if it cannot be made to hold: the loop must end
             hp = self.oracle.get_space()
             for condition in never[0]:
                 hp.values[condition.name] = condition.values[0]
@@ -154,12 +153,14 @@ class BaseTuner:
             trial.status = TrialStatus.COMPLETED
 
     def _note_failure(self, trial: Trial, error: BaseException) -> None:
-        """Marks a trial as failed with an error; raises the error again if it is fatal."""
+        """Marks a trial as failed, and prints why; raises the error again if it is fatal."""
         if is_a(error, FatalError) or not isinstance(error, Exception):
             raise error
         failed = is_a(error, FailedTrialError)
         trial.status = TrialStatus.FAILED if failed else TrialStatus.INVALID
         trial.message = "".join(traceback.format_exception(error))
+        # At any verbosity, as in KerasTuner: the status of the trial does not say why it failed.
+        sys.stderr.write(f"Trial {trial.trial_id} failed:\n{trial.message}")
 
     def _run_and_update_trial(self, trial: Trial, *fit_args: Any, **fit_kwargs: Any) -> None:
         self._update_trial(trial, self.run_trial(trial, *fit_args, **fit_kwargs))
@@ -170,7 +171,7 @@ class BaseTuner:
         if self.oracle.get_trial(trial.trial_id).metrics.exists(objective.name):
             warnings.warn(
                 "Calling `self.oracle.update_trial(trial_id, metrics)` in `run_trial()` is "
-                "deprecated; return the metrics instead.",
+                "deprecated. Please remove the call, and return the metrics instead.",
                 DeprecationWarning,
                 stacklevel=2,
             )

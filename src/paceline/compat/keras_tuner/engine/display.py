@@ -39,6 +39,21 @@ class Display:
         self.show_hyperparameter_table(trial)
         say()
 
+    def on_epoch_end(self, trial: Trial, epoch: int, epochs: int, logs: Mapping[str, Any]) -> None:
+        """Prints that a trial has ended an epoch.
+
+        Args:
+            trial: The trial.
+            epoch: The epoch, from 1.
+            epochs: The number of epochs that the trial will have trained.
+            logs: The logs of the epoch.
+        """
+        if self.verbose < 1:
+            return
+        number = self.trial_number.get(trial.trial_id, len(self.oracle.trials))
+        shown = [f"{name}: {_metric(float(value))}" for name, value in logs.items()]
+        say(" - ".join([f"Trial {number}", f"Epoch {epoch}/{epochs}", *shown]))
+
     def on_trial_end(self, trial: Trial) -> None:
         """Prints that a trial has ended."""
         if self.verbose < 1:
@@ -96,6 +111,11 @@ class Display:
         self.search_start = None if start is None else datetime.fromisoformat(start)
         self.trial_start = {name: datetime.fromisoformat(when) for name, when in begun}
         self.trial_number = dict(state["trial_number"])
+
+
+def _metric(value: float) -> str:
+    """A metric as Keras prints it."""
+    return f"{value:.4f}" if abs(value) > 1e-3 else f"{value:.4e}"
 
 
 def _row(value: str, best: str, name: str) -> str:

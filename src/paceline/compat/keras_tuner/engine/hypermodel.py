@@ -46,7 +46,7 @@ class HyperModel:
         return model.fit(*args, **kwargs)
 
 
-class FunctionHyperModel(HyperModel):
+class DefaultHyperModel(HyperModel):
     """A function ``build(hp)`` as a hypermodel.
 
     Args:
@@ -81,7 +81,7 @@ def get_hypermodel(hypermodel: Any) -> Any:
             "The `hypermodel` argument should be either a function `build(hp)` returning a model, "
             f"or an instance of `HyperModel`. Received: {hypermodel!r}"
         )
-    return FunctionHyperModel(hypermodel)
+    return DefaultHyperModel(hypermodel)
 
 
 def trains_itself(hypermodel: Any) -> bool:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from paceline.compat.keras_tuner.protos import HasProto
 from paceline.study.objective import infer_direction
 
+_THEIRS = "engine.metrics_tracking"
 
-class MetricObservation:
+
+class MetricObservation(HasProto):
     """The values of one metric at one step, one value for each execution.
 
     Args:
         value: A number, or a list of numbers.
         step: The step.
     """
+
+    theirs: ClassVar[str] = _THEIRS
 
     def __init__(self, value: Any, step: int) -> None:
         self.value: list[float] = list(value) if isinstance(value, list) else [value]
@@ -49,12 +54,14 @@ class MetricObservation:
         return f"MetricObservation(value={self.value}, step={self.step})"
 
 
-class MetricHistory:
+class MetricHistory(HasProto):
     """The values of one metric over the steps of a trial.
 
     Args:
         direction: "min" if low values are good, "max" if high values are.
     """
+
+    theirs: ClassVar[str] = _THEIRS
 
     def __init__(self, direction: str = "min") -> None:
         if direction not in ("min", "max"):
@@ -119,12 +126,14 @@ class MetricHistory:
         return history
 
 
-class MetricsTracker:
+class MetricsTracker(HasProto):
     """The metrics of a trial by their names.
 
     Args:
         metrics: Metrics to register at the start: objects with a ``name``.
     """
+
+    theirs: ClassVar[str] = _THEIRS
 
     def __init__(self, metrics: Iterable[Any] | None = None) -> None:
         self.metrics: dict[str, MetricHistory] = {}

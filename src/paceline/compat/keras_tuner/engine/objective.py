@@ -105,13 +105,13 @@ def create_objective(objective: Any) -> Objective:
         if isinstance(name, str) and direction in ("min", "max"):
             return Objective(name, direction)
         raise TypeError(
-            "`objective` not understood: expected a metric's name, an `Objective` or a list of "
-            f"them, found: {objective!r}"
+            "`objective` not understood, expected str (the name of a metric), an `Objective` or a "
+            f"list of them, found: {objective!r}"
         )
     direction = infer_metric_direction(objective)
     if direction is None:
         raise ValueError(
-            'Could not infer the optimization direction ("min" or "max") of the metric '
+            'Could not infer optimization direction ("min" or "max") of the metric '
             f'"{objective}". Give it as a `keras_tuner.Objective`, for example '
             f'`keras_tuner.Objective("{objective}", direction="min")`.'
         )

@@ -13,13 +13,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.compat.keras_tuner.engine.display import Display
-from paceline.compat.keras_tuner.engine.hyperparameters import as_ours, draw
+from paceline.compat.keras_tuner.engine.hyperparameters.hyperparameters import (
+    HyperParameters,
+    as_ours,
+)
 from paceline.compat.keras_tuner.engine.metrics_tracking import MetricsTracker
 from paceline.compat.keras_tuner.engine.objective import MultiObjective, Objective, create_objective
 from paceline.compat.keras_tuner.engine.project_folder import ProjectFolder
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.files import read_json, say, write_json
-from paceline.search_space import HyperParameter, HyperParameters
+from paceline.search_space import HyperParameter
 
 __all__ = ["Objective", "Oracle", "synchronized"]
 
@@ -99,7 +102,6 @@ class Oracle(ProjectFolder):
                         "`hyperparameters` argument."
                     )
             self.hyperparameters = HyperParameters()
-            self.hyperparameters.trusting = True
         else:
             self.hyperparameters = as_ours(hyperparameters)
         self.allow_new_entries, self.tune_new_entries = allow_new_entries, tune_new_entries
@@ -266,8 +268,10 @@ class Oracle(ProjectFolder):
         return True
 
     def _check_consecutive_failures(self) -> None:
+        # In the order in which trials began: builds that fail end before trials that train. A trial
+        # under way may still end well, so failures on both sides of it are not in a row yet.
         in_a_row = 0
-        for trial in (self.trials[trial_id] for trial_id in self.end_order):
+        for trial in (self.trials[trial_id] for trial_id in self.start_order):
             in_a_row = in_a_row + 1 if trial.status == TrialStatus.FAILED else 0
             if in_a_row == self.max_consecutive_failed_trials:
                 raise RuntimeError(
@@ -305,7 +309,7 @@ class Oracle(ProjectFolder):
     def _space_with(self, values: Mapping[str, Any]) -> HyperParameters:
         """The space with exactly these values."""
         config = {**self.hyperparameters.get_config(), "values": dict(values)}
-        return HyperParameters.from_config(config, trusting=True)
+        return HyperParameters.from_config(config)
 
     def _random_values(self) -> dict[str, Any] | None:
         """Values drawn at random that have not been tried; None if none are found."""
@@ -313,7 +317,7 @@ class Oracle(ProjectFolder):
             values: dict[str, Any] = {}
             for hp in self.hyperparameters.space:
                 if all(condition.is_active(values) for condition in hp.conditions):
-                    values[hp.name] = draw(hp, self._seed_state)
+                    values[hp.name] = hp.random_sample(self._seed_state)
                     self._seed_state += 1
             if not self._duplicate(values):
                 return values
@@ -360,6 +364,10 @@ class Oracle(ProjectFolder):
         """Returns the number of trials that have not begun yet; None without ``max_trials``."""
         return self.max_trials - len(self.trials) if self.max_trials else None
 
+    def tell_epoch(self, trial: Trial, epoch: int, epochs: int, logs: Mapping[str, Any]) -> None:
+        """Prints that a trial has ended an epoch, unless ``verbose`` is 0."""
+        self._display.on_epoch_end(trial, epoch, epochs, logs)
+
     @property
     def verbose(self) -> Any:
         """Whether the search prints which trials begin and end: 0 or 1."""
@@ -393,7 +401,7 @@ class Oracle(ProjectFolder):
         States of KerasTuner before 1.1 hold less; the rest is told from the trials.
         """
         self.ongoing_trials = {k: self.trials[name] for k, name in state["ongoing_trials"].items()}
-        self.hyperparameters = HyperParameters.from_config(state["hyperparameters"], trusting=True)
+        self.hyperparameters = HyperParameters.from_config(state["hyperparameters"])
         over = (TrialStatus.COMPLETED, TrialStatus.FAILED, TrialStatus.INVALID)
         ended = [trial_id for trial_id, trial in self.trials.items() if trial.status in over]
         self.start_order = list(state.get("start_order", self.trials))

@@ -16,22 +16,26 @@ class ProjectFolder:
     """The base of ``Oracle`` that reads and writes ``oracle.json`` and ``trial_*/trial.json``.
 
     A tuner sets the folder after the oracle has been made.
+
+    Attributes:
+        directory: The folder that holds project folders; None as long as no tuner has set it.
+        project_name: Name of the project's folder in ``directory``.
     """
 
     def __init__(self) -> None:
-        self._directory: Any = None
-        self._project_name: Any = None
+        self.directory: Any = None
+        self.project_name: Any = None
 
     def _set_project_dir(self, directory: Any, project_name: Any) -> None:
-        self._directory, self._project_name = directory, project_name
+        self.directory, self.project_name = directory, project_name
 
     @property
     def _project_dir(self) -> str:
-        if self._directory is None:
+        if self.directory is None:
             raise ProjectError(
                 f"this {type(self).__name__} has no folder yet; give it to a Tuner first."
             )
-        folder = os.path.join(str(self._directory), str(self._project_name))
+        folder = os.path.join(str(self.directory), str(self.project_name))
         os.makedirs(folder, exist_ok=True)
         return folder
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from paceline.compat.keras_tuner.engine.callback_files import CallbackFiles
 from paceline.compat.keras_tuner.engine.objective import Objective
 from paceline.compat.keras_tuner.engine.trial import Trial
 from paceline.search_space import HyperParameters
@@ -64,6 +65,10 @@ class SearchOracle(OracleTrials, Protocol):
         """Notes the metrics of a trial."""
         ...
 
+    def tell_epoch(self, trial: Trial, epoch: int, epochs: int, logs: Mapping[str, Any]) -> None:
+        """Tells the user that a trial has ended an epoch."""
+        ...
+
     def get_space(self) -> HyperParameters:
         """The space so far, without values."""
         ...
@@ -107,6 +112,7 @@ class SearchTuner(Protocol):
 
     tuner_id: str
     executions_per_trial: int
+    _callback_files: CallbackFiles
 
     @property
     def oracle(self) -> SearchOracle:

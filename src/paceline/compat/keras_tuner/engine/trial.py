@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from paceline.compat.keras_tuner.engine.hyperparameters.hyperparameters import HyperParameters
 from paceline.compat.keras_tuner.engine.metrics_tracking import MetricsTracker
 from paceline.compat.keras_tuner.files import read_json, say, write_json
-from paceline.search_space import HyperParameters
+from paceline.compat.keras_tuner.protos import theirs
 
 
 class TrialStatus:
@@ -25,6 +26,16 @@ class TrialStatus:
     STOPPED = "STOPPED"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
+
+    @staticmethod
+    def to_proto(status: str | None) -> Any:
+        """Returns the number that KerasTuner's messages have for a state."""
+        return theirs("engine.trial").TrialStatus.to_proto(status)
+
+    @staticmethod
+    def from_proto(proto: Any) -> str | None:
+        """Returns the state of a number from ``to_proto``."""
+        return theirs("engine.trial").TrialStatus.from_proto(proto)
 
 
 class Trial:
@@ -89,7 +100,7 @@ class Trial:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restores what ``get_state`` returned."""
         self.trial_id = state["trial_id"]
-        self.hyperparameters = HyperParameters.from_config(state["hyperparameters"], trusting=True)
+        self.hyperparameters = HyperParameters.from_config(state["hyperparameters"])
         self.metrics = MetricsTracker.from_config(state["metrics"])
         self.score, self.best_step = state["score"], state["best_step"]
         self.status, self.message = state["status"], state.get("message")
@@ -100,6 +111,15 @@ class Trial:
         trial = cls(None)
         trial.set_state(state)
         return trial
+
+    def to_proto(self) -> Any:
+        """Returns KerasTuner's message of this trial; needs KerasTuner itself."""
+        return theirs("engine.trial").Trial.from_state(self.get_state()).to_proto()
+
+    @classmethod
+    def from_proto(cls, proto: Any) -> Trial:
+        """Returns the trial of a message of ``to_proto``; needs KerasTuner itself."""
+        return cls.from_state(theirs("engine.trial").Trial.from_proto(proto).get_state())
 
     def save(self, fname: str | Path) -> None:
         """Writes a ``trial.json``."""

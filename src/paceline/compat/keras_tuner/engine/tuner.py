@@ -15,20 +15,23 @@ import keras
 from paceline.compat.keras_tuner import oracle_search, run_trial_search
 from paceline.compat.keras_tuner.engine import results as results_module
 from paceline.compat.keras_tuner.engine.base_tuner import BaseTuner
+from paceline.compat.keras_tuner.engine.callback_files import CallbackFiles
 from paceline.compat.keras_tuner.engine.callbacks import BatchCallback, SaveBestEpoch, TunerCallback
 from paceline.compat.keras_tuner.engine.hypermodel import trains_itself
 from paceline.compat.keras_tuner.engine.objective import DefaultObjective
 from paceline.compat.keras_tuner.engine.oracle import Oracle, multiple
-from paceline.compat.keras_tuner.engine.trial import Trial
+from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.errors import (
     FailedTrialError,
+    FatalError,
     FatalTypeError,
     FatalValueError,
     ProjectError,
+    is_a,
 )
 from paceline.compat.keras_tuner.files import read_json, write_json
 from paceline.executor.model_builder import random_state_kept
-from paceline.executor.process import search_process
+from paceline.executor.process import repeated_warnings_hidden, search_process
 from paceline.program import keras_private
 from paceline.search_space import HyperParameters
 
@@ -107,6 +110,8 @@ class Tuner(BaseTuner):
         self.optimizer, self.loss, self.metrics = optimizer, loss, metrics
         self.distribution_strategy = distribution_strategy
         self.executions_per_trial = executions_per_trial
+        self._callback_files = CallbackFiles(executions_per_trial)
+        self._shown_warnings: set[Any] = set()
         super().__init__(
             oracle,
             hypermodel,
@@ -130,7 +135,12 @@ class Tuner(BaseTuner):
     # -- building ----------------------------------------------------------------------------------
 
     def _look_at_build(self, hp: HyperParameters) -> None:
-        with random_state_kept(), keras_private.fresh_names(), self._distributed():
+        with (
+            random_state_kept(),
+            repeated_warnings_hidden(self._shown_warnings),
+            keras_private.fresh_names(),
+            self._distributed(),
+        ):
             super()._look_at_build(hp)
 
     def _build_hypermodel(self, hp: HyperParameters) -> Any:
@@ -179,12 +189,36 @@ class Tuner(BaseTuner):
         callbacks = fit_kwargs.get("callbacks")
         if callbacks:
             self._deepcopy_callbacks(callbacks)
-        if self._is_plain(fit_kwargs):
+        try:
+            with repeated_warnings_hidden(self._shown_warnings):
+                # Without x only a ``fit`` of the user's can train: of the model, or in run_trial.
+                has_data = bool(fit_args) or fit_kwargs.get("x") is not None
+                if has_data and self._is_plain(fit_kwargs):
+                    self._search_in_packs(*fit_args, **fit_kwargs)
+                elif keras.backend.backend() == "jax":
+                    run_trial_search.search(self, *fit_args, **fit_kwargs)
+                else:
+                    super()._search(*fit_args, **fit_kwargs)
+        finally:
+            best = self.oracle.get_best_trials(1)
+            if best and best[0].status == TrialStatus.COMPLETED:
+                self._callback_files.put_at_user_paths(best[0].trial_id)
+
+    def _search_in_packs(self, *fit_args: Any, **fit_kwargs: Any) -> None:
+        try:
             oracle_search.search(self, *fit_args, **fit_kwargs)
-        elif keras.backend.backend() == "jax":
-            run_trial_search.search(self, *fit_args, **fit_kwargs)
-        else:
+            return
+        except oracle_search.CannotStartError as error:
+            why = error
+        # KerasTuner finds out trial by trial, and some trials may work: so does this search.
+        if self.oracle.verbose:
+            oracle_search.to_stderr(f"trials run in Keras' own fit, one at a time: {why}")
+        try:
             super()._search(*fit_args, **fit_kwargs)
+        except RuntimeError as failed:
+            if is_a(failed, FatalError):
+                raise
+            raise RuntimeError(f"{failed}\n{why}") from why
 
     def _is_plain(self, fit_kwargs: dict[str, Any]) -> bool:
         """Whether ``model.fit`` alone trains a trial, and no user code watches its epochs."""
@@ -214,11 +248,15 @@ class Tuner(BaseTuner):
         saver = SaveBestEpoch(self.oracle.objective, self._get_checkpoint_fname(trial.trial_id))
         given = kwargs.pop("callbacks", None) or []
         results = []
-        for _ in range(self.executions_per_trial):
-            callbacks = [*self._deepcopy_callbacks(given), *self._hooks(trial), saver]
+        for execution in range(self.executions_per_trial):
+            own = self._deepcopy_callbacks(given)
+            self._callback_files.give_to(own, trial.trial_id, execution)
+            callbacks, before = [*own, *self._hooks(trial), saver], saver.best_value
             results.append(
                 self._build_and_fit_model(trial, *args, **{**kwargs, "callbacks": callbacks})
             )
+            if saver.best_value != before:
+                self._callback_files.note_best(trial.trial_id, execution)
         return results
 
     def _hooks(self, trial: Trial) -> list[Any]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from paceline.compat.keras_tuner.engine.hyperparameters import probability_of, value_at
 from paceline.compat.keras_tuner.engine.oracle import Oracle, running
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 
@@ -139,7 +138,7 @@ class BayesianOptimizationOracle(Oracle):
                 continue
             active = all(condition.is_active(values) for condition in hp.conditions)
             value = values[hp.name] if active and hp.name in values else hp.default
-            point.append(probability_of(hp, value))
+            point.append(hp.value_to_prob(value))
         return point
 
     def _values_at(self, point: np.ndarray) -> dict[str, Any]:
@@ -147,7 +146,7 @@ class BayesianOptimizationOracle(Oracle):
         values: dict[str, Any] = {}
         coordinates = iter(np.minimum(point, np.nextafter(1, 0)))
         for hp in self.hyperparameters.space:
-            value = hp.default if hp.kind == "Fixed" else value_at(hp, float(next(coordinates)))
+            value = hp.default if hp.kind == "Fixed" else hp.prob_to_value(float(next(coordinates)))
             if all(condition.is_active(values) for condition in hp.conditions):
                 values[hp.name] = value
         return values

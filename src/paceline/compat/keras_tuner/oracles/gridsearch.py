@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.compat.keras_tuner.engine.hyperparameters import grid_of
+from paceline.compat.keras_tuner.engine.hyperparameters.hp_utils import grid_of
 from paceline.compat.keras_tuner.engine.oracle import Oracle, running, synchronized
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 

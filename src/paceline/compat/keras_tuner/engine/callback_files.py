@@ -1,0 +1,96 @@
+"""The files that callbacks of trials write, and the best trial's at the path that the user gave."""
+
+from __future__ import annotations
+
+import glob
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from paceline.pack.callbacks.per_trial import give_own_path
+
+#: A field of a path that Keras fills in, such as ``{epoch:02d}``.
+_FIELD = re.compile(r"(\{[^{}]*\})")
+
+
+class CallbackFiles:
+    """Gives each trial a sub-folder beside the user's path, or in the user's folder.
+
+    ``ModelCheckpoint("out/best.keras")`` of trial 07 writes ``out/trials/07/best.keras``, and
+    ``TensorBoard("logs")`` writes ``logs/07/execution0``, as in KerasTuner on TensorFlow. At the
+    end of a search the best trial's file is copied to ``out/best.keras``.
+
+    Args:
+        executions: Number of trainings of each configuration.
+    """
+
+    def __init__(self, executions: int) -> None:
+        self._executions = executions
+        # Trial and execution -> the paths of its files, and how many folders lie between each and
+        # the folder of the user's path. Paths may hold fields such as ``{epoch}``.
+        self._written: dict[tuple[str, int], dict[Path, tuple[int, int]]] = {}
+        self._best: dict[str, int] = {}
+
+    def of_execution(self, trial_id: str, execution: int) -> ExecutionPaths:
+        """Returns the paths of one training."""
+        return ExecutionPaths(self, trial_id, execution)
+
+    def file_of(self, path: Path, trial_id: str, execution: int) -> Path:
+        """Returns the path of one training's file for a file of the user's."""
+        between = ["trials", trial_id, *([f"execution{execution}"] if self._executions > 1 else [])]
+        own = path.parent.joinpath(*between, path.name)
+        spans = self._written.setdefault((trial_id, execution), {})
+        spans[own] = (len(path.parent.parts), len(between))
+        return own
+
+    def note_best(self, trial_id: str, execution: int) -> None:
+        """Notes the execution of a trial with the best objective; else it is the first one."""
+        self._best[trial_id] = execution
+
+    def put_at_user_paths(self, best: str) -> None:
+        """Copies the files of the best trial to the paths that the user gave.
+
+        Args:
+            best: Id of the best trial. If an earlier search trained it, nothing is copied, because
+                its files lie at those paths already.
+        """
+        written = self._written.get((best, self._best.get(best, 0)), {})
+        for own, (at, n) in written.items():
+            texts = _FIELD.split(str(own))
+            pattern = "".join("*" if _FIELD.fullmatch(t) else glob.escape(t) for t in texts)
+            for found in map(Path, glob.glob(pattern)):
+                target = Path(*found.parts[:at], *found.parts[at + n :])
+                if found.is_dir():
+                    shutil.copytree(found, target, dirs_exist_ok=True)
+                else:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(found, target)
+
+    def give_to(self, callbacks: list[Any], trial_id: str, execution: int) -> None:
+        """Makes the callbacks of one training write to files of its own."""
+        for callback in callbacks:
+            give_own_path(callback, trial_id, self.of_execution(trial_id, execution))
+
+
+class ExecutionPaths:
+    """The paths of one training; a ``TrialPaths``.
+
+    Args:
+        files: All files of the search.
+        trial_id: Id of the trial.
+        execution: Number of the training, from 0.
+    """
+
+    def __init__(self, files: CallbackFiles, trial_id: str, execution: int) -> None:
+        self._files, self._trial_id, self._execution = files, trial_id, execution
+
+    def label(self, trial: str) -> str:
+        """Returns what stands for ``{trial}`` in paths."""
+        return self._trial_id
+
+    def of(self, path: Path, trial: str, is_file: bool) -> Path:
+        """Returns the path of this training for a path of the user's."""
+        if is_file:
+            return self._files.file_of(path, self._trial_id, self._execution)
+        return path / self._trial_id / f"execution{self._execution}"

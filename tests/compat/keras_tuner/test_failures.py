@@ -1,0 +1,130 @@
+"""Trials that fail: what is said, how they are counted, and what is kept of the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+
+import paceline.compat.keras_tuner as ours
+import toys
+from compat.keras_tuner import spaces
+
+X, Y = toys.data()
+DATA = {"x": X, "y": Y, "validation_data": (X, Y), "epochs": 2, "batch_size": 25, "verbose": 0}
+
+
+def search(
+    kt: Any, bad: Callable[[int], None], folder: Path, n: int = 8, **kwargs: Any
+) -> tuple[list[str], Exception | None]:
+    """Trials 0, 1, ... of which ``bad`` may raise; their states, and what ended the search."""
+
+    class InOrder(kt.Oracle):
+        def populate_space(self, trial_id: str) -> dict[str, Any]:
+            return {"status": "RUNNING", "values": {"number": int(trial_id)}}
+
+        max_parallel = n
+
+    def build(hp: Any) -> Any:
+        number = hp.Int("number", -1, n, default=-1)  # the first look declares it
+        if number >= 0:
+            bad(number)
+        return toys.softmax_at(0.01 + 0.001 * number)
+
+    tuner = kt.Tuner(InOrder("val_loss", max_trials=n, **kwargs), build, directory=folder)
+    raised: Exception | None = None
+    try:
+        tuner.search(**DATA)
+    except Exception as error:
+        raised = error
+    return [trial.status for trial in tuner.oracle.trials.values()], raised
+
+
+def failing(*numbers: int, error: type[Exception] = ValueError) -> Callable[[int], None]:
+    def bad(number: int) -> None:
+        if number in numbers:
+            raise error(f"trial {number} is bad")
+
+    return bad
+
+
+C, F, R = "COMPLETED", "FAILED", "RUNNING"
+
+
+def test_a_failed_trial_says_why_at_any_verbosity(kt, tmp_path, capsys):
+    search(kt, failing(1), tmp_path, n=2)
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert "ValueError: trial 1 is bad" in said
+
+
+def test_failures_in_a_row_are_counted_by_number(kt, tmp_path):
+    # Builds fail long before the trials between them have trained.
+    states, raised = search(kt, failing(0, 2, 3, 5, 6), tmp_path)
+    assert (states, raised) == ([F, C, F, F, C, F, F, C], None)
+
+
+def test_trials_before_too_many_failures_are_kept(kt, tmp_path):
+    states, raised = search(kt, failing(2, 3, 4), tmp_path)
+    assert states == [C, C, F, F, F]
+    assert isinstance(raised, RuntimeError)
+    assert "Number of consecutive failures exceeded the limit of 3." in str(raised)
+    assert "trial 4 is bad" in str(raised)
+
+
+def test_trials_before_a_fatal_error_are_kept(kt, tmp_path):
+    states, raised = search(kt, failing(5, error=kt.errors.FatalError), tmp_path)
+    assert states == [C] * 5 + [R]
+    assert isinstance(raised, kt.errors.FatalError)
+
+
+def test_models_that_are_all_too_large(kt, tmp_path):
+    tuner = kt.RandomSearch(
+        spaces.small, "val_loss", max_trials=5, max_model_size=5, directory=tmp_path
+    )
+    with pytest.raises(RuntimeError, match=r"limit of 3\.(.|\n)*Oversized model"):
+        tuner.search(**DATA)
+    assert [trial.status for trial in tuner.oracle.trials.values()] == [F] * 3
+
+
+def test_data_of_a_wrong_shape(kt, tmp_path):
+    tuner = kt.RandomSearch(spaces.small, "val_loss", max_trials=5, directory=tmp_path)
+    with pytest.raises(RuntimeError, match=r"limit of 3\.") as caught:
+        tuner.search(**{**DATA, "x": X[:, :4]})
+    assert [trial.status for trial in tuner.oracle.trials.values()] == [F] * 3
+    if kt is ours:
+        assert "the model that build(hp) returned does not take the data" in str(caught.value)
+
+
+def test_some_models_that_are_not_too_large_are_found(tmp_path, capsys):
+    # One configuration of forty fits, and none of the first builds: trial by trial it is found.
+    def build(hp: Any) -> Any:
+        width = 8 if hp.Int("number", 0, 39) == 2 else 100
+        layers = [keras.Input((toys.FEATURES,)), keras.layers.Dense(width, "softmax")]
+        return toys.compiled(keras.Sequential(layers))
+
+    tuner = ours.GridSearch(build, "val_loss", 4, seed=1, max_model_size=100, directory=tmp_path)
+    tuner.search(**{**DATA, "verbose": 2})
+    assert [trial.status for trial in tuner.oracle.trials.values()] == [F, F, C, F]
+    assert "trials run in Keras' own fit, one at a time" in capsys.readouterr().err
+
+
+def test_an_infinite_objective_is_a_score(kt, tmp_path):
+    def huge(y: Any, predicted: Any) -> Any:
+        return keras.ops.mean(predicted) * math.inf
+
+    def build(hp: Any) -> Any:
+        hp.Float("x", 0, 1)
+        model = toys.softmax()
+        model.compile("sgd", "sparse_categorical_crossentropy", metrics=[huge])
+        return model
+
+    objective = kt.Objective("val_huge", "min")
+    tuner = kt.RandomSearch(build, objective, max_trials=2, directory=tmp_path)
+    tuner.search(**DATA)
+    trials = tuner.oracle.trials.values()
+    assert [(trial.status, trial.score) for trial in trials] == [(C, math.inf)] * 2
