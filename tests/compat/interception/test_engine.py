@@ -212,7 +212,7 @@ def test_only_one_function_runs_at_a_time():
         most.append(len(running))
         running.pop()
 
-    run([function] * 6)
+    run([function] * 6, interleave=True)
     assert len(most) == 12
     assert max(most) == 1
 
@@ -310,7 +310,7 @@ def test_a_closed_run_unwinds_what_is_under_way():
             left.append(i)
 
     before = threading.active_count()
-    with Engine() as engine:
+    with Engine(interleave=True) as engine:
         outcomes = engine.run([Call(i, partial(function, i), i) for i in range(4)])
         assert next(outcomes).number == 0
         outcomes.close()

@@ -610,3 +610,40 @@ def test_a_model_with_a_fit_of_its_own_needs_no_data(kt, tmp_path):
     tuner = kt.GridSearch(Builds(), "loss", directory=tmp_path)
     tuner.search(verbose=0)
     assert [trial.score for trial in tuner.oracle.trials.values()] == [0.5, 0.25]
+
+
+# -- what trials share -----------------------------------------------------------------------------
+
+
+class Sharing:
+    """Mixed into a hypermodel: reads after ``fit`` what it has written before."""
+
+    def build(self, hp: Any) -> Any:
+        self.rate = hp.Choice("lr", [0.01, 0.1, 0.3])
+        model = toys.softmax()
+        model.optimizer.learning_rate = self.rate
+        return model
+
+    def fit(self, hp: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        history = model.fit(*args, **kwargs).history
+        return {"val_loss": history["val_loss"][-1], "rate": self.rate}
+
+
+@pytest.mark.parametrize("interleave", [{}, {"interleave": False}])
+def test_what_a_hypermodel_writes_is_of_its_trial(interleave, tmp_path, capsys):
+    class Own(Sharing, ours.HyperModel):
+        pass
+
+    tuner = ours.GridSearch(Own(), "val_loss", directory=tmp_path, seed=1, **interleave)
+    tuner.search(**{**DATA, "verbose": 1})
+    trials = tuner.oracle.trials.values()
+    rates = [trial.metrics.get_last_value("rate") for trial in trials]
+    assert rates == [trial.hyperparameters["lr"] for trial in trials] == [0.01, 0.1, 0.3]
+    said = "trials run one at a time, in order: Sharing.build() changes 'self.rate'"
+    assert (said in capsys.readouterr().err) == (not interleave)
+
+
+def test_a_hypermodel_of_its_own_fit_trains_together(tmp_path, capsys):
+    tuner = ours.RandomSearch(hypermodel_of(ours), "val_loss", max_trials=2, directory=tmp_path)
+    tuner.search(**{**DATA, "verbose": 1})
+    assert "one at a time" not in capsys.readouterr().err

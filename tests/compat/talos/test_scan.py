@@ -16,6 +16,7 @@ from compat.talos.notebook import PARAMS, X, Y, classifier, no_training
 from paceline.compat import talos
 from paceline.compat.talos.errors import TalosModelError, TalosParamsError
 from paceline.compat.talos.splits import split
+from toys import CLASSES
 
 
 def scan(params, model=no_training, **arguments):
@@ -176,6 +177,56 @@ def test_a_target_ends_the_scan():
     assert len(found.data) < 40
     found = scan({"a": [0, 1, 2]}, performance_target=["val_acc", 0.9, False])
     assert found.data["a"].tolist() == [0]
+
+
+@pytest.mark.parametrize(("epochs", "rows"), [([1, 1, 1, 1], 2), ([4, 3, 1, 1], 2)])
+def test_a_target_leaves_the_rows_that_talos_has(epochs, rows):
+    """All train in one pack; permutations behind the first that reaches the target may end first.
+
+    The fourth reaches the target as well, and where epochs differ it ends before the second.
+    """
+
+    def model(x_train, y_train, x_val, y_val, params):
+        model = keras.Sequential([keras.layers.Dense(CLASSES, activation="softmax")])
+        model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
+        n = params["at"]
+        found = model.fit(x_train, y_train, epochs=epochs[n], batch_size=32, verbose=0).history
+        return {**found, "reached": [0.0] * (epochs[n] - 1) + [float(n in (1, 3))]}, model
+
+    params = {"at": [0, 1, 2, 3]}
+    target = ["reached", 1.0, False]
+    found = scan(params, model, performance_target=target, seed=1, save_models=True)
+    assert found.data["at"].tolist() == [0, 1]
+    assert [len(h["loss"]) for h in found.round_history] == epochs[:2]
+    assert len(found.saved_models) == len(found.saved_weights) == len(found.data) == rows
+    assert pd.read_csv(found.log_path)["at"].tolist() == [0, 1]
+    files = sorted(path.name for path in Path("test", found.experiment_id).glob("*.keras"))
+    assert files == ["0.keras", "1.keras"]
+
+
+def checkpointing(x_train, y_train, x_val, y_val, params):
+    """As Talos' users write it: the best epoch's weights go into one file and come back."""
+    model = keras.Sequential([keras.layers.Dense(CLASSES, activation="softmax")])
+    model.compile(keras.optimizers.SGD(params["lr"]), "sparse_categorical_crossentropy")
+    keep = keras.callbacks.ModelCheckpoint(
+        "best.weights.h5", "loss", save_best_only=True, save_weights_only=True
+    )
+    history = model.fit(x_train, y_train, epochs=2, batch_size=32, callbacks=[keep], verbose=0)
+    model.load_weights("best.weights.h5")
+    return history, model
+
+
+@pytest.mark.parametrize("interleave", [None, False])
+def test_permutations_that_share_a_file_have_their_own_weights(interleave, capsys):
+    found = scan({"lr": [0.001, 0.1]}, checkpointing, seed=5, interleave=interleave)
+    parts = split(X, Y, 0.3, seed=5)
+    for row, lr in enumerate([0.001, 0.1]):
+        keras.utils.set_random_seed(5 + row)
+        _, model = checkpointing(*parts, {"lr": lr})
+        for got, want in zip(found.saved_weights[row], model.get_weights(), strict=True):
+            np.testing.assert_allclose(got, want, 1e-4, 1e-5)
+    said = "talos: permutations run one at a time, in order: ModelCheckpoint writes to '"
+    assert (said in capsys.readouterr().err) == (interleave is None)
 
 
 def test_a_param_space_is_taken():

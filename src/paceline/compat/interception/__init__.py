@@ -12,6 +12,8 @@ function returns what it would have returned alone, that is, after:
 
     keras.utils.set_random_seed(seed); keras.utils.clear_session(); function()
 
+Functions that share something that would change that run one at a time (``turns.py``).
+
 An intercepted fit joins a pack of ``executor/local.py``: same order of examples as in Keras' own,
 a real ``History``, callbacks called in the function's thread after each epoch with the model's
 variables up to date, changes that they make to variables carried into the next epoch, trained
@@ -22,5 +24,6 @@ arrays, callbacks that want batches, ``train_step`` that cannot be traced, ...) 
 
 from paceline.compat.interception.call import Call, FitRecord, Outcome
 from paceline.compat.interception.engine import Engine
+from paceline.compat.interception.turns import check_interleave
 
-__all__ = ["Call", "Engine", "FitRecord", "Outcome"]
+__all__ = ["Call", "Engine", "FitRecord", "Outcome", "check_interleave"]

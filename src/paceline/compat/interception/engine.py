@@ -6,7 +6,7 @@ import itertools
 import operator
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,6 +16,7 @@ from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import intercepted
 from paceline.compat.interception.function_thread import FunctionThread
 from paceline.compat.interception.packed_fit import FitHandler, PackedFit
+from paceline.compat.interception.turns import Turns
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
 from paceline.executor.local import LocalExecutor
 from paceline.executor.process import search_process
@@ -36,6 +37,9 @@ class Engine:
         mesh: From ``paceline.pack.mesh.check_mesh``; None: all accelerators, or one CPU.
         notes: Called with each line of text for the user, once for each text; None: no notes.
         noun: What notes call a function, such as "trial".
+        interleave: Whether functions begin while others are under way. True: always. False: never;
+            each ends before the next begins. None: unless they share something that would change
+            their results, and a note says what (``turns.py``).
 
     Attributes:
         executors: One executor for each set of data that fits train on.
@@ -49,17 +53,24 @@ class Engine:
         mesh: tuple[int, int | None] | None = None,
         notes: Callable[[str], None] | None = None,
         noun: str = "function",
+        interleave: bool | None = None,
     ) -> None:
         self.executors = ExecutorPool(self.say, PackOptions(slots, plan, mesh))
         self._notes, self._noun = notes, noun
+        self._turns = Turns(interleave, self.say, noun)
         self._said: set[str] = set()
+        self._looks = True  # whether the function of each call is looked at
         self._numbers = itertools.count()
         self._source: Iterator[Call | None] = iter(())
         self._more = False  # whether the source may have further calls
         self._held = False  # whether the source has none before another outcome is known
+        self._next_call: Call | None = (
+            None  # taken from the source, to begin when none is under way
+        )
         self._left: int | None = None  # calls that are left in the source; None if unknown
         self._threads: set[FunctionThread] = set()  # the functions under way
         self._ready: deque[FunctionThread] = deque()  # threads that do not wait for an epoch
+        self._parked: list[FunctionThread] = []  # threads that wait until another has ended
         self._packed_fits: dict[int, PackedFit] = {}
         self._ended: deque[Outcome] = deque()
 
@@ -77,7 +88,19 @@ class Engine:
         with persistent_cache():
             self.executors.close()
 
-    def run(self, calls: Iterable[Call | None], *, n_calls: int | None = None) -> Iterator[Outcome]:
+    def look_at(self, roots: Mapping[str, Any], entries: Iterable[str] = ("__call__",)) -> None:
+        """Looks at the user's code, where the functions of calls do not show it themselves.
+
+        Args:
+            roots: Label -> function that calls run, or object that it is given.
+            entries: Names of methods of the objects that are called.
+        """
+        self._turns.look_at(roots, entries)
+        self._looks = False
+
+    def run(
+        self, calls: Iterable[Call | None], *, n_calls: int | None = None
+    ) -> Generator[Outcome, None, None]:
         """Runs functions, and yields the outcome of each as soon as the function has ended.
 
         A function that raises has an outcome with that error; the other functions go on. While the
@@ -128,26 +151,37 @@ class Engine:
         busy = [executor for executor in self.executors if executor.busy]
         for executor in busy:
             if executor.busy:
-                executor.demand.all_asked = not self._more and not self._ready
+                none_comes = self._turns.alone or not self._more
+                executor.demand.all_asked = none_comes and not self._ready
                 executor.advance(self._report, self._meanwhile, self._failed)
-        return bool(self._ended or self._threads)
+        return bool(self._ended or self._threads or self._next_call)
 
     def _step(self, may_begin: Callable[[], bool]) -> bool:
         """Lets one function run until it waits or ends; False if no function can run."""
         if self._ready:
             self._go(self._ready.popleft())
             return True
-        if len(self._threads) >= _MOST or not may_begin():
+        if len(self._threads) >= _MOST or self._occupied() or not may_begin():
             return False
-        call = self._next()
+        call, self._next_call = self._next_call or self._next(), None
         if call is None:
             return False
+        if self._looks:
+            self._turns.look(call.function)
+            if self._occupied():
+                self._next_call = call
+                return False
         seed = random.getrandbits(32) if call.seed is None else call.seed
         thread = FunctionThread(call, seed)
         thread.handler = FitHandler(thread, self, self._noun)
+        self._turns.begins(thread)
         self._threads.add(thread)
         self._go(thread)
         return True
+
+    def _occupied(self) -> bool:
+        """Whether the next function must wait until the one under way has ended and is reported."""
+        return self._turns.alone and bool(self._threads or self._ended)
 
     def _next(self) -> Call | None:
         if not self._more or self._held:
@@ -178,10 +212,16 @@ class Engine:
         thread.go()
         if thread.ended:
             self._threads.discard(thread)
+            self._ready.extend(each for each in self._parked if each.waits_for is thread)
+            self._parked = [each for each in self._parked if each.waits_for is not thread]
+        self._turns.stopped(thread, len(self._threads))
+        if thread.ended:
             if thread.fatal is not None:
                 raise thread.fatal
             thread.outcome.seconds += sum(f.seconds for f in thread.outcome.fits if f.program)
             self._ended.append(thread.outcome)
+        elif thread.waits_for is not None:
+            self._parked.append(thread)
         elif not thread.waits_for_epoch:
             self._ready.append(thread)
 
@@ -192,6 +232,8 @@ class Engine:
         if self._packed_fits:
             self.executors.close()  # their slots and queues hold fits of functions that are gone
         self._packed_fits.clear()
+        self._next_call = None
+        self._parked.clear()
         self._ready.clear()
         self._ended.clear()
 
@@ -222,16 +264,26 @@ class Engine:
     def executor_for(self, arguments: FitArguments) -> LocalExecutor:
         """Returns the executor that has the data of a fit."""
         executor = self.executors.of(arguments)
-        executor.demand.expected = executor.waiting + 1 + (self._left or 0)
+        to_come = 0 if self._turns.alone else self._left or 0
+        executor.demand.expected = executor.waiting + 1 + to_come
         return executor
 
     def number(self) -> int:
         """Returns a number that no fit has had."""
         return next(self._numbers)
 
-    def add(self, packed_fit: PackedFit) -> None:
+    def before_fit(self, thread: FunctionThread, model: Any, callbacks: list[Any]) -> None:
+        """Returns when no other function under way needs what the fit will change."""
+        while True:
+            other = self._turns.waits_for(thread, model, callbacks, len(self._threads))
+            if other is None:
+                return
+            thread.wait_for(other)
+
+    def add(self, packed_fit: PackedFit, model: Any, callbacks: list[Any]) -> None:
         """Registers a fit that its executor has queued."""
         self._packed_fits[packed_fit.number] = packed_fit
+        self._turns.built(packed_fit.thread, model, callbacks)
 
     def say(self, text: str) -> None:
         """Passes a note on to the user; the same note is passed on once only."""

@@ -39,6 +39,8 @@ class FunctionThread:
         fatal: What the function raised if that is no ``Exception``, such as KeyboardInterrupt.
         cancelled: Whether the function is to be unwound.
         waits_for_epoch: Whether the function waits until its pack has trained an epoch.
+        waits_for: The function whose end the function waits for, before its fit begins.
+        n_turns: How often the function has had the baton.
     """
 
     def __init__(self, call: Call, seed: int) -> None:
@@ -47,6 +49,8 @@ class FunctionThread:
         self.handler: Handler | None = None
         self.ended = self.cancelled = self.waits_for_epoch = False
         self.fatal: BaseException | None = None
+        self.waits_for: FunctionThread | None = None
+        self.n_turns = 0
         self._settings = keras_private.settings()  # read here, in the engine's thread
         self._process_state: ProcessState | None = None
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
@@ -60,6 +64,7 @@ class FunctionThread:
     def go(self) -> None:
         """Lets the function run until it waits or ends."""
         outside = ProcessState.now()
+        self.n_turns += 1
         began = time.perf_counter()
         try:
             if self._process_state is None:
@@ -97,6 +102,18 @@ class FunctionThread:
             self._back.release()
             self._go.acquire()
         self.check()
+
+    def wait_for(self, other: FunctionThread) -> None:
+        """Hands the baton back until another function has ended.
+
+        Raises:
+            Cancelled: The function is to be unwound.
+        """
+        self.waits_for = other
+        try:
+            self.wait()
+        finally:
+            self.waits_for = None
 
     def check(self) -> None:
         """Unwinds the function if it was cancelled.

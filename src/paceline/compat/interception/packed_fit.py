@@ -12,6 +12,7 @@ import numpy as np
 
 from paceline.compat.interception import fit_arguments
 from paceline.compat.interception.call import FitRecord
+from paceline.compat.interception.claims import callbacks_of
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import Fit
 from paceline.compat.interception.function_thread import FunctionThread, watched_by
@@ -60,7 +61,11 @@ class FitScheduler(Protocol):
         """Returns a number that no fit has had."""
         ...
 
-    def add(self, packed_fit: PackedFit) -> None:
+    def before_fit(self, thread: FunctionThread, model: Any, callbacks: list[Any]) -> None:
+        """Returns when no other function under way needs what the fit will change."""
+        ...
+
+    def add(self, packed_fit: PackedFit, model: Any, callbacks: list[Any]) -> None:
         """Registers a fit that its executor has queued."""
         ...
 
@@ -84,6 +89,7 @@ class FitHandler:
     def fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns what ``model.fit(*args, **kwargs)`` would return."""
         self._thread.check()
+        self._scheduler.before_fit(self._thread, model, callbacks_of(args, kwargs))
         try:
             arguments = fit_arguments.read(model, original, args, kwargs)
             packed_fit = self._join(model, arguments)
@@ -151,7 +157,7 @@ class FitHandler:
                 order=lambda epoch: everyone if packed_fit.order is None else packed_fit.order,
             )
         )
-        self._scheduler.add(packed_fit)
+        self._scheduler.add(packed_fit, model, arguments.callbacks)
         return packed_fit
 
     def _packed(self, model: Any, arguments: FitArguments, packed_fit: PackedFit) -> Any:

@@ -11,10 +11,26 @@ from functools import partial
 from typing import Any
 
 from paceline.compat.interception import Call, Engine, Outcome
+from paceline.compat.keras_tuner.engine.hypermodel import own_code
 from paceline.compat.keras_tuner.engine.protocols import SearchTuner
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.oracle_search import to_stderr
 from paceline.study.samplers.values import trial_seed
+
+#: Methods of tuners and hypermodels that are called while trials run.
+_CALLED = (
+    "build",
+    "fit",
+    "run_trial",
+    "_build_and_fit_model",
+    "pre_create_trial",
+    "on_trial_begin",
+    "on_trial_end",
+    "on_epoch_begin",
+    "on_epoch_end",
+    "on_batch_begin",
+    "on_batch_end",
+)
 
 
 def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
@@ -34,7 +50,11 @@ def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
     notes = to_stderr if oracle.verbose else None
     left = oracle.remaining_trials()
     try:
-        with Engine(notes=notes, noun="trial") as engine:
+        with Engine(notes=notes, noun="trial", interleave=tuner.interleave) as engine:
+            shared = {name: value for name, value in kwargs.items() if name != "callbacks"}
+            given = {f"argument {i}": value for i, value in enumerate(args)} | shared
+            code = {"tuner": tuner, "hypermodel": own_code(tuner.hypermodel)}
+            engine.look_at(given | code, _CALLED)
             for outcome in engine.run(run.calls(), n_calls=left and left + run.retries):
                 run.end(outcome)
     finally:

@@ -43,6 +43,12 @@ class KeptModels:
             return
         self._kept[number] = config, model.get_weights()
 
+    def drop(self, number: int) -> None:
+        """Forgets the model of a permutation, and removes its file."""
+        self._kept.pop(number, None)
+        self._whole.pop(number, None)
+        self.path(number).unlink(missing_ok=True)
+
     def path(self, number: int) -> Path:
         """Returns the file of a permutation's model."""
         return self._folder / f"{number}.keras"

@@ -17,13 +17,15 @@ _RENAMED = {
 }
 #: Arguments that never changed a result.
 _WITHOUT_EFFECT = ("talos_log_name", "debug", "functional_model", "backend", "retain_models")
-#: Arguments of versions 0.2 to 0.5, and of 2.x, that 1.x does not have -> their defaults.
+#: Arguments of versions 0.2 to 0.5, and of 2.x, that 1.x does not have, and our own ``interleave``
+#: -> their defaults.
 OWN: dict[str, Any] = {
     "shuffle": True,
     "search_method": None,
     "last_epoch_value": True,
     "objective": None,
     "custom_objects": None,
+    "interleave": None,
 }
 
 

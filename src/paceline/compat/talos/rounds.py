@@ -86,6 +86,15 @@ class Rounds:
         else:  # the first row, or one with other metrics: the header changes
             self.write()
 
+    def drop_after(self, number: int) -> list[ScanRound]:
+        """Drops the permutations after one, from the log too; returns those that were trained."""
+        dropped = [found for found in self.done if found.number > number]
+        self.done = [found for found in self.done if found.number <= number]
+        self.failed = [failure for failure in self.failed if failure.number <= number]
+        if dropped:
+            self.write()
+        return dropped
+
     def write(self) -> None:
         """Writes the whole log, with rows in the order in which permutations began."""
         table = self.table()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from paceline.compat.interception import Call, Engine, Outcome
+from paceline.compat.interception import Call, Engine, Outcome, check_interleave
 from paceline.compat.talos import reduction
 from paceline.compat.talos.columns import column
 from paceline.compat.talos.errors import (
@@ -51,8 +52,8 @@ class Scan:
         multi_input: Whether x is a list of arrays, for a model with several inputs.
         random_method: How permutations are drawn if a limit leaves some out.
         seed: Decides the split, the permutations, the weights and the order of examples.
-        performance_target: ``[metric, threshold, is_loss]``: once a permutation reaches the
-            threshold, no other one begins.
+        performance_target: ``[metric, threshold, is_loss]``: the first permutation, in order, that
+            reaches the threshold is the last one in the results.
         fraction_limit: Share of the permutations to try.
         round_limit: Number of permutations to try.
         time_limit: ``"%Y-%m-%d %H:%M"``: no permutation begins after that time.
@@ -70,7 +71,10 @@ class Scan:
         clear_session: Has no effect: the names of layers begin anew in each permutation anyway.
         save_weights: Whether weights are kept in memory, for ``best_model`` and the like.
         save_models: Whether every model is saved in the folder of the experiment.
-        **options: Arguments by their names of 2018 (``dataset_name``, ``grid_downsample``, ...).
+        **options: Arguments by their names of 2018 (``dataset_name``, ``grid_downsample``, ...);
+            and ``interleave``: whether permutations begin while others are under way. False:
+            never. True: always. None: unless they share something that would change their results;
+            a note then says what.
 
     Attributes:
         data: A table with one row for each permutation that trained: times, last values of
@@ -89,6 +93,7 @@ class Scan:
             trained.
         TalosReturnError: The function returned something other than ``(history, model)``.
         BuildError: No permutation worked.
+        UsageError: ``interleave`` is not True, False or None.
     """
 
     def __init__(
@@ -150,6 +155,7 @@ class Scan:
         self.clear_session = given["clear_session"]
         self.save_weights, self.save_models = save_weights, save_models
         self.custom_objects, self.objective = more["custom_objects"], more["objective"]
+        self._interleave = check_interleave(more["interleave"])
         self._target = check_target(performance_target)
         self._split(x_val, y_val, more["shuffle"])
         self.param_object = self._space(params, more["search_method"])
@@ -167,7 +173,8 @@ class Scan:
         )
         self.data = pd.DataFrame()
         self._begun = self._known = self._reduced_at = 0
-        self._reached = False
+        self._open: set[int] = set()  # numbers of the permutations under way
+        self._last: int | None = None  # the first permutation that has reached the target
         self._run()
 
     # -- before ------------------------------------------------------------------------------------
@@ -206,13 +213,19 @@ class Scan:
         started = time.time()
         with (
             Bar(n_all, show=not self.disable_progress_bar) as bar,
-            Engine(notes=bar.say, noun="permutation") as engine,
+            Engine(notes=bar.say, noun="permutation", interleave=self._interleave) as engine,
         ):
             self._bar = bar
+            given = (self.x_train, self.y_train, self.x_val, self.y_val)
+            names = ("x_train", "y_train", "x_val", "y_val")
+            engine.look_at({"model": self.model, **dict(zip(names, given, strict=True))})
             try:
-                for outcome in engine.run(self._calls(), n_calls=n_all):
-                    self._take(outcome)
-                    bar.show(self._known, len(self.param_object), self._best())
+                with closing(engine.run(self._calls(), n_calls=n_all)) as outcomes:
+                    for outcome in outcomes:
+                        self._take(outcome)
+                        bar.show(self._known, len(self.param_object), self._best())
+                        if self._last is not None and not any(n < self._last for n in self._open):
+                            break
             finally:
                 self._finish(started)
         if self._rounds.failed and not self._rounds.done:
@@ -221,7 +234,7 @@ class Scan:
     def _calls(self) -> Iterator[Call | None]:
         reduces = self.reduction_method is not None
         every = reduction.interval(self) if reduces else 0
-        while not self._reached:
+        while self._last is None:
             if reduces and self._begun % every == 0 and self._begun > self._reduced_at:
                 while self._known < self._begun:
                     yield None
@@ -235,11 +248,15 @@ class Scan:
             if self.print_params:
                 self._bar.say(str(params))
             number, self._begun = self._begun, self._begun + 1
+            self._open.add(number)
             seed = None if self.seed is None else (self.seed + number) % 2**32
             yield Call(number, _Function(self, params), seed)
 
     def _take(self, outcome: Outcome) -> None:
         self._known += 1
+        self._open.discard(outcome.number)
+        if self._last is not None and outcome.number > self._last:
+            return  # Talos would not have begun it
         function = outcome.call.function
         assert isinstance(function, _Function)
         params = function.params
@@ -268,7 +285,14 @@ class Scan:
         if self._target is not None:
             metric, threshold, loss = self._target
             value = history[column(metric, history, "performance_target")][-1]
-            self._reached = self._reached or (value <= threshold if loss else value >= threshold)
+            if value <= threshold if loss else value >= threshold:
+                self._drop_after(outcome.number)
+
+    def _drop_after(self, last: int) -> None:
+        """Drops the results after the permutation that has reached the target."""
+        self._last = last
+        for found in self._rounds.drop_after(last):
+            self._kept_models.drop(found.number)
 
     def _give_up(self, what: str) -> None:
         failure = self._rounds.failed[-1]

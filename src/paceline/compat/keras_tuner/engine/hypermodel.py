@@ -94,3 +94,10 @@ def trains_itself(hypermodel: Any) -> bool:
         if "fit" in vars(cls):
             return True
     return False
+
+
+def own_code(hypermodel: Any) -> Any:
+    """Returns the user's function that a hypermodel was made from, or the hypermodel itself."""
+    if isinstance(hypermodel, FunctionHyperModel):
+        return hypermodel._function
+    return hypermodel

@@ -108,11 +108,15 @@ class SearchTuner(Protocol):
     Attributes:
         tuner_id: Name of this process among those that share an oracle.
         executions_per_trial: Trainings of each configuration.
+        hypermodel: Builds models; None where ``run_trial`` does.
+        interleave: Whether trials that fit for themselves begin while others are under way.
     """
 
     tuner_id: str
     executions_per_trial: int
     _callback_files: CallbackFiles
+    hypermodel: Any
+    interleave: bool | None
 
     @property
     def oracle(self) -> SearchOracle:

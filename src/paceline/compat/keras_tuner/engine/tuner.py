@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from paceline.compat.interception import check_interleave
 from paceline.compat.keras_tuner import oracle_search, run_trial_search
 from paceline.compat.keras_tuner.engine import results as results_module
 from paceline.compat.keras_tuner.engine.base_tuner import BaseTuner
@@ -73,10 +74,13 @@ class Tuner(BaseTuner):
         overwrite: Whether an existing project is removed; else the search goes on with it.
         executions_per_trial: Number of trainings of each configuration, from different seeds; the
             metrics of a trial are the means.
-        **kwargs: There are no further arguments.
+        **kwargs: ``interleave``, which KerasTuner does not have: whether trials that call ``fit``
+            themselves begin while others are under way. False: never. True: always. None: unless
+            they share something that would change their results; a note then says what.
 
     Raises:
         ValueError: There is no hypermodel, and the class has no ``run_trial`` of its own.
+        UsageError: ``interleave`` is not True, False or None.
     """
 
     def __init__(
@@ -112,6 +116,7 @@ class Tuner(BaseTuner):
         self.executions_per_trial = executions_per_trial
         self._callback_files = CallbackFiles(executions_per_trial)
         self._shown_warnings: set[Any] = set()
+        self.interleave = check_interleave(kwargs.pop("interleave", None))
         super().__init__(
             oracle,
             hypermodel,

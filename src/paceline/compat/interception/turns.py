@@ -1,0 +1,204 @@
+"""Decides whether functions take turns, so that their fits train together, or run one at a time.
+
+Functions that take turns begin before others have ended. What they share, each must find as it
+would if those before it had ended. Three things tell:
+
+- what their code and the objects that it reaches show before the first begins (``hazards.py``);
+- what has changed when the first function waits in its fit, before a second one begins
+  (``shared_state.py``); layers that were made outside are compared when the first has ended, and
+  until then it runs alone;
+- what two fits under way both need (``claims.py``): the later one waits, before it does anything,
+  until the function of the earlier one has ended, not only its fit, for it may read a file that
+  its fit has written.
+
+From the first sign on, functions run one at a time, and a note says why.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import keras
+
+from paceline.compat.interception import hazards
+from paceline.compat.interception.claims import Claims, paths
+from paceline.compat.interception.function_thread import FunctionThread
+from paceline.compat.interception.reached import Reached, reached
+from paceline.compat.interception.shared_state import SharedState
+from paceline.errors import UsageError
+
+
+class Turns:
+    """Decides whether a function may begin while others are under way, and whose fit waits.
+
+    Args:
+        interleave: True: functions take turns, whatever they share. False: they run one at a time.
+            None: they take turns unless they share something that would change their results.
+        say: Called with each line of text for the user.
+        noun: What notes call a function, such as "trial".
+
+    Attributes:
+        alone: Whether no function may begin while another is under way.
+    """
+
+    def __init__(self, interleave: bool | None, say: Callable[[str], None], noun: str) -> None:
+        self.alone = check_interleave(interleave) is False
+        # On other backends no function begins while another one is in its fit.
+        together = keras.backend.backend() == "jax"
+        self._watches = self._uses_claims = interleave is None and together
+        self._say, self._noun = say, noun
+        self._looked_at: set[Any] = set()
+        self._found = Reached()
+        self._before: SharedState | None = None
+        self._first: FunctionThread | None = None
+        self._claims = Claims()
+
+    # -- before a function begins ------------------------------------------------------------------
+
+    def look(self, function: Any) -> None:
+        """Looks at the function of a call, unless one with the same code was looked at."""
+        while isinstance(function, functools.partial):
+            function = function.func
+        self.look_at({getattr(function, "__name__", "function"): function})
+
+    def look_at(self, roots: Mapping[str, Any], entries: Iterable[str] = ("__call__",)) -> None:
+        """Looks at the user's functions, and at the objects that they are given.
+
+        Args:
+            roots: Label -> function or object.
+            entries: Names of methods of the objects that are called.
+        """
+        key = frozenset(getattr(root, "__code__", id(root)) for root in roots.values())
+        if not self._watches or key in self._looked_at:
+            return
+        self._looked_at.add(key)
+        self._found = reached(roots, entries)
+        self._before, self._first = None, None
+        why = hazards.why_one_at_a_time(self._found)
+        if why is not None:
+            self._one_at_a_time(why)
+            return
+        reader = hazards.clock_reader(self._found)
+        if reader is not None:
+            self._say(
+                f"{reader} reads the clock: other {self._noun}s train between its readings, so its "
+                f"times are longer than those of a {self._noun} alone; interleave=False runs one "
+                "at a time"
+            )
+        self.alone = hazards.needs_a_first_look(self._found)
+
+    def begins(self, thread: FunctionThread) -> None:
+        """Notes the state of what functions share, before the first of them begins."""
+        if self._watches and self._before is None:
+            self._before, self._first = SharedState(self._found, arrays=True), thread
+
+    # -- while functions run -----------------------------------------------------------------------
+
+    def waits_for(
+        self, thread: FunctionThread, model: Any, callbacks: list[Any], n_under_way: int
+    ) -> FunctionThread | None:
+        """Returns the function whose end a fit must wait for; None if the fit may begin.
+
+        Args:
+            thread: The function that has called ``fit``.
+            model: Its model.
+            callbacks: The callbacks that the fit is given.
+            n_under_way: Number of functions under way.
+        """
+        if not self._uses_claims:
+            return None
+        if n_under_way == 1 and self._watches and not self.alone:
+            self._look_at_paths(callbacks)
+        held = self._claims.other_holder(thread, model, callbacks)
+        if held is None:
+            self._claims.take(thread, model, callbacks)
+            return None
+        other: Any = held[0]
+        self._one_at_a_time(held[1])
+        further = other
+        while further is not None and further is not thread:
+            further = further.waits_for
+        if further is thread:
+            self._say(
+                f"{self._noun} {thread.outcome.number} and {self._noun} {other.outcome.number} "
+                "each wait for what the other one holds, so one of them goes on, and its result "
+                "may differ: pass interleave=False"
+            )
+            return None
+        return other
+
+    def built(self, thread: FunctionThread, model: Any, callbacks: list[Any]) -> None:
+        """Notes the variables that a fit has made."""
+        if self._uses_claims:
+            self._claims.take(thread, model, callbacks)
+
+    def stopped(self, thread: FunctionThread, n_under_way: int) -> None:
+        """Compares what functions share with its state before, now that one waits or has ended.
+
+        Args:
+            thread: The function.
+            n_under_way: Number of functions under way, without this one if it has ended.
+        """
+        if thread.ended:
+            self._claims.drop_ended()
+        if self._before is None or not (thread.ended or thread.n_turns == 1):
+            return
+        n_others = n_under_way - (not thread.ended)
+        first = thread is self._first
+        what = self._before.changed()
+        if what is not None and n_others == 0:
+            self._one_at_a_time(f"one of them changed {what!r}, which is made outside of it")
+        elif what is not None:
+            number = thread.outcome.number
+            self._one_at_a_time(
+                f"{self._noun} {number} changed {what!r}, which is made outside of it, while "
+                f"others were under way; these may differ from {self._noun}s that run one after "
+                "the other: pass interleave=False to be sure"
+            )
+        elif first and self.alone and thread.ended:  # it ran to its end, and layers are as before
+            self._claims.leave_out(self._before.constants())
+            self.alone = False
+        if self._before is not None and first and not self.alone:
+            self._before, self._first = SharedState(self._found, arrays=False), None
+
+    def _look_at_paths(self, callbacks: list[Any]) -> None:
+        """Looks at the paths of the first fit, while no other function has begun."""
+        mine = paths(callbacks)
+        same = mine.keys() & hazards.constant_paths(self._found) if mine else set()
+        for path in sorted(same):
+            self._one_at_a_time(
+                f"{mine[path]} writes to {path!r}, a path that is the same each time"
+            )
+        if hazards.clock_reader(self._found) is None:
+            return
+        for path in filter(hazards.is_named_by_clock, mine):
+            self._one_at_a_time(
+                f"{mine[path]} writes to {os.path.relpath(path)!r}, which the clock names, so that "
+                f"{self._noun}s that begin together would write to one path"
+            )
+
+    def _one_at_a_time(self, why: str) -> None:
+        if not self._watches:
+            return  # they do already
+        self.alone, self._watches, self._before = True, False, None
+        self._say(
+            f"{self._noun}s run one at a time, in order: {why}. Give each its own; or pass "
+            "interleave=True to train them together all the same"
+        )
+
+
+def check_interleave(value: Any) -> bool | None:
+    """Returns the argument ``interleave`` if it is one that there is.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    if not (value is None or isinstance(value, bool)):
+        raise UsageError(
+            f"interleave: {value!r} is not True, False or None; False runs one function after "
+            "another."
+        )
+    return value

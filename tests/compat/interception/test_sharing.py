@@ -1,0 +1,346 @@
+"""What functions share comes out as if they had run one after the other."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+import keras
+import pytest
+
+from compat.interception import sharing
+from compat.interception.alone import alone, assert_same
+from compat.interception.functions import FUNCTIONS, network
+from compat.interception.sharing import HARMLESS, MAKERS, fit
+from marks import slow_where
+from paceline.compat.interception import Call, Engine
+from paceline.compat.interception.claims import paths
+from paceline.compat.interception.hazards import why_one_at_a_time
+from paceline.compat.interception.reached import reached
+from paceline.errors import UsageError
+
+N = 3
+#: Those of each kind that `make test` runs; the others: `make test-slow`.
+QUICK = {
+    "checkpoint_in_the_second_fit",
+    "callback_in_a_cache",
+    "model_made_outside",
+    "list_under_another_name",
+}
+
+
+def together(make, **engine):
+    """What functions return, in order, and the notes."""
+    keras.utils.set_random_seed(9)  # for what is made outside
+    function, notes = make(), []
+    with Engine(notes=notes.append, **engine) as made:
+        calls = [Call(i, partial(function, i), i) for i in range(N)]
+        outcomes = {outcome.number: outcome for outcome in made.run(calls)}
+    assert [outcomes[i].error for i in range(N)] == [None] * N
+    return [outcomes[i].value for i in range(N)], notes
+
+
+def one_after_the_other(make):
+    keras.utils.set_random_seed(9)
+    function = make()
+    return [alone(partial(function, i), i) for i in range(N)]
+
+
+@pytest.mark.parametrize("name", slow_where(MAKERS, lambda name: name not in QUICK))
+def test_what_is_shared_comes_out_as_one_after_the_other(name):
+    found, notes = together(MAKERS[name])
+    note = notes[0]
+    assert note.startswith("functions run one at a time, in order: ")
+    assert note.endswith(
+        "Give each its own; or pass interleave=True to train them together all the same"
+    )
+    for got, want in zip(found, one_after_the_other(MAKERS[name]), strict=True):
+        assert_same(got, want)
+
+
+@pytest.mark.parametrize("name", slow_where(HARMLESS, lambda name: not name.startswith("layer")))
+def test_what_may_be_shared_trains_together(name):
+    found, notes = together(HARMLESS[name])
+    assert notes == []
+    for got, want in zip(found, one_after_the_other(HARMLESS[name]), strict=True):
+        assert_same(got, want)
+
+
+# -- what is said, and what decides ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("callback_made_outside", "they share the EarlyStopping 'stop', which is made outside"),
+        ("optimizer_made_outside", "they share the Adam 'optimizer', which is made outside"),
+        ("global_bound_before_and_read_after", r"function\(\) changes 'LATEST', which is made out"),
+        ("outer_variable_bound_after", r"function\(\) changes 'best'"),
+        ("list_that_grows_after", r"function\(\) changes 'losses'"),
+        ("dict_written_in_a_callback", r"function\(\) changes 'logs'"),
+        ("attribute_of_an_object", r"Store.keep\(\) changes 'self.latest'"),
+        ("numbers_drawn_from_one_generator", "they share 'rng', a Generator, which every use"),
+        ("counted", "they share 'numbers', a count, which every use changes"),
+        ("weights_saved_before_and_loaded_after", "writes 'fixed.weights.h5', a path that is the"),
+    ],
+)
+def test_code_shows_what_is_shared(name, why):
+    found = why_one_at_a_time(reached({"function": MAKERS[name]()}))
+    with pytest.raises(AssertionError, match=why):
+        raise AssertionError(found)
+
+
+@pytest.mark.parametrize("name", [*HARMLESS, "model_made_outside", "callback_in_a_cache"])
+def test_code_shows_nothing(name):
+    made = {**HARMLESS, **MAKERS}[name]()
+    assert why_one_at_a_time(reached({"function": made})) is None
+
+
+def test_ordinary_functions_share_nothing():
+    for name, function in FUNCTIONS.items():
+        assert why_one_at_a_time(reached({name: function})) is None, name
+
+
+class Tracker:
+    """Counts, if it is asked to."""
+
+    def __init__(self):
+        self.count = 0
+
+    def up(self):
+        self.count += 1
+
+    def double(self, number):
+        return 2 * number
+
+
+def test_only_the_methods_that_are_called_count():
+    tracker = Tracker()
+
+    def reads():
+        return tracker.double(2)
+
+    def writes():
+        tracker.up()
+
+    def makes():
+        own = Tracker()
+        own.up()
+
+    assert why_one_at_a_time(reached({"reads": reads})) is None
+    assert why_one_at_a_time(reached({"makes": makes})) is None
+    assert "Tracker.up() changes 'self.count'" in why_one_at_a_time(reached({"writes": writes}))
+    assert "changes 'self.count'" in why_one_at_a_time(reached({"tracker": tracker}, ["up"]))
+
+
+def test_names_are_followed_through_modules_and_classes():
+    def through_a_module():
+        sharing.SETTINGS["epochs"] = 3
+
+    class Log(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            sharing.MAKERS.pop("none", None)
+
+    def through_a_class():
+        return fit(network(), callbacks=[Log()])
+
+    found = why_one_at_a_time(reached({"function": through_a_module}))
+    assert found == "through_a_module() changes 'sharing', which is made outside of it"
+    found = why_one_at_a_time(reached({"function": through_a_class}))
+    assert found == "Log.on_epoch_end() changes 'sharing', which is made outside of it"
+
+
+def test_default_values_and_attributes_of_classes_are_shared():
+    def with_a_default(i, log=[], *, more=None):  # noqa: B006 - what users write
+        log.append(i)
+
+    class Counts:
+        n = 0
+
+        def __init__(self):
+            self.__class__.n += 1
+
+        @classmethod
+        def up(cls):
+            cls.n += 1
+
+    def makes():
+        return Counts()
+
+    def calls():
+        Counts.up()
+
+    def changes(function):
+        return why_one_at_a_time(reached({"function": function})).removesuffix(
+            ", which is made outside of it"
+        )
+
+    assert changes(with_a_default) == "with_a_default() changes 'log', a default value"
+    assert changes(makes) == "Counts.__init__() changes 'self.__class__.n'"
+    assert changes(calls) in (
+        "Counts.__init__() changes 'self.__class__.n'",
+        "Counts.up() changes 'cls.n'",
+    )
+
+
+def test_trackers_have_one_run_at_a_time():
+    wandb = ModuleType("wandb")
+    start_run = FunctionType((lambda: None).__code__, {"__name__": "mlflow.tracking"})
+
+    def logs():
+        wandb.init()
+
+    def starts():
+        start_run()
+
+    uses = "() uses {}, which has one run at a time"
+    assert why_one_at_a_time(reached({"f": logs})) == "logs" + uses.format("wandb")
+    assert why_one_at_a_time(reached({"f": starts})) == "starts" + uses.format("mlflow")
+
+
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        ("open('log.txt', 'a').write('x')", "log.txt"),
+        ("open('log.txt').read()", None),
+        ("open('data.npz', 'rb')", None),
+        ("name = 'a.keras'; model.save(name)", "a.keras"),
+        ("model.save(os.path.join('models', 'a.keras'))", os.path.join("models", "a.keras")),
+        ("model.save(os.path.join(folder, 'a.keras'))", None),
+        ("model.save(f'{i}.keras')", None),
+        ("model.load_weights('pretrained.weights.h5')", None),
+        ("Path('out.txt').write_text('x')", "out.txt"),
+        ("shutil.rmtree('logs')", "logs"),
+        ("names.remove('a')", None),
+    ],
+)
+def test_paths_that_are_the_same_each_time(source, path, tmp_path):
+    file = tmp_path / "users.py"
+    file.write_text(f"def function(model, folder, i, names, os, shutil, Path):\n    {source}\n")
+    names = {}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    found = why_one_at_a_time(reached({"function": names["function"]}))
+    expected = path and f"function() writes {path!r}, a path that is the same each time"
+    assert found == expected
+
+
+def test_functions_without_source_are_watched():
+    names = {"log": [], "fit": fit, "network": network}
+    source = (
+        "def function(i):\n    fit(network(i), epochs=3 - i)\n    log.append(i)\n    return [*log]"
+    )
+    exec(source, names)
+    found, notes = together(lambda: names["function"])
+    assert found == [[0], [0, 1], [0, 1, 2]]
+    assert "one of them changed 'log', which is made outside of it" in notes[0]
+
+
+def test_every_path_of_a_callback_is_known():
+    callbacks = keras.callbacks
+
+    class Own(callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.out_file = "own.txt"
+
+    found = paths(
+        [
+            callbacks.ModelCheckpoint("a.keras", monitor="val_loss"),
+            callbacks.CSVLogger("b.csv"),
+            callbacks.BackupAndRestore("c"),
+            callbacks.EarlyStopping("loss", mode="min"),
+            Own(),
+        ]
+    )
+    names = ("a.keras", "b.csv", "c", "own.txt")
+    assert {os.path.abspath(name) for name in names} <= set(found)
+    assert {Path(path).relative_to(Path.cwd()).parts[0] for path in found} == set(names)
+    assert found[os.path.abspath("b.csv")] == "CSVLogger"
+
+
+def test_fits_that_wait_for_each_other_go_on_and_it_is_said():
+    one, other = (keras.callbacks.Callback() for _ in range(2))
+    get = {"in": (one, other), "turned": (other, one)}
+
+    def function(order):
+        for callback in order:
+            fit(network(), callbacks=[callback])
+
+    notes = []
+    with Engine(notes=notes.append) as engine:
+        calls = [Call(i, partial(function, get[name]), i) for i, name in enumerate(get)]
+        assert [outcome.error for outcome in engine.run(calls)] == [None, None]
+    assert "run one at a time" in notes[0]
+    assert notes[1].endswith("and its result may differ: pass interleave=False")
+
+
+def test_the_clock_is_spoken_of():
+    def function(i):
+        began = time.perf_counter()
+        fit(network(i))
+        return time.perf_counter() - began > 0
+
+    found, notes = together(lambda: function)
+    assert found == [True] * N
+    assert notes[0].startswith("function() reads the clock: other functions train between its read")
+
+
+def test_files_that_the_clock_names_are_one_path():
+    def function(i):
+        name = f"log-{datetime.now():%Y%m%d-%H%M}.csv"
+        fit(network(i), callbacks=[keras.callbacks.CSVLogger(name)])
+        return len(Path(name).read_text().splitlines())
+
+    found, notes = together(lambda: function)
+    assert found == [3] * N
+    assert "CSVLogger writes to 'log-" in notes[1]
+    assert "which the clock names, so that functions that begin together" in notes[1]
+
+
+# -- the switch ------------------------------------------------------------------------------------
+
+
+def order_of(**engine):
+    log = []
+
+    def function(i):
+        log.append(f"{i} begins")
+        fit(network(i), epochs=3 - i)
+        log.append(f"{i} ends")
+
+    _, notes = together(lambda: function, **engine)
+    return log, notes
+
+
+def test_one_after_the_other_on_request():
+    log, notes = order_of(interleave=False)
+    assert log == [f"{i} {what}" for i in range(N) for what in ("begins", "ends")]
+    assert notes == []
+
+
+def test_together_on_request():
+    log, notes = order_of(interleave=True)
+    assert log[:N] == [f"{i} begins" for i in range(N)]
+    assert notes == []
+
+
+def test_an_outcome_is_handled_before_the_next_function_begins():
+    log = []
+
+    def function(i):
+        log.append(i)
+        fit(network(i), epochs=1)
+
+    with Engine(interleave=False) as engine:
+        for outcome in engine.run(Call(i, partial(function, i), i) for i in range(N)):
+            log.append(f"{outcome.number} handled")
+    assert log == [0, "0 handled", 1, "1 handled", 2, "2 handled"]
+
+
+def test_the_switch_is_checked():
+    with pytest.raises(UsageError, match="interleave: 'no' is not True, False or None; False runs"):
+        Engine(interleave="no")
