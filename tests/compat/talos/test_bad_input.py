@@ -8,7 +8,7 @@ import pytest
 from compat.talos.notebook import X, Y, no_training
 from paceline.compat import talos
 from paceline.compat.talos import errors
-from paceline.errors import BuildError, PacelineError
+from paceline.errors import PacelineError
 
 
 def scan(params=None, model=no_training, **arguments):
@@ -53,12 +53,21 @@ def test_a_function_that_always_raises(capsys):
     def model(x_train, y_train, x_val, y_val, params):
         raise KeyError("lr")
 
-    text = r"model: 5 permutations failed, and none worked; the last, with \{'a': \d\}: KeyError"
-    with pytest.raises(BuildError, match=text):
-        scan({"a": list(range(9))}, model)
-    with pytest.raises(BuildError, match="model: every permutation failed"):
-        scan({"a": [1, 2]}, model)
+    for params, what in (
+        ({"a": list(range(9))}, "5 permutations failed, and none worked"),
+        ({"a": [1, 2]}, "every permutation failed"),
+    ):
+        with pytest.raises(KeyError, match="lr") as raised:
+            scan(params, model)
+        first = min(params["a"])
+        note = f"model: {what}; the first, with {{'a': {first}}}, raised this"
+        assert raised.value.__notes__ == [note]
     assert "permutation 0 failed, with {'a': 0}: KeyError: 'lr'" in capsys.readouterr().err
+
+
+def test_a_metric_that_is_no_list_of_numbers():
+    with pytest.raises(errors.TalosReturnError, match=r"returned 3 for 'loss' of the history"):
+        scan(model=returns(({"loss": 3}, None)))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +93,9 @@ def test_params(params, text):
         ({"model": keras.Sequential()}, "model: a Sequential was given; pass a function"),
         ({"model": "model"}, "model: a str was given"),
         ({"model": lambda params: params}, r"model: <lambda>\(\) cannot be called with x_train"),
-        ({"experiment_name": None}, "experiment_name: there is none"),
+        ({"resume": True}, "resume: there is no experiment_dir"),
+        ({"experiment_dir": "none", "resume": True}, r"resume: there is no .*metadata\.json"),
+        ({"stop_after": 0}, "stop_after: 0 is not a positive whole number"),
         ({"val_split": 1.5}, "val_split: 1.5 is not between 0 and 1"),
         ({"x_val": X}, "x_val, y_val: one was given"),
         ({"random_method": "dice"}, "random_method: 'dice' is not one of uniform_mersenne"),

@@ -83,6 +83,15 @@ def test_sources(trained):
         talos.Analyze(trained.data.head(0))
 
 
+def test_defaults_of_2018(table):
+    """``r.high()``, ``r.table()``: the metric was val_acc, the second of best_params was n."""
+    report = talos.Reporting(table)
+    assert (report.high(), report.low(), report.rounds2high()) == (0.4, 0.1, 1)
+    assert report.table().index.tolist() == [1, 3, 2, 0]
+    assert list(report.correlate().index) == ["round_epochs", "lr", "units"]
+    assert report.best_params("val_acc", 2).shape[0] == 2
+
+
 def test_plots_name_the_package_that_they_need(table, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     report = talos.Analyze(table)
@@ -170,7 +179,7 @@ def test_what_was_deployed_is_restored(trained, package):
         found.model.predict(X, verbose=0), trained.best_model("val_acc").predict(X, verbose=0)
     )
     pd.testing.assert_frame_equal(found.results, trained.data, check_dtype=False)
-    assert found.params == {"first_neuron": [6], "dropout": [0.1, 0.5, 2], "lr": [0.001, 0.03]}
+    assert found.params == {"first_neuron": [6], "dropout": (0.1, 0.5, 2), "lr": [0.001, 0.03]}
     assert found.details["experiment_name"] == "results"
     assert found.round_history == trained.round_history
     np.testing.assert_array_equal(found.x, X)

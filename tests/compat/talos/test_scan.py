@@ -14,6 +14,7 @@ import pytest
 
 from compat.talos.notebook import PARAMS, X, Y, classifier, no_training
 from paceline.compat import talos
+from paceline.compat.talos import model_files
 from paceline.compat.talos.errors import TalosModelError, TalosParamsError
 from paceline.compat.talos.splits import split
 from toys import CLASSES
@@ -116,9 +117,11 @@ def test_models_may_be_left_out():
 
 def test_a_parameter_may_be_called_like_a_metric():
     found = scan({"loss": [1.0, 2.0]})
-    assert found.data["loss_param"].tolist() == [1.0, 2.0]
+    assert found.data["param__loss"].tolist() == [1.0, 2.0]
     assert found.data["loss"].tolist() == [1.0, 2.0]  # the last epoch's
-    assert found.parameter_columns == {"loss": "loss_param"}
+    assert found.parameter_columns == {"loss": "param__loss"}
+    twice = scan({"loss": [1.0], "param__loss": [2.0]}).parameter_columns
+    assert twice == {"loss": "param__param__loss", "param__loss": "param__loss"}
 
 
 # -- what is tried ---------------------------------------------------------------------------------
@@ -312,6 +315,105 @@ def test_gamify_disables_what_a_file_says():
     assert found.data["a"].tolist() == [1, 2, 3]
 
 
+# -- models of the user's own ----------------------------------------------------------------------
+
+
+def test_only_what_json_does_not_bring_back_is_kept_as_it_is(trained):
+    assert trained.best_model() is not trained.best_model()  # rebuilt, without its optimizer
+    kept = scan(
+        {"first_neuron": [6], "dropout": [0.1], "lr": [0.1]}, classifier, retain_models=True
+    )
+    assert kept.best_model() is kept.best_model()
+
+
+def mine(y_true, y_pred):
+    return keras.ops.mean(y_pred)
+
+
+@pytest.mark.parametrize(
+    ("metric", "complete", "needed"),
+    [
+        ("mae", True, False),
+        (keras.metrics.AUC(), True, False),
+        (talos.metrics.f1score(), True, False),
+        (talos.metrics.f1score, False, False),  # Keras writes no class
+        (mine, True, True),
+    ],
+)
+def test_which_models_json_does_not_bring_back(metric, complete, needed):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse", metrics=[metric])
+    text, whole = model_files.to_json(model)
+    assert (whole, model_files.needs_objects(text)) == (complete, needed)
+    model_files.save(model, Path("model.keras"))
+    found = model_files.load("model.keras")
+    np.testing.assert_array_equal(found.get_weights()[0], model.get_weights()[0])
+
+
+def test_a_metric_that_is_a_class_is_kept_saved_and_deployed():
+    def model(x_train, y_train, x_val, y_val, params):
+        made = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, "softmax")])
+        made.compile("sgd", "sparse_categorical_crossentropy", metrics=[talos.metrics.f1score])
+        return {"loss": [1.0]}, made
+
+    found = scan({"a": [1]}, model, save_models=True)
+    want = found.best_model("loss").get_weights()[0]
+    assert found.best_model("loss").compiled
+    assert json.loads(found.saved_models[0])["class_name"] == "Sequential"
+    restored = talos.Restore(talos.Deploy(found, "f1", "loss").path).model
+    for made in (found.best_model("loss", saved=True), restored):
+        np.testing.assert_array_equal(made.get_weights()[0], want)
+
+
+def test_a_model_that_cannot_be_saved_is_kept_in_memory(capsys):
+    class Mine(keras.Model):
+        def __init__(self, width, *, secret):
+            super().__init__()
+            self.inner = keras.layers.Dense(width)
+            self.secret = secret
+
+        def call(self, x):
+            return self.inner(x)
+
+        def get_config(self):
+            raise NotImplementedError("secret")
+
+    def model(x_train, y_train, x_val, y_val, params):
+        made = Mine(1, secret=object())
+        made(x_train[:1])
+        return {"loss": [1.0]}, made
+
+    found = scan({"a": [1]}, model, save_models=True)
+    assert found.best_model("loss").predict(X, verbose=0).shape == (90, 1)
+    assert "save_models: permutation 0 is kept in memory" in capsys.readouterr().err
+
+
+def test_a_model_that_all_permutations_share_has_each_ones_weights():
+    shared = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
+
+    def model(x_train, y_train, x_val, y_val, params):
+        shared.compile("sgd", "mse", metrics=[mine])
+        shared.set_weights([np.full((6, 1), params["a"]), np.zeros(1)])
+        return {"loss": [float(params["a"])]}, shared
+
+    found = scan({"a": [1.0, 2.0, 3.0]}, model)
+    for row, value in enumerate((1.0, 2.0, 3.0)):
+        assert found.activate(row).get_weights()[0].tolist() == [[value]] * 6
+
+
+def test_a_file_of_a_model_with_an_own_metric_predicts(capsys):
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", metrics=[mine])
+    model.save("model.keras")
+    found = model_files.load("model.keras")
+    np.testing.assert_array_equal(found.predict(X, verbose=0), model.predict(X, verbose=0))
+    assert not found.compiled
+    text = capsys.readouterr().err
+    assert "talos: model.keras: the model predicts, but is not compiled, because" in text
+    assert "Could not locate function 'mine'" in text
+    assert model_files.load("model.keras", {"mine": mine}).compiled
+
+
 # -- failures --------------------------------------------------------------------------------------
 
 
@@ -363,6 +465,28 @@ def test_spellings_of_2018(capsys):
     assert found.fraction_limit == 0.5
     assert found.data["loss"].tolist() == [min(h["loss"]) for h in found.round_history]
     assert capsys.readouterr().err == "talos: debug: it has no effect here\n"
+
+
+def test_the_call_of_the_article(capsys):
+    """``ta.Scan(x, y, params, function)``: in 2018 a name was optional, and epochs were peaks."""
+    found = talos.Scan(X, Y, {"a": [1, 2]}, no_training)
+    assert found.log_path.parent == Path("talos_scans")
+    assert found.log_path.is_file()
+    assert found.data["loss"].tolist() == [1.0, 2.0]
+    assert found.data["val_acc"].tolist() == [max(h["val_acc"]) for h in found.round_history]
+    lines = capsys.readouterr().err.splitlines()[:2]
+    assert [line.split(": ")[1] for line in lines] == ["last_epoch_value", "experiment_name"]
+
+
+def test_best_epochs_are_for_2018_only():
+    def model(x_train, y_train, x_val, y_val, params):
+        return {"loss": [1.0, 5.0]}, None
+
+    def values(**arguments):
+        return scan({"a": [1]}, model, **arguments).data["loss"].tolist()
+
+    assert values() == values(grid_downsample=1, last_epoch_value=True) == [5.0]
+    assert values(reduce_loss=True) == [1.0]
 
 
 def test_every_argument_of_talos_is_there():

@@ -25,6 +25,9 @@ from paceline.compat.talos.restore import Restore
 from paceline.compat.talos.scan import Scan
 from paceline.compat.talos.space import DistributeParamSpace, ParamSpace
 
+#: The version of Talos whose names these are.
+__version__ = "2.0.10"
+
 __all__ = [
     "Analyze",
     "AutoModel",
@@ -39,6 +42,7 @@ __all__ = [
     "Reporting",
     "Restore",
     "Scan",
+    "__version__",
     "autom8",
     "callbacks",
     "errors",

@@ -11,6 +11,7 @@ import pandas as pd
 from paceline.compat.talos import plots
 from paceline.compat.talos.columns import column
 from paceline.compat.talos.errors import TalosDataError, TalosTypeError
+from paceline.compat.talos.run_folder import parameter_columns
 
 
 class Analyze:
@@ -26,6 +27,8 @@ class Analyze:
 
     def __init__(self, source: Any = None) -> None:
         parameters = getattr(source, "parameter_columns", None)
+        if isinstance(source, (str, Path)):
+            parameters = parameter_columns(source)
         self._parameters = None if parameters is None else list(parameters.values())
         self.data: Any = _table(source)
         if self.data.empty:
@@ -33,11 +36,11 @@ class Analyze:
 
     # -- numbers -----------------------------------------------------------------------------------
 
-    def high(self, metric: str) -> float:
+    def high(self, metric: str = "val_acc") -> float:
         """Returns the highest value of a metric."""
         return self._column(metric).max()
 
-    def low(self, metric: str) -> float:
+    def low(self, metric: str = "val_acc") -> float:
         """Returns the lowest value of a metric."""
         return self._column(metric).min()
 
@@ -45,11 +48,13 @@ class Analyze:
         """Returns the number of permutations."""
         return len(self.data)
 
-    def rounds2high(self, metric: str) -> int:
+    def rounds2high(self, metric: str = "val_acc") -> int:
         """Returns the number of the row with the highest value of a metric."""
         return int(self._column(metric).idxmax())
 
-    def correlate(self, metric: str, exclude: Any = (), method: str = "pearson") -> pd.Series:
+    def correlate(
+        self, metric: str = "val_acc", exclude: Any = (), method: str = "pearson"
+    ) -> pd.Series:
         """Returns the correlation of each numeric column with a metric.
 
         Args:
@@ -67,7 +72,7 @@ class Analyze:
 
     def table(
         self,
-        metric: Any,
+        metric: Any = "val_acc",
         exclude: Any = (),
         sort_by: str | None = None,
         ascending: bool = False,
@@ -86,20 +91,26 @@ class Analyze:
         return self.data.sort_values(by, ascending=ascending, kind="stable")[columns]
 
     def best_params(
-        self, metric: str, exclude: Any = (), n: int = 10, ascending: bool = False
+        self,
+        metric: str = "val_acc",
+        exclude: Any = (),
+        n: int = 10,
+        ascending: bool = False,
     ) -> np.ndarray:
         """Returns the parameter values of the best permutations.
 
         Args:
             metric: The metric that ranks permutations.
-            exclude: Columns to leave out. For a log, name the metrics here, because a log does not
-                say which columns are parameters.
+            exclude: Columns to leave out. For a log without ``metadata.json`` beside it, name the
+                metrics here, because the log does not say which columns are parameters.
             n: Number of permutations.
             ascending: Whether low values are better.
 
         Returns:
             [n, parameters + 1]: one row for each permutation, with its rank in the last column.
         """
+        if isinstance(exclude, int):  # in 2018 the second argument was n
+            exclude, n = (), exclude
         found = self.table(metric, (), ascending=ascending).head(n)
         kept = set(self._kept(exclude))
         candidates = self.data.columns if self._parameters is None else self._parameters
@@ -109,25 +120,25 @@ class Analyze:
 
     # -- plots -------------------------------------------------------------------------------------
 
-    def plot_line(self, metric: str) -> Any:
+    def plot_line(self, metric: str = "val_acc") -> Any:
         """Plots a metric over the permutations."""
         return plots.line(self._column(metric))
 
-    def plot_hist(self, metric: str, bins: int = 10) -> Any:
+    def plot_hist(self, metric: str = "val_acc", bins: int = 10) -> Any:
         """Plots a histogram of a metric."""
         return plots.histogram(self._column(metric), bins)
 
-    def plot_corr(self, metric: str, exclude: Any = (), color_grades: int = 5) -> Any:
+    def plot_corr(self, metric: str = "val_acc", exclude: Any = (), color_grades: int = 5) -> Any:
         """Plots the correlations between a metric and the other numeric columns."""
         name = column(metric, self.data.columns)
         columns = list(dict.fromkeys([name, *self._kept(exclude)]))
         return plots.correlations(self.data[columns].select_dtypes("number").corr(), color_grades)
 
-    def plot_regs(self, x: str, y: str) -> Any:
+    def plot_regs(self, x: str = "val_acc", y: str = "val_loss") -> Any:
         """Plots two columns as points, and a straight line through them."""
         return plots.regression(self._column(x), self._column(y))
 
-    def plot_box(self, x: str, y: str, hue: str | None = None) -> Any:
+    def plot_box(self, x: str, y: str = "val_acc", hue: str | None = None) -> Any:
         """Plots a box of y for each value of x."""
         return plots.boxes(self._columns(x, y, hue), x, y, hue)
 
@@ -135,7 +146,7 @@ class Analyze:
         """Plots the mean of y for each value of x, a bar for each hue, in a panel for each col."""
         return plots.bars(self._columns(x, y, hue, col), x, y, hue, col)
 
-    def plot_kde(self, x: str, y: str | None = None) -> Any:
+    def plot_kde(self, x: str = "val_acc", y: str | None = None) -> Any:
         """Plots the density of one column, or of two."""
         return plots.density(self._column(x), None if y is None else self._column(y))
 

@@ -11,7 +11,7 @@ import numpy as np
 from paceline.compat.talos import metrics
 from paceline.compat.talos.callbacks import ExperimentLog
 from paceline.compat.talos.errors import TalosParamsError
-from paceline.compat.talos.evaluate import classes, evaluate_models
+from paceline.compat.talos.evaluate import classes, evaluate_models, outputs
 from paceline.compat.talos.model import hidden_layers, lr_normalizer, output_layer
 from paceline.compat.talos.scan import Scan
 
@@ -321,7 +321,7 @@ def AutoPredict(  # noqa: N802 - what users write
     heading = "eval_mae_mean" if continuous else "eval_f1score_mean"
     row = scan_object.best_row(heading, continuous)
     model = scan_object.activate(row, custom_objects=custom_objects)
-    found = model.predict(x_pred, verbose=0)
+    found = outputs(model, x_pred)
     vars(scan_object).update(
         preds_model=model,
         preds_probabilities=found,

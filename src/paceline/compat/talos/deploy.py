@@ -9,9 +9,12 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import keras
 import numpy as np
 import pandas as pd
 
+from paceline.compat.talos import model_files, portable
+from paceline.compat.talos.errors import TalosModelError
 from paceline.program.files import written_atomically
 
 if TYPE_CHECKING:
@@ -51,6 +54,9 @@ class Deploy:
         path: Path of the file.
         best_model: The row of the model in the scan's ``data``.
         model: The model.
+
+    Raises:
+        TalosModelError: The model is no Keras model, or was not kept.
     """
 
     def __init__(
@@ -67,6 +73,11 @@ class Deploy:
         self.data = scan_object.data
         self.best_model = scan_object.best_row(metric, asc)
         self.model = scan_object.activate(self.best_model, saved, custom_objects)
+        if not isinstance(self.model, keras.Model):
+            raise TalosModelError(
+                f"model: a {type(self.model).__name__} is no Keras model, and Paceline writes no "
+                "pickles; save scan.best_model(...) by the means of its package."
+            )
         path = Path(model_name)
         path = path if path.suffix == ".zip" else path.with_name(path.name + ".zip")
         self.model_name, self.path = path.stem, str(path)
@@ -83,15 +94,18 @@ class Deploy:
         found: dict[str, bytes] = {}
         with tempfile.TemporaryDirectory(prefix="paceline-deploy-") as folder:
             whole, weights = Path(folder, "model.keras"), Path(folder, "model.weights.h5")
-            self.model.save(whole)
+            model_files.save(self.model, whole)
             self.model.save_weights(weights)
             found[f"{name}_model.keras"] = whole.read_bytes()
             found[f"{name}_model.h5"] = weights.read_bytes()
-        found[f"{name}_model.json"] = self.model.to_json().encode()
+        config, _ = model_files.to_json(self.model)
+        if config is not None:
+            found[f"{name}_model.json"] = config.encode()
         found[f"{name}_details.txt"] = scan.details.to_csv(header=False).encode()
         found[f"{name}_details.json"] = _json(scan.details.to_dict())
         found[f"{name}_results.csv"] = scan.data.to_csv(index=False).encode()
-        found[f"{name}_params.json"] = _json(getattr(scan.params, "params", scan.params))
+        params = portable.encode(getattr(scan.params, "params", scan.params))
+        found[f"{name}_params.json"] = json.dumps(params, indent=1).encode()
         found[f"{name}_history.json"] = _json(scan.round_history)
         manifest = {
             "paceline_archive_version": 1,

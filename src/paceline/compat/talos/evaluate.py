@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
+import keras
 import numpy as np
 
 from paceline.compat.talos.columns import column
-from paceline.compat.talos.errors import TalosParamsError
+from paceline.compat.talos.errors import TalosModelError, TalosParamsError
 from paceline.compat.talos.results import ScanResults
 from paceline.compat.talos.splits import check_inputs, kfold
 
@@ -75,7 +77,7 @@ class Evaluate:
         row = scan.best_row(metric, asc) if model_id is None else model_id
         model = scan.activate(row, saved, custom_objects)
         found = [
-            score(truth, model.predict(part, verbose=0), task, average)
+            score(truth, outputs(model, part), task, average)
             for part, truth in kfold(x, y, folds, shuffle=shuffle, seed=seed)
         ]
         if print_out:
@@ -194,6 +196,42 @@ def classes(predicted: Any, task: str) -> np.ndarray:
     if task in _INDEPENDENT:
         return (values >= 0.5).astype(int)
     return values.argmax(-1) if values.ndim > 1 else values.astype(int)
+
+
+def outputs(model: Any, x: Any, **options: Any) -> Any:
+    """Returns the outputs of a model: Keras', PyTorch's, or any that has ``predict``.
+
+    Args:
+        model: The model.
+        x: Features [N, ...].
+        **options: Further arguments of ``model.predict``.
+
+    Raises:
+        TalosModelError: The model cannot predict.
+    """
+    if isinstance(model, keras.Model):
+        return model.predict(x, **{"verbose": 0, **options})
+    if hasattr(model, "predict"):
+        return model.predict(x, **options)
+    if any(kind.__module__.partition(".")[0] == "torch" for kind in type(model).__mro__):
+        return _torch_outputs(model, x)
+    raise TalosModelError(
+        f"model: a {type(model).__name__} has no predict, so there is nothing to score; return a "
+        "model that predicts from the function of the scan."
+    )
+
+
+def _torch_outputs(module: Any, x: Any) -> np.ndarray:
+    # Not imported before: only who returns a module of PyTorch has it.
+    torch: Any = importlib.import_module("torch")
+    training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            found = module(torch.as_tensor(np.asarray(x), dtype=torch.float32))
+    finally:
+        module.train(training)
+    return found.detach().cpu().numpy()
 
 
 def _listed(values: Any) -> list[Any]:

@@ -23,10 +23,12 @@ from paceline.compat.talos import (
     gpu_utils,
     metrics,
     model,
+    old_functions,
     predict,
     restore,
     scan,
     space,
+    torch_history,
     utils,
 )
 
@@ -34,6 +36,7 @@ _HERE = "paceline.compat.talos"
 #: Path below ``talos`` -> the modules that hold the names of that path.
 _PATHS: dict[str, tuple[ModuleType, ...]] = {
     "scan.Scan": (scan,),
+    "scan.scan_addon": (old_functions,),
     "commands": (analyze, deploy, evaluate, predict, restore),
     "commands.analyze": (analyze,),
     "commands.reporting": (analyze,),
@@ -54,12 +57,15 @@ _PATHS: dict[str, tuple[ModuleType, ...]] = {
     "utils.metrics": (metrics,),
     "utils.gpu_utils": (gpu_utils,),
     "utils.exceptions": (errors,),
+    "utils.best_model": (old_functions,),
     "utils.generator": (utils,),
+    "utils.load_model": (old_functions,),
     "utils.sequence_generator": (utils,),
     "utils.recover_best_model": (utils,),
     "utils.power_draw_append": (utils,),
     "utils.rescale_meanzero": (utils,),
     "utils.test_utils": (utils,),
+    "utils.torch_history": (torch_history,),
     "utils.validation_split": (utils,),
     "callbacks.experiment_log": (callbacks,),
     "callbacks.power_draw": (callbacks,),

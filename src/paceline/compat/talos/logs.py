@@ -80,10 +80,10 @@ def from_talos_csv(
     )
     try:
         for row in table.to_dict("records"):
-            values = {each: _plain(row[each], choices[each]) for each in names}
+            values = {_named(each): _plain(row[each], choices[each]) for each in names}
             hp = HyperParameters(values=values)
             for each in names:
-                hp.Choice(each, choices[each])
+                hp.Choice(_named(each), choices[each])
             number = made.accept(made.proposer.ask(0), hp)
             attrs = {"seconds": float(row["duration"])} if "duration" in row else {}
             value = float(row[wanted])
@@ -131,6 +131,11 @@ def _parameters(table: pd.DataFrame, path: Path) -> list[str]:
     if not names:
         raise TalosDataError(f"path: {path} has no parameters after its metrics.")
     return names
+
+
+def _named(column: str) -> str:
+    """The parameter of a column; Talos 2 calls that of ``loss``, a metric too, ``param__loss``."""
+    return column.removeprefix("param__") or column
 
 
 def _objective(given: str | None, metrics: list[str], path: Path) -> str:

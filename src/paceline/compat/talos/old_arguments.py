@@ -15,18 +15,42 @@ _RENAMED = {
     "reduce_loss": "minimize_loss",
     "clear_tf_session": "clear_session",
 }
-#: Arguments that never changed a result.
-_WITHOUT_EFFECT = ("talos_log_name", "debug", "functional_model", "backend", "retain_models")
+#: Arguments of versions 0.2 to 0.5 that never changed a result.
+_WITHOUT_EFFECT_IN_2018 = ("talos_log_name", "debug", "functional_model")
+#: Arguments of 2.x that have nothing to do here: models need no factory, results are always CSV.
+_WITHOUT_EFFECT = (
+    *_WITHOUT_EFFECT_IN_2018,
+    "backend",
+    "model_factory",
+    "checkpoint_interval",
+    "feedback_interval",
+    "output_format",
+)
 #: Arguments of versions 0.2 to 0.5, and of 2.x, that 1.x does not have, and our own ``interleave``
 #: -> their defaults.
 OWN: dict[str, Any] = {
     "shuffle": True,
     "search_method": None,
-    "last_epoch_value": True,
+    "last_epoch_value": None,
     "objective": None,
     "custom_objects": None,
     "interleave": None,
+    "experiment_dir": None,
+    "resume": False,
+    "stop_after": None,
+    "retain_models": None,
 }
+#: Whoever uses one of these has written for 2018, when ``last_epoch_value`` was False.
+_OF_2018 = {
+    "dataset_name",
+    "experiment_no",
+    "search_method",
+    "shuffle",
+    *_RENAMED,
+    *_WITHOUT_EFFECT_IN_2018,
+}
+#: Folder of the log if no name is given. (A folder "talos" would be taken for the package.)
+_FOLDER = "talos_scans"
 
 
 def read_options(
@@ -40,13 +64,16 @@ def read_options(
         note: Called with one line of text about an argument that has no effect.
 
     Returns:
-        The values of the arguments in ``OWN``.
+        The values of the arguments in ``OWN``. ``last_epoch_value`` is a bool: its default in 2018
+        was False, and a call without a name of the experiment is of 2018 too.
 
     Raises:
         TalosTypeError: An argument is unknown.
         TalosParamsError: An argument was given under two names, or its value cannot work.
     """
     options = dict(options)
+    unnamed = not given["experiment_name"] and "experiment_dir" not in options
+    of_2018 = unnamed or not _OF_2018.isdisjoint(options)
     if "dataset_name" in options or "experiment_no" in options:
         parts = [options.pop("dataset_name", None), options.pop("experiment_no", None)]
         named = "_".join(str(part) for part in parts if part not in (None, ""))
@@ -74,6 +101,28 @@ def read_options(
         raise TalosParamsError(
             f"search_method: {found['search_method']!r} is not 'random', 'linear' or 'reverse'."
         )
+    if found["last_epoch_value"] is None:
+        found["last_epoch_value"] = not of_2018
+        if of_2018:
+            note(
+                "last_epoch_value: as in 2018 the table has the best epoch of each metric; "
+                "last_epoch_value=True takes the last epoch"
+            )
+    if not given["experiment_name"]:
+        given["experiment_name"] = _FOLDER
+        if found["experiment_dir"] is None:
+            note(f"experiment_name: none was given; the log goes to {_FOLDER}/")
+    _check_own(found)
     if isinstance(given["fraction_limit"], int) and not isinstance(given["fraction_limit"], bool):
         given["fraction_limit"] = float(given["fraction_limit"])
     return found
+
+
+def _check_own(found: dict[str, Any]) -> None:
+    stop = found["stop_after"]
+    if stop is not None and (not isinstance(stop, int) or isinstance(stop, bool) or stop < 1):
+        raise TalosParamsError(f"stop_after: {stop!r} is not a positive whole number.")
+    if found["resume"] and found["experiment_dir"] is None:
+        raise TalosParamsError(
+            "resume: there is no experiment_dir; name the folder of the scan that is to go on."
+        )

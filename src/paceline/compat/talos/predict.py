@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paceline.compat.talos.evaluate import classes
+from paceline.compat.talos.evaluate import classes, outputs
 
 if TYPE_CHECKING:
     from paceline.compat.talos.restore import Restore
@@ -49,7 +49,7 @@ class Predict:
         """
         row = self.scan_object.best_row(metric, asc) if model_id is None else model_id
         model = self.scan_object.activate(row, saved, custom_objects)
-        return model.predict(x, **{"verbose": 0, **options})
+        return outputs(model, x, **options)
 
     def predict_classes(
         self,

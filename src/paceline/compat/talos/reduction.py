@@ -145,12 +145,12 @@ def _local_strategy() -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    try:
-        return module.local_strategy
-    except AttributeError:
-        raise TalosParamsError(
-            f"reduction_method: {_STRATEGY} has no function local_strategy(scan_object)."
-        ) from None
+    for name in ("local_strategy", "talos_strategy"):  # the name in Talos 1, and in Talos 2
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise TalosParamsError(
+        f"reduction_method: {_STRATEGY} has no function local_strategy(scan_object)."
+    )
 
 
 def _gamify(scan: RunningScan) -> None:
@@ -160,6 +160,7 @@ def _gamify(scan: RunningScan) -> None:
     ``[state, 0, name, value]``.
     """
     path = scan.folder / f"{scan.experiment_id}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     space = scan.param_object.p
     states = {
         str(i): {str(j): ["active", 0, name, str(v)] for j, v in enumerate(values)}

@@ -9,10 +9,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pandas as pd
 
+from paceline.compat.talos import model_files, portable
 from paceline.compat.talos.errors import TalosDataError, TalosModelError
 
 
@@ -59,13 +59,13 @@ class Restore:
 
     @property
     def params(self) -> Any:
-        """The params dictionary of the scan.
+        """The params dictionary of the scan; functions of the user's own are their names.
 
         Raises:
-            TalosDataError: The dictionary is pickled.
+            TalosDataError: The dictionary is pickled, or is not what ``Deploy`` writes.
         """
         text = self._text("params.json")
-        return json.loads(text) if text else self._array("params.npy", "params")
+        return portable.decode(json.loads(text)) if text else self._array("params.npy", "params")
 
     @property
     def x(self) -> Any:
@@ -149,6 +149,7 @@ class Restore:
             ) from error
 
     def _model(self, custom_objects: dict[str, Any] | None) -> Any:
+        what = f"the model in {self.path}"
         with tempfile.TemporaryDirectory(prefix="paceline-restore-") as folder:
             try:
                 for name in ("model.keras", "model/model.keras"):
@@ -156,29 +157,18 @@ class Restore:
                     if content is not None:
                         path = Path(folder, "model.keras")
                         path.write_bytes(content)
-                        return keras.models.load_model(path, custom_objects=custom_objects)
+                        return model_files.load(path, custom_objects, what)
                 config = self._text("model.json")
                 if config is None:
                     raise TalosModelError(f"path_to_zip: there is no model in {self.path}.")
-                model = keras.models.model_from_json(config, custom_objects=custom_objects)
-                # Keras tells weights of Keras 3 and of Keras 2 apart by the name of the file.
-                content = self._files.get(f"{self._prefix}model.h5", b"")
-                for name in ("model.weights.h5", "model.h5"):
-                    path = Path(folder, name)
-                    path.write_bytes(content)
-                    try:
-                        model.load_weights(path)
-                    except Exception:
-                        if name == "model.h5":
-                            raise
-                    else:
-                        break
+                model = model_files.from_json(config, custom_objects, what)
+                model_files.load_weights(model, self._files.get(f"{self._prefix}model.h5", b""))
                 return model
             except TalosModelError:
                 raise
             except Exception as error:
                 raise TalosModelError(
-                    f"path_to_zip: Keras cannot read the model in {self.path}: "
+                    f"path_to_zip: Keras cannot read {what}: "
                     f"{type(error).__name__}: {error}. Classes and functions of your own go into "
                     "custom_objects."
                 ) from error

@@ -13,6 +13,8 @@ import pandas as pd
 
 #: Columns before those of metrics and parameters.
 _TIMES = ["start", "end", "duration", "round_epochs"]
+#: Columns that Talos 2 has beside those of metrics and parameters.
+_RESERVED = {*_TIMES, "execution_time", "_warnings", "_trial_id", "_param_hash"}
 
 
 @dataclass
@@ -105,8 +107,7 @@ class Rounds:
         """Returns a table with one row for each permutation: times, metrics, parameters."""
         self.done.sort(key=lambda found: found.number)
         rows = [self._row(found) for found in self.done]
-        metrics = list(dict.fromkeys(name for found in self.done for name in found.history))
-        columns = [*_TIMES, *metrics, *self.parameter_columns.values()]
+        columns = [*_TIMES, *self.metrics, *self.parameter_columns.values()]
         data = {name: [row.get(name) for row in rows] for name in columns}
         frame = pd.DataFrame(data, columns=columns)
         for name in self.parameter_columns.values():  # keeps lists, classes and None as they are
@@ -115,10 +116,29 @@ class Rounds:
         return frame
 
     @property
+    def metrics(self) -> list[str]:
+        """Names of all metrics."""
+        return list(dict.fromkeys(name for found in self.done for name in found.history))
+
+    def best(self) -> str:
+        """Returns the best value of the most telling metric, as text for a progress bar."""
+        for name in ("val_acc", "val_accuracy", "val_loss", "loss"):
+            values = [f.history[name][-1] for f in self.done if f.history.get(name)]
+            if values:
+                return f"best {name} {min(values) if is_loss(name) else max(values):.4f}"
+        return ""
+
+    @property
     def parameter_columns(self) -> dict[str, str]:
-        """Parameter -> its column, which has another name if a metric is called so."""
-        taken = {name for found in self.done for name in found.history} | set(_TIMES)
-        return {key: f"{key}_param" if key in taken else key for key in self.keys}
+        """Parameter -> its column, which is ``param__NAME`` if a metric or a time is called so."""
+        taken = {*self.metrics, *_RESERVED}
+        columns: dict[str, str] = {}
+        for key in self.keys:
+            name = key
+            while name in taken or (name != key and name in self.keys):
+                name = f"param__{name}"
+            columns[key] = name
+        return columns
 
     def times(self) -> pd.DataFrame:
         """Returns a table with start, end and duration of each permutation."""

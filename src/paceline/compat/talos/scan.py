@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -16,15 +17,19 @@ from paceline.compat.talos.columns import column
 from paceline.compat.talos.errors import (
     TalosDataError,
     TalosParamsError,
-    TalosReturnError,
-    TalosTypeError,
 )
 from paceline.compat.talos.evaluate import evaluate_models
 from paceline.compat.talos.kept_models import KeptModels
 from paceline.compat.talos.old_arguments import read_options
 from paceline.compat.talos.progress import Bar, say
-from paceline.compat.talos.rounds import Failure, Rounds, ScanRound, is_loss
-from paceline.compat.talos.scan_function import check_function, check_target, read_outcome
+from paceline.compat.talos.rounds import Failure, Rounds, ScanRound
+from paceline.compat.talos.run_folder import Order, RunFolder, identity, run_paths, scan_details
+from paceline.compat.talos.scan_function import (
+    UserCall,
+    check_function,
+    check_target,
+    read_outcome,
+)
 from paceline.compat.talos.space import ParamSpace
 from paceline.compat.talos.splits import check_inputs, split
 from paceline.errors import BuildError
@@ -45,7 +50,7 @@ class Scan:
         y: Targets [N, ...].
         params: Name -> list of values or ``(start, end, steps)``; or a ``ParamSpace``.
         model: ``function(x_train, y_train, x_val, y_val, params) -> (history, keras_model)``.
-        experiment_name: Folder for the log and the models.
+        experiment_name: Folder for the log and the models; None: ``talos_scans``.
         x_val: Validation features [V, ...]; None: the share ``val_split`` of x.
         y_val: Validation targets [V, ...]; None: the share ``val_split`` of y.
         val_split: Share of the examples to validate on.
@@ -71,10 +76,12 @@ class Scan:
         clear_session: Has no effect: the names of layers begin anew in each permutation anyway.
         save_weights: Whether weights are kept in memory, for ``best_model`` and the like.
         save_models: Whether every model is saved in the folder of the experiment.
-        **options: Arguments by their names of 2018 (``dataset_name``, ``grid_downsample``, ...);
-            and ``interleave``: whether permutations begin while others are under way. False:
-            never. True: always. None: unless they share something that would change their results;
-            a note then says what.
+        **options: Arguments by their names of 2018 (``dataset_name``, ``grid_downsample``, ...),
+            and those of 2.x: ``experiment_dir`` names the folder of this scan, ``resume=True``
+            goes on with the scan in it, ``stop_after`` ends the scan after so many permutations,
+            and ``retain_models=True`` keeps every model as it is. And ``interleave``: whether
+            permutations begin while others are under way. False: never. True: always. None:
+            unless they share something that would change their results; a note then says what.
 
     Attributes:
         data: A table with one row for each permutation that trained: times, last values of
@@ -86,14 +93,16 @@ class Scan:
         peak_epochs: A table with the epoch, from 0, of the best value of each metric.
         saved_models, saved_weights: JSON and weights for each row of ``data``; None if not kept.
         failures: The permutations that failed, with params and error.
+        run_dir: Folder of this scan: ``results.csv``, ``metadata.json``, what ``resume`` needs.
+        status: "complete"; "paused" after ``stop_after``, ``time_limit`` or Ctrl-C.
         x, y, params: As given.
 
     Raises:
         TalosParamsError, TalosTypeError, TalosDataError: An argument cannot work; nothing was
             trained.
         TalosReturnError: The function returned something other than ``(history, model)``.
-        BuildError: No permutation worked.
         UsageError: ``interleave`` is not True, False or None.
+        Exception: No permutation worked: what the first one raised.
     """
 
     def __init__(
@@ -136,10 +145,6 @@ class Scan:
             "clear_session": clear_session,
         }
         more = read_options(options, given, say)
-        if not given["experiment_name"]:
-            raise TalosTypeError(
-                "experiment_name: there is none; name the folder that the scan's log goes to."
-            )
         check_function(model)
         reduction.check(reduction_method)
         self.x, self.y, self.params, self.model = x, y, params, model
@@ -154,40 +159,56 @@ class Scan:
         self.disable_progress_bar, self.print_params = disable_progress_bar, print_params
         self.clear_session = given["clear_session"]
         self.save_weights, self.save_models = save_weights, save_models
-        self.custom_objects, self.objective = more["custom_objects"], more["objective"]
+        self.custom_objects = more["custom_objects"]
         self._interleave = check_interleave(more["interleave"])
+        direction = "min" if self.minimize_loss else "max"
+        self.objective = more["objective"] or {"metric": reduction_metric, "direction": direction}
         self._target = check_target(performance_target)
+        check_inputs(self.x, self.multi_input)
+        if (x_val is None) != (y_val is None):
+            raise TalosDataError("x_val, y_val: one was given; pass both, or none.")
+        self.custom_val_split = x_val is not None
+        self.folder = Path(self.experiment_name)
+        self.run_dir, self.log_path = run_paths(self.folder, more["experiment_dir"])
+        self.experiment_id = self.run_dir.name
+        self._run_folder = RunFolder(
+            self.run_dir,
+            self._identity(x_val, y_val),
+            random.getrandbits(32) if seed is None else int(seed),
+            resume=more["resume"],
+        )
         self._split(x_val, y_val, more["shuffle"])
         self.param_object = self._space(params, more["search_method"])
-        self.experiment_id = time.strftime("%m%d%y%H%M%S")
-        self.folder = Path(self.experiment_name)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        while (self.folder / f"{self.experiment_id}.csv").exists():  # two scans began in one second
-            self.experiment_id = str(int(self.experiment_id) + 1).zfill(12)
-        self.log_path = self.folder / f"{self.experiment_id}.csv"
         self._rounds = Rounds(
             self.param_object.param_keys, self.log_path, bool(more["last_epoch_value"])
         )
         self._kept_models = KeptModels(
-            self.folder / self.experiment_id, weights=save_weights, files=save_models
+            self._run_folder.models,
+            weights=save_weights,
+            files=save_models or (save_weights and more["experiment_dir"] is not None),
+            whole=more["retain_models"],
         )
         self.data = pd.DataFrame()
-        self._begun = self._known = self._reduced_at = 0
         self._open: set[int] = set()  # numbers of the permutations under way
         self._last: int | None = None  # the first permutation that has reached the target
+        self.status, self._stop_after = "running", more["stop_after"]
+        self._order = Order()
+        if more["resume"]:
+            self._rounds.done, self._order = self._run_folder.restore(self.param_object)
+        self._begun = len(self._order.begun) - len(self._order.again)
+        self._known = self._reduced_at = self._begun
+        rounds = self._rounds.done
+        self._run_folder.begin(self._metadata(), rounds, self.param_object, self._order)
         self._run()
 
     # -- before ------------------------------------------------------------------------------------
 
     def _split(self, x_val: Any, y_val: Any, shuffle: bool) -> None:
-        check_inputs(self.x, self.multi_input)
-        if (x_val is None) != (y_val is None):
-            raise TalosDataError("x_val, y_val: one was given; pass both, or none.")
-        self.custom_val_split = x_val is not None
         if self.custom_val_split:
             parts = (self.x, self.y, x_val, y_val)
         else:
-            parts = split(self.x, self.y, self.val_split, shuffle=shuffle, seed=self.seed)
+            seed = self._run_folder.split_seed
+            parts = split(self.x, self.y, self.val_split, shuffle=shuffle, seed=seed)
         self.x_train, self.y_train, self.x_val, self.y_val = parts
 
     def _space(self, params: Any, order: str | None) -> ParamSpace:
@@ -206,10 +227,16 @@ class Scan:
         space.put_in_order(order)
         return space
 
+    def _identity(self, x_val: Any, y_val: Any) -> dict[str, str]:
+        names = ("seed", "val_split", "random_method", "fraction_limit", "round_limit")
+        settings = {name: getattr(self, name) for name in names}
+        settings["params"] = getattr(self.params, "params", self.params)
+        return identity([self.x, x_val], [self.y, y_val], self.model, settings)
+
     # -- the scan ----------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        n_all = len(self.param_object)
+        n_all = len(self.param_object) + len(self._order.again)
         started = time.time()
         with (
             Bar(n_all, show=not self.disable_progress_bar) as bar,
@@ -223,18 +250,37 @@ class Scan:
                 with closing(engine.run(self._calls(), n_calls=n_all)) as outcomes:
                     for outcome in outcomes:
                         self._take(outcome)
-                        bar.show(self._known, len(self.param_object), self._best())
+                        bar.show(self._known, len(self.param_object), self._rounds.best())
                         if self._last is not None and not any(n < self._last for n in self._open):
                             break
+                if self._rounds.failed and not self._rounds.done:
+                    self._give_up("every permutation failed")
+                if self.status == "running":
+                    self.status = "complete"
+            except KeyboardInterrupt:
+                self.status = "paused"
+                bar.say(
+                    f"interrupted: data has the permutations that have ended; experiment_dir="
+                    f"{str(self.run_dir)!r} and resume=True go on"
+                )
+            except BaseException:
+                self.status = "failed"
+                raise
             finally:
                 self._finish(started)
-        if self._rounds.failed and not self._rounds.done:
-            self._give_up("every permutation failed")
 
     def _calls(self) -> Iterator[Call | None]:
         reduces = self.reduction_method is not None
         every = reduction.interval(self) if reduces else 0
         while self._last is None:
+            if self._stop_after is not None:
+                n_done = len(self._rounds.done)
+                if n_done + self._begun - self._known >= self._stop_after:
+                    if n_done >= self._stop_after:
+                        self.status = "paused"
+                        return
+                    yield None
+                    continue
             if reduces and self._begun % every == 0 and self._begun > self._reduced_at:
                 while self._known < self._begun:
                     yield None
@@ -242,15 +288,18 @@ class Scan:
                 self._refresh()
                 if len(self.data):
                     reduction.reduce(self)
-            params = self.param_object.round_parameters()
-            if not isinstance(params, dict):
+            following = self._order.next(self.param_object)
+            if following is None:
+                if len(self.param_object):  # the time is up
+                    self.status = "paused"
                 return
+            number, params = following
             if self.print_params:
                 self._bar.say(str(params))
-            number, self._begun = self._begun, self._begun + 1
+            self._begun += 1
             self._open.add(number)
             seed = None if self.seed is None else (self.seed + number) % 2**32
-            yield Call(number, _Function(self, params), seed)
+            yield Call(number, UserCall(self, params), seed)
 
     def _take(self, outcome: Outcome) -> None:
         self._known += 1
@@ -258,7 +307,7 @@ class Scan:
         if self._last is not None and outcome.number > self._last:
             return  # Talos would not have begun it
         function = outcome.call.function
-        assert isinstance(function, _Function)
+        assert isinstance(function, UserCall)
         params = function.params
         try:
             if outcome.error is not None:
@@ -272,16 +321,12 @@ class Scan:
                 self._give_up(f"{_FAILURES} permutations failed, and none worked")
             return
         self._kept_models.add(outcome.number, model)
-        self._rounds.add(
-            ScanRound(
-                outcome.number,
-                params,
-                history,
-                outcome.began,
-                outcome.ended,
-                outcome.seconds,
-            )
+        found = ScanRound(
+            outcome.number, params, history, outcome.began, outcome.ended, outcome.seconds
         )
+        self._rounds.add(found)
+        row = self._order.begun[outcome.number]
+        self._run_folder.add(found, row, self.param_object, self._order)
         if self._target is not None:
             metric, threshold, loss = self._target
             value = history[column(metric, history, "performance_target")][-1]
@@ -295,27 +340,10 @@ class Scan:
             self._kept_models.drop(found.number)
 
     def _give_up(self, what: str) -> None:
-        failure = self._rounds.failed[-1]
-        error = failure.error
-        if isinstance(error, TalosReturnError):
-            raise error
-        raise BuildError(
-            f"model: {what}; the last, with {failure.params}: {type(error).__name__}: {error}"
-        ) from error
-
-    def _best(self) -> str:
-        """The text that the bar shows after the count."""
-        metrics = self.metric_columns
-        names = [
-            name for name in ("val_acc", "val_accuracy", "val_loss", "loss") if name in metrics
-        ]
-        if not names:
-            return ""
-        values = [
-            found.history[names[0]][-1] for found in self._rounds.done if names[0] in found.history
-        ]
-        best = min(values) if is_loss(names[0]) else max(values)
-        return f"best {names[0]} {best:.4f}"
+        """Raises the error of the first permutation, as Talos does, with a note."""
+        failure = min(self._rounds.failed, key=lambda each: each.number)
+        failure.error.add_note(f"model: {what}; the first, with {failure.params}, raised this")
+        raise failure.error
 
     # -- results -----------------------------------------------------------------------------------
 
@@ -325,8 +353,12 @@ class Scan:
     def _finish(self, started: float) -> None:
         rounds = self._rounds
         self._refresh()
+        self._run_folder.write_rounds(rounds.done, self._order)
+        self._run_folder.write_checkpoint(self.param_object, self._order)
         if rounds.done:
             rounds.write()
+            if self.log_path != self._run_folder.results:
+                self.data.to_csv(self._run_folder.results, index=False)
         self.round_history = [found.history for found in rounds.done]
         self.round_times = rounds.times()
         self.learning_entropy = rounds.entropies()
@@ -340,25 +372,24 @@ class Scan:
         ]
         self.details = pd.Series(
             {
-                "experiment_name": self.experiment_name,
-                "experiment_id": self.experiment_id,
-                "random_method": self.random_method,
-                "reduction_method": self.reduction_method,
-                "reduction_interval": self.reduction_interval,
-                "reduction_window": self.reduction_window,
-                "reduction_threshold": self.reduction_threshold,
-                "reduction_metric": self.reduction_metric,
-                "minimize_loss": self.minimize_loss,
-                "seed": self.seed,
-                "complete_time": time.strftime("%m/%d/%y/%H:%M"),
+                **scan_details(self),
+                "identity_hash": self._run_folder.identity_hash,
                 "seconds": round(time.time() - started, 3),
                 "rounds": len(rounds.done),
                 "failed": len(rounds.failed),
-                "x_shape": getattr(self.x, "shape", "multi-input"),
-                "y_shape": getattr(self.y, "shape", "multi-output"),
             },
             dtype=object,
         )
+        self._run_folder.write_metadata(self._metadata(self.details.to_dict()))
+
+    def _metadata(self, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return {
+            "experiment_name": self.experiment_name,
+            "params": getattr(self.params, "params", self.params),
+            "parameter_columns": self.parameter_columns,
+            "objective": self.objective,
+            "details": {"status": self.status} if details is None else details,
+        }
 
     @property
     def parameter_columns(self) -> dict[str, str]:
@@ -368,7 +399,7 @@ class Scan:
     @property
     def metric_columns(self) -> list[str]:
         """Columns of ``data`` that are metrics."""
-        return list(dict.fromkeys(name for f in self._rounds.done for name in f.history))
+        return self._rounds.metrics
 
     def best_row(self, metric: str | None, asc: bool) -> int:
         """Returns the number of the row of ``data`` that is best in a metric.
@@ -381,8 +412,6 @@ class Scan:
             TalosParamsError: There is no such column, or it holds no number.
         """
         if metric is None:
-            if not isinstance(self.objective, Mapping):
-                raise TalosParamsError("metric: there is none; name a column of scan.data.")
             asc = self.objective.get("direction") == "min"
             metric = str(self.objective["metric"])
         name = column(metric, self.data.columns)
@@ -482,15 +511,3 @@ class Scan:
     def __repr__(self) -> str:
         failed = f", {len(self._rounds.failed)} failed" if self._rounds.failed else ""
         return f"<Scan {self.experiment_name}: {len(self._rounds.done)} permutations{failed}>"
-
-
-class _Function:
-    """The user's function with one permutation."""
-
-    def __init__(self, scan: Scan, params: dict[str, Any]) -> None:
-        self._scan, self.params = scan, params
-
-    def __call__(self) -> Any:
-        scan = self._scan
-        # A copy, because the function may write to its params, and the log needs them unchanged.
-        return scan.model(scan.x_train, scan.y_train, scan.x_val, scan.y_val, dict(self.params))

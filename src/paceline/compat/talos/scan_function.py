@@ -12,6 +12,24 @@ from paceline.compat.interception import Outcome
 from paceline.compat.talos.errors import TalosParamsError, TalosReturnError, TalosTypeError
 
 
+class UserCall:
+    """A call of the user's function with one permutation.
+
+    Args:
+        scan: The ``Scan``.
+        params: The permutation.
+    """
+
+    def __init__(self, scan: Any, params: dict[str, Any]) -> None:
+        self._scan, self.params = scan, params
+
+    def __call__(self) -> Any:
+        """Returns what the user's function returns."""
+        scan = self._scan
+        # A copy, because the function may write to its params, and the log needs them unchanged.
+        return scan.model(scan.x_train, scan.y_train, scan.x_val, scan.y_val, dict(self.params))
+
+
 def check_function(model: Any) -> None:
     """Checks the function of a scan before anything is trained.
 
@@ -74,10 +92,14 @@ def read_outcome(
     """
     value, name = outcome.value, _name(function)
     end = "end it with 'return history, model', history being what model.fit returned."
+    if isinstance(value, Mapping):  # as functions of Talos 2 may return their results
+        value = _history_of_dict(value), value.get("_model", value.get("model"))
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         what = "nothing" if value is None else f"a {type(value).__name__}"
         raise TalosReturnError(f"model: {name} returned {what}; {end}")
     history, model = value
+    if hasattr(history, "state_dict") and not isinstance(history, keras.Model):
+        model = history  # (module with a history, its parameters), of PyTorch
     if isinstance(history, keras.Model) and not isinstance(model, keras.Model):
         raise TalosReturnError(f"model: {name} returned (model, history); {end}")
     found = getattr(history, "history", history)
@@ -88,7 +110,28 @@ def read_outcome(
     if not found:
         fitted = "never called model.fit" if not outcome.fits else "has an empty history"
         raise TalosReturnError(f"model: {name} {fitted}, so there is nothing to compare; {end}")
-    return {str(k): [float(v) for v in values] for k, values in found.items()}, model
+    return {str(k): _floats(str(k), values, name) for k, values in found.items()}, model
+
+
+def _floats(metric: str, values: Any, name: str) -> list[float]:
+    try:
+        return [float(value) for value in values]
+    except (TypeError, ValueError) as error:
+        raise TalosReturnError(
+            f"model: {name} returned {values!r} for {metric!r} of the history; a metric is a list "
+            "of one number for each epoch."
+        ) from error
+
+
+def _history_of_dict(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The history in a dictionary of results: metrics that it lacks have their value only."""
+    history = value.get("_history", value.get("history")) or {}
+    history = dict(getattr(history, "history", history))
+    names = ("model", "history", "predictions", "backend", "factory", "model_factory", "metrics")
+    metrics = value.get("metrics")
+    if metrics is None:
+        metrics = {k: v for k, v in value.items() if str(k)[:1] != "_" and k not in names}
+    return history | {k: [v] for k, v in metrics.items() if k not in history}
 
 
 def _name(function: Any) -> str:

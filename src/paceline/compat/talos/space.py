@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -32,7 +34,8 @@ class ParamSpace:
 
     Attributes:
         param_space: Permutations, one list of values each, in the order of ``param_keys``.
-        param_index: Numbers of the permutations that are left, in the order they are tried.
+        param_index: Rows of ``param_space`` that are left, in the order they are tried.
+        numbers: For each row of ``param_space``, its number among all permutations.
         dimensions: Number of all permutations of the dictionary.
 
     Raises:
@@ -72,25 +75,41 @@ class ParamSpace:
         drawn: Iterable[int] = range(self.dimensions)
         if limit is not None:
             drawn = sample(limit, self.dimensions, random_method, seed)
-        rows = [self._row(number) for number in drawn]
+        self.take(drawn)
         if boolean_limit is not None:
-            rows = [row for row in rows if boolean_limit(self._as_dict(row))]
-            if not rows:
+            self.take(
+                number
+                for number, row in zip(self.numbers, self.param_space, strict=True)
+                if boolean_limit(self._as_dict(row))
+            )
+            if not self.param_space:
                 raise TalosParamsError(
                     "boolean_limit: it is true for none of the permutations; all were left out."
                 )
-        self.param_space = rows
-        self.param_index = list(range(len(rows)))
 
     def __len__(self) -> int:
         return len(self.param_index)
+
+    def take(self, numbers: Iterable[int]) -> None:
+        """Makes permutations the space, all of them left.
+
+        Args:
+            numbers: Their numbers among all permutations, in the order they are to be tried.
+        """
+        self.numbers = list(numbers)
+        self.param_space = [self._row(number) for number in self.numbers]
+        self.param_index = list(range(len(self.param_space)))
+
+    def parameters(self, row: int) -> dict[str, Any]:
+        """Returns a row of ``param_space``, name -> value."""
+        return self._as_dict(self.param_space[row])
 
     def round_parameters(self) -> dict[str, Any] | bool:
         """Returns the next permutation, name -> value; False if none is left or the time is up."""
         if not self.param_index or not self._check_time_limit():
             return False
         self.round_counter += 1
-        return self._as_dict(self.param_space[self.param_index.pop(0)])
+        return self.parameters(self.param_index.pop(0))
 
     def put_in_order(self, order: str | None) -> None:
         """Sorts the permutations that are left, as ``search_method`` of 2018 did.
@@ -171,15 +190,19 @@ class DistributeParamSpace:
     ) -> None:
         if not isinstance(machines, int) or isinstance(machines, bool) or machines < 1:
             raise TalosParamsError(f"machines: {machines!r} is not a positive whole number.")
-        arguments = (params, param_keys, random_method, fraction_limit, round_limit, time_limit)
         self.machines = machines
         self.param_spaces: dict[int, ParamSpace] = {}
         # All machines must divide the same permutations. Without a fixed seed, each machine would
         # draw others.
-        drawn = 0 if seed is None else seed
-        for machine in range(machines):
-            space = ParamSpace(*arguments, boolean_limit, drawn)
-            space.param_index = space.param_index[machine::machines]
+        arguments = (params, param_keys, random_method, fraction_limit, round_limit, time_limit)
+        seed = 0 if seed is None else seed
+        whole = ParamSpace(*arguments, boolean_limit, seed)
+        order = list(range(len(whole)))
+        random.Random(seed).shuffle(order)
+        for machine, part in enumerate(np.array_split(np.array(order, dtype=int), machines)):
+            space = copy.copy(whole)
+            space.take(whole.numbers[row] for row in part)
+            space.dimensions = len(space)
             self.param_spaces[machine] = space
 
 

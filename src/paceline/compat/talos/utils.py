@@ -13,14 +13,18 @@ import pandas as pd
 
 from paceline.compat.talos import gpu_utils, metrics
 from paceline.compat.talos.columns import column
-from paceline.compat.talos.evaluate import score
+from paceline.compat.talos.errors import TalosDataError
+from paceline.compat.talos.evaluate import outputs, score
 from paceline.compat.talos.model import early_stopper, hidden_layers, lr_normalizer
 from paceline.compat.talos.rounds import is_loss
+from paceline.compat.talos.run_folder import parameter_columns, trained_params
 from paceline.compat.talos.space import ParamSpace
 from paceline.compat.talos.splits import check_inputs, kfold, split
+from paceline.compat.talos.torch_history import TorchHistory
 
 __all__ = [
     "SequenceGenerator",
+    "TorchHistory",
     "create_param_space",
     "early_stopper",
     "generator",
@@ -61,6 +65,11 @@ class SequenceGenerator(keras.utils.PyDataset):
     ) -> None:
         super().__init__(**arguments)
         self.x, self.y = (x if x_set is None else x_set), (y if y_set is None else y_set)
+        if self.x is None or self.y is None or batch_size < 1:
+            raise TalosDataError(
+                f"x_set, y_set, batch_size: SequenceGenerator needs features, targets and a "
+                f"positive batch_size; {batch_size} was given."
+            )
         self.batch_size = batch_size
 
     def __len__(self) -> int:
@@ -168,8 +177,12 @@ def recover_best_model(
     task: str = "multi_label",
     asc: bool | None = None,
     folds: int = 5,
+    param_resolver: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> tuple[pd.DataFrame, list[Any]]:
     """Trains the best permutations of a log again, and scores them on parts of other data.
+
+    Where the folder of the log's scan is still there, the params are those of the scan. Else they
+    are all columns of the log but the metric.
 
     Args:
         x_train: Training features [N, ...] of the scan.
@@ -186,6 +199,7 @@ def recover_best_model(
         task: "binary", "multi_class", "multi_label" or "continuous".
         asc: Whether low values of the metric are better; None: told from its name.
         folds: Number of parts.
+        param_resolver: Called with the params of each permutation; returns those to train with.
 
     Returns:
         The rows of these permutations with a column for the score, and their models.
@@ -199,11 +213,20 @@ def recover_best_model(
     check_inputs(x_cross, multi_input)
     parts = kfold(x_cross, y_cross, folds)
     models, scores = [], []
-    for row in found.to_dict("records"):  # a Series would turn whole numbers of a row into floats
-        params = {key: value for key, value in row.items() if key != name}
+    trained, columns = trained_params(experiment_log), parameter_columns(experiment_log)
+    rows = found.to_dict("records")  # a Series would turn whole numbers of a row into floats
+    for at, row in zip(found.index, rows, strict=True):
+        if trained is not None and at < len(trained):
+            params = dict(trained[at])
+        elif columns is not None:
+            params = {key: row[its] for key, its in columns.items() if its in row}
+        else:
+            params = {key: value for key, value in row.items() if key != name}
+        if param_resolver is not None:
+            params = param_resolver(params)
         _, model = input_model(x_train, y_train, x_val, y_val, params)
         models.append(model)
-        each = [score(y, model.predict(x, verbose=0), task) for x, y in parts]
+        each = [score(y, outputs(model, x), task) for x, y in parts]
         scores.append(float(np.mean(each)))
     heading = "mae" if task in ("continuous", "regression") else "f1score"
     found[f"crossval_mean_{heading}"] = scores

@@ -98,6 +98,6 @@ def trains_itself(hypermodel: Any) -> bool:
 
 def own_code(hypermodel: Any) -> Any:
     """Returns the user's function that a hypermodel was made from, or the hypermodel itself."""
-    if isinstance(hypermodel, FunctionHyperModel):
+    if isinstance(hypermodel, DefaultHyperModel):
         return hypermodel._function
     return hypermodel

@@ -23,6 +23,39 @@ def breast_cancer(
     return _fitted(x_train, y_train, x_val, y_val, params, 1, measures)
 
 
+def cervical_cancer(
+    x_train: Any, y_train: Any, x_val: Any, y_val: Any, params: dict[str, Any]
+) -> Any:
+    """Trains a classifier of patients, with the data and the params called ``cervical_cancer``."""
+    return breast_cancer(x_train, y_train, x_val, y_val, params)
+
+
+def titanic(x_train: Any, y_train: Any, x_val: Any, y_val: Any, params: dict[str, Any]) -> Any:
+    """Trains a classifier of passengers, with the data and the params called ``titanic``."""
+    model: Any = keras.Sequential(
+        [
+            keras.Input(x_train.shape[1:]),
+            keras.layers.Dense(params["first_neuron"], activation="relu"),
+            keras.layers.Dropout(params["dropout"]),
+            keras.layers.Dense(1, activation=params["last_activation"]),
+        ]
+    )
+    optimizer = params["optimizer"]
+    if isinstance(optimizer, type):
+        made: Any = optimizer
+        optimizer = made(learning_rate=lr_normalizer(params["lr"], optimizer))
+    model.compile(optimizer, loss=params["losses"], metrics=["acc"])
+    history = model.fit(
+        x_train.astype("float32"),
+        y_train.astype("float32"),
+        batch_size=params["batch_size"],
+        epochs=params["epochs"],
+        verbose=0,
+        validation_data=(x_val.astype("float32"), y_val.astype("float32")),
+    )
+    return history, model
+
+
 def _fitted(
     x_train: Any,
     y_train: Any,

@@ -40,3 +40,39 @@ def breast_cancer() -> dict[str, Any]:
         "activation": ["relu", "elu"],
         "last_activation": ["sigmoid"],
     }
+
+
+def cervical_cancer() -> dict[str, Any]:
+    """Returns params for ``models.cervical_cancer``."""
+    return breast_cancer()
+
+
+def titanic(debug: bool = False) -> dict[str, Any]:
+    """Returns params for ``models.titanic``.
+
+    Args:
+        debug: Whether there are few values of each.
+    """
+    params: dict[str, Any] = {
+        "lr": (0.5, 5, 10),
+        "first_neuron": [4, 8, 16],
+        "batch_size": [20, 30, 40],
+        "dropout": (0, 0.5, 5),
+        "optimizer": [keras.optimizers.Adam, keras.optimizers.Adagrad],
+        "epochs": [50, 100, 150],
+        "losses": ["log_cosh", "binary_crossentropy"],
+        "shapes": ["brick", "triangle", 0.2],
+        "hidden_layers": [0, 1, 2, 3, 4],
+        "activation": ["relu", "elu"],
+        "last_activation": ["sigmoid"],
+    }
+    if debug:
+        params |= {
+            "lr": [0.1, 0.2],
+            "first_neuron": [4, 8],
+            "batch_size": [20, 30],
+            "dropout": [0.2, 0.3],
+            "epochs": [50, 100],
+            "hidden_layers": [0, 1],
+        }
+    return params
