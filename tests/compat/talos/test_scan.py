@@ -203,7 +203,7 @@ def test_a_target_leaves_the_rows_that_talos_has(epochs, rows):
     assert [len(h["loss"]) for h in found.round_history] == epochs[:2]
     assert len(found.saved_models) == len(found.saved_weights) == len(found.data) == rows
     assert pd.read_csv(found.log_path)["at"].tolist() == [0, 1]
-    files = sorted(path.name for path in Path("test", found.experiment_id).glob("*.keras"))
+    files = sorted(path.name for path in (found.run_dir / "models").glob("*.keras"))
     assert files == ["0.keras", "1.keras"]
 
 

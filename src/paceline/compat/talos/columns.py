@@ -1,8 +1,11 @@
-"""Finds the column of a metric, which users may call by an older name of Keras."""
+"""Finds the column of a metric, which users may call by an older name of Keras, and its best row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
 
 from paceline.compat.talos.errors import TalosParamsError
 
@@ -26,6 +29,24 @@ def column(name: str, columns: Iterable[str], what: str = "metric") -> str:
         if known in columns:
             return known
     raise TalosParamsError(f"{what}: {name!r} is not one of {', '.join(map(str, columns))}.")
+
+
+def best_row(table: pd.DataFrame, metric: str, asc: bool) -> int:
+    """Returns the number of the row that is best in a metric.
+
+    Args:
+        table: One row for each permutation.
+        metric: Name of the column, as the user gives it.
+        asc: Whether low values are better.
+
+    Raises:
+        TalosParamsError: There is no such column, or it holds no number.
+    """
+    numbers: Any = pd.to_numeric(table[column(metric, table.columns)], errors="coerce")
+    values = numbers.dropna()
+    if values.empty:
+        raise TalosParamsError(f"metric: {metric!r} has no value in any permutation.")
+    return int(values.idxmin() if asc else values.idxmax())
 
 
 def _others(name: str) -> tuple[str, ...]:

@@ -62,6 +62,7 @@ class KeptModels:
         self._kept.pop(number, None)
         self._whole.pop(number, None)
         self.path(number).unlink(missing_ok=True)
+
     def _save(self, number: int, model: Any) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         try:

@@ -13,23 +13,15 @@ import pandas as pd
 
 from paceline.compat.interception import Call, Engine, Outcome, check_interleave
 from paceline.compat.talos import reduction
-from paceline.compat.talos.columns import column
-from paceline.compat.talos.errors import (
-    TalosDataError,
-    TalosParamsError,
-)
+from paceline.compat.talos.columns import best_row, column
+from paceline.compat.talos.errors import TalosDataError
 from paceline.compat.talos.evaluate import evaluate_models
 from paceline.compat.talos.kept_models import KeptModels
 from paceline.compat.talos.old_arguments import read_options
 from paceline.compat.talos.progress import Bar, say
 from paceline.compat.talos.rounds import Failure, Rounds, ScanRound
 from paceline.compat.talos.run_folder import Order, RunFolder, identity, run_paths, scan_details
-from paceline.compat.talos.scan_function import (
-    UserCall,
-    check_function,
-    check_target,
-    read_outcome,
-)
+from paceline.compat.talos.scan_function import UserCall, check_function, check_target, read_outcome
 from paceline.compat.talos.space import ParamSpace
 from paceline.compat.talos.splits import check_inputs, split
 from paceline.errors import BuildError
@@ -402,24 +394,16 @@ class Scan:
         return self._rounds.metrics
 
     def best_row(self, metric: str | None, asc: bool) -> int:
-        """Returns the number of the row of ``data`` that is best in a metric.
+        """Returns the number of the row of ``data`` that is best, as ``columns.best_row``.
 
         Args:
             metric: A column of ``data``; None: the ``objective`` of the scan.
             asc: Whether low values are better.
-
-        Raises:
-            TalosParamsError: There is no such column, or it holds no number.
         """
         if metric is None:
             asc = self.objective.get("direction") == "min"
             metric = str(self.objective["metric"])
-        name = column(metric, self.data.columns)
-        numbers: Any = pd.to_numeric(self.data[name], errors="coerce")
-        values = numbers.dropna()
-        if values.empty:
-            raise TalosParamsError(f"metric: {metric!r} has no value in any permutation.")
-        return int(values.idxmin() if asc else values.idxmax())
+        return best_row(self.data, metric, asc)
 
     def activate(
         self, row: int, saved: bool = False, custom_objects: dict[str, Any] | None = None
