@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 import toys
+from paceline.executor import process
 from paceline.executor.process import StopSignal
 from stopping import hears_signals  # noqa: F401 - a fixture
 
@@ -128,3 +131,29 @@ def test_a_search_in_another_thread_hears_nothing() -> None:
         thread.join(60)
         assert found[0] is not stop
     assert handlers() == before
+
+
+def test_an_interrupt_waits_while_an_installed_module_loads(tmp_path, monkeypatch) -> None:
+    """Raised in the middle of JAX's extensions it ends the process with a segmentation fault."""
+    (tmp_path / "module_to_load.py").write_text(
+        "import os\nos.kill(os.getpid(), 2)\nlist(map(str, range(1000)))\nwhole = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    loaded: dict[str, Any] = {}
+
+    def load() -> None:
+        loaded["module"] = importlib.import_module("module_to_load")
+        time.sleep(60)
+
+    try:
+        with monkeypatch.context() as patch, StopSignal.of_process():
+            patch.setattr(process, "_INSTALLED", (str(tmp_path),))
+            with pytest.raises(KeyboardInterrupt, match="^$"):
+                load()
+        assert loaded["module"].whole
+        del sys.modules["module_to_load"], loaded["module"]
+        with StopSignal.of_process(), pytest.raises(KeyboardInterrupt, match="^$"):
+            load()
+        assert not loaded, "the user's own file is interrupted at once"
+    finally:
+        sys.modules.pop("module_to_load", None)

@@ -290,7 +290,7 @@ def without_jit(hp):
     return model
 
 
-@case(vectors_one_hot, hparams=vary(lr=LRS, dropout=RATES), float64_exact=False)
+@case(vectors_one_hot, hparams=vary(lr=LRS, dropout=RATES))
 def vector_metric(hp):
     """F1Score's own default is one number per class: an epoch's value is an array."""
     model = keras.Sequential(

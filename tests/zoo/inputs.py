@@ -162,7 +162,9 @@ if hasattr(layers, "RandAugment"):
         augment = layers.Pipeline(
             [layers.RandAugment(value_range=(0, 1), num_ops=1), layers.RandomFlip("horizontal")]
         )
-        return classifier(keras.Sequential([augment, layers.Flatten(), softmax()]), adam(hp))
+        colours = layers.Conv2D(3, 1, activation="sigmoid")  # the images have two channels
+        model = keras.Sequential([colours, augment, layers.Flatten(), softmax()])
+        return classifier(model, adam(hp))
 
 
 @case(

@@ -78,4 +78,5 @@ if hasattr(layers, "AugMix"):  # Keras 3.10 has it, earlier ones have not
     def augmix(hp):
         """Chooses layers with Python's random in each step, which Keras does not compile."""
         mix = layers.AugMix(value_range=(0, 1), num_chains=1, chain_depth=1)
-        return _compiled(keras.Sequential([mix, layers.Flatten(), softmax()]), hp)
+        colours = layers.Conv2D(3, 1, activation="sigmoid")  # the images have two channels
+        return _compiled(keras.Sequential([colours, mix, layers.Flatten(), softmax()]), hp)

@@ -32,6 +32,7 @@ import gc
 import os
 import signal
 import sys
+import sysconfig
 import threading
 import time
 import warnings
@@ -308,6 +309,10 @@ def _of_the_c_library(name: str) -> Callable[..., int] | None:
 
 #: Ctrl-C, the end that a system asks for, and a terminal that has gone (a connection that dropped).
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+#: Seconds after which a signal that came while a module was loaded is sent again.
+_LOADING = 0.1
+#: Folders of installed modules, Python's own among them.
+_INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 
 
 class StopSignal:
@@ -317,7 +322,8 @@ class StopSignal:
     that the search can save itself, and the second one raises. Not every interrupt arrives: what
     is raised in a callback of the garbage collector (JAX has one) or in ``__del__``, Python prints
     and drops. So each signal is noted too, and whoever does long work asks ``check`` between two
-    steps.
+    steps. While an installed module loads, the interrupt waits: some extensions crash the process
+    when one is raised in the middle of it.
 
     Only the main thread of a process can handle signals. In other threads, where the program has
     handlers of its own, and for signals that are ignored (``nohup``), nothing changes.
@@ -331,6 +337,7 @@ class StopSignal:
         self._before: dict[int, Any] = {}
         self._n_entered = self._n_deferred = 0
         self._hook: Callable[[Any], object] | None = None
+        self._again: threading.Timer | None = None  # sends a signal that waits once more
 
     @classmethod
     def of_process(cls) -> StopSignal:
@@ -355,6 +362,8 @@ class StopSignal:
 
     def __exit__(self, *_: object) -> None:
         self._n_entered -= 1
+        if self._n_entered == 0 and self._again is not None:
+            self._again.cancel()
         if self._n_entered == 0 and self._hook is not None:
             for number, handler in self._before.items():
                 signal.signal(number, handler)
@@ -382,9 +391,18 @@ class StopSignal:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         first, self.asked = not self.asked, True
+        if not self._n_deferred and _loads_a_module(frame):
+            self._again = threading.Timer(_LOADING, self._send_again, [number])
+            self._again.daemon = True
+            self._again.start()
+            return
         if not first or not self._n_deferred:
             raise KeyboardInterrupt
         _say("stopping after this epoch; once more stops at once")
+
+    def _send_again(self, number: int) -> None:
+        if self._n_entered and not self._n_deferred:  # else the search finds ``asked``
+            os.kill(os.getpid(), number)
 
     def _dropped(self, unraisable: Any) -> None:
         """Takes the place of the traceback of an interrupt that Python drops."""
@@ -392,6 +410,17 @@ class StopSignal:
             _say("stopping after this step")
         elif self._hook is not None:
             self._hook(unraisable)
+
+
+def _loads_a_module(frame: FrameType | None) -> bool:
+    """Whether a frame belongs to the import of an installed module, rather than of a user's."""
+    inner: FrameType | None = None
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            # The frame inside of it runs the module's body; none: an extension is loaded.
+            return inner is None or inner.f_code.co_filename.startswith(_INSTALLED)
+        inner, frame = frame, frame.f_back
+    return False
 
 
 def _numbers() -> list[int]:

@@ -211,7 +211,7 @@ def own_model(model: Any, load: Callable[[Any], None]) -> tuple[Any, bool]:
     """A model with other weights, which changes no layer that other models have as well.
 
     Args:
-        model: A model from ``build``.
+        model: A model from ``build``, with its optimizer's variables.
         load: Puts the weights into a model.
 
     Returns:
@@ -227,7 +227,7 @@ def own_model(model: Any, load: Callable[[Any], None]) -> tuple[Any, bool]:
             copied = _copied(model)
         except Exception:  # what Keras cannot write down, as the user's own classes without config
             copied = None
-        if copied is not None and _values_of(copied) == _values_of(model):
+        if copied is not None:
             return copied, True
     load(model)
     return model, False
@@ -244,6 +244,10 @@ def _copied(model: Any) -> Any:
         model.save(path)
         # The file is from here, so that what it holds may run.
         copied: Any = keras.models.load_model(path, classes, compile=False, safe_mode=False)
+    if _values_of(copied.trainable_variables) != _values_of(model.trainable_variables):
+        raise ValueError("the copy has other weights")
+    for variable, value in zip(copied.variables, model.variables, strict=True):
+        variable.assign(value)  # the states of seeds are in no file
     optimizer = type(model.optimizer).from_config(model.optimizer.get_config())
     copied.compile(**{**keras_private.compile_arguments(model), "optimizer": optimizer})
     optimizer.build(copied.trainable_variables)
@@ -252,8 +256,8 @@ def _copied(model: Any) -> Any:
     return copied
 
 
-def _values_of(model: Any) -> list[bytes]:
-    return [np.asarray(keras.ops.convert_to_numpy(v)).tobytes() for v in model.variables]
+def _values_of(variables: list[Any]) -> list[bytes]:
+    return [np.asarray(keras.ops.convert_to_numpy(v)).tobytes() for v in variables]
 
 
 def _note_variables() -> None:

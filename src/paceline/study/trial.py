@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -57,8 +58,11 @@ class Trial:
         """Standard deviation of the objective over the members, at the trial's best epoch.
 
         That of these members (divided by their number), as NumPy's ``std`` and scikit-learn's
-        cross-validation have it; None without repeats or folds.
+        cross-validation have it; None without repeats or folds, and where a member has no number
+        then.
         """
         if self.best_epoch is None or len(self.members) < self.best_epoch:
             return None
-        return statistics.pstdev(self.members[self.best_epoch - 1])
+        values = self.members[self.best_epoch - 1]
+        # A member may have no number in that epoch.
+        return statistics.pstdev(values) if values and all(map(math.isfinite, values)) else None

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
 
 import paceline.compat.keras_tuner as ours
@@ -36,8 +35,11 @@ def losses(file: Path) -> list[float]:
 
 @pytest.mark.parametrize(
     ("kind", "folder"),
-    [("plain", "out"), ("hyperband", "out"), ("plain", None)],
-    ids=["in packs", "run_trial", "absolute path"],
+    [
+        pytest.param("plain", "out", id="in packs"),
+        pytest.param("hyperband", "out", id="run_trial"),
+        pytest.param("plain", None, marks=pytest.mark.slow, id="absolute path"),
+    ],
 )
 def test_the_best_trial_s_files_lie_where_the_user_asked(kind, folder, tmp_path):
     there = Path(folder) if folder else tmp_path / "files"
@@ -71,6 +73,7 @@ def test_the_better_execution_s_file_is_the_trial_s(tmp_path):
     assert min(losses(Path("log.csv"))) == min(runs) < max(runs)
 
 
+@pytest.mark.slow
 def test_a_later_search_leaves_the_best_file_in_place(tmp_path):
     def search(most: int) -> Any:
         tuner = ours.RandomSearch(spaces.small, "val_loss", most, seed=1, directory=tmp_path)
@@ -86,19 +89,4 @@ def test_a_later_search_leaves_the_best_file_in_place(tmp_path):
 def test_logs_of_tensorboard_lie_below_the_folder_that_was_given():
     paths = CallbackFiles(executions=1).of_execution("07", 0)
     assert paths.of(Path("logs"), "7", is_file=False) == Path("logs/07/execution0")
-
-
-def test_the_trial_s_id_stands_for_its_place(tmp_path):
-    class Own(keras.callbacks.Callback):
-        def __init__(self) -> None:
-            super().__init__()
-            self.path = str(tmp_path / "{trial}.npy")
-
-        def on_train_end(self, logs: Any = None) -> None:
-            np.save(self.path, 0)
-
-    tuner = ours.RandomSearch(
-        spaces.small, "val_loss", 11, seed=1, directory=tmp_path, project_name="p"
-    )
-    tuner.search(**{**DATA, "epochs": 1}, callbacks=[Own()])
-    assert sorted(path.stem for path in tmp_path.glob("*.npy")) == [f"{i:02d}" for i in range(11)]
+    assert paths.label("7") == "07"  # what stands for {trial}

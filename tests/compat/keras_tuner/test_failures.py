@@ -100,6 +100,7 @@ def test_data_of_a_wrong_shape(kt, tmp_path):
         assert "the model that build(hp) returned does not take the data" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_some_models_that_are_not_too_large_are_found(tmp_path, capsys):
     # One configuration of forty fits, and none of the first builds: trial by trial it is found.
     def build(hp: Any) -> Any:

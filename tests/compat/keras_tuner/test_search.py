@@ -154,6 +154,8 @@ def test_the_project_has_the_same_files(here, there):
     def files(folder: Path) -> set[str]:
         return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
+    oracle = here.tuner.oracle  # KerasTuner's has the two names as well, and None in both
+    assert (oracle.directory, oracle.project_name) == (here.folder.parent, "first")
     assert files(here.folder) == files(there.folder)
     for name in ("oracle.json", "trial_0/trial.json", "trial_0/build_config.json"):
         mine = json.loads((here.folder / name).read_text())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -15,6 +17,7 @@ from sklearn import metrics as sk
 from compat.talos.notebook import X, Y
 from paceline.compat import talos
 from paceline.compat.talos import errors
+from paceline.compat.talos.evaluate import outputs
 from paceline.compat.talos.model import network_shape
 from paceline.errors import MissingExtraError
 
@@ -182,6 +185,40 @@ def test_the_best_permutations_of_a_log_are_trained_again():
     assert space.p == {"units": [1, 2, 3], "rate": [0.1, 0.2, 0.3]}
 
 
+def test_a_module_of_torch_is_called(monkeypatch):
+    class Module:
+        training = True
+
+        def eval(self):
+            self.training = False
+
+        def train(self, mode):
+            self.training = mode
+
+        def __call__(self, x):
+            assert not self.training
+            self.found = 2 * x
+            return self
+
+        def detach(self):
+            return self
+
+        def cpu(self):
+            return self
+
+        def numpy(self):
+            return self.found
+
+    Module.__module__ = "torch.nn"
+    torch = SimpleNamespace(no_grad=nullcontext, as_tensor=lambda x, dtype: x, float32=None)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    module = Module()
+    np.testing.assert_array_equal(outputs(module, X), 2 * X)
+    assert module.training
+    with pytest.raises(errors.TalosModelError, match="a object has no predict"):
+        outputs(object(), X)
+
+
 def test_what_need_not_be_arranged_is_said(capsys):
     model = object()
     talos.utils.gpu_utils.parallel_gpu_jobs(0.5)
@@ -283,6 +320,37 @@ def test_power_without_a_gpu(monkeypatch):
 
 
 # -- templates and autom8 --------------------------------------------------------------------------
+
+
+def test_made_data_are_the_same_each_time_and_can_be_learnt():
+    sets = talos.templates.datasets
+    for function, shape, share in (
+        (sets.titanic, (891, 21), 0.4),
+        (sets.cervical_cancer, (668, 30), 0.1),
+        (sets.icu_mortality, (3500, 40), 1 / 6),
+    ):
+        x, y = function()
+        assert x.shape == shape
+        assert y.mean() == pytest.approx(share, abs=0.01)
+        np.testing.assert_array_equal(x, function()[0])
+        scaled = (x - x.mean(axis=0)) / x.std(axis=0)
+        weights = np.linalg.lstsq(scaled, y - y.mean(), rcond=None)[0]
+        assert sk.roc_auc_score(y, scaled @ weights) > 0.7
+    assert [len(part) for part in sets.icu_mortality(50)] == [50, 50]
+    x, targets = sets.telco_churn(0.3)
+    assert [round(float(y.mean()), 2) for y in targets] == [0.3, 0.7]
+    assert sets.telco_churn(0)[1][0].dtype == float
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["titanic", "cervical_cancer"])
+def test_a_template_on_made_data_scans(name, monkeypatch):
+    params = getattr(talos.templates.params, name)()
+    few = {"epochs": [1], "batch_size": [64], "hidden_layers": [1]}
+    monkeypatch.setattr(talos.templates.params, name, lambda *debug: params | few)
+    found = getattr(talos.templates.pipelines, name)(random_method="korobov_matrix")
+    assert len(found.data) == 2
+    assert np.isfinite(found.data["val_loss"]).all()
 
 
 @pytest.mark.slow

@@ -50,6 +50,12 @@ def test_another_objective_and_another_version():
     assert study.trials.best.value == 0.2
 
 
+def test_a_parameter_called_like_a_metric_has_its_own_name():
+    text = "duration,round_epochs,loss,val_loss,param__loss,lr\n1.0,2,0.5,0.4,mse,3\n"
+    (trial,) = study_of(text).trials
+    assert trial.hparams == {"loss": "mse", "lr": 3}
+
+
 def test_params_may_be_named():
     study = study_of("loss,lr,score\n1.0,0.5,3\n2.0,0.1,4\n", params=["lr"], objective="score")
     assert [trial.hparams for trial in study.trials] == [{"lr": 0.5}, {"lr": 0.1}]

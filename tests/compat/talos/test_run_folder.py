@@ -80,6 +80,14 @@ def test_a_reduction_is_remembered():
     assert found.data["a"].tolist() == [1, 2, 3]
 
 
+def test_a_target_that_was_reached_stays_reached():
+    arguments = {"performance_target": ["loss", 2.0, True], "experiment_dir": "run"}
+    before = scan({"a": [3, 2, 1, 0]}, **arguments)
+    found = scan({"a": [3, 2, 1, 0]}, resume=True, **arguments)
+    assert found.status == before.status == "complete"
+    assert found.data["a"].tolist() == before.data["a"].tolist()
+
+
 def test_what_may_not_go_on(fresh_folder):
     scan({"a": [1, 2]}, experiment_dir="run", stop_after=1)
     with pytest.raises(FolderNotEmptyError, match=r"run is not empty.*resume=True"):

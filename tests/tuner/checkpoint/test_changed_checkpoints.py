@@ -104,6 +104,9 @@ def test_a_changed_checkpoint_is_read_or_refused(fresh_folder, n):
     tally.finish("checkpoints")
 
 
+# A search that is refused midway leaves the files of its callbacks to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.slow
 def test_a_search_with_a_changed_checkpoint_ends_or_says_why(fresh_folder):
     tally, studies = Tally(), Studies()

@@ -1,4 +1,4 @@
-"""Finds the column of a metric, which users may call by an older name of Keras, and its best row."""
+"""Finds the column of a metric, whose name may be an older one of Keras, and its best row."""
 
 from __future__ import annotations
 

@@ -328,6 +328,8 @@ class Scan:
     def _drop_after(self, last: int) -> None:
         """Drops the results after the permutation that has reached the target."""
         self._last = last
+        del self._order.begun[last + 1 :]
+        self.param_object.param_index = []  # nothing is left for a scan that goes on
         for found in self._rounds.drop_after(last):
             self._kept_models.drop(found.number)
 

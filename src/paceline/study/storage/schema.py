@@ -265,7 +265,7 @@ class OpenTrial(Struct):
     history: dict[str, list[Real]]
     members: list[list[Real]]
     hparams: dict[str, Scalar]
-    program: Text = None
+    program: Text
     plan: Text = None
     not_packed: Text = None
     best_epoch: Count | None = None

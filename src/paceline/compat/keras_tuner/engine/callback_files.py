@@ -27,9 +27,8 @@ class CallbackFiles:
 
     def __init__(self, executions: int) -> None:
         self._executions = executions
-        # Trial and execution -> the paths of its files, and how many folders lie between each and
-        # the folder of the user's path. Paths may hold fields such as ``{epoch}``.
-        self._written: dict[tuple[str, int], dict[Path, tuple[int, int]]] = {}
+        self._paths: dict[Path, None] = {}  # the user's; they may hold fields such as {epoch}
+        self._trained: set[str] = set()  # trials of this search
         self._best: dict[str, int] = {}
 
     def of_execution(self, trial_id: str, execution: int) -> ExecutionPaths:
@@ -38,11 +37,13 @@ class CallbackFiles:
 
     def file_of(self, path: Path, trial_id: str, execution: int) -> Path:
         """Returns the path of one training's file for a file of the user's."""
-        between = ["trials", trial_id, *([f"execution{execution}"] if self._executions > 1 else [])]
-        own = path.parent.joinpath(*between, path.name)
-        spans = self._written.setdefault((trial_id, execution), {})
-        spans[own] = (len(path.parent.parts), len(between))
-        return own
+        self._paths[path] = None
+        self._trained.add(trial_id)
+        return path.parent.joinpath(*self._between(trial_id, execution), path.name)
+
+    def _between(self, trial_id: str, execution: int) -> list[str]:
+        """The folders between that of the user's file and that of one training's file."""
+        return ["trials", trial_id, *([f"execution{execution}"] if self._executions > 1 else [])]
 
     def note_best(self, trial_id: str, execution: int) -> None:
         """Notes the execution of a trial with the best objective; else it is the first one."""
@@ -52,11 +53,15 @@ class CallbackFiles:
         """Copies the files of the best trial to the paths that the user gave.
 
         Args:
-            best: Id of the best trial. If an earlier search trained it, nothing is copied, because
-                its files lie at those paths already.
+            best: Id of the best trial. If an earlier search trained it more than once, nothing is
+                copied, because only that search knew which execution was the best.
         """
-        written = self._written.get((best, self._best.get(best, 0)), {})
-        for own, (at, n) in written.items():
+        if self._executions > 1 and best not in self._trained:
+            return
+        between = self._between(best, self._best.get(best, 0))
+        for path in self._paths:
+            own = path.parent.joinpath(*between, path.name)
+            at, n = len(path.parent.parts), len(between)
             texts = _FIELD.split(str(own))
             pattern = "".join("*" if _FIELD.fullmatch(t) else glob.escape(t) for t in texts)
             for found in map(Path, glob.glob(pattern)):
