@@ -95,12 +95,13 @@ class ArrayData:
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        return sum(map(_device_bytes, jax.tree.leaves(self.inputs)))
+        return self.nbytes_beside(None)
 
     def nbytes_beside(self, other: Any) -> int:
         """Bytes on the device of the arrays that ``other``, a data set or None, does not hold."""
         known = {id(array) for array in jax.tree.leaves(getattr(other, "inputs", ()))}
-        return sum(_device_bytes(a) for a in jax.tree.leaves(self.inputs) if id(a) not in known)
+        sent = (array for array in jax.tree.leaves(self.inputs) if id(array) not in known)
+        return sum(array.size * np.dtype(device_dtype(array)).itemsize for array in sent)
 
     def digest(self) -> str:
         """16 hexadecimal digits that tell these data from others.
@@ -212,10 +213,6 @@ def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
 def device_dtype(array: np.ndarray) -> np.dtype:
     """The dtype of an array on the device, where JAX makes 32 bits of 64 unless told otherwise."""
     return jax.dtypes.canonicalize_dtype(array.dtype)
-
-
-def _device_bytes(array: np.ndarray) -> int:
-    return array.size * np.dtype(device_dtype(array)).itemsize
 
 
 def shapes_to_json(batch: Any) -> Any:
@@ -339,10 +336,8 @@ def _mapped(array: np.memmap, name: str) -> np.memmap:
         NotArrays: It would have to be copied, because its dtype is another one on the device.
     """
     if array.dtype.kind == "f" and device_dtype(array) != np.dtype(keras.config.floatx()):
-        raise NotArrays(
-            f"{name} is a file of {array.dtype} values, and Keras' floatx is "
-            f"{keras.config.floatx()}"
-        )
+        floatx = keras.config.floatx()
+        raise NotArrays(f"{name} is a file of {array.dtype} values, and Keras' floatx is {floatx}")
     if array.dtype.kind not in "biuf" or not array.ndim:
         raise NotArrays(f"{name} holds {array.dtype} values")
     return array
@@ -452,3 +447,54 @@ def class_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
     for index, weight in class_weight.items():
         weights[classes.reshape(len(y), -1)[:, 0] == int(index)] = weight
     return weights
+
+
+@dataclass(frozen=True)
+class EpochBatches:
+    """Which batches of which pass an epoch has: as with ``fit``, never batches of two passes.
+
+    Attributes:
+        n_batches: Batches of a pass; None: a pass never ends.
+        steps: ``steps_per_epoch``; None: an epoch is a pass.
+        once: The data can be read once only (a generator): no pass begins again.
+    """
+
+    n_batches: int | None
+    steps: int | None = None
+    once: bool = False
+
+    @property
+    def period(self) -> int | None:
+        """Epochs of a pass; None: no epoch has the batches of an earlier one."""
+        if self.once or self.steps is None:
+            return 1
+        return None if self.n_batches is None else math.ceil(self.n_batches / self.steps)
+
+    def of(self, epoch: int) -> tuple[int, int, int]:
+        """Which batches an epoch has.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        Returns:
+            The pass that the epoch belongs to and its first batch in that pass, both from 0, and
+            its number of batches.
+        """
+        if self.steps is None:
+            assert self.n_batches is not None
+            return epoch, 0, self.n_batches
+        if self.period is None or self.once:
+            return 0, epoch * self.steps, self.steps
+        assert self.n_batches is not None
+        number, at = divmod(epoch, self.period)
+        first = at * self.steps
+        return number, first, min(self.steps, self.n_batches - first)
+
+    def meet(self, epoch: int, other: int) -> bool:
+        """Whether two trials read the same batches next.
+
+        Args:
+            epoch: Epochs that one of them has trained.
+            other: Epochs that the other one has trained.
+        """
+        return epoch == other if self.period is None else (epoch - other) % self.period == 0

@@ -32,64 +32,13 @@ from paceline.data.adapters import (
     length_of,
     of_one_size,
 )
-from paceline.data.arrays import ArrayData, NotArrays, device_dtype, step_form
+from paceline.data.arrays import ArrayData, EpochBatches, NotArrays, device_dtype, step_form
 from paceline.errors import DataError, UsageError
 
 #: Bytes of a generator's batches that are held while its first epoch is inspected.
 _PEEKED = 2**26
 #: Sizes of batches that a pack can serve: the full one and a smaller one.
 _SIZES = 2
-
-
-@dataclass(frozen=True)
-class EpochBatches:
-    """Which batches of which pass an epoch has: as with ``fit``, never batches of two passes.
-
-    Attributes:
-        n_batches: Batches of a pass; None: a pass never ends.
-        steps: ``steps_per_epoch``; None: an epoch is a pass.
-        once: The data can be read once only (a generator): no pass begins again.
-    """
-
-    n_batches: int | None
-    steps: int | None = None
-    once: bool = False
-
-    @property
-    def period(self) -> int | None:
-        """Epochs of a pass; None: no epoch has the batches of an earlier one."""
-        if self.once or self.steps is None:
-            return 1
-        return None if self.n_batches is None else math.ceil(self.n_batches / self.steps)
-
-    def of(self, epoch: int) -> tuple[int, int, int]:
-        """Which batches an epoch has.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-
-        Returns:
-            The pass that the epoch belongs to and its first batch in that pass, both from 0, and
-            its number of batches.
-        """
-        if self.steps is None:
-            assert self.n_batches is not None
-            return epoch, 0, self.n_batches
-        if self.period is None or self.once:
-            return 0, epoch * self.steps, self.steps
-        assert self.n_batches is not None
-        number, at = divmod(epoch, self.period)
-        first = at * self.steps
-        return number, first, min(self.steps, self.n_batches - first)
-
-    def meet(self, epoch: int, other: int) -> bool:
-        """Whether two trials read the same batches next.
-
-        Args:
-            epoch: Epochs that one of them has trained.
-            other: Epochs that the other one has trained.
-        """
-        return epoch == other if self.period is None else (epoch - other) % self.period == 0
 
 
 @dataclass(eq=False)

@@ -22,8 +22,8 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from paceline.data.arrays import ArrayData, epoch_order
-from paceline.data.batched import BatchedDataset, EpochBatches, difference, size_of
+from paceline.data.arrays import ArrayData, EpochBatches, epoch_order
+from paceline.data.batched import BatchedDataset, difference, size_of
 from paceline.errors import DataError
 
 #: The order of one slot's examples, given from outside: pass over the data (from 0) -> i32[N].

@@ -24,8 +24,8 @@ import jax
 import numpy as np
 from jax import lax
 
-from paceline.data.arrays import ArrayData
-from paceline.data.batched import BatchedDataset, EpochBatches
+from paceline.data.arrays import ArrayData, EpochBatches
+from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches, EpochData, ResidentArrays
 from paceline.program import jax_compat
 from paceline.program.canonical import lift

@@ -199,7 +199,7 @@ class StoredSearch(Struct):
     repeats: Count | None = None
     folds: Count | None = None
     trial_timeout: Annotated[float, Meta(gt=0)] | None = None
-    callbacks: list[str] | None = None
+    callbacks: list[str] | str | None = None
     steps_per_epoch: Count | None = None
     initial_epoch: Count | None = None
     validation_freq: Count | list[Count] | None = None
