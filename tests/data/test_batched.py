@@ -37,6 +37,7 @@ def test_a_py_dataset_with_a_smaller_last_batch(plan):
         )
 
 
+@pytest.mark.slow  # quickly: tests/tuner/test_batched_search.py
 def test_a_generator_goes_on_from_epoch_to_epoch():
     tuner = search(endless(), steps_per_epoch=3, n_trials=3)  # epochs end within a pass
     call = {"epochs": 2, "steps_per_epoch": 3, "shuffle": False}

@@ -76,7 +76,7 @@ def test_folds_are_searches_by_hand(make, plan: str, shuffle: bool) -> None:
 @pytest.mark.parametrize(
     ("executor", "kind"),
     [
-        ("local", "sample_weight"),
+        pytest.param("local", "sample_weight", marks=pytest.mark.slow),
         pytest.param("local", "class_weight", marks=pytest.mark.slow),
         pytest.param("fit", "sample_weight", marks=pytest.mark.slow),
     ],

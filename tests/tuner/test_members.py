@@ -130,8 +130,8 @@ def test_a_study_keeps_members_and_says_when_they_change(make) -> None:
 @pytest.mark.parametrize(
     ("slots", "pruner", "executor"),
     [
-        pytest.param(2, None, "local", marks=pytest.mark.slow),
-        (2, "asha", "local"),
+        (2, None, "local"),
+        pytest.param(2, "asha", "local", marks=pytest.mark.slow),
         pytest.param(2, None, "fit", marks=pytest.mark.slow),
     ],
 )

@@ -565,6 +565,7 @@ def test_a_model_that_has_changed_begins_again(make, notes, monkeypatch) -> None
     assert all(len(again.history(n)["loss"]) == 6 for n in range(8))
 
 
+@pytest.mark.slow
 def test_another_number_of_lanes_keeps_the_trials(make, monkeypatch) -> None:
     """As on a machine with other cores: the trials go on, in slots of their own."""
     from paceline.executor import planner

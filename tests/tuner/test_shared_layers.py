@@ -100,7 +100,7 @@ def saves_always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("trainable", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("executor", ["auto", "fit"])
+@pytest.mark.parametrize("executor", ["auto", pytest.param("fit", marks=pytest.mark.slow)])
 def test_trials_begin_with_the_users_layers(make, saves_always, executor, trainable) -> None:
     build = shared_build(trainable=trainable)
     before = digest(build)
