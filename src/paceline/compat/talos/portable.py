@@ -7,7 +7,7 @@ function of the user's own, is written as its name, and stays text.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -53,9 +53,9 @@ def encode(value: Any) -> Any:
     name = _keras_name(value)
     if name is not None:
         return {_TAG: "keras", "name": name}
-    name = _keras_name(type(value), _WITH_CONFIG)
+    name, of_keras = _keras_name(type(value), _WITH_CONFIG), cast(Any, value)
     if name is not None:
-        return {_TAG: "keras", "name": name, "config": encode(value.get_config())}
+        return {_TAG: "keras", "name": name, "config": encode(of_keras.get_config())}
     return getattr(value, "__name__", None) or str(value)
 
 

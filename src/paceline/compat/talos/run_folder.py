@@ -318,7 +318,7 @@ def _data_digest(data: Any) -> str:
     if array.dtype.hasobject:
         found.update(repr(array.tolist()).encode())
     else:
-        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return found.hexdigest()
 
 
