@@ -100,7 +100,7 @@ def study(user_modules: None) -> bytes:
 
 @pytest.fixture
 def result() -> bytes:
-    """The file of a benchmark that has every kind of record."""
+    """A file of benchmark results that holds each kind of record."""
     cells = [
         bench_records.measurement(size, 1000.0 * slots, slots, "stacked", usual=slots == 4)
         for size in (32, 64)

@@ -15,6 +15,7 @@ write checkpoints and ``executor`` must not import ``tuner``.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import os
 import threading
@@ -75,6 +76,16 @@ def write_atomically(path: Path, data: bytes) -> None:
     """
     with written_atomically(path) as temporary:
         temporary.write_bytes(data)
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of what a file holds, as 64 hexadecimal digits.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def replace_durably(temporary: Path, path: Path) -> None:

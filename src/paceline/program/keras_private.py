@@ -18,7 +18,7 @@ Keras' global state
     ``clear_session`` replaces it for all threads at once.
 The layers of a model, those within layers too, and what ``compile`` was given
     for a copy of a model whose layers are the user's (``initial_weights.py``). Without them the
-    user's layers take the weights, and it is said.
+    user's layers take the weights, and a note says so.
 Names of attributes and classes
     that ``model_structure.py`` meets on its walk over a model's objects. If Keras changes them,
     equal models look different, and their trials are traced; nothing worse happens.

@@ -80,7 +80,7 @@ class TunerConfig:
 
 @dataclass(frozen=True)
 class Listeners:
-    """Who is told how a search goes, and who says that it must stop.
+    """The user's functions that a search calls, and the signal that stops it.
 
     Attributes:
         progress: Called with the search at this moment, a few times a second; stops the search by

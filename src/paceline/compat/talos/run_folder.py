@@ -36,7 +36,7 @@ from paceline.compat.talos import portable
 from paceline.compat.talos.errors import FolderNotEmptyError, TalosDataError
 from paceline.compat.talos.rounds import ScanRound
 from paceline.compat.talos.space import ParamSpace
-from paceline.program.files import written_atomically
+from paceline.program.files import write_atomically, written_atomically
 
 METADATA, RESULTS = "metadata.json", "results.csv"
 _ROUNDS, _CHECKPOINT = "round_data.jsonl", "checkpoint.json"
@@ -387,5 +387,4 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    with written_atomically(path) as temporary:
-        temporary.write_text(json.dumps(value), encoding="utf-8")
+    write_atomically(path, json.dumps(value).encode())

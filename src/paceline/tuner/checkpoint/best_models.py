@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -19,7 +18,13 @@ import numpy as np
 
 from paceline.errors import StudyError
 from paceline.executor.base import Weights
-from paceline.program.files import get_parts, put_parts, write_atomically, written_atomically
+from paceline.program.files import (
+    file_digest,
+    get_parts,
+    put_parts,
+    write_atomically,
+    written_atomically,
+)
 from paceline.search_space import HyperParameters
 from paceline.study.storage import schema
 from paceline.study.study import Study
@@ -224,7 +229,7 @@ class BestModels:
             "file": name,
             "epoch": held.epoch,
             "value": held.value,
-            "sha256": _digest(self._folder / name),
+            "sha256": file_digest(self._folder / name),
         }
 
     def _put(self, name: str, write: Callable[[Path], None]) -> str:
@@ -292,7 +297,7 @@ def _read_manifest(folder: Path) -> dict[int, dict[str, Any]]:
 def _checked(folder: Path, entry: Mapping[str, Any]) -> Path | None:
     """The path of a saved file; None when the file is missing, or its digest is another."""
     path = folder / entry["file"]
-    return path if path.is_file() and _digest(path) == entry["sha256"] else None
+    return path if path.is_file() and file_digest(path) == entry["sha256"] else None
 
 
 def _is_ours(entry: Any) -> bool:
@@ -302,11 +307,6 @@ def _is_ours(entry: Any) -> bool:
     except schema.UNREADABLE:
         return False
     return True
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class TrainedModels:

@@ -18,7 +18,6 @@ the files that belong to it, and two checkpoints may share such a file.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -35,7 +34,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from paceline.errors import StudyError, UsageError
-from paceline.program.files import replace_durably, temporary_beside
+from paceline.program.files import file_digest, replace_durably, temporary_beside
 from paceline.study.storage import schema
 from paceline.study.trial_codec import plain
 
@@ -233,7 +232,7 @@ def save_checkpoint(
     try:
         with temporary_beside(folder / stem) as temporary:
             save_file(arrays, temporary, {"paceline": json.dumps(facts)})
-            path = folder / f"{stem}-{_digest(temporary)}.safetensors"
+            path = folder / f"{stem}-{file_digest(temporary)[:16]}.safetensors"
             replace_durably(temporary, path)
     except BaseException:
         _tidy(folder)
@@ -263,7 +262,7 @@ def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot | None, str]:
     """
     held: Any = None
     try:
-        if _digest(path) != digest:
+        if file_digest(path)[:16] != digest:
             return None, "is damaged"
         with safe_open(path, framework="numpy") as file:
             held = json.loads((file.metadata() or {})["paceline"])
@@ -295,11 +294,6 @@ def _array(array: np.ndarray, kinds: Mapping[str, Any], name: str) -> np.ndarray
         return array
     kind, shape = kinds[name]
     return array.view(np.dtype(kind)).reshape(shape)  # ml_dtypes has registered these with NumPy
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 class SavePolicy:
