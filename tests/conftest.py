@@ -84,7 +84,11 @@ def quickly_compiled() -> Iterator[None]:
     compiling = sys.modules.get("paceline.program.compile")
     with pytest.MonkeyPatch.context() as patch:
         if compiling is not None:  # tests of the search side need not load JAX
-            patch.setattr(compiling, "_QUICK", {"xla_backend_optimization_level": "0"})
+            patch.setattr(
+                compiling,
+                "_QUICK",
+                {**compiling._QUICK, "xla_backend_optimization_level": "0"},
+            )
         yield
 
 

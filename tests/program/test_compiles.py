@@ -105,7 +105,7 @@ def test_each_structure_has_its_own() -> None:
 def test_the_next_program_compiles_while_this_one_trains(monkeypatch) -> None:
     search, compile_ = Search(validate=False, slots=2), stacked.compile_in_background
     heard, started, in_time = threading.Event(), [], []
-    each = 2  # a program for the full batches and one for the last
+    each = 1
 
     def second_waits(*args: Any, **options: Any) -> Future[Any]:
         """The second program is not there before a trial of the first has trained an epoch."""

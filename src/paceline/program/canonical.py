@@ -283,7 +283,7 @@ class _Walk:
             invars=invars,
             outvars=[new for _, new in outs],
             eqns=emit,
-            debug_info=_no_debug(jaxpr, len(invars)),
+            debug_info=jv.no_debug(jaxpr, len(invars)),
         )
         return (jv.make_closed(rewritten, []) if is_closed else rewritten), new_scope
 
@@ -363,17 +363,8 @@ def _prepend(body: Any, new: list[Any]) -> Any:
     if isinstance(body, jv.ClosedJaxpr):
         return jv.make_closed(_prepend(body.jaxpr, new), [])
     return body.replace(
-        invars=[*new, *body.invars], debug_info=_no_debug(body, len(new) + len(body.invars))
+        invars=[*new, *body.invars], debug_info=jv.no_debug(body, len(new) + len(body.invars))
     )
-
-
-def _no_debug(jaxpr: Any, n_in: int) -> Any:
-    """Debug info without names: it names the inputs, and a rewritten jaxpr has other inputs."""
-    info = jaxpr.debug_info
-    replace = getattr(info, "_replace", None)
-    if replace is None:
-        return info
-    return replace(arg_names=("",) * n_in, result_paths=("",) * len(jaxpr.outvars))
 
 
 def canonicalise(closed: Any) -> Canonical:
@@ -430,7 +421,7 @@ def lift(closed: Any, indices: Sequence[int]) -> Any:
         invars=[*leading, *invars],
         outvars=[new for _, new in outs],
         eqns=emit,
-        debug_info=_no_debug(closed.jaxpr, len(leading) + len(invars)),
+        debug_info=jv.no_debug(closed.jaxpr, len(leading) + len(invars)),
     )
     return jv.make_closed(jaxpr, [walk.arrays[-i - 1] for i in arrays])
 

@@ -33,7 +33,9 @@ with contextlib.suppress(ImportError):
 #: leave out copies in loops (xla_cpu_copy_insertion_use_region_analysis) gives wrong numbers
 #: (JAX 0.10.2; docs/decisions/0006).
 _CPU = {"xla_cpu_prefer_vector_width": "512"}
-_QUICK = {"xla_backend_optimization_level": "1"}
+#: For a short run: LLVM's lower level, and XLA's older way to write fused loops, which takes 60 % of
+#: the time of its newer one. The loops are as fast (docs/decisions/0003).
+_QUICK = {"xla_backend_optimization_level": "1", "xla_cpu_use_fusion_emitters": False}
 _HIT = "/jax/compilation_cache/cache_hits"
 
 _current = threading.local()
@@ -103,9 +105,13 @@ def compile_in_background(
     start = time.perf_counter()
     lowered = lower(function, shapes, donate, key)
     lowering = time.perf_counter() - start
-    options = None
+    # The options to try, in turn: a version of XLA refuses one that it does not know.
+    tries: list[dict[str, Any] | None] = [None]
     if jax.default_backend() == "cpu":
-        options = _CPU | _QUICK if quick else _CPU
+        tries = [_CPU, None]
+        if quick:
+            known = {name: _QUICK[name] for name in ("xla_backend_optimization_level",)}
+            tries = [_CPU | _QUICK, _CPU | known, None]
     with _lock:
         if not _listening:
             jax.monitoring.register_event_listener(_on_event)
@@ -115,14 +121,14 @@ def compile_in_background(
 
     def work() -> Executable:
         began = time.perf_counter()
-        _current.hit = False
-        try:
-            compiled = lowered.compile(compiler_options=options)
-        except Exception:  # an option that this version of XLA does not know
-            if options is None:
-                raise
+        for options in tries:
             _current.hit = False
-            compiled = lowered.compile()
+            try:
+                compiled = lowered.compile(compiler_options=options)
+                break
+            except Exception:
+                if options is None:
+                    raise
         return Executable(compiled, lowering + time.perf_counter() - began, _current.hit)
 
     future = _pool.submit(work)

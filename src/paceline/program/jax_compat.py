@@ -125,6 +125,15 @@ def extend_linear(params: dict[str, Any], count: int) -> dict[str, Any]:
     return params
 
 
+def no_debug(jaxpr: Any, n_in: int) -> Any:
+    """Debug info without names: it names the inputs, and a rewritten jaxpr has other inputs."""
+    info = jaxpr.debug_info
+    replace = getattr(info, "_replace", None)
+    if replace is None:
+        return info
+    return replace(arg_names=("",) * n_in, result_paths=("",) * len(jaxpr.outvars))
+
+
 def settings() -> str:
     """Text of all of JAX's settings as they are now, those of ``with`` blocks included."""
     return repr(jax.config.values)

@@ -110,7 +110,7 @@ class StepTemplate:
             chosen = {i for i, c in enumerate(constants) if c.liftable and not _special(c)}
         else:
             chosen = set(self.observed)
-        self.lifted = tuple(sorted(chosen | self.observed))
+        self.lifted = tuple(sorted(chosen | self.observed | set(self.full.always_lifted)))
         self.settled = True
 
     @property

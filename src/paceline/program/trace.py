@@ -24,7 +24,7 @@ import numpy as np
 
 from paceline.errors import UsageError
 from paceline.program import keras_private
-from paceline.program.canonical import Canonical, Unpackable, canonicalise
+from paceline.program.canonical import Canonical, Unpackable, canonicalise, lift
 
 #: Numbers of an array among the logs that are reported one by one, at most.
 _MOST_NUMBERS = 1000
@@ -69,6 +69,15 @@ class Step:
     closed: Any
     canonical: Canonical
     log_names: tuple[str, ...]
+
+    @property
+    def always_lifted(self) -> tuple[int, ...]:
+        """Numbers of the constants that are inputs whatever has been seen of them."""
+        return ()
+
+    def lift(self, indices: Sequence[int]) -> Any:
+        """The step with constants as inputs; see ``canonical.lift``."""
+        return lift(self.closed, indices)
 
 
 def check_packable(model: Any) -> None:

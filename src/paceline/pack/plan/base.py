@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -28,8 +29,8 @@ from paceline.data.arrays import ArrayData, EpochBatches
 from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches, EpochData, ResidentArrays
 from paceline.program import jax_compat
-from paceline.program.canonical import lift
 from paceline.program.compile import Executable
+from paceline.program.padding.batches import MaskedStep, can_merge, merge
 from paceline.program.rewrites import rewrite
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step
@@ -265,22 +266,29 @@ class SizedStep:
     """A step on one batch size, with the constants that differ as inputs.
 
     Attributes:
-        function: ``function(*lifted, *state, *batch) -> [logs, *state]``.
+        function: ``function(*lifted, *state, *batch) -> [logs, *state]``; where ``small`` is not 0,
+            ``function(n, lifted, *state, *batch)``, n being how many examples of the batch count.
         positions: Where its constants stand in the ``lifted`` of the full batch.
         size: B, or the examples of the smaller batch.
+        small: The examples of the smaller batch, where the step on B examples takes it too. Which
+            examples stand in the rows beyond the smaller batch does not matter.
     """
 
     function: Any
     positions: tuple[int, ...]
     size: int
+    small: int = 0
 
-    def run(self, lifted: Arrays, parts: Sequence[Arrays], batch: Any) -> tuple[list[Arrays], Any]:
+    def run(
+        self, lifted: Arrays, parts: Sequence[Arrays], batch: Any, n: Any = None
+    ) -> tuple[list[Arrays], Any]:
         """One step of one trial.
 
         Args:
             lifted: The trial's constants.
             parts: Lists of the state that the step takes.
             batch: A nest of arrays [size, ...].
+            n: i32[], how many of the examples count: ``size`` or ``small``; None: all.
 
         Returns:
             The new lists, with exactly the dtypes of the old ones, so that a loop can carry them;
@@ -288,7 +296,11 @@ class SizedStep:
         """
         flat = [leaf for part in parts for leaf in part]
         constants = [lifted[position] for position in self.positions]
-        logs, *new = self.function(*constants, *flat, *jax.tree.leaves(batch))
+        rest = [*flat, *jax.tree.leaves(batch)]
+        if self.small:
+            logs, *new = self.function(np.int32(self.size) if n is None else n, constants, *rest)
+        else:
+            logs, *new = self.function(*constants, *rest)
         new = [lax.convert_element_type(b, a.dtype) for a, b in zip(flat, new, strict=True)]
         out, at = [], 0
         for part in parts:
@@ -297,20 +309,28 @@ class SizedStep:
         return out, logs
 
 
-def step_sizes(role: StepTemplate, size: int, rest: int) -> list[SizedStep]:
+def step_sizes(
+    role: StepTemplate, size: int, rest: int, *, merge: bool = False
+) -> list[SizedStep]:
     """The step on the full batch and, where there is a smaller batch, the step on that.
 
     Args:
         role: The train or the test step of a group.
         size: B.
         rest: Examples of the smaller batch.
+        merge: Return one step that takes both, where it is proved that one step can.
     """
-    found = [SizedStep(_lazily(role.full, role.lifted), tuple(range(len(role.lifted))), size)]
-    if role.tail is not None:
-        indices = role.tail_lifted
-        positions = tuple(role.lifted.index(i) for i in indices)
-        found.append(SizedStep(_lazily(role.tail, indices), positions, rest))
-    return found
+    every = tuple(range(len(role.lifted)))
+    if role.tail is None:
+        return [SizedStep(_lazily(role.full, role.lifted), every, size)]
+    if merge and can_merge(role.full, role.tail, role.lifted):
+        return [SizedStep(_merged(role, size), every, size, rest)]
+    indices = role.tail_lifted
+    positions = tuple(role.lifted.index(i) for i in indices)
+    return [
+        SizedStep(_lazily(role.full, role.lifted), every, size),
+        SizedStep(_lazily(role.tail, indices), positions, rest),
+    ]
 
 
 def _lazily(step: Step, indices: tuple[int, ...]) -> Callable[..., list[Any]]:
@@ -319,9 +339,36 @@ def _lazily(step: Step, indices: tuple[int, ...]) -> Callable[..., list[Any]]:
 
     def run(*args: Any) -> list[Any]:
         if not made:
-            lifted = lift(step.closed, indices)
+            lifted = step.lift(indices)
             made.append(jax_compat.jaxpr_as_fun(rewrite(lifted, jax.default_backend())))
         return made[0](*args)
+
+    return run
+
+
+def _merged(role: StepTemplate, size: int) -> Callable[..., list[Any]]:
+    """The step on batches of both sizes, made when it is first traced."""
+    made: list[tuple[MaskedStep, Callable[..., list[Any]]]] = []
+    assert role.tail is not None
+    small = role.tail.canonical.constants
+    shared = set(role.tail_lifted)
+
+    def run(n: Any, lifted: Arrays, *rest: Any) -> list[Any]:
+        if not made:
+            assert role.tail is not None
+            step = merge(role.full, role.tail, role.lifted)
+            whole = jax_compat.jaxpr_as_fun(rewrite(step.closed, jax.default_backend()))
+            made.append((step, whole))
+        step, function = made[0]
+        n = lax.convert_element_type(n, np.int32)  # under x64, a loop counts in 64 bits
+        full = n == size
+        # An input that the smaller batch does not share has a value of its own there.
+        constants = [
+            value if i in shared else jnp.where(full, value, small[i].value)
+            for i, value in zip(role.lifted, lifted, strict=True)
+        ]
+        choices = [jnp.where(full, *pair) for pair in zip(step.full, step.small, strict=True)]
+        return function(n, *choices, *constants, *rest)
 
     return run
 

@@ -58,34 +58,36 @@ class SequentialProgram:
         self.lifted, self.quick = (train.lifted, test.lifted if test else ()), quick
         self._work = work
         one = shapes(state)
-        self._train: list[tuple[Future[Executable], int]] = []
-        self._test: list[tuple[Future[Executable], int]] = []
+        # Programs, each with its step.
+        self._train: list[tuple[Future[Executable], SizedStep]] = []
+        self._test: list[tuple[Future[Executable], SizedStep]] = []
         if before is not None and before.lifted[0] == self.lifted[0]:
             self._train = before._train
         else:
             arguments = (*one, lifted_shapes(train), data_shapes(work.train, work.resident))
-            for step in step_sizes(train, work.batch_size, work.rest):
-                with_index = (*arguments, index_shape(step.size))
+            for step in step_sizes(train, work.batch_size, work.rest, merge=quick):
+                with_index = (*arguments, index_shape(step.size), *_counted(step))
                 future = compile_in_background(
                     _train_step(step),
                     with_index,
                     donate=(0, 1, 2),
                     quick=quick,
-                    key=program_key("sequential train", [train], step.size, with_index),
+                    key=program_key("sequential train", [train], step.size, step.small, with_index),
                 )
-                self._train.append((future, step.size))
+                self._train.append((future, step))
         if test is not None and work.validation is not None:
             if before is not None and before.lifted[1] == self.lifted[1]:
                 self._test = before._test
                 return
             data = data_shapes(work.validation)
             arguments = (one[0], one[1], one[3], lifted_shapes(test), data)
-            for step in step_sizes(test, work.validation_batch_size, work.validation_rest):
+            sizes = (work.validation_batch_size, work.validation_rest)
+            for step in step_sizes(test, *sizes, merge=quick):
                 which = index_shape() if work.fold is None else index_shape(step.size)
-                with_index = (*arguments, which)
-                key = program_key("sequential test", [test], step.size, with_index)
+                with_index = (*arguments, which, *_counted(step))
+                key = program_key("sequential test", [test], step.size, step.small, with_index)
                 future = compile_in_background(_test_step(step), with_index, quick=quick, key=key)
-                self._test.append((future, step.size))
+                self._test.append((future, step))
 
     def roles(self) -> list[list[Executable]]:
         """The programs for training and those for validation; waits until they are compiled."""
@@ -126,16 +128,23 @@ class SequentialProgram:
     ) -> tuple[list[Arrays], Any]:
         """One epoch; ``order`` is i32[1, N]. See ``CompiledPlan.train``."""
         new, logs = list(state), None
-        (full, size), *tail = self._train
+        (full, step), *tail = self._train
+        size = step.size
         order = order if steps is None else order[:, : steps * size]
+        whole = (np.int32(size),) if step.small else ()
         for chunk in data.chunks(order):
             # Wait until the chunk before has been trained on: the device has memory for two.
             jax.block_until_ready(logs)
             for start in range(0, chunk.steps * size, size):
                 index = chunk.order[0, start : start + size]
-                *new, logs = full.result().call(*new, lifted, chunk.data, index)
-            if chunk.rest:
-                index = chunk.order[0, chunk.order.shape[1] - chunk.rest :]
+                *new, logs = full.result().call(*new, lifted, chunk.data, index, *whole)
+            if not chunk.rest:
+                continue
+            index = chunk.order[0, chunk.order.shape[1] - chunk.rest :]
+            if step.small:
+                index, n = np.resize(index, size), np.int32(chunk.rest)
+                *new, logs = full.result().call(*new, lifted, chunk.data, index, n)
+            else:
                 *new, logs = tail[0][0].result().call(*new, lifted, chunk.data, index)
         return new[:3], logs
 
@@ -145,23 +154,37 @@ class SequentialProgram:
         """All validation batches; ``order`` is i32[1, V] or None. See ``CompiledPlan.validate``."""
         trainable, non_trainable, _, metrics = state
         logs = None
-        for call, start, size in _pass(self._test, self._work.n_validation):
-            where = np.int32(start) if order is None else order[0, start : start + size]
+        for call, start, size, counted in _pass(self._test, self._work.n_validation):
+            where: Any = np.int32(start)
+            if order is not None:
+                where = np.resize(order[0, start : start + size], size)
             non_trainable, metrics, logs = call(
-                trainable, non_trainable, metrics, lifted, data, where
+                trainable, non_trainable, metrics, lifted, data, where, *counted
             )
         return non_trainable, logs
 
 
+def _counted(step: SizedStep) -> tuple[Any, ...]:
+    """The shape of the number of examples that count, where a step takes it."""
+    return (index_shape(),) if step.small else ()
+
+
 def _pass(
-    calls: Sequence[tuple[Future[Executable], int]], n: int
-) -> Iterator[tuple[Callable[..., Any], int, int]]:
-    """The calls of one pass over n examples, with start and size; the smaller batch last."""
-    (first, size), *rest = calls
-    for start in range(0, n - size + 1, size):
-        yield first.result().call, start, size
-    for last, last_size in rest:
-        yield last.result().call, n - last_size, last_size
+    calls: Sequence[tuple[Future[Executable], SizedStep]], n: int
+) -> Iterator[tuple[Callable[..., Any], int, int, tuple[Any, ...]]]:
+    """The calls of one pass over n examples, the smaller batch last.
+
+    Returns:
+        The program, the number of its first example, its size, and how many examples count, for a
+        program that takes this number.
+    """
+    (first, step), *rest = calls
+    size = step.size
+    for start in range(0, n if step.small else n - size + 1, size):
+        counted = (np.int32(min(size, n - start)),) if step.small else ()
+        yield first.result().call, start, size, counted
+    for last, small in rest:
+        yield last.result().call, n - small.size, small.size, ()
 
 
 def _train_step(step: SizedStep) -> Callable[..., Any]:
@@ -173,9 +196,10 @@ def _train_step(step: SizedStep) -> Callable[..., Any]:
         lifted: Arrays,
         data: Any,
         index: Any,
+        n: Any = None,
     ) -> Any:
         parts = [trainable, non_trainable, optimizer, metrics]
-        parts, logs = step.run(lifted, parts, gather_examples(data, index))
+        parts, logs = step.run(lifted, parts, gather_examples(data, index), n)
         return (*parts, logs[None])
 
     return run
@@ -189,13 +213,18 @@ def _test_step(step: SizedStep) -> Callable[..., Any]:
         lifted: Arrays,
         data: Any,
         where: Any,
+        n: Any = None,
     ) -> Any:
         # Folds give the numbers of all examples of the batch, else the number of the first one.
         if where.ndim:
             examples = gather_examples(data, where)
+        elif step.small:
+            rows = where + jnp.arange(step.size, dtype=np.int32)
+            last = jax.tree.leaves(data)[0].shape[0] - 1
+            examples = gather_examples(data, jnp.minimum(rows, last))
         else:
             examples = slice_examples(data, where, step.size)
-        parts, logs = step.run(lifted, [trainable, non_trainable, metrics], examples)
+        parts, logs = step.run(lifted, [trainable, non_trainable, metrics], examples, n)
         return parts[1], parts[2], logs[None]
 
     return run

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from paceline.data.chunks import EpochData
+from paceline.data.chunks import Chunk, EpochData
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan.base import (
     Arrays,
@@ -70,29 +70,39 @@ class StackedProgram:
         self.lifted = (train.lifted, test.lifted if test else ())
         self._size = work.batch_size
         many = shapes(state, n_slots)
+        self._small = 0  # examples of the smaller batch, where the first program takes it too
         self._train: list[Future[Executable]] = []
         self._test: list[Future[Executable]] = []
         if before is not None and before.lifted[0] == self.lifted[0]:
-            self._train = before._train
+            self._train, self._small = before._train, before._small
         else:
             fixed = (lifted_shapes(train, n_slots), data_shapes(work.train, work.resident))
             order = index_shape(n_slots, work.chunk or work.n_epoch)
-            full, *tail = step_sizes(train, work.batch_size, work.rest)
+            # One device only: a batch that is split over devices has a size of its own on each.
+            full, *tail = step_sizes(
+                train, work.batch_size, work.rest, merge=quick and layout is None
+            )
             n_logs = len(train.full.log_names)
-            # The smaller batch has a program of its own, so that both compile at the same time.
-            functions = [
-                _full_batches(full, 0 if work.ends_small else n_logs, axis),
-                *(_last_batch(step, axis) for step in tail),
-            ]
-            extra = [(order, index_shape()), *((order,) for _ in tail)]
+            self._small = full.small
+            if full.small:
+                order = index_shape(n_slots, _whole(order.shape[1], work.batch_size))
+                functions = [_all_batches(full, n_logs, axis)]
+                extra = [(order, index_shape(), index_shape())]
+            else:
+                # The smaller batch has a program of its own, so that both compile at one time.
+                functions = [
+                    _full_batches(full, 0 if work.ends_small else n_logs, axis),
+                    *(_last_batch(step, axis) for step in tail),
+                ]
+                extra = [(order, index_shape()), *((order,) for _ in tail)]
             for i, (function, others) in enumerate(zip(functions, extra, strict=True)):
                 self._train.append(
                     self._compile(
-                        f"{self.plan} train {i} of {len(functions)}",
+                        f"{self.plan} train {i} of {len(functions)} {full.small}",
                         train,
                         function,
                         (*many, *fixed, *others),
-                        (True, True, True, True, True, False, True, False),
+                        (True, True, True, True, True, False, True, False, False),
                         donate=(0, 1, 2),
                         # The smaller batch is one step of many: fast code for it does not pay.
                         quick=quick or (i > 0 and work.steps >= _MANY_STEPS),
@@ -102,7 +112,12 @@ class StackedProgram:
             if before is not None and before.lifted[1] == self.lifted[1]:
                 self._test = before._test
             else:
-                parts = step_sizes(test, work.validation_batch_size, work.validation_rest)
+                parts = step_sizes(
+                    test,
+                    work.validation_batch_size,
+                    work.validation_rest,
+                    merge=quick and layout is None,
+                )
                 n_logs = len(test.full.log_names)
                 function = _validation_pass(parts, work.n_validation, n_logs, axis)
                 arguments: tuple[Any, ...] = (
@@ -114,7 +129,11 @@ class StackedProgram:
                     arguments += (index_shape(n_slots, work.n_validation),)
                 over = (True, True, True, True, False, True)
                 self._test.append(
-                    self._compile(f"{self.plan} test", test, function, arguments, over, quick=quick)
+                    self._compile(
+                        f"{self.plan} test {parts[0].small}",
+                        *(test, function, arguments, over),
+                        quick=quick,
+                    )
                 )
 
     def _compile(
@@ -197,6 +216,12 @@ class StackedProgram:
         for chunk in data.chunks(order):
             # Wait until the chunk before has been trained on: the device has memory for two.
             jax.block_until_ready(logs)
+            if self._small:
+                rest = chunk.rest or self._size
+                steps_now = np.int32(chunk.steps + (chunk.rest > 0))
+                rows = _side_by_side(chunk, self._size)
+                *new, logs = full(*new, lifted, chunk.data, rows, steps_now, np.int32(rest))
+                continue
             if chunk.steps:
                 *new, logs = full(*new, lifted, chunk.data, chunk.order, np.int32(chunk.steps))
             if chunk.rest:
@@ -289,6 +314,48 @@ def _full_batches(step: SizedStep, n_logs: int, axis: SlotAxis) -> Callable[...,
     return epoch
 
 
+def _all_batches(step: SizedStep, n_logs: int, axis: SlotAxis) -> Callable[..., Any]:
+    """A function that trains on all batches of an epoch, the last one smaller or not."""
+
+    def epoch(
+        trainable: Arrays,
+        non_trainable: Arrays,
+        optimizer: Arrays,
+        metrics: Arrays,
+        lifted: Arrays,
+        data: Any,
+        order: Any,
+        steps: Any,
+        last: Any,
+    ) -> Any:
+        def body(i: Any, carry: Any) -> Any:
+            index = lax.dynamic_slice_in_dim(order, i * step.size, step.size, axis=1)
+            n = jnp.where(i == steps - 1, last, step.size)
+            return _step_of_all(step, lifted, carry[0], data, index, axis, n)
+
+        logs = jnp.zeros((order.shape[0], n_logs), jnp.result_type(float))
+        parts = [trainable, non_trainable, optimizer, metrics]
+        parts, logs = lax.fori_loop(0, steps, body, (parts, logs))
+        return (*parts, logs)
+
+    return epoch
+
+
+def _whole(n: int, size: int) -> int:
+    """So many examples that they are full batches, n of them or more."""
+    return -(-n // size) * size
+
+
+def _side_by_side(chunk: Chunk, size: int) -> np.ndarray:
+    """A chunk's order, i32[S, whole batches]: the smaller batch right after the full ones."""
+    order, at = chunk.order, chunk.steps * size
+    found = np.zeros((order.shape[0], _whole(order.shape[1], size)), np.int32)
+    found[:, :at] = order[:, :at]
+    if chunk.rest:
+        found[:, at : at + chunk.rest] = order[:, order.shape[1] - chunk.rest :]
+    return found
+
+
 def _last_batch(step: SizedStep, axis: SlotAxis) -> Callable[..., Any]:
     """A function that trains on the smaller batch at the end of an epoch."""
 
@@ -310,12 +377,18 @@ def _last_batch(step: SizedStep, axis: SlotAxis) -> Callable[..., Any]:
 
 
 def _step_of_all(
-    step: SizedStep, lifted: Arrays, parts: Any, data: Any, index: Any, axis: SlotAxis
+    step: SizedStep,
+    lifted: Arrays,
+    parts: Any,
+    data: Any,
+    index: Any,
+    axis: SlotAxis,
+    n: Any = None,
 ) -> Any:
     """One training step of S trials, each on its own examples: index is i32[S, B]."""
 
     def slot(lifted: Arrays, parts: Any, index: Any) -> Any:
-        return step.run(lifted, parts, axis.split(gather_examples(data, index), step.size))
+        return step.run(lifted, parts, axis.split(gather_examples(data, index), step.size), n)
 
     return axis.over(slot, index.shape[0])(lifted, parts, index)
 
@@ -329,7 +402,7 @@ def _validation_pass(
     i32[S, V], each trial gathers its own examples.
     """
     full, *tail = parts
-    n_full = n // full.size
+    n_full = -(-n // full.size) if full.small else n // full.size
 
     def validate(
         trainable: Arrays,
@@ -339,13 +412,24 @@ def _validation_pass(
         data: Any,
         order: Any = None,
     ) -> Any:
+        if full.small and order is not None:
+            order = jnp.pad(order, ((0, 0), (0, n_full * full.size - n)))
+
         def all_slots(step: SizedStep, moving: Any, start: Any) -> Any:
+            counted = jnp.minimum(n - start, step.size) if step.small else None
+
             def run(lifted: Arrays, fixed: Arrays, moving: Any, examples: Any) -> Any:
-                new, logs = step.run(lifted, [fixed, *moving], axis.split(examples, step.size))
+                batch = axis.split(examples, step.size)
+                new, logs = step.run(lifted, [fixed, *moving], batch, counted)
                 return new[1:], logs
 
             if order is None:
-                slot = partial(run, examples=slice_examples(data, start, step.size))
+                if step.small:
+                    rows = jnp.minimum(start + jnp.arange(step.size, dtype=np.int32), n - 1)
+                    examples = gather_examples(data, rows)
+                else:
+                    examples = slice_examples(data, start, step.size)
+                slot = partial(run, examples=examples)
                 return axis.over(slot, n_slots)(lifted, trainable, moving)
 
             def own(lifted: Arrays, fixed: Arrays, moving: Any, index: Any) -> Any:

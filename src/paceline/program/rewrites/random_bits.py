@@ -62,6 +62,12 @@ def _words(key: Any, n: int) -> Any:
 
 def _draw(key: Any, counters: Any) -> Any:
     """The words of a key u32[2] at these counters, both u32[n]."""
+    high, low = threefry(key, counters)
+    return high ^ low
+
+
+def threefry(key: Any, counters: Any) -> tuple[Any, Any]:
+    """The two halves of threefry(key, (0, counter)), each u32[n]; key: u32[2]."""
     keys = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
     a, b = jnp.full_like(counters, keys[0]), counters + keys[1]
     for block in range(_BLOCKS):
@@ -70,4 +76,4 @@ def _draw(key: Any, counters: Any) -> Any:
             b = a ^ ((b << np.uint32(rotation)) | (b >> np.uint32(32 - rotation)))
         a = a + keys[(block + 1) % 3]
         b = b + (keys[(block + 2) % 3] + np.uint32(block + 1))
-    return a ^ b
+    return a, b

@@ -74,7 +74,7 @@ def _spliced(jaxpr: Any, rules: Mapping[str, Rule], chains: Mapping[str, ChainRu
             chosen = None if replacement is None else Instead(tuple(eqn.invars), replacement)
         traced = None if chosen is None else _traced(eqn, chosen)
         if chosen is not None and traced is not None:
-            results = _inlined(chosen.operands, traced, emit)
+            results = inlined(chosen.operands, traced, emit)
             instead.update(zip(eqn.outvars, results, strict=True))
             continue
         if name in _BODIES:
@@ -107,7 +107,7 @@ def _traced(eqn: Any, chosen: Instead) -> Any | None:
     return closed if given == wanted else None
 
 
-def _inlined(operands: Sequence[Any], closed: Any, emit: list[Any]) -> list[Any]:
+def inlined(operands: Sequence[Any], closed: Any, emit: list[Any]) -> list[Any]:
     """Adds the replacement's equations to ``emit``; returns the operands that hold its results."""
     inner = closed.jaxpr
     names: dict[Any, Any] = dict(zip(inner.invars, operands, strict=True))

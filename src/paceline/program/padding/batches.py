@@ -1,0 +1,114 @@
+"""The step on a full batch and on the smaller last one, as one program.
+
+Compiling a step is most of what a structure costs that few trials have. The smaller batch at the
+end of an epoch is a second step of the same code. Here the full step takes its place: rows beyond
+the smaller batch are padding, whose share of every sum over rows is filled with zero.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from paceline.program import jax_compat
+from paceline.program.compilation_cache import DiskCache, source_digest
+from paceline.program.padding.axes import Axis, NotPaddable, unify
+from paceline.program.padding.contractions import RULES as CONTRACTIONS
+from paceline.program.padding.elementwise import RULES as ELEMENTWISE
+from paceline.program.padding.emission import emit
+from paceline.program.padding.lockstep import Lockstep, Value
+from paceline.program.padding.loops import RULES as LOOPS
+from paceline.program.trace import Step
+
+RULES = {**ELEMENTWISE, **CONTRACTIONS, **LOOPS}
+
+
+@dataclass(frozen=True)
+class MaskedStep:
+    """A step that takes batches of two sizes, the smaller one padded to the full one.
+
+    Attributes:
+        closed: The closed jaxpr. Its inputs are the number of examples that count, i32[]; the
+            constants that differ between the two sizes; the constants that differ between trials;
+            the state and the batch. Its results are logs and the state.
+        full, small: The constants that differ between the two sizes, for each of them.
+    """
+
+    closed: Any
+    full: tuple[np.ndarray, ...]
+    small: tuple[np.ndarray, ...]
+
+
+#: Whether two steps can be merged: known without a walk where lowered programs are on disk.
+_PROVED = DiskCache("merged", kept=2000)
+
+
+def can_merge(full: Step, small: Step, lifted: Sequence[int]) -> bool:
+    """Whether ``merge`` makes one step of these two; the answer is kept on disk."""
+    digest = hashlib.sha256()
+    parts = (source_digest(), jax.__version__, jax_compat.settings(), str(list(lifted)))
+    for part in (*parts, full.canonical.fingerprint, small.canonical.fingerprint):
+        digest.update(f"{part}\0".encode())
+    name = f"{digest.hexdigest()}.txt"
+    known = _PROVED.read(name)
+    if known in (b"yes", b"no"):
+        return known == b"yes"
+    try:
+        merge(full, small, lifted)
+        proved = True
+    except NotPaddable:
+        proved = False
+    _PROVED.write(name, b"yes" if proved else b"no")
+    return proved
+
+
+def merge(full: Step, small: Step, lifted: Sequence[int]) -> MaskedStep:
+    """Makes one step of a step on a full batch and of the same step on a smaller one.
+
+    Args:
+        full, small: A trial's step on the two batches.
+        lifted: Numbers of the constants that differ between trials.
+
+    Raises:
+        NotPaddable: It is not proved that the smaller batch's results come out as they should.
+    """
+    closeds = [step.lift(lifted) for step in (full, small)]
+    ins = []
+    for pair in zip(*(closed.jaxpr.invars for closed in closeds), strict=True):
+        a, b = (var.aval.shape for var in pair)
+        if len(a) != len(b):
+            raise NotPaddable("the traces differ: an input has another rank")
+        ins.append(Value(tuple(map(_axis, zip(a, b, strict=True)))))
+    rows = [axis for value in ins for axis in value.axes if axis.padded]
+    if not rows:
+        raise NotPaddable("no input has an axis of examples")
+    for axis in rows[1:]:
+        unify(rows[0], axis)
+    body = Lockstep(RULES).body(closeds, ins)
+    for axis in body.axes():
+        for other in axis.symbols():
+            # An axis that meets no input's, such as that of ones_like(y): where it is as long as
+            # the batch in both traces, it is as long as the batch in every step.
+            unify(other, rows[0])
+    symbol = rows[0].root()
+    if symbol.parts:
+        raise NotPaddable("the axis of examples is made of others")
+    if any(value.padded for value in body.outs):
+        raise NotPaddable("a result has a row for each example")
+    choices = list(dict.fromkeys(body.all_choices()))
+    return MaskedStep(
+        emit(body, [symbol, *choices]),
+        tuple(choice.values[0] for choice in choices),
+        tuple(choice.values[1] for choice in choices),
+    )
+
+
+def _axis(sizes: tuple[int, ...]) -> Axis:
+    axis = Axis(sizes)
+    axis.require_prefix()
+    return axis

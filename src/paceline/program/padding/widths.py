@@ -1,0 +1,262 @@
+"""Trials of several widths as slots of one program.
+
+A trial's step is traced at its own widths, as alone, and again nothing of it is compiled. It rides
+in the program of a family: the same step, traced at the largest widths that the search allows. What
+the trial has of its own are the extents of its axes, which are inputs like constants that differ.
+
+Notation
+    W, N: the family's step at its largest and at other, smaller widths. Where the two differ in an
+        extent, the axis is padded. T: the step of a trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from paceline.program import jax_compat as jv
+from paceline.program.canonical import Canonical, Constant, canonicalise
+from paceline.program.padding.axes import Axis, NotPaddable, unify
+from paceline.program.padding.batches import RULES
+from paceline.program.padding.emission import emit
+from paceline.program.padding.lockstep import Body, Choice, Lockstep, Padding, Value
+from paceline.program.trace import State, Step
+
+
+@dataclass(frozen=True)
+class PaddedStep(Step):
+    """A step at a family's largest widths. Its constants begin with the extents of a trial.
+
+    Attributes:
+        program: The closed jaxpr whose inputs are all constants, the state and the batch.
+        n_widths: How many of its constants are extents, or follow from the widths otherwise.
+    """
+
+    program: Any = None
+    n_widths: int = 0
+
+    @property
+    def always_lifted(self) -> tuple[int, ...]:
+        """Numbers of the constants that are inputs whatever has been seen of them."""
+        return tuple(range(self.n_widths))
+
+    def lift(self, indices: Sequence[int]) -> Any:
+        """The step with constants as inputs; see ``canonical.lift``."""
+        constants = self.canonical.constants
+        invars = self.program.jaxpr.invars
+        chosen = set(indices)
+        literals, arrays = {}, {}
+        for i, (var, constant) in enumerate(zip(invars, constants, strict=False)):
+            if i in chosen:
+                continue
+            if constant.value.ndim:
+                arrays[var] = constant.value
+            else:
+                literals[var] = jv.Literal(constant.value[()], var.aval)
+
+        def read(atom: Any) -> Any:
+            return atom if jv.is_literal(atom) else literals.get(atom, atom)
+
+        jaxpr = self.program.jaxpr
+        leading = [invars[i] for i in indices]
+        rest = invars[len(constants) :]
+        made = jaxpr.replace(
+            constvars=[*jaxpr.constvars, *arrays],
+            invars=[*leading, *rest],
+            outvars=[read(atom) for atom in jaxpr.outvars],
+            eqns=[
+                eqn.replace(invars=[read(atom) for atom in eqn.invars]) for eqn in jaxpr.eqns
+            ],
+            debug_info=jv.no_debug(jaxpr, len(leading) + len(rest)),
+        )
+        return jv.make_closed(made, [*self.program.consts, *arrays.values()])
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Where a trial's variables lie within those of its program.
+
+    Attributes:
+        places: For each list of ``State.lists``, for each variable: the places of its elements
+            along each axis; None for a variable of the program's own shape.
+        shapes: Likewise the shapes of the program's variables.
+    """
+
+    places: tuple[tuple[tuple[np.ndarray, ...] | None, ...], ...]
+    shapes: tuple[tuple[tuple[int, ...], ...], ...]
+
+    def embed(self, state: State) -> State:
+        """The variables as the program takes them, with zeros around the trial's own elements."""
+        return State(
+            *(
+                [self.embed_leaf(p, i, leaf) for i, leaf in enumerate(part)]
+                for p, part in enumerate(state.lists())
+            )
+        )
+
+    def embed_leaf(self, part: int, leaf: int, value: Any) -> Any:
+        """One variable as the program takes it."""
+        places = self.places[part][leaf]
+        if places is None:
+            return value
+        value = np.asarray(value)
+        found = np.zeros(self.shapes[part][leaf], value.dtype)
+        found[np.ix_(*places)] = value
+        return found
+
+    def cut(self, part: int, leaves: Sequence[Any]) -> list[Any]:
+        """A list of variables as the trial has them, from those of the program."""
+        return [self.cut_leaf(part, i, leaf) for i, leaf in enumerate(leaves)]
+
+    def cut_leaf(self, part: int, leaf: int, value: Any) -> Any:
+        """One variable as the trial has it."""
+        places = self.places[part][leaf]
+        return value if places is None else np.asarray(value)[np.ix_(*places)]
+
+
+@dataclass
+class PaddedRole:
+    """The train or the test step of a family, and the walks that show which trials ride in it.
+
+    Args:
+        traces: W and N on the full batch.
+        tails: W and N on the smaller batch; None where all batches are full.
+    """
+
+    traces: tuple[Step, Step]
+    tails: tuple[Step, Step] | None
+    _full: tuple[Any, str] = field(init=False)
+    _small: tuple[Any, str] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._full = _program(self.traces)
+        self._small = None if self.tails is None else _program(self.tails)
+
+    def admit(self, step: Step) -> tuple[PaddedStep, PaddedStep | None, list[list[Axis]]]:
+        """A trial's step as one of the family.
+
+        Args:
+            step: T on the full batch.
+
+        Returns:
+            The step on the full batch and on the smaller one; and the axes of each input of the
+            step that is no constant, whose third extent is the trial's.
+
+        Raises:
+            NotPaddable: It is not proved that the trial's results come out as they should.
+        """
+        body, symbols, choices = _walk([*self.traces, step])
+        widths = [np.asarray(symbol.sizes[2], np.int32) for symbol in symbols]
+        for choice in choices:
+            widths.append(choice.values[2])
+        constants = [Constant(value, _aval(value)) for value in widths]
+        constants += step.canonical.constants
+        full = self._step(self._full, constants, step, len(widths))
+        small = None
+        if self.tails is not None and self._small is not None:
+            theirs = self._tail_constants(step, self.tails[0])
+            small = self._step(self._small, [*constants[: len(widths)], *theirs], step, len(widths))
+        n = len(step.canonical.constants)
+        return full, small, [list(value.axes) for value in body.ins[n:]]
+
+    def _tail_constants(self, step: Step, tail: Step) -> list[Constant]:
+        """The constants of a trial's step on the smaller batch, from those on the full batch."""
+        found = []
+        whole = self.traces[0].canonical.constants
+        for own, full, small in zip(
+            step.canonical.constants, whole, tail.canonical.constants, strict=True
+        ):
+            if full.value.tobytes() == small.value.tobytes():
+                found.append(own)
+            elif own.value.tobytes() == full.value.tobytes():
+                found.append(small)
+            else:
+                raise NotPaddable("a number follows from a width and from the batch size at once")
+        return found
+
+    def _step(
+        self, program: tuple[Any, str], constants: list[Constant], step: Step, n_widths: int
+    ) -> PaddedStep:
+        closed, print_of = program
+        if len(constants) + _rest(closed, step) != len(closed.jaxpr.invars):
+            raise NotPaddable("another constant differs than between the traces of the family")
+        flags = step.canonical
+        canonical = Canonical(
+            print_of, tuple(constants), flags.batched_rng_differs, flags.convolves
+        )
+        return PaddedStep(closed, canonical, step.log_names, closed, n_widths)
+
+
+def _rest(closed: Any, step: Step) -> int:
+    """Inputs of a step that are no constants."""
+    return len(step.closed.jaxpr.invars)
+
+
+def _program(traces: Sequence[Step]) -> tuple[Any, str]:
+    """The family's program with all constants as inputs, and its fingerprint."""
+    body, symbols, choices = _walk(traces)
+    closed = emit(body, [*symbols, *choices], zero=True)
+    return closed, canonicalise(closed).fingerprint
+
+
+def _walk(traces: Sequence[Step]) -> tuple[Body, list[Axis], list[Choice]]:
+    """Walks a step at several widths: what was walked, its symbols, its constants by width."""
+    counts = {len(step.canonical.constants) for step in traces}
+    if len(counts) > 1:
+        raise NotPaddable("the traces have other numbers of constants")
+    n = counts.pop()
+    if any(not constant.liftable for step in traces for constant in step.canonical.constants):
+        # Such a constant is part of the fingerprint; the walk compares it where it stands.
+        fixed_ones = [i for i in range(n) if not traces[0].canonical.constants[i].liftable]
+        if fixed_ones:
+            raise NotPaddable("a constant cannot become an input")
+    closeds = [step.lift(tuple(range(n))) for step in traces]
+    ins = []
+    for i, variables in enumerate(zip(*(c.jaxpr.invars for c in closeds), strict=True)):
+        shapes = [var.aval.shape for var in variables]
+        if len({len(shape) for shape in shapes}) > 1:
+            raise NotPaddable("the traces differ: an input has another rank")
+        axes = tuple(map(Axis, zip(*shapes, strict=True)))
+        if i < n and any(len(set(axis.sizes)) > 1 for axis in axes):
+            raise NotPaddable("an array of constants has a padded axis")
+        ins.append(Value(axes, Padding.ANYTHING if i < n else Padding.ZERO))
+    for value in ins:
+        for axis in value.axes:
+            _check(axis)
+    body = Lockstep(RULES).body(closeds, ins)
+    n_state = len(body.outs) - 1
+    for new, old in zip(body.outs[1:], ins[n : n + n_state], strict=True):
+        for a, b in zip(new.axes, old.axes, strict=True):
+            unify(a, b)
+    inputs = [axis for value in ins for axis in value.axes if axis.padded]
+    for axis in body.axes():
+        _check(axis)
+        own = [symbol for other in inputs for symbol in other.symbols()]
+        for symbol in axis.symbols():
+            if symbol in own:
+                continue
+            # An axis that meets no input's, such as that of zeros to begin with, has the extent of
+            # one that does: which one is chosen by the family's traces, and ``unify`` checks the
+            # trial's extents too. Of several plain axes that are alike in W and N any will do.
+            alike = [other.root() for other in inputs if other.sizes[:2] == symbol.sizes[:2]]
+            if not alike or (len(set(alike)) > 1 and any(other.parts for other in alike)):
+                raise NotPaddable("an axis has the extent of no variable's axis")
+            unify(symbol, alike[0])
+    symbols = list(dict.fromkeys(symbol for axis in inputs for symbol in axis.symbols()))
+    return body, symbols, list(dict.fromkeys(body.all_choices()))
+
+
+def _check(axis: Axis) -> None:
+    """Checks that a trial is not smaller along an axis that is not padded, nor larger at all."""
+    sizes = axis.root().sizes
+    if max(sizes) > sizes[0] or (sizes[0] == sizes[1] and len(set(sizes)) > 1):
+        raise NotPaddable(f"a trial has extent {sizes[-1]} where the family has {sizes[:2]}")
+
+
+def _aval(value: np.ndarray) -> Any:
+    import jax
+
+    return jax.make_jaxpr(lambda a: a)(value).jaxpr.invars[0].aval
