@@ -238,7 +238,7 @@ def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of ``Tuner`` that a study's meta holds."""
     stored_arguments = {
         name: meta[name]
-        for name in ("sampler", "seed", "slots", "plan", "pruner", "precision")
+        for name in ("sampler", "seed", "slots", "plan", "widths", "pruner", "precision")
         if meta.get(name) is not None
     }
     if mesh := meta.get("mesh"):  # devices, and those that split batches where that was said

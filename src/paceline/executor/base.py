@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from paceline.data.batched import BatchedDataset
     from paceline.data.inputs import TrialInputs
     from paceline.program.trace import State
+    from paceline.search_space.parameter import Parameter
 
 #: Trainable, non-trainable, optimizer and metric variables, in Keras' order.
 Parts = Sequence[Sequence[np.ndarray]]
@@ -97,6 +98,32 @@ class Notes:
             self._tell(text)
 
 
+@dataclass(frozen=True)
+class OtherWidths:
+    """Builds models like a trial's, at other widths.
+
+    Attributes:
+        parameters: The hyperparameters that the trial's build declared.
+        hparams: The trial's values.
+        build: Makes the model for other values of some hyperparameters.
+    """
+
+    parameters: Callable[[], Sequence[Parameter]]
+    hparams: Mapping[str, Any]
+    build: Callable[[Mapping[str, Any]], Any]
+
+    def ranges(self) -> dict[str, list[int]]:
+        """The whole numbers that may be widths: name -> their values, ascending."""
+        found = {}
+        for parameter in self.parameters():
+            if type(self.hparams.get(parameter.name)) is not int or not parameter.is_finite:
+                continue
+            values = parameter.values(every=True)
+            if len(values) > 1 and all(type(value) is int and value > 0 for value in values):
+                found[parameter.name] = sorted(map(int, values))
+        return found
+
+
 @dataclass
 class Job:
     """A trial to train, or one member of a trial (see ``tuner/members.py``).
@@ -118,6 +145,7 @@ class Job:
         callbacks: Makes the callbacks of a member, given the member's number; None without.
         made: The callbacks that were made, one list for each member. Packs keep them here.
         setting: The job's own data and batch sizes; None: those of the executor's ``SearchData``.
+        widths: Builds models like the job's, at other widths; None: its program is its own.
     """
 
     number: int
@@ -133,6 +161,7 @@ class Job:
     callbacks: Callable[[int], list[Any]] | None = None
     made: Sequence[list[Any]] = ()
     setting: TrialInputs | None = None
+    widths: OtherWidths | None = None
 
 
 class PackTimeout(Exception):

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline.data.inputs import TrialInputs
-from paceline.executor.base import Job, SearchData
+from paceline.executor.base import Job, Notes, OtherWidths, SearchData
+from paceline.executor.model_builder import tails_of, traced_model, traced_sizes
 from paceline.executor.plan_choice import Candidate, PlanChoice
+from paceline.executor.width_families import WidthFamilies
 from paceline.pack.callbacks.driver import CallbackDriver
 from paceline.pack.callbacks.packable import why_not_packed
 from paceline.pack.pack import Pack, SlotTrial
@@ -31,6 +33,7 @@ from paceline.program.constant_laws import (
 )
 from paceline.program.initial_weights import is_reused
 from paceline.program.model_structure import ModelStructure, structure_of
+from paceline.program.padding.widths import Embedding
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step
 
@@ -176,10 +179,17 @@ class TrialGrouper:
     Args:
         data: What trials train and validate on, unless a job has inputs of its own.
         chunk_bytes: Bytes of a chunk of training data; None: all training data are on the device.
+        notes: Told why trials of several widths do not share a program; None: nobody is told.
     """
 
-    def __init__(self, data: SearchData, chunk_bytes: float | None = None) -> None:
+    def __init__(
+        self, data: SearchData, chunk_bytes: float | None = None, notes: Notes | None = None
+    ) -> None:
         self._data, self._chunk_bytes = data, chunk_bytes
+        self._notes = Notes() if notes is None else notes
+        self._families: WidthFamilies | None = None
+        # Structure -> how a trial of it rides in its family's program.
+        self._embeddings: dict[tuple[str, int], Embedding] = {}
         self._by_key: dict[tuple[Any, ...], Group] = {}
         self._predictor = ConstantPredictor()
         self._looked_up: set[tuple[Any, ...]] = set()  # structures and groups looked up on disk
@@ -249,7 +259,7 @@ class TrialGrouper:
             found = self._predictor.predict(_family(structure, setting), structure.numbers)
             if found is not None:
                 return self._by_key[found[0]]
-        key, _, steps = self._steps(model, setting, structure)
+        key, _, steps = self._steps(model, setting, structure, None)
         self._by_key[key].add_constants(*steps)
         if structure is not None:
             self._learn(_family(structure, setting), key, structure.numbers, steps)
@@ -262,22 +272,27 @@ class TrialGrouper:
             return None
         key, steps = found
         group = self._by_key[key]
+        embedding = self._embeddings.get(_family(structure, setting))
         state = None
         if job.model.built:
             built = job.model.optimizer.built
             start = None if built else self._optimizer_starts.get(structure.structure)
-            state = trace.quick_state(job.model, group.state, group.metrics, start)
+            like = group.state if embedding is None else embedding.own
+            state = trace.quick_state(job.model, like, group.metrics, start)
         if state is None:
             shapes = group.work.train.batch_shapes(group.work.batch_size)
             state = trace.build_state(job.model, shapes)
-        _queue(group, job, state, *steps)
+        _queue(group, job, state, steps, embedding)
         return group
 
     def _trace(self, job: Job, setting: TrialInputs, structure: ModelStructure | None) -> Group:
         """Traces a trial's steps and queues the trial."""
-        key, state, steps = self._steps(job.model, setting, structure)
+        key, state, steps = self._steps(job.model, setting, structure, job.widths)
         group = self._by_key[key]
-        _queue(group, job, state, *steps)
+        embedding = None
+        if structure is not None:
+            embedding = self._embeddings.get(_family(structure, setting))
+        _queue(group, job, state, steps, embedding)
         if structure is not None:
             self._learn(_family(structure, setting), key, structure.numbers, steps)
         return group
@@ -325,7 +340,11 @@ class TrialGrouper:
         return laws_key(name, *shapes)
 
     def _steps(
-        self, model: Any, setting: TrialInputs, structure: ModelStructure | None
+        self,
+        model: Any,
+        setting: TrialInputs,
+        structure: ModelStructure | None,
+        widths: OtherWidths | None,
     ) -> tuple[tuple[Any, ...], State, list[tuple[Constant, ...]]]:
         """Traces a model's steps.
 
@@ -335,39 +354,44 @@ class TrialGrouper:
         """
         work = self._workload(setting)
         table = setting.class_weight
-        batch = work.train.batch_shapes(work.batch_size)
-        state, start = trace.optimizer_start(model, trace.weighed_shapes(batch, table))
+        traced, start = traced_model(model, work, table)
+        state = traced.state
         if structure is not None:
             starts, name = self._optimizer_starts, structure.structure
             # Once building an optimizer has added something else than zeros, it stays None.
             if starts.setdefault(name, start) is not None:
                 starts[name] = start
-        shapes = work.train.step_shapes(work.batch_size)
-        train, test = trace.trace_train(model, state, shapes, table), None
-        if work.validation is not None:
-            shapes = work.validation.step_shapes(work.validation_batch_size)
-            test = trace.trace_test(model, state, shapes)
+        kind = (work.batch_size, work.validation_batch_size, setting.group_key)
+        ride = None
+        if widths is not None and structure is not None:
+            self._families = self._families or WidthFamilies(self._notes)
+            ride = self._families.admit(
+                traced, widths, kind, lambda other: traced_sizes(other, work, table)
+            )
+        steps: tuple[Step, Step | None] = (traced.train, traced.test)
+        if ride is not None and structure is not None:
+            self._embeddings[_family(structure, setting)] = ride.embedding
+            steps = (ride.train[0], ride.test[0])
         key = (
-            train.canonical.fingerprint,
-            test.canonical.fingerprint if test else None,
-            work.batch_size,
-            work.validation_batch_size,
-            setting.group_key,
+            steps[0].canonical.fingerprint,
+            steps[1].canonical.fingerprint if steps[1] else None,
+            *kind,
         )
         group = self._by_key.get(key)
         if group is None:
-            tails = _tails(model, state, work, table)
-            self._by_key[key] = _new_group(key, state, work, (train, test), tails)
+            if ride is None:
+                shapes, tails = state, tails_of(model, state, work, table)
+            else:
+                shapes, tails = ride.family, (ride.train[1], ride.test[1])
+            self._by_key[key] = _new_group(key, shapes, state.metrics, work, steps, tails)
         elif group.n_seen == 1 and structure is None:
             # The second trial's smaller batch is traced too: its constants must follow the full
             # one's. In Keras' own classes no number mixes a hyperparameter with the batch size.
-            tails = _tails(model, state, work, table)
-            for role, step, tail in zip(
-                (group.train, group.test), (train, test), tails, strict=True
-            ):
+            tails = tails_of(model, state, work, table)
+            for role, step, tail in zip((group.train, group.test), steps, tails, strict=True):
                 if role is not None and step is not None and tail is not None:
                     role.verify_tail(step.canonical.constants, tail)
-        return key, state, [s.canonical.constants for s in (train, test) if s is not None]
+        return key, state, [s.canonical.constants for s in steps if s is not None]
 
     def _default_inputs(self, batch_size: int) -> TrialInputs:
         """The inputs of jobs that have none of their own."""
@@ -407,6 +431,7 @@ def _family(structure: ModelStructure, setting: TrialInputs) -> tuple[str, int]:
 def _new_group(
     key: tuple[Any, ...],
     state: State,
+    metrics: list[Any],
     work: Workload,
     steps: tuple[Step, Step | None],
     tails: tuple[Step | None, Step | None],
@@ -419,31 +444,21 @@ def _new_group(
         train=StepTemplate(train, train_tail),
         test=None if test is None else StepTemplate(test, test_tail),
         state=trace.shapes_only(state),
-        metrics=state.metrics,
+        metrics=metrics,
         rng_differs=any(c.batched_rng_differs for c in flags),
         convolves=train.canonical.convolves,
     )
-
-
-def _tails(model: Any, state: State, work: Workload, table: Any) -> tuple[Step | None, Step | None]:
-    """The train and test step on the last, smaller batch; None where the data have none."""
-    train = test = None
-    if work.rest:
-        train = trace.trace_train(model, state, work.train.step_shapes(work.rest), table)
-    if work.validation is not None and work.validation_rest:
-        rest = work.validation.step_shapes(work.validation_rest)
-        test = trace.trace_test(model, state, rest)
-    return train, test
 
 
 def _queue(
     group: Group,
     job: Job,
     state: State,
-    train: Sequence[Constant],
-    test: Sequence[Constant] | None = None,
+    steps: Sequence[Sequence[Constant]],
+    embedding: Embedding | None,
 ) -> None:
     """Queues a job's members in its group; all members begin with one state."""
+    train, test = steps[0], steps[1] if len(steps) > 1 else None
     group.add_constants(train, test, counts=job.counts)
     group.n_trials += 1
     if group.example is None:
@@ -456,6 +471,7 @@ def _queue(
             order=job.order,
             driver=_driver(group, job, i),
             first_epoch=first,
+            embedding=embedding,
         )
         for i, fold in enumerate(job.folds or (None,))
     ]

@@ -93,7 +93,7 @@ class LocalExecutor:
         chunk_bytes = _chunk_bytes(data)
         if chunk_bytes is not None:
             self._planner.lanes = 1  # each lane would read the data for itself
-        self._grouper = TrialGrouper(data, chunk_bytes)
+        self._grouper = TrialGrouper(data, chunk_bytes, notes)
         self._device_data = DeviceData(notes)
         self._lanes = LaneThreads(self._planner.lanes)
         self._patience = _PATIENCE
@@ -173,7 +173,7 @@ class LocalExecutor:
         for group in self._grouper.groups:
             trial = group.waiting(number)
             if trial is not None:
-                state = state_like(group.state, parts)
+                state = state_like(trial.shapes(group.state), parts)
                 if state is not None:
                     trial.state, trial.epoch = state, epoch
                 return state is not None

@@ -1,18 +1,21 @@
-"""Builds a trial's model: calls the user's ``build(hp)`` under the trial's seed."""
+"""Builds a trial's model, by the user's ``build(hp)`` under the trial's seed, and traces it."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
 
 from paceline.errors import BuildError, UsageError
-from paceline.program import keras_private
+from paceline.pack.plan import Workload
+from paceline.program import keras_private, trace
 from paceline.program.initial_weights import noted_build, shared_variables
+from paceline.program.trace import State, Step
 from paceline.search_space import HyperParameters
 
 
@@ -98,3 +101,50 @@ def _overrides_fit(hypermodel: Any) -> bool:
         if "fit" in vars(cls):
             return True
     return False
+
+
+#: The train and the test step on the smaller batch; None where all batches are full.
+Tails = tuple[Step | None, Step | None]
+
+
+@dataclass(frozen=True)
+class TracedModel:
+    """A model's steps and variables.
+
+    Attributes:
+        state: Its variables.
+        train, test: Its steps on the full batch; test is None without validation data.
+    """
+
+    state: State
+    train: Step
+    test: Step | None
+
+
+def traced_model(model: Any, work: Workload, table: Any) -> tuple[TracedModel, list[Any] | None]:
+    """A model's steps on full batches, and from what its optimizer starts."""
+    batch = work.train.batch_shapes(work.batch_size)
+    state, start = trace.optimizer_start(model, trace.weighed_shapes(batch, table))
+    shapes = work.train.step_shapes(work.batch_size)
+    train, test = trace.trace_train(model, state, shapes, table), None
+    if work.validation is not None:
+        shapes = work.validation.step_shapes(work.validation_batch_size)
+        test = trace.trace_test(model, state, shapes)
+    return TracedModel(state, train, test), start
+
+
+def traced_sizes(model: Any, work: Workload, table: Any) -> tuple[TracedModel, Tails]:
+    """A model's steps on full and on smaller batches."""
+    traced, _ = traced_model(model, work, table)
+    return traced, tails_of(model, traced.state, work, table)
+
+
+def tails_of(model: Any, state: State, work: Workload, table: Any) -> Tails:
+    """The train and test step on the last, smaller batch; None where the data have none."""
+    train = test = None
+    if work.rest:
+        train = trace.trace_train(model, state, work.train.step_shapes(work.rest), table)
+    if work.validation is not None and work.validation_rest:
+        rest = work.validation.step_shapes(work.validation_rest)
+        test = trace.trace_test(model, state, rest)
+    return train, test

@@ -433,7 +433,7 @@ def _restored_trials(
         if trial.number not in names:
             pass  # the trial had another program, which has become this one: it begins again
         elif epoch:
-            state = _state_of(names[trial.number], group.state, arrays)
+            state = _state_of(names[trial.number], trial.shapes(group.state), arrays)
             if state is None:
                 lost.append(trial.number)
             else:

@@ -24,6 +24,7 @@ from paceline.pack.callbacks.driver import CallbackDriver
 from paceline.pack.plan import Arrays, CompiledPlan
 from paceline.pack.slot_view import SlotView
 from paceline.program.canonical import Constant
+from paceline.program.padding.widths import Embedding
 from paceline.program.trace import State
 
 
@@ -45,6 +46,7 @@ class SlotTrial:
             the seed decides it. Data that are sent in chunks always follow the seed.
         driver: The trial's callbacks; None without callbacks.
         first_epoch: The number of the first epoch, from 0, as ``validation_freq`` counts.
+        embedding: Where its variables lie within those of the program; None: they are as large.
     """
 
     number: int
@@ -58,6 +60,19 @@ class SlotTrial:
     order: GivenOrder | None = None
     driver: CallbackDriver | None = None
     first_epoch: int = 0
+    embedding: Embedding | None = None
+
+    def shapes(self, program: State) -> State:
+        """Shapes and dtypes of the trial's variables, from those of the program."""
+        return program if self.embedding is None else self.embedding.own
+
+    def embed(self, state: State) -> State:
+        """The trial's variables as the program takes them."""
+        return state if self.embedding is None else self.embedding.embed(state)
+
+    def cut(self, part: int, leaves: list[np.ndarray]) -> list[np.ndarray]:
+        """A list of ``State.lists`` as the trial has it, from that of the program."""
+        return leaves if self.embedding is None else self.embedding.cut(part, leaves)
 
 
 @dataclass(frozen=True)
@@ -165,7 +180,8 @@ class Pack:
         """
         if slot in self._waiting:
             return np.array(self._waiting[slot].lists()[part][leaf])
-        return self._seen.read(slot, part, leaf)
+        value, embedding = self._seen.read(slot, part, leaf), self._embedding(slot)
+        return value if embedding is None else embedding.cut_leaf(part, leaf, value)
 
     def write(self, slot: int, part: int, leaf: int, value: np.ndarray) -> None:
         """Replaces one variable of a slot, from the next epoch on.
@@ -182,7 +198,14 @@ class Pack:
             # A new State: the folds of a trial share the one they begin with.
             self._waiting[slot] = State(*lists)
         else:
+            embedding = self._embedding(slot)
+            if embedding is not None:
+                value = embedding.embed_leaf(part, leaf, value)
             self._seen.write(slot, part, leaf, value)
+
+    def _embedding(self, slot: int) -> Embedding | None:
+        trial = self.slots[slot]
+        return None if trial is None else trial.embedding
 
     @property
     def _seen(self) -> SlotView:
@@ -239,9 +262,8 @@ class Pack:
             trial.state = self._waiting.pop(slot)
             return trial
         assert state is not None
-        trainable, non_trainable, optimizer = (self.program.row(part, slot) for part in state)
-        metrics = self.program.row(self._metrics, slot)
-        trial.state = State(trainable, non_trainable, optimizer, metrics)
+        rows = [self.program.row(part, slot) for part in (*state, self._metrics)]
+        trial.state = State(*(trial.cut(i, row) for i, row in enumerate(rows)))
         return trial
 
     def states(self) -> dict[int, State]:
@@ -258,7 +280,8 @@ class Pack:
             if whole is None:
                 assert self._state is not None
                 whole = self.program.fetch([*self._state, self._metrics])
-            found[trial.number] = State(*([a[slot] for a in part] for part in whole))
+            rows = [[a[slot] for a in part] for part in whole]
+            found[trial.number] = State(*(trial.cut(i, row) for i, row in enumerate(rows)))
         return found
 
     def rescue(self) -> tuple[list[SlotTrial], list[SlotTrial]]:
@@ -300,9 +323,12 @@ class Pack:
         """
         self._flush()
         slot = self._slot_of(number)
-        state = self._state
-        assert state is not None
-        return lambda: (self.program.row(state[0], slot), self.program.row(state[1], slot))
+        state, trial = self._state, self.slots[slot]
+        assert state is not None and trial is not None
+        return lambda: (
+            trial.cut(0, self.program.row(state[0], slot)),
+            trial.cut(1, self.program.row(state[1], slot)),
+        )
 
     def state(self, number: int) -> Callable[[], State]:
         """A function that fetches all of a trial's variables as they are after this epoch.
@@ -314,16 +340,20 @@ class Pack:
         """
         self._flush()
         slot = self._slot_of(number)
+        trial = self.slots[slot]
+        assert trial is not None
 
         def fetch() -> State:
             parts = [*(self._state or ()), self._metrics]
             self._fetches += 1
             if self._fetched is None and self._fetches == 1:
-                return State(*(self.program.row(part, slot) for part in parts))
-            # From the second trial on, one fetch of all slots costs less than one of each.
-            if self._fetched is None:
-                self._fetched = self.program.fetch(parts)
-            return State(*([array[slot] for array in part] for part in self._fetched))
+                rows = [self.program.row(part, slot) for part in parts]
+            else:
+                # From the second trial on, one fetch of all slots costs less than one of each.
+                if self._fetched is None:
+                    self._fetched = self.program.fetch(parts)
+                rows = [[array[slot] for array in part] for part in self._fetched]
+            return State(*(trial.cut(i, row) for i, row in enumerate(rows)))
 
         return fetch
 
@@ -404,12 +434,17 @@ class Pack:
             )
         if not self._waiting:
             return
-        if self._state is None or len(self._waiting) == len(self.slots):
-            anyone = next(iter(self._waiting.values()))
-            everyone = [self._waiting.get(slot, anyone) for slot in range(len(self.slots))]
+        embedded: dict[int, State] = {}
+        for slot, state in self._waiting.items():
+            trial = self.slots[slot]
+            assert trial is not None
+            embedded[slot] = trial.embed(state)
+        if self._state is None or len(embedded) == len(self.slots):
+            anyone = next(iter(embedded.values()))
+            everyone = [embedded.get(slot, anyone) for slot in range(len(self.slots))]
             *self._state, self._metrics = self.program.place(everyone)
         else:
-            for slot, state in self._waiting.items():
+            for slot, state in embedded.items():
                 *self._state, self._metrics = self.program.put(
                     [*self._state, self._metrics], slot, state
                 )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from paceline.data.arrays import ArrayData
 from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels
-from paceline.executor.base import Job
+from paceline.executor.base import Job, OtherWidths
 from paceline.executor.local import LocalExecutor
 from paceline.program.canonical import Unpackable
 from paceline.search_space import HyperParameters
+from paceline.search_space.parameter import Parameter
 from paceline.study.draft import BuildFailed, Draft
 from paceline.study.trial import Trial
 from paceline.study.workers.shared_study import ClaimLost
@@ -204,6 +205,20 @@ class TrialLauncher:
         builder, strategy = self._context.builder, self._strategy
         return lambda seed: builder(strategy.hp_again(number, hparams), seed)
 
+    def _other_widths(self, number: int, seed: int, hparams: dict[str, Any]) -> OtherWidths:
+        """Builds models like a trial's, with other values of some hyperparameters."""
+        builder, strategy = self._context.builder, self._strategy
+
+        def parameters() -> list[Parameter]:
+            hp = strategy.hp_again(number, hparams)
+            builder(hp, seed)
+            return list(hp.parameters.values())
+
+        def build(values: Mapping[str, Any]) -> Any:
+            return builder(strategy.hp_again(number, {**hparams, **values}), seed)
+
+        return OtherWidths(parameters, hparams, build)
+
     def _submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
         stuck = self._timeout.known_stuck(number)
         if stuck is not None:
@@ -222,7 +237,8 @@ class TrialLauncher:
         """Submits a trial to the executor that can train it."""
         began = time.perf_counter()
         rebuild = self._rebuilder(number, hparams)
-        jobs = jobs_of(number, seed, built, self._arguments, rebuild, hparams)
+        widths = self._other_widths(number, seed, hparams) if self._context.widths else None
+        jobs = jobs_of(number, seed, built, self._arguments, rebuild, hparams, widths=widths)
         self.seconds += time.perf_counter() - began
         if self._packs is None:
             why = self._arguments.why_fit or "they are no arrays"

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from paceline.data.inputs import TrialInputs
-from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, Weights
+from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, OtherWidths, Weights
 from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.program.files import get_parts, put_parts
 from paceline.search_space import HyperParameters
@@ -80,6 +80,7 @@ def jobs_of(
     build: Callable[[int], Any],
     hparams: Mapping[str, Any],
     files: str = "{trial}",
+    widths: OtherWidths | None = None,
 ) -> list[Job]:
     """Makes a job for each repeat of a trial; folds are parts of a job.
 
@@ -91,6 +92,7 @@ def jobs_of(
         build: Makes the trial's model from a seed.
         hparams: The trial's hyperparameters, for callbacks that depend on them.
         files: What callbacks call the trial in the names of their files.
+        widths: Builds models like the trial's, at other widths; None: it trains by itself.
 
     Returns:
         The jobs, that of the last repeat first.
@@ -112,6 +114,7 @@ def jobs_of(
             counts=repeat == 0,
             callbacks=callbacks,
             setting=built.inputs,
+            widths=widths,
         )
         jobs.append(job)
     return jobs[::-1]

@@ -53,6 +53,7 @@ class TunerConfig:
     executor: str
     slots: Any
     plan: str
+    widths: str
     mesh: tuple[int, int | None] | None
     precision: str | None
     directory: Path
@@ -72,6 +73,7 @@ class TunerConfig:
             "seed": self.seed,
             "slots": self.slots,
             "plan": self.plan,
+            "widths": self.widths,
             "pruner": None if self.pruner is None else pruner_text(self.pruner),
             "precision": self.precision,
             "mesh": None if self.mesh is None else list(self.mesh),
@@ -293,6 +295,7 @@ class SearchRun:
             arguments=arguments,
             objective=self._objective,
             builder=self._config.builder,
+            widths=self._config.widths == "together",
             packs=packs,
             fit=fit,
             pruner=pruner,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 EXECUTORS = ("auto", "local", "fit")
 PLANS = ("auto", "stacked", "mapped", "sequential")
+WIDTHS = ("apart", "together")
 
 
 class Tuner:
@@ -66,6 +67,9 @@ class Tuner:
         direction: "maximize" or "minimize" where it cannot be inferred from the objective.
         plan: "auto", "stacked" (one program, all slots at once), "mapped" (one program, a loop over
             slots) or "sequential" (one program for trial after trial).
+        widths: "together": trials whose layers differ in width train in one program, at the largest
+            widths of the space, where it is proved that each trial's results come out as alone;
+            "apart": each width has a program of its own.
         mesh: Devices to train on: "auto" (all accelerators, or the CPU), their number, or
             ``(trial, data)``: devices that trials are spread over, and devices that each trial's
             batch is split over.
@@ -102,6 +106,7 @@ class Tuner:
         direction: str | None = None,
         *,
         plan: str = "auto",
+        widths: str = "apart",
         mesh: Any = "auto",
         precision: str | None = None,
         directory: str | Path = "runs",
@@ -116,6 +121,8 @@ class Tuner:
             raise UsageError(f"executor: {executor!r} is not one of {', '.join(EXECUTORS)}.")
         if plan not in PLANS:
             raise UsageError(f"plan: {plan!r} is not one of {', '.join(PLANS)}.")
+        if widths not in WIDTHS:
+            raise UsageError(f"widths: {widths!r} is not one of {', '.join(WIDTHS)}.")
         self.name = study
         self._strategy = strategy_of(sampler)
         self._config = TunerConfig(
@@ -128,6 +135,7 @@ class Tuner:
             executor=executor,
             slots=slots if slots == "auto" else whole_number(slots, "slots"),
             plan=plan,
+            widths=widths,
             mesh=check_mesh(mesh),
             precision=check_precision(precision),
             directory=Path(directory),

@@ -309,9 +309,7 @@ class SizedStep:
         return out, logs
 
 
-def step_sizes(
-    role: StepTemplate, size: int, rest: int, *, merge: bool = False
-) -> list[SizedStep]:
+def step_sizes(role: StepTemplate, size: int, rest: int, *, merge: bool = False) -> list[SizedStep]:
     """The step on the full batch and, where there is a smaller batch, the step on that.
 
     Args:

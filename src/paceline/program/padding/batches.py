@@ -18,14 +18,10 @@ import numpy as np
 from paceline.program import jax_compat
 from paceline.program.compilation_cache import DiskCache, source_digest
 from paceline.program.padding.axes import Axis, NotPaddable, unify
-from paceline.program.padding.contractions import RULES as CONTRACTIONS
-from paceline.program.padding.elementwise import RULES as ELEMENTWISE
 from paceline.program.padding.emission import emit
 from paceline.program.padding.lockstep import Lockstep, Value
-from paceline.program.padding.loops import RULES as LOOPS
+from paceline.program.padding.loops import RULES
 from paceline.program.trace import Step
-
-RULES = {**ELEMENTWISE, **CONTRACTIONS, **LOOPS}
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,8 @@ def merge(full: Step, small: Step, lifted: Sequence[int]) -> MaskedStep:
     """Makes one step of a step on a full batch and of the same step on a smaller one.
 
     Args:
-        full, small: A trial's step on the two batches.
+        full: A trial's step on the full batch.
+        small: Its step on the smaller batch.
         lifted: Numbers of the constants that differ between trials.
 
     Raises:

@@ -57,9 +57,7 @@ def _dot_general(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planne
     eqn.check_params()
     (left, right), (left_batch, right_batch) = eqn.params[0]["dimension_numbers"]
     a, b = eqn.ins
-    batch = [
-        unify(a.axes[i], b.axes[j]) for i, j in zip(left_batch, right_batch, strict=True)
-    ]
+    batch = [unify(a.axes[i], b.axes[j]) for i, j in zip(left_batch, right_batch, strict=True)]
     fills = _products(eqn, left, right)
     free = [axis for i, axis in enumerate(a.axes) if i not in (*left, *left_batch)]
     free += [axis for i, axis in enumerate(b.axes) if i not in (*right, *right_batch)]

@@ -51,9 +51,7 @@ def elementwise(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned
     return [Value(axes, _content(eqn, axes))], Planned(eqn.first)
 
 
-def common_axes(
-    eqn: Equation, values: Sequence[Value], sizes: Sequence[Sizes]
-) -> tuple[Axis, ...]:
+def common_axes(eqn: Equation, values: Sequence[Value], sizes: Sequence[Sizes]) -> tuple[Axis, ...]:
     """The axes of what an operation computes element by element.
 
     Args:
@@ -108,8 +106,7 @@ def _content(eqn: Equation, axes: tuple[Axis, ...]) -> Padding:
 def _stretched(value: Value, axes: tuple[Axis, ...]) -> Value:
     """An operand as it meets the others: repeated along axes in which its extent is 1."""
     repeated = any(
-        _single(axis.sizes) and whole.padded
-        for axis, whole in zip(value.axes, axes, strict=False)
+        _single(axis.sizes) and whole.padded for axis, whole in zip(value.axes, axes, strict=False)
     )
     return Value(axes, repeated_content(value), value.number) if repeated else value
 

@@ -90,7 +90,7 @@ class _Emission:
     def _mask(self, axis: Axis) -> Any:
         root = axis.root()
         if root not in self._masks:
-            self._masks[root] = self._traced(lambda extents: root.mask(extents), [])[0]
+            self._masks[root] = self._traced(root.mask, [])[0]
         return self._masks[root]
 
     def _fill(self, atom: Any, dims: tuple[int, ...], number: float | int) -> Any:
@@ -119,10 +119,9 @@ def _filling(shape: tuple[int, ...], dtype: Any, dims: tuple[int, ...], number: 
     """``(array, masks) -> array`` with a number where some mask is false, as a closed jaxpr."""
 
     def fill(array: Any, *masks: Any) -> Any:
-        inside = None
+        inside = jnp.bool_(True)
         for i, mask in zip(dims, masks, strict=True):
-            mask = mask.reshape([-1 if j == i else 1 for j in range(len(shape))])
-            inside = mask if inside is None else inside & mask
+            inside = inside & mask.reshape([-1 if j == i else 1 for j in range(len(shape))])
         return jnp.where(inside, array, jnp.asarray(number, dtype))
 
     masks = [jax.ShapeDtypeStruct((shape[i],), np.bool_) for i in dims]

@@ -186,7 +186,7 @@ class Equation:
 
     @property
     def traces(self) -> int:
-        """k."""
+        """How many traces there are."""
         return len(self._eqns)
 
     def refuse(self, why: str) -> NotPaddable:

@@ -9,6 +9,8 @@ from jax import lax
 
 from paceline.program import jax_compat as jv
 from paceline.program.padding.axes import fixed, unify
+from paceline.program.padding.contractions import RULES as CONTRACTIONS
+from paceline.program.padding.elementwise import RULES as ELEMENTWISE
 from paceline.program.padding.emission import emit
 from paceline.program.padding.lockstep import (
     Body,
@@ -129,4 +131,11 @@ def _cond(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
     return outs, Planned(eqn.first, replacement=choose, bodies=tuple(branches))
 
 
-RULES: dict[str, Rule] = {"scan": _scan, "while": _while, "cond": _cond}
+#: All rules there are.
+RULES: dict[str, Rule] = {
+    **ELEMENTWISE,
+    **CONTRACTIONS,
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+}

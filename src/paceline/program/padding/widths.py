@@ -1,8 +1,8 @@
 """Trials of several widths as slots of one program.
 
-A trial's step is traced at its own widths, as alone, and again nothing of it is compiled. It rides
-in the program of a family: the same step, traced at the largest widths that the search allows. What
-the trial has of its own are the extents of its axes, which are inputs like constants that differ.
+A trial's step is traced at its own widths, but not compiled. The trial rides in the program of a
+family: the same step, traced at the largest widths that the search allows. The extents of the
+trial's axes are inputs of that program, like constants that differ between trials.
 
 Notation
     W, N: the family's step at its largest and at other, smaller widths. Where the two differ in an
@@ -15,15 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import numpy as np
 
 from paceline.program import jax_compat as jv
 from paceline.program.canonical import Canonical, Constant, canonicalise
 from paceline.program.padding.axes import Axis, NotPaddable, unify
-from paceline.program.padding.batches import RULES
 from paceline.program.padding.emission import emit
 from paceline.program.padding.lockstep import Body, Choice, Lockstep, Padding, Value
-from paceline.program.trace import State, Step
+from paceline.program.padding.loops import RULES
+from paceline.program.trace import State, Step, shapes_only
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,7 @@ class PaddedStep(Step):
             constvars=[*jaxpr.constvars, *arrays],
             invars=[*leading, *rest],
             outvars=[read(atom) for atom in jaxpr.outvars],
-            eqns=[
-                eqn.replace(invars=[read(atom) for atom in eqn.invars]) for eqn in jaxpr.eqns
-            ],
+            eqns=[eqn.replace(invars=[read(atom) for atom in eqn.invars]) for eqn in jaxpr.eqns],
             debug_info=jv.no_debug(jaxpr, len(leading) + len(rest)),
         )
         return jv.make_closed(made, [*self.program.consts, *arrays.values()])
@@ -83,10 +82,12 @@ class Embedding:
         places: For each list of ``State.lists``, for each variable: the places of its elements
             along each axis; None for a variable of the program's own shape.
         shapes: Likewise the shapes of the program's variables.
+        own: Shapes and dtypes of the trial's variables.
     """
 
     places: tuple[tuple[tuple[np.ndarray, ...] | None, ...], ...]
     shapes: tuple[tuple[tuple[int, ...], ...], ...]
+    own: State
 
     def embed(self, state: State) -> State:
         """The variables as the program takes them, with zeros around the trial's own elements."""
@@ -115,6 +116,34 @@ class Embedding:
         """One variable as the trial has it."""
         places = self.places[part][leaf]
         return value if places is None else np.asarray(value)[np.ix_(*places)]
+
+
+def embedding_of(own: State, family: State, axes: Sequence[Sequence[Axis]]) -> Embedding:
+    """Where the variables of a trial lie within those of its family.
+
+    Args:
+        own: Shapes and dtypes of the trial's variables.
+        family: Shapes and dtypes of the family's variables.
+        axes: For each variable its axes, as ``PaddedRole.admit`` returns them.
+    """
+    rest, places = iter(axes), []
+    for part in own.lists():
+        found: list[tuple[np.ndarray, ...] | None] = []
+        for _ in part:
+            each = next(rest)
+            found.append(
+                tuple(np.flatnonzero(mask_of(axis)) for axis in each)
+                if any(axis.padded for axis in each)
+                else None
+            )
+        places.append(tuple(found))
+    shapes = tuple(tuple(tuple(leaf.shape) for leaf in part) for part in family.lists())
+    return Embedding(tuple(places), shapes, shapes_only(own))
+
+
+def mask_of(axis: Axis) -> np.ndarray:
+    """bool[largest extent]: the elements of an axis that the walked trial, the third, has."""
+    return np.asarray(axis.mask({symbol: symbol.sizes[2] for symbol in axis.symbols()}))
 
 
 @dataclass
@@ -257,6 +286,4 @@ def _check(axis: Axis) -> None:
 
 
 def _aval(value: np.ndarray) -> Any:
-    import jax
-
     return jax.make_jaxpr(lambda a: a)(value).jaxpr.invars[0].aval

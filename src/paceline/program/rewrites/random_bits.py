@@ -67,7 +67,7 @@ def _draw(key: Any, counters: Any) -> Any:
 
 
 def threefry(key: Any, counters: Any) -> tuple[Any, Any]:
-    """The two halves of threefry(key, (0, counter)), each u32[n]; key: u32[2]."""
+    """Both words, each u32[n], that a key u32[2] gives for counters (0, i)."""
     keys = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
     a, b = jnp.full_like(counters, keys[0]), counters + keys[1]
     for block in range(_BLOCKS):

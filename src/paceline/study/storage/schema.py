@@ -229,6 +229,7 @@ class StudyMeta(Struct):
     plan: Text = None
     pruner: Text = None
     precision: Text = None
+    widths: Text = None
     mesh: tuple[Count, Count | None] | None = None
     search: StoredSearch = field(default_factory=StoredSearch)
     data: Any = None

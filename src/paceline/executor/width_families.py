@@ -1,0 +1,168 @@
+"""Families: trials of several widths that ride in one program.
+
+The first trial of its kind shows which of its hyperparameters are widths. Its model is built, and
+its steps are traced, at the largest widths of the space and at smaller ones. Each later trial is
+traced at its own widths, and a walk over the traces proves that it may ride.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.executor.base import Notes, OtherWidths
+from paceline.executor.model_builder import Tails, TracedModel
+from paceline.program.padding.axes import Axis, NotPaddable
+from paceline.program.padding.widths import (
+    Embedding,
+    PaddedRole,
+    PaddedStep,
+    embedding_of,
+    mask_of,
+)
+from paceline.program.trace import State, Step
+
+
+@dataclass(frozen=True)
+class Ride:
+    """A trial's steps within the program of its family.
+
+    Attributes:
+        train, test: The steps on the full batch and on the smaller one; None where there is none.
+        embedding: Where its variables lie within those of the family.
+        family: The variables of the family's largest model.
+    """
+
+    train: tuple[PaddedStep, PaddedStep | None]
+    test: tuple[PaddedStep | None, PaddedStep | None]
+    embedding: Embedding
+    family: State
+
+
+@dataclass(frozen=True)
+class _Family:
+    train: PaddedRole
+    test: PaddedRole | None
+    state: State
+
+    def admit(self, traced: TracedModel) -> Ride:
+        train, train_tail, axes = self.train.admit(traced.train)
+        leaves = [leaf for part in traced.state.lists() for leaf in part]
+        test = test_tail = None
+        if self.test is not None and traced.test is not None:
+            test, test_tail, others = self.test.admit(traced.test)
+            counts = [len(part) for part in traced.state.lists()]
+            # A validation step has no optimizer variables.
+            skipped = range(sum(counts[:2]), sum(counts[:3]))
+            ours = [axes[i] for i in range(len(leaves)) if i not in skipped]
+            _check_alike(ours, others[: len(ours)])
+        embedding = embedding_of(traced.state, self.state, axes[: len(leaves)])
+        return Ride((train, train_tail), (test, test_tail), embedding, self.state)
+
+
+def _check_alike(ours: Sequence[Sequence[Axis]], theirs: Sequence[Sequence[Axis]]) -> None:
+    """Checks that variables lie in the training step as in the validation step."""
+    for a, b in zip(ours, theirs, strict=True):
+        for x, y in zip(a, b, strict=True):
+            if x.padded != y.padded or not np.array_equal(mask_of(x), mask_of(y)):
+                raise NotPaddable("training and validation place a variable's elements otherwise")
+
+
+class WidthFamilies:
+    """The families of a search.
+
+    Args:
+        notes: Told why trials do not ride.
+    """
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._families: dict[Any, _Family | None] = {}  # None: such trials do not ride
+
+    def admit(
+        self,
+        traced: TracedModel,
+        widths: OtherWidths,
+        kind: tuple[Any, ...],
+        trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
+    ) -> Ride | None:
+        """A trial's steps within its family's program; None: it has a program of its own.
+
+        Args:
+            traced: The trial's steps.
+            widths: Builds models like the trial's.
+            kind: What the trials of a family share besides their steps.
+            trace_sizes: Traces a model on the full and on the smaller batches.
+        """
+        key = (*kind, _operations(traced))
+        if key not in self._families:
+            try:
+                self._families[key] = _family(traced, widths, trace_sizes)
+            except Exception as error:
+                # A user's build may refuse its largest widths, or what it builds may not fit.
+                self._families[key] = None
+                self._notes.tell_once(f"widths are not trained together: {error}")
+        family = self._families[key]
+        if family is None:
+            return None
+        try:
+            return family.admit(traced)
+        except NotPaddable as error:
+            self._notes.tell_once(f"a trial has a program of its own: {error}")
+            return None
+
+
+def _operations(traced: TracedModel) -> str:
+    """A digest of which operations the steps consist of, whatever their extents."""
+    digest = hashlib.sha256()
+    for step in (traced.train, traced.test):
+        if step is not None:
+            for eqn in step.closed.jaxpr.eqns:
+                digest.update(f"{eqn.primitive.name} {len(eqn.invars)}\0".encode())
+    return digest.hexdigest()
+
+
+def _family(
+    traced: TracedModel,
+    widths: OtherWidths,
+    trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
+) -> _Family | None:
+    """The family of a trial; None where none of its hyperparameters is a width."""
+    ranges = widths.ranges()
+    ours = [leaf.shape for part in traced.state.lists()[:2] for leaf in part]
+    names = []
+    for name, values in ranges.items():
+        value = next(v for v in reversed(values) if v != widths.hparams[name])
+        model = widths.build({name: value})
+        variables = (*model.trainable_variables, *model.non_trainable_variables)
+        theirs = [tuple(variable.shape) for variable in variables]
+        if [len(s) for s in ours] == [len(s) for s in theirs] and ours != theirs:
+            names.append(name)
+    if not names:
+        return None
+    largest = {name: ranges[name][-1] for name in names}
+    models = [widths.build(chosen) for chosen in (largest, _smaller(names, ranges))]
+    (full_w, tails_w), (full_n, tails_n) = (trace_sizes(model) for model in models)
+    train = PaddedRole((full_w.train, full_n.train), _pair(tails_w[0], tails_n[0]))
+    test = None
+    if full_w.test is not None and full_n.test is not None:
+        test = PaddedRole((full_w.test, full_n.test), _pair(tails_w[1], tails_n[1]))
+    return _Family(train, test, full_w.state)
+
+
+def _pair(ours: Step | None, theirs: Step | None) -> tuple[Step, Step] | None:
+    return None if ours is None or theirs is None else (ours, theirs)
+
+
+def _smaller(names: Sequence[str], ranges: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Smaller widths, no two of them equal where the space has as many: axes are told apart."""
+    found: dict[str, int] = {}
+    for name in names:
+        values = [value for value in ranges[name][:-1] if value > 1] or list(ranges[name][:-1])
+        free = [value for value in values if value not in found.values()]
+        found[name] = (free or values)[0]
+    return found
