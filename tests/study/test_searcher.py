@@ -116,8 +116,14 @@ def test_the_strategy_of_a_sampler(sampler: str, ends: bool) -> None:
 def test_the_strategy_of_a_searcher_is_the_searcher() -> None:
     searcher = Listed()
     assert strategy_of(searcher) is searcher
-    assert (searcher.resumable, searcher.ends_by_itself, searcher.limits_failures) == (
+    assert (
+        searcher.resumable,
+        searcher.ends_by_itself,
+        searcher.limits_failures,
+        searcher.scores_infinity,
+    ) == (
         False,
+        True,
         True,
         True,
     )

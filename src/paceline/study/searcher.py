@@ -57,11 +57,13 @@ class SearchStrategy(ABC):
             as those of a grid: the search then needs no ``n_trials`` and no timeout, and the first
             trials say little of the next ones.
         limits_failures: Whether it has a rule of its own on how many trials may fail.
+        scores_infinity: Whether an infinite objective is a score like others, and no failure.
     """
 
     resumable: bool
     ends_by_itself: bool
     limits_failures: bool
+    scores_infinity: bool
 
     @property
     @abstractmethod
@@ -138,6 +140,7 @@ class Searcher(SearchStrategy):
     resumable = False
     ends_by_itself = True
     limits_failures = True
+    scores_infinity = True
 
     @abstractmethod
     def suggest(self, number: int) -> HyperParameters | None:

@@ -298,6 +298,8 @@ class EpochReports:
         member: str = "",
     ) -> FloatingPointError | None:
         """The error of a loss or an objective that is NaN or infinite."""
+        if self._strategy.scores_infinity and value is not None and math.isinf(value):
+            value = None
         for name, number in (("loss", report.logs.get("loss")), (self._objective.name, value)):
             if number is not None and not math.isfinite(number):
                 text = f"{name}{member} is {number} in epoch {report.epoch}, with {hparams}"

@@ -82,6 +82,64 @@ def test_trials_before_a_fatal_error_are_kept(kt, tmp_path):
     assert isinstance(raised, kt.errors.FatalError)
 
 
+def search_own_fits(
+    kt: Any, folder: Path, n: int = 8, *, fit: Any = None, begin: Any = None, plain: bool = False
+) -> tuple[list[str], Exception | None]:
+    """As ``search``; the trials fit for themselves, and ``fit`` or ``on_trial_begin`` may raise."""
+
+    class InOrder(kt.Oracle):
+        def populate_space(self, trial_id: str) -> dict[str, Any]:
+            return {"status": "RUNNING", "values": {"number": int(trial_id)}}
+
+        max_parallel = n
+
+    class Fits(kt.HyperModel):
+        def build(self, hp: Any) -> Any:
+            return toys.softmax_at(0.01 + 0.001 * hp.Int("number", 0, n))
+
+        def fit(self, hp: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+            history = model.fit(*args, **kwargs)
+            if fit is not None:
+                fit(hp.get("number"))
+            return history
+
+    class Begins(kt.Tuner):
+        def on_trial_begin(self, trial: Any) -> None:
+            super().on_trial_begin(trial)
+            if begin is not None:
+                begin(int(trial.trial_id))
+
+    fits: Any = Fits().build if plain else Fits()
+    tuner = Begins(InOrder("val_loss", max_trials=n), fits, directory=folder)
+    raised: Exception | None = None
+    try:
+        tuner.search(**DATA)
+    except Exception as error:
+        raised = error
+    return [trial.status for trial in tuner.oracle.trials.values()], raised
+
+
+def test_trials_before_a_fatal_error_in_fit_are_kept(kt, tmp_path):
+    states, raised = search_own_fits(kt, tmp_path, fit=failing(5, 6, error=kt.errors.FatalError))
+    assert states[:6] == [C] * 5 + [R]  # those after it have begun here, but not in KerasTuner
+    assert C not in states[6:7]
+    assert isinstance(raised, kt.errors.FatalError)
+    assert "trial 5 is bad" in str(raised)
+
+
+def test_trials_before_too_many_failures_in_fit_are_kept(kt, tmp_path):
+    states, raised = search_own_fits(kt, tmp_path, fit=failing(2, 3, 4))
+    assert states[:5] == [C, C, F, F, F]
+    assert "Number of consecutive failures exceeded the limit of 3." in str(raised)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_trials_before_an_error_of_a_hook_are_kept(kt, plain, tmp_path):
+    states, raised = search_own_fits(kt, tmp_path, begin=failing(3), plain=plain)
+    assert states == [C] * 3 + [R]
+    assert str(raised) == "trial 3 is bad"
+
+
 def test_models_that_are_all_too_large(kt, tmp_path):
     tuner = kt.RandomSearch(
         spaces.small, "val_loss", max_trials=5, max_model_size=5, directory=tmp_path
@@ -114,7 +172,8 @@ def test_some_models_that_are_not_too_large_are_found(tmp_path, capsys):
     assert "trials run in Keras' own fit, one at a time" in capsys.readouterr().err
 
 
-def test_an_infinite_objective_is_a_score(kt, tmp_path):
+@pytest.mark.parametrize("executions", [1, 2])
+def test_an_infinite_objective_is_a_score(kt, executions, tmp_path):
     def huge(y: Any, predicted: Any) -> Any:
         return keras.ops.mean(predicted) * math.inf
 
@@ -125,7 +184,24 @@ def test_an_infinite_objective_is_a_score(kt, tmp_path):
         return model
 
     objective = kt.Objective("val_huge", "min")
-    tuner = kt.RandomSearch(build, objective, max_trials=2, directory=tmp_path)
+    kwargs = {"max_trials": 2, "executions_per_trial": executions, "directory": tmp_path}
+    tuner = kt.RandomSearch(build, objective, **kwargs)
     tuner.search(**DATA)
     trials = tuner.oracle.trials.values()
     assert [(trial.status, trial.score) for trial in trials] == [(C, math.inf)] * 2
+
+
+class FirstInfinite(keras.callbacks.Callback):
+    """Adds a log that is infinite in the first epoch."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        logs["cost"] = 0.5 if epoch else math.inf
+
+
+@pytest.mark.parametrize("executions", [1, 2])
+def test_a_trial_whose_objective_is_infinite_trains_on(kt, executions, tmp_path):
+    objective = kt.Objective("cost", "min")
+    kwargs = {"max_trials": 1, "executions_per_trial": executions, "directory": tmp_path}
+    tuner = kt.RandomSearch(spaces.small, objective, **kwargs)
+    tuner.search(**DATA, callbacks=[FirstInfinite()])
+    assert [(trial.status, trial.score) for trial in tuner.oracle.trials.values()] == [(C, 0.5)]

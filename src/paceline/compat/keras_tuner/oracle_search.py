@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +123,7 @@ class OracleSearcher(Searcher):
         self._tuner, self._oracle, self._epochs = tuner, tuner.oracle, epochs
         self.began = False
         self._open: dict[int, Trial] = {}
-        # The error that will end the search, and the number of its trial. Trials that began before
-        # it train to their ends first, as they would one after another.
-        self._ending: tuple[int, BaseException] | None = None
+        self._ending = EndingError()
         self._built: Trial | None = None  # the last trial that the oracle gave
         self._logs: dict[int, list[Sequence[Mapping[str, float]]]] = {}
         self._errors: dict[int, BaseException] = {}
@@ -151,17 +149,18 @@ class OracleSearcher(Searcher):
     def suggest(self, number: int) -> HyperParameters | None:
         """The oracle's next trial."""
         self._learn()
-        if self._ending or (self._stopped and not self._oracle._retry_queue):
+        if self._ending.known or (self._stopped and not self._oracle._retry_queue):
             return None
-        self._tuner.pre_create_trial()
-        worker = self._tuner.tuner_id
-        worker = f"{worker}-{number}" if worker in self._oracle.ongoing_trials else worker
-        trial = self._oracle.create_trial(worker)
+        try:
+            trial = begin_trial(self._tuner, number)
+        except Exception as error:
+            self._ending.note(number, error)
+            self._ending.raise_if_due(self._open)
+            return None
         if trial.status != TrialStatus.RUNNING:
             self._stopped = trial.status == TrialStatus.STOPPED
             return None
         self.began = True
-        self._tuner.on_trial_begin(trial)
         self._open[number] = self._built = trial
         return trial.hyperparameters
 
@@ -181,7 +180,7 @@ class OracleSearcher(Searcher):
 
     def n_to_come(self, n_left: int | None) -> int | None:
         """Trials that the oracle still wants, those tried again included."""
-        if self._ending or (self._stopped and not self._oracle._retry_queue):
+        if self._ending.known or (self._stopped and not self._oracle._retry_queue):
             return 0
         left = self._oracle.remaining_trials()
         return None if left is None else max(0, left) + len(self._oracle._retry_queue)
@@ -229,12 +228,8 @@ class OracleSearcher(Searcher):
                 self._tuner._note_failure(ours, error)
             self._tuner.on_trial_end(ours)
         except Exception as raised:
-            # The limit of failures is exceeded at the end of each further trial again.
-            before = is_a(raised, FatalError) and self._ending and number < self._ending[0]
-            if self._ending is None or before:
-                self._ending = (number, raised)
-        if self._ending and all(other > self._ending[0] for other in self._open):
-            raise self._ending[1]
+            self._ending.note(number, raised)
+        self._ending.raise_if_due(self._open)
 
     def trial_weights(self) -> TrialWeights:
         """Holds the weights of trials under way."""
@@ -294,6 +289,61 @@ class OracleSearcher(Searcher):
         if len(self._models) > _KEPT_MODELS:
             self._models.popitem(last=False)
         return model
+
+
+def begin_trial(tuner: SearchTuner, number: int) -> Trial:
+    """Asks the oracle of a tuner for a trial, and calls the hooks of the tuner.
+
+    Args:
+        tuner: The tuner.
+        number: A number that no trial under way has.
+
+    Returns:
+        The trial; its status says whether there is one.
+    """
+    tuner.pre_create_trial()
+    worker = tuner.tuner_id
+    worker = f"{worker}-{number}" if worker in tuner.oracle.ongoing_trials else worker
+    trial = tuner.oracle.create_trial(worker)
+    if trial.status == TrialStatus.RUNNING:
+        tuner.on_trial_begin(trial)
+    return trial
+
+
+class EndingError:
+    """The error that will end a search.
+
+    Trials that began before the trial of the error train to their ends first, so that the project
+    holds their results, as it would had they run one after another.
+    """
+
+    def __init__(self) -> None:
+        self._error: Exception | None = None
+        self._number = 0  # of the trial that raised it
+
+    @property
+    def known(self) -> bool:
+        """Whether an error will end the search: then no further trial begins."""
+        return self._error is not None
+
+    def note(self, number: int, error: Exception) -> None:
+        """Takes in an error of a trial; one of a trial that began earlier replaces one of a later.
+
+        The limit of failures is exceeded again at the end of each further trial, whatever the
+        number of that trial: only the first such error counts.
+        """
+        limit = isinstance(error, RuntimeError) and not is_a(error, FatalError)
+        if self._error is None or (number < self._number and not limit):
+            self._error, self._number = error, number
+
+    def raise_if_due(self, under_way: Iterable[int]) -> None:
+        """Raises the error once all trials that began before it have ended.
+
+        Args:
+            under_way: The numbers of the trials under way.
+        """
+        if self._error is not None and all(number > self._number for number in under_way):
+            raise self._error
 
 
 class _PathsInPacks:

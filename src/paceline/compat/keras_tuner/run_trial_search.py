@@ -14,7 +14,7 @@ from paceline.compat.interception import Call, Engine, Outcome
 from paceline.compat.keras_tuner.engine.hypermodel import own_code
 from paceline.compat.keras_tuner.engine.protocols import SearchTuner
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
-from paceline.compat.keras_tuner.oracle_search import to_stderr
+from paceline.compat.keras_tuner.oracle_search import EndingError, begin_trial, to_stderr
 from paceline.study.samplers.values import trial_seed
 
 #: Methods of tuners and hypermodels that are called while trials run.
@@ -57,6 +57,7 @@ def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
             engine.look_at(given | code, _CALLED)
             for outcome in engine.run(run.calls(), n_calls=left and left + run.retries):
                 run.end(outcome)
+            run.ending.raise_if_due(())
     finally:
         oracle.take_back()
         tuner.save()
@@ -69,11 +70,15 @@ class _Run:
         tuner: The tuner.
         args: Positional arguments of ``run_trial`` after the trial.
         kwargs: Keyword arguments of ``run_trial``.
+
+    Attributes:
+        ending: The error that will end the search.
     """
 
     def __init__(self, tuner: SearchTuner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._tuner, self._oracle, self._args, self._kwargs = tuner, tuner.oracle, args, kwargs
         self._open: dict[int, Trial] = {}
+        self.ending = EndingError()
         self._before = len(self._oracle.trials)
 
     @property
@@ -84,31 +89,35 @@ class _Run:
     def calls(self) -> Iterator[Call | None]:
         """Yields a call for each trial of the oracle; None while the oracle waits for results."""
         number = 0
-        while True:
+        while not self.ending.known:
             for trial in self._open.values():  # learn what their builds have declared by now
                 self._oracle.built(trial)
             most = self._oracle.max_parallel
             if most is not None and len(self._open) >= most:
                 yield None
                 continue
-            self._tuner.pre_create_trial()
-            tuner_id = self._tuner.tuner_id
-            if tuner_id in self._oracle.ongoing_trials:
-                tuner_id = f"{tuner_id}-{number}"
-            trial = self._oracle.create_trial(tuner_id)
+            try:
+                trial = begin_trial(self._tuner, number)
+            except Exception as error:
+                self.ending.note(number, error)
+                return
             if trial.status != TrialStatus.RUNNING:
                 if trial.status == TrialStatus.STOPPED and not self._open:
                     return
                 yield None  # trials under way may fail and be tried again
                 continue
-            self._tuner.on_trial_begin(trial)
             self._open[number] = trial
             function = partial(self._tuner.run_trial, trial, *self._args, **self._kwargs)
             yield Call(number, function, trial_seed(self._oracle.seed, self._before + number))
             number += 1
 
     def end(self, outcome: Outcome) -> None:
-        """Reports the outcome of a trial to the oracle."""
+        """Reports the outcome of a trial to the oracle.
+
+        Raises:
+            FatalError: This trial or a later one raised it, and all trials before have ended.
+            RuntimeError: As FatalError, if too many trials have failed in a row.
+        """
         trial = self._open.pop(outcome.number)
         error: Exception | None = outcome.error
         if error is None:
@@ -117,6 +126,10 @@ class _Run:
                 trial.status, trial.message = TrialStatus.COMPLETED, None
             except Exception as raised:
                 error = raised
-        if error is not None:
-            self._tuner._note_failure(trial, error)
-        self._tuner.on_trial_end(trial)
+        try:
+            if error is not None:
+                self._tuner._note_failure(trial, error)
+            self._tuner.on_trial_end(trial)
+        except Exception as raised:
+            self.ending.note(outcome.number, raised)
+        self.ending.raise_if_due(self._open)

@@ -62,7 +62,7 @@ class SamplerStrategy(SearchStrategy):
     def __init__(self, sampler: Any) -> None:
         self.resumable = True
         self.ends_by_itself = sampler == "grid"
-        self.limits_failures = False
+        self.limits_failures = self.scores_infinity = False
 
     @property
     def max_open(self) -> int | None:
