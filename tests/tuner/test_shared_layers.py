@@ -7,7 +7,9 @@ again afterwards, as the user left them.
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
+import weakref
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -19,6 +21,7 @@ import toys
 from paceline.errors import BuildError
 from paceline.executor.model_builder import ModelBuilder, random_state_kept
 from paceline.pack.callbacks.slot_model import SlotModel
+from paceline.program.initial_weights import as_built, changes_kept, variables_noted
 from paceline.search_space import HyperParameters
 from paceline.tuner.checkpoint.best_models import TrainedModels
 
@@ -48,7 +51,9 @@ def digest(build: Any) -> str:
     return found.hexdigest()
 
 
-def shared_build(*, trainable: bool = True, metrics: Any = ("accuracy",)) -> Any:
+def shared_build(
+    *, trainable: bool = True, metrics: Any = ("accuracy",), rate: float | None = None
+) -> Any:
     """A ``build`` whose models have a backbone in common."""
     keras.utils.set_random_seed(3)
     backbone = keras.Sequential(
@@ -65,9 +70,9 @@ def shared_build(*, trainable: bool = True, metrics: Any = ("accuracy",)) -> Any
     def build(hp: Any) -> keras.Model:
         head = keras.layers.Dense(toys.CLASSES, activation="softmax")
         model = keras.Sequential([keras.Input((toys.FEATURES,)), backbone, head])
-        rate = hp.Float("lr", 1e-2, 1e-1, sampling="log")
+        chosen = rate or hp.Float("lr", 1e-2, 1e-1, sampling="log")
         model.compile(
-            keras.optimizers.Adam(rate), "sparse_categorical_crossentropy", metrics=metrics
+            keras.optimizers.Adam(chosen), "sparse_categorical_crossentropy", metrics=metrics
         )
         return model
 
@@ -224,3 +229,139 @@ def test_a_whole_model_may_be_made_outside(make, notes, callbacks) -> None:
     assert_alone(build, tuner.trial(1))
     said = [note for note in notes if "build returns a model made outside of it" in note]
     assert len(said) == callbacks
+
+
+def toggling_build(always: bool) -> Any:
+    """A ``build`` that freezes the backbone which its models have in common, in some trials."""
+    keras.utils.set_random_seed(3)
+    backbone = keras.Sequential(
+        [
+            keras.Input((toys.FEATURES,)),
+            keras.layers.Dense(8, activation="relu"),
+            keras.layers.BatchNormalization(momentum=0.5),
+        ]
+    )
+    backbone.layers[0].trainable = False  # the user's own choice
+
+    def build(hp: Any) -> keras.Model:
+        frozen = hp.Choice("frozen", ["yes", "no"]) == "yes"
+        if frozen or always:
+            backbone.trainable = not frozen
+        head = keras.layers.Dense(toys.CLASSES, activation="softmax")
+        model = keras.Sequential([keras.Input((toys.FEATURES,)), backbone, head])
+        return toys.compiled(model, hp.Choice("lr", [0.02, 0.05]))
+
+    return build
+
+
+def flags_from(build: Any) -> list[bool]:
+    found = []
+    for cell in build.__closure__:
+        if isinstance(cell.cell_contents, keras.Model):
+            model = cell.cell_contents
+            found += [model.trainable, *(each.trainable for each in model.layers)]
+            found += [variable.trainable for variable in model.variables]
+    return found
+
+
+@pytest.mark.parametrize("always", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("executor", ["auto", pytest.param("fit", marks=pytest.mark.slow)])
+def test_a_trial_that_freezes_shared_layers_leaves_others_alone(
+    make, saves_always, executor, always
+) -> None:
+    build = toggling_build(always)
+    before, flags = digest(build), flags_from(build)
+    tuner = make(build, executor=executor, sampler="grid")
+    stops = [keras.callbacks.EarlyStopping("val_loss", patience=5)]
+    tuner.search(X, Y, **CALL, callbacks=stops)
+    trials = tuner._require_study().trials
+    assert [trial.error for trial in trials] == [None] * 4
+    assert (digest(build), flags_from(build)) == (before, flags)
+    assert [trial.hparams["frozen"] for trial in trials] == ["yes", "yes", "no", "no"]
+    for trial in trials:
+        assert_alone(build, trial)
+        put_back(build, flags)
+    tuner.best_model()
+    assert (digest(build), flags_from(build)) == (before, flags)
+
+
+def put_back(build: Any, flags: list[bool]) -> None:
+    """Sets the flags as the user had them: building a model by hand changes them."""
+    for cell in build.__closure__:
+        model = cell.cell_contents
+        if isinstance(model, keras.Model):
+            model.trainable = flags[0]
+            for one, flag in zip([*model.layers, *model.variables], flags[1:], strict=True):
+                one.trainable = flag
+
+
+def test_values_that_one_build_loads_are_not_those_of_the_next(make) -> None:
+    plain = shared_build(rate=0.01)
+    (backbone,) = [c.cell_contents for c in plain.__closure__ if hasattr(c.cell_contents, "layers")]
+    zeros = [np.zeros_like(w) for w in backbone.get_weights()]
+
+    def build(hp: Any) -> keras.Model:
+        if hp.Choice("start", ["zeros", "as it is"]) == "zeros":
+            backbone.set_weights(zeros)
+        return toys.compiled(plain(hp), hp.Choice("rate", [0.02, 0.05]))
+
+    before = digest(plain)
+    tuner = make(build, sampler="grid")
+    tuner.search(X, Y, **CALL)
+    assert digest(plain) == before
+    trials = tuner._require_study().trials
+    assert [trial.hparams["start"] for trial in trials] == [
+        "zeros",
+        "zeros",
+        "as it is",
+        "as it is",
+    ]
+    kept = [(v, np.array(v.value)) for v in backbone.variables]
+    for trial in trials:
+        assert_alone(build, trial)
+        for variable, value in kept:
+            variable.assign(value)
+
+
+def test_what_a_build_changed_is_there_again_when_its_model_is_traced() -> None:
+    build = toggling_build(always=False)
+    layer = next(c.cell_contents for c in build.__closure__ if hasattr(c.cell_contents, "layers"))
+    zeros = [np.zeros_like(w) for w in layer.get_weights()]
+
+    def loads(hp: Any) -> keras.Model:
+        model = build(hp)
+        if hp.Choice("frozen", ["yes", "no"]) == "yes":
+            layer.set_weights(zeros)
+        return model
+
+    before, flags, builder = digest(build), flags_from(build), ModelBuilder(loads)
+    with variables_noted(), random_state_kept():
+        models = [builder(HyperParameters(values={"frozen": v}), 0) for v in ("yes", "no", "yes")]
+        for model, n_trainable in zip(models, (2, 4, 2), strict=True):
+            with as_built(model):
+                assert len(model.trainable_variables) == n_trainable
+                assert not layer.layers[0].trainable
+                assert (n_trainable == 2) == (not any(w.any() for w in layer.get_weights()))
+        assert len(models[0].trainable_variables) == 2  # as the last build has set the flags
+        with changes_kept():
+            builder(HyperParameters(values={"frozen": "no"}), 0)
+            assert (digest(build), flags_from(build)) == (before, flags)
+        assert not any(w.any() for w in layer.get_weights())
+    assert (digest(build), flags_from(build)) == (before, flags)
+
+
+def test_models_that_changed_shared_layers_are_not_kept() -> None:
+    build, kept = toggling_build(always=True), weakref.WeakSet()
+
+    def noted(hp: Any) -> keras.Model:
+        model = build(hp)
+        model.trainable = True
+        kept.add(model)
+        return model
+
+    builder = ModelBuilder(noted)
+    with variables_noted(), random_state_kept():
+        for _ in range(3):
+            builder(HyperParameters(values={"frozen": "yes"}), 0)
+        gc.collect()
+        assert len(kept) <= 1

@@ -47,6 +47,7 @@ from paceline.executor.snapshot import (
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan
 from paceline.program import keras_private
+from paceline.program.initial_weights import as_built
 from paceline.program.trace import State
 
 #: Seconds that ``close`` waits for epochs to end when a search is given up.
@@ -134,7 +135,8 @@ class LocalExecutor:
         began = time.perf_counter()
         self._planner.check_batch(job.batch_size)
         self.demand.expect_members(max(1, len(job.folds)))
-        group = self._grouper.add(job)
+        with as_built(job.model):
+            group = self._grouper.add(job)
         if not job.model.jit_compile and keras_private.supports_jit(job.model):
             self._notes.tell_once(
                 "jit_compile=False: packs are compiled all the same; executor='fit' trains the "

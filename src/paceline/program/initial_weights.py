@@ -4,7 +4,8 @@ A layer made outside of ``build``, such as a backbone, is part of every model th
 returns. Each trial begins with the values that its variables have when the search begins. So
 whoever trains a model or loads weights into it does so within ``values_kept``, and a callback of a
 packed trial sees the values of its slot only while it is called
-(``pack/callbacks/slot_model.py``).
+(``pack/callbacks/slot_model.py``). What a build itself changes of such layers, their ``trainable``
+flags or values that it loads, is put back before the next build.
 
 On a CPU XLA takes a third of a second to two seconds to compile ``jax.random.uniform`` for a shape
 that it has not met, often longer than a small model trains. Number i of a draw follows from the key
@@ -22,7 +23,7 @@ import itertools
 import math
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -167,23 +168,35 @@ _built: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _reused: weakref.WeakSet[Any] = weakref.WeakSet()
 #: Id of a variable -> a reference, which forgets it, and the last build before it was made.
 _made: dict[int, tuple[weakref.ref[Any], int]] = {}
-_init_before: dict[str, Any] = {}
 
 
 @contextmanager
 def variables_noted() -> Iterator[None]:
-    """Has ``shared_variables`` know what is made inside."""
-    with _notes_patch.applied():
+    """Has ``shared_variables`` know what is made inside.
+
+    Afterwards layers that were there before are as they were, whatever builds have changed of them.
+    """
+    with _notes_patch.applied(), _changes_patch.applied():
         yield
 
 
 def noted_build(build: Callable[[], Any]) -> Any:
-    """Calls ``build``, and returns the model that it makes."""
-    global _last_build
-    with variables_noted():
+    """Calls ``build``, and returns the model that it makes.
+
+    What the build before has changed of layers that were there before is put back first.
+    """
+    global _last_build, _builds_now
+    with _notes_patch.applied():
+        _put_back()
         number = _last_build = next(_builds)
-        model = build()
+        _builds_now = True
+        try:
+            model = build()
+        finally:
+            _builds_now = False
         if isinstance(model, keras.Model):
+            if _changed:
+                _as_built[model] = [each.now() for each in _changed]
             if model in _built:
                 _reused.add(model)
             _built[model] = number
@@ -204,7 +217,12 @@ def shared_variables(model: Any) -> list[Any]:
     number = _built.get(model)
     if number is None:
         return []
-    return [v for v in _variables_of(model) if _made.get(id(v), (None, 0))[1] < number]
+    return [v for v in _variables_of(model) if _is_older(v, number)]
+
+
+def _is_older(variable: Any, build: int) -> bool:
+    """Whether a variable was there before a build began."""
+    return _made.get(id(variable), (None, 0))[1] < build
 
 
 def own_model(model: Any, load: Callable[[Any], None]) -> tuple[Any, bool]:
@@ -230,6 +248,7 @@ def own_model(model: Any, load: Callable[[Any], None]) -> tuple[Any, bool]:
         if copied is not None:
             return copied, True
     load(model)
+    _changed.clear()  # the flags of its layers stay as this build has set them
     return model, False
 
 
@@ -260,25 +279,180 @@ def _values_of(variables: list[Any]) -> list[bytes]:
     return [np.asarray(keras.ops.convert_to_numpy(v)).tobytes() for v in variables]
 
 
-def _note_variables() -> None:
-    own = vars(keras.Variable).get("__init__")
-    original = keras.Variable.__init__
+# -- what builds change of layers that were there before -------------------------------------------
 
-    @functools.wraps(original)
+
+class TrainableFlags:
+    """Which layers and variables are trainable at the moment when this object is made.
+
+    Args:
+        layers: The layers, with those that they hold.
+        variables: Their variables.
+    """
+
+    def __init__(self, layers: Iterable[Any], variables: Iterable[Any]) -> None:
+        self._layers = [(each, each.trainable) for each in layers]
+        self._variables = [(each, each.trainable) for each in variables]
+
+    def now(self) -> TrainableFlags:
+        """The flags of the same layers and variables at this moment."""
+        return TrainableFlags(
+            [layer for layer, _ in self._layers], [variable for variable, _ in self._variables]
+        )
+
+    def restore(self) -> None:
+        """Sets the flags as they were."""
+        for _ in self._layers:
+            # A layer passes its flag on to the layers that it holds, so one pass may not be enough.
+            wrong = [(layer, flag) for layer, flag in self._layers if layer.trainable != flag]
+            for layer, flag in wrong:
+                layer.trainable = flag
+            if not wrong:
+                break
+        for variable, flag in self._variables:
+            if variable.trainable != flag:
+                variable.trainable = flag
+
+
+class _Value:
+    """A value that a variable has had.
+
+    Args:
+        variable: The variable.
+        value: Its value; a copy, if the variable still has it.
+    """
+
+    def __init__(self, variable: Any, value: Any) -> None:
+        self._variable, self._value = variable, value
+
+    def now(self) -> _Value:
+        """The value of the same variable at this moment."""
+        return _Value(self._variable, np.array(keras.ops.convert_to_numpy(self._variable)))
+
+    def restore(self) -> None:
+        """Assigns the value."""
+        self._variable.assign(self._value)
+
+
+#: What the last build has changed of layers that were there before it, as it was, in order.
+_changed: list[TrainableFlags | _Value] = []
+_builds_now = False  # whether a build is under way
+#: Model -> what its build has changed of such layers, as the build left it.
+_as_built: weakref.WeakKeyDictionary[Any, list[TrainableFlags | _Value]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _put_back() -> None:
+    while _changed:
+        _changed.pop().restore()
+
+
+_changes_patch = RefCountedPatch(lambda: None, _put_back)
+
+
+@contextmanager
+def changes_kept() -> Iterator[None]:
+    """A block that builds models while the model of the last build may train.
+
+    Afterwards layers that were there before have the flags and values that this last build and its
+    training gave them.
+    """
+    before, now = list(_changed), [each.now() for each in _changed]
+    try:
+        yield
+    finally:
+        _put_back()
+        for each in now:
+            each.restore()
+        _changed[:] = before
+
+
+@contextmanager
+def as_built(model: Any) -> Iterator[None]:
+    """A block in which layers that were there before a model are as its ``build`` left them.
+
+    Args:
+        model: A model that ``noted_build`` returned; others may have been built since.
+    """
+    with changes_kept():
+        _put_back()
+        own = _as_built.get(model, [])
+        _changed.extend(each.now() for each in own)
+        for each in own:
+            each.restore()
+        yield
+
+
+def _note_trainable(layer: Any) -> None:
+    """Notes the flags of a layer that a build is about to set."""
+    if not _builds_now:
+        return
+    older = [v for v in layer.variables if _is_older(v, _last_build)]
+    if not older:
+        return
+    layers = [
+        each
+        for each in keras_private.all_layers(layer)
+        if all(_is_older(v, _last_build) for v in each.variables)
+    ]
+    _changed.append(TrainableFlags(layers, older))
+
+
+def _note_variables() -> None:
+    variable: Any = keras.Variable
+    layer: Any = keras.Layer
+    init, assign, trainable = variable.__init__, variable.assign, layer.trainable
+
+    @functools.wraps(init)
     def noting(self: Any, *args: Any, **kwargs: Any) -> None:
         key = id(self)
         _made[key] = weakref.ref(self, lambda _: _made.pop(key, None)), _last_build
-        original(self, *args, **kwargs)
+        init(self, *args, **kwargs)
 
-    _init_before["it"] = own
-    setattr(keras.Variable, "__init__", noting)  # noqa: B010
+    @functools.wraps(assign)
+    def assigning(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _builds_now or not _is_older(self, _last_build):
+            return assign(self, *args, **kwargs)
+        before = keras_private.value_of(self)
+        result = assign(self, *args, **kwargs)
+        # JAX replaces the array, except while Keras only looks at shapes. Other backends write into
+        # it, and what they had is not known any more.
+        if before is not None and keras_private.value_of(self) is not before:
+            _changed.append(_Value(self, before))
+        return result
+
+    def setting(self: Any, value: Any) -> None:
+        global _builds_now
+        _note_trainable(self)
+        was, _builds_now = _builds_now, False  # its own layers, which it sets, are noted with it
+        try:
+            trainable.fset(self, value)
+        finally:
+            _builds_now = was
+
+    _replace(variable, "__init__", noting)
+    _replace(variable, "assign", assigning)
+    _replace(layer, "trainable", property(trainable.fget, setting, doc=trainable.__doc__))
+
+
+#: Attributes of Keras' classes that are replaced, and what the classes themselves have had there.
+_replaced: list[tuple[Any, str, Any]] = []
+_INHERITED: Any = object()
+
+
+def _replace(cls: Any, name: str, new: Any) -> None:
+    _replaced.append((cls, name, vars(cls).get(name, _INHERITED)))
+    setattr(cls, name, new)
 
 
 def _stop_noting() -> None:
-    if _init_before["it"] is None:
-        delattr(keras.Variable, "__init__")
-    else:
-        setattr(keras.Variable, "__init__", _init_before["it"])  # noqa: B010
+    while _replaced:
+        cls, name, own = _replaced.pop()
+        if own is _INHERITED:
+            delattr(cls, name)
+        else:
+            setattr(cls, name, own)
 
 
 _notes_patch = RefCountedPatch(_note_variables, _stop_noting)

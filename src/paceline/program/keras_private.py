@@ -252,6 +252,11 @@ def bind(variable: Any, cell: Cell) -> None:
     vars(variable)[_CELL] = cell
 
 
+def value_of(variable: Any) -> Any:
+    """The array of a variable, also while Keras has tracers stand for arrays; None without one."""
+    return getattr(variable, VALUE)
+
+
 def is_bound(variable: Any) -> bool:
     """Whether a variable takes its array from a cell."""
     return _CELL in vars(variable)

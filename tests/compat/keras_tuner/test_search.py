@@ -437,3 +437,36 @@ def test_a_model_that_is_not_compiled_takes_what_the_tuner_has(tmp_path):
     )
     tuner.search(**{**DATA, "epochs": 1}, verbose=0)
     assert tuner.oracle.get_trial("0").status == "COMPLETED"
+
+
+@pytest.mark.parametrize("hyperband", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_layers_made_outside_of_build_stay_as_the_user_left_them(hyperband, tmp_path):
+    keras.utils.set_random_seed(2)
+    backbone = keras.Sequential([keras.Input((toys.FEATURES,)), keras.layers.Dense(8, "relu")])
+    before = [np.array(weights) for weights in backbone.get_weights()]
+
+    def build(hp: Any) -> keras.Model:
+        if hp.Boolean("frozen"):
+            backbone.trainable = False
+        head = keras.layers.Dense(toys.CLASSES, "softmax")
+        model = keras.Sequential([keras.Input((toys.FEATURES,)), backbone, head])
+        return toys.compiled(model, hp.Float("rate", 0.01, 0.1))
+
+    if hyperband:
+        tuner: Any = ours.Hyperband(build, "val_loss", max_epochs=4, seed=1, directory=tmp_path)
+    else:
+        tuner = ours.RandomSearch(build, "val_loss", max_trials=5, seed=1, directory=tmp_path)
+    tuner.search(**DATA, verbose=0)
+    trials = tuner.oracle.trials.values()
+    assert {trial.hyperparameters.get("frozen") for trial in trials} == {True, False}
+    assert {trial.status for trial in trials} == {"COMPLETED"}
+    trials = tuner.oracle.get_best_trials(2)
+    models = tuner.get_best_models(2)
+    for trial, model in zip(trials, models, strict=True):
+        # Of two models at once each has its own weights, and is compiled as ``build`` compiles.
+        assert model.evaluate(X, Y, verbose=0)[0] == pytest.approx(trial.score, abs=1e-5)
+        assert len(model.trainable_variables) == 4 - 2 * trial.hyperparameters.get("frozen")
+    for weights, was in zip(backbone.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weights, was)
+    assert backbone.trainable
+    assert all(variable.trainable for variable in backbone.variables)

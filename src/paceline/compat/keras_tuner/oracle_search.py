@@ -11,6 +11,7 @@ import inspect
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,12 @@ from paceline.errors import BuildError, DataError
 from paceline.executor.model_builder import random_state_kept
 from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.program import keras_private
-from paceline.program.initial_weights import values_kept
+from paceline.program.initial_weights import (
+    changes_kept,
+    noted_build,
+    shared_variables,
+    values_kept,
+)
 from paceline.search_space import HyperParameters, Space
 from paceline.study.searcher import Searcher, TrialWeights
 from paceline.study.trial import Trial as Record
@@ -259,8 +265,11 @@ class OracleSearcher(Searcher):
 
     def _save(self, trial: Trial, weights: Any, program: str | None) -> None:
         """Writes the weights as ``model.save_weights`` does."""
-        model = self._model_like(trial, program)
-        with values_kept(model):  # the layers may be the user's, and part of other trials' models
+        with ExitStack() as saving:
+            # The layers may be the user's, and part of other trials' models.
+            saving.enter_context(changes_kept())
+            model = self._model_like(trial, program)
+            saving.enter_context(values_kept(model))
             apply_weights(model, weights)
             # The state of the optimizer is left out: this model has the state of another trial, and
             # KerasTuner does not read it back.
@@ -281,9 +290,11 @@ class OracleSearcher(Searcher):
             hp = hp.copy()
             hp.values.pop(PARENT, None)  # no need to load the parent's weights first
             with random_state_kept():
-                model = self._tuner._try_build(hp)
+                model = noted_build(lambda: self._tuner._try_build(hp))
                 if not model.built and self._batch is not None:
                     keras_private.symbolic_build(model, self._batch)
+            if shared_variables(model):
+                return model  # the next build may set the flags of its layers
             self._models[key] = model
         self._models.move_to_end(key)
         if len(self._models) > _KEPT_MODELS:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from paceline.program import keras_private
-from paceline.program.initial_weights import shared_variables
+from paceline.program.initial_weights import TrainableFlags, shared_variables
 
 _METRICS = 3  # the number of the metrics' list in ``State.lists``
 
@@ -67,12 +67,24 @@ class SlotModel:
                     self._shared.append((variable, cell))
                 else:
                     keras_private.bind(variable, cell)
+        # Another build may set the flags of layers that it has in common with this model.
+        self._own_flags = None
+        if self._shared:
+            self._own_flags = TrainableFlags(keras_private.all_layers(model), model.variables)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """A block in which all variables of the model are those of the slot."""
-        with keras_private.bound(self._shared):
+        if self._own_flags is None:
             yield
+            return
+        outside = self._own_flags.now()
+        self._own_flags.restore()
+        try:
+            with keras_private.bound(self._shared):
+                yield
+        finally:
+            outside.restore()
 
     def attach(self, slot: Slot | None) -> None:
         """Binds the variables to a slot from now on; None: to no slot."""

@@ -418,7 +418,7 @@ class TrainedModels:
             Why models cannot be written, which stay in memory then; None when all are written.
         """
         self._last_save = time.perf_counter()
-        from paceline.program.initial_weights import values_kept
+        from paceline.program.initial_weights import changes_kept, values_kept
 
         def rebuild(number: int, weights: Weights) -> Any:
             model = self._rebuild(self._study.trials.by_number(number))
@@ -429,6 +429,7 @@ class TrainedModels:
 
         try:
             with ExitStack() as saving:
+                saving.enter_context(changes_kept())
                 self.best.save(rebuild, note)
             self.last_variables.save()
         except OSError as error:

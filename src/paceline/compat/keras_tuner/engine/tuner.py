@@ -34,6 +34,7 @@ from paceline.compat.keras_tuner.files import read_json, write_json
 from paceline.executor.model_builder import random_state_kept
 from paceline.executor.process import repeated_warnings_hidden, search_process
 from paceline.program import keras_private
+from paceline.program.initial_weights import noted_build, own_model
 from paceline.search_space import HyperParameters
 
 #: Methods that train a trial or watch its training. A subclass that overrides one of them needs the
@@ -323,16 +324,34 @@ class Tuner(BaseTuner):
                 "weights. Build its model with `tuner.hypermodel.build(trial.hyperparameters)` and "
                 "train it."
             )
-        with search_process(memory=False):
+
+        def build() -> Any:
             model = self._try_build(trial.hyperparameters)
-            self._load_weights(model, trial.trial_id)
+            self._build_as(model, trial.trial_id)
+            if model.built and model.optimizer is not None:
+                model.optimizer.build(model.trainable_variables)
+            return model
+
+        with search_process(memory=False):
+            model, alone = own_model(
+                noted_build(build), lambda model: self._load_weights(model, trial.trial_id)
+            )
+        if not alone:
+            oracle_search.to_stderr(
+                f"the model of trial {trial.trial_id} has layers in common with build, and Keras "
+                "cannot copy it: those layers hold its weights from now on"
+            )
         return model
 
-    def _load_weights(self, model: Any, trial_id: str) -> None:
-        """Loads the weights of a trial's checkpoint into a model."""
+    def _build_as(self, model: Any, trial_id: str) -> None:
+        """Builds a model that has no variables yet for the shapes that a trial was trained with."""
         shapes = self._get_build_config_fname(trial_id)
         if not model.built and os.path.isfile(shapes):
             model.build_from_config(read_json(shapes))
+
+    def _load_weights(self, model: Any, trial_id: str) -> None:
+        """Loads the weights of a trial's checkpoint into a model."""
+        self._build_as(model, trial_id)
         with warnings.catch_warnings():
             # The checkpoint has no state of an optimizer, as in KerasTuner; Keras warns about that.
             warnings.filterwarnings("ignore", "Skipping variable loading for optimizer")
