@@ -7,10 +7,9 @@ trial trains with beside its model.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -19,7 +18,11 @@ from paceline.data.adapters import is_data_set
 from paceline.data.arrays import ArrayData, NotArrays, is_sparse, prepare, split
 from paceline.data.batched import BatchedDataset, as_fit_reads, inspect_dataset, read_all
 from paceline.data.folds import Fold, make_folds
+from paceline.data.labels import check_class_weight
 from paceline.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from paceline.data.preprocessed import Samples
 
 #: Arguments of ``search`` that decide which data a trial has; each may be a function of hp.
 OF_DATA = ("x", "y", "sample_weight", "validation_data", "steps_per_epoch", "validation_steps")
@@ -37,6 +40,8 @@ class DataArguments:
         allow_nan: Accept NaN and infinity in the data.
         seed: The study's seed, for the draw of folds.
         packs: Whether the executor trains packs; False: Keras' ``fit`` reads data sets itself.
+        preprocessing: What the first model does to samples (``data/preprocessed.py``); None where
+            it is no task of KerasHub.
     """
 
     x: Any
@@ -52,6 +57,7 @@ class DataArguments:
     allow_nan: bool
     seed: int
     packs: bool
+    preprocessing: Any = None
 
 
 @dataclass
@@ -63,6 +69,7 @@ class LoadedData:
         validation: Validation data, or None.
         sample: The first batch of data that are no arrays, where it could be read.
         validation_sample: The same of validation data that only ``fit`` reads.
+        preprocessed: Whether a task's preprocessor has made ``data`` of what ``fit`` is given.
         fit: The data as ``model.fit`` takes them, by name of argument.
         batched: Whether ``fit`` is told the batch size; False: the data set has its own.
         validation_batch_size: Batch size of validation data that come in batches, else None.
@@ -88,6 +95,7 @@ class LoadedData:
     key: str = ""
     parts: dict[int, ArrayData] = field(default_factory=dict)
     validation_sample: ArrayData | None = None
+    preprocessed: bool = False
 
     def validation_part(self, n: int) -> ArrayData | None:
         """The first n validation examples; for one n always the same object, sent once."""
@@ -116,6 +124,7 @@ class TrialInputs:
             hp.
         fit: Arguments of ``model.fit`` that only this trial has, by name.
         why_fit: Why packs cannot read the data; None: they can.
+        preprocessed: Whether the data are what the model's own ``fit`` would make of the user's.
     """
 
     data: ArrayData | BatchedDataset | None
@@ -128,6 +137,7 @@ class TrialInputs:
     key: str = ""
     fit: Mapping[str, Any] = field(default_factory=dict)
     why_fit: str | None = None
+    preprocessed: bool = False
 
     @property
     def group_key(self) -> str:
@@ -152,11 +162,17 @@ class DataReader:
         self._functions = [n for n in OF_DATA if is_function(getattr(given, n))]
         self._known: dict[str, LoadedData] = {}
 
-    def read(self, hp: Any) -> LoadedData:
+    @property
+    def in_order(self) -> bool:
+        """Whether models are tasks of KerasHub, whose ``fit`` never shuffles."""
+        return self._given.preprocessing is not None
+
+    def read(self, hp: Any, model: Any = None) -> LoadedData:
         """The data of a trial; the same object for all trials with the same values.
 
         Args:
             hp: The trial's hyperparameters, for the arguments that are functions.
+            model: The trial's model, which may preprocess them; None: as the first model does.
 
         Raises:
             UsageError: An argument has a value that is not allowed, or does not suit the others.
@@ -166,9 +182,18 @@ class DataReader:
         values = {name: getattr(self._given, name) for name in OF_DATA}
         for name in self._functions:
             values[name] = values[name](asked)
-        if asked.key not in self._known:
-            self._known[asked.key] = _read(self._given, values, asked.key)
-        return self._known[asked.key]
+        first = preprocessing = self._given.preprocessing
+        key = asked.key
+        if first is not None and model is not None:
+            from paceline.data.preprocessed import preprocessing_of
+
+            preprocessing = preprocessing_of(model)
+            own = "" if preprocessing is None else preprocessing.key
+            key += "" if own == first.key else f" preprocessed {own}"
+        if key not in self._known:
+            given = replace(self._given, preprocessing=preprocessing)
+            self._known[key] = _read(given, values, key)
+        return self._known[key]
 
 
 class RecordingHP:
@@ -221,6 +246,10 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
         None, None, None, {}, not is_data_set(x), None, steps, validation_steps, key=key
     )
     try:
+        samples = _preprocess(given, values)
+        if samples is not None:
+            loaded.preprocessed = True
+            (x, y, weight), validation = samples.training, samples.validation
         if not is_data_set(x):
             loaded.data = prepare(x, y, weight, allow_nan=given.allow_nan)
         _read_validation(loaded, given, validation)
@@ -228,7 +257,11 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
             _divide(loaded, given, loaded.data)
         else:
             _read_batches(loaded, given, x)
+        if samples is not None:
+            n = None if validation is not None or given.folds else loaded.data.n
+            loaded.fit = {**samples.as_given(n), "class_weight": _fixed(given.class_weight)}
     except NotArrays as reason:
+        x, y, weight, validation = (values[name] for name in OF_DATA[:4])
         if given.folds is not None:
             raise UsageError(
                 f"folds: {reason}, and folds are parts of arrays; pass arrays, or validation_data "
@@ -238,7 +271,9 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
         loaded.data = loaded.validation = None
         loaded.why_fit = f"{reason}, and packs need arrays or batches of them, all alike"
         if is_data_set(x):
-            loaded.sample, x = _first_batch(x if reason.unread is None else reason.unread)
+            x = x if reason.unread is None else reason.unread
+            if given.preprocessing is None:  # else no step sees batches like the first one
+                loaded.sample, x = _first_batch(x)
             loaded.fit = {"x": x, "class_weight": _fixed(given.class_weight)}
         elif not (isinstance(x, (list, tuple, Mapping)) or hasattr(x, "shape")):
             raise UsageError(
@@ -249,6 +284,8 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
             if is_sparse(x):
                 rows: Any = x
                 loaded.sample = prepare(rows.tocsr()[:1], None if y is None else y[:1])
+            if given.preprocessing is not None:
+                x, y, weight = given.preprocessing.as_read(x, y, weight)
             loaded.fit = {
                 "x": x,
                 "y": y,
@@ -258,6 +295,25 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
             }
         loaded.fit["validation_data"] = validation
     return loaded
+
+
+def _preprocess(given: DataArguments, values: Mapping[str, Any]) -> Samples | None:
+    """Runs a task's preprocessor over the user's samples; None: the model is no task of KerasHub.
+
+    Raises:
+        NotArrays: That cannot be done once for all trials.
+    """
+    preprocessing = given.preprocessing
+    if preprocessing is None:
+        return None
+    x, y, weight, validation = (values[name] for name in OF_DATA[:4])
+    for name, value in (("x", x), ("validation_data", validation)):
+        if is_data_set(value):
+            raise NotArrays(f"{name} is a {type(value).__name__}, which the task preprocesses")
+    if not given.packs or values["steps_per_epoch"] or values["validation_steps"]:
+        raise NotArrays("the task preprocesses its data, in steps that were asked for")
+    others = None if validation is None else _unpack(_parts_of(validation))
+    return preprocessing.samples((x, y, weight), others)
 
 
 def _divide(loaded: LoadedData, given: DataArguments, data: ArrayData) -> None:
@@ -413,73 +469,3 @@ def _first_batch(x: Any, what: str = "x") -> tuple[ArrayData | None, Any]:
 def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
     yield first  # a generator: Keras takes no other iterators
     yield from rest
-
-
-def check_class_weight(class_weight: Any) -> None:
-    """Checks class weights as far as they do not depend on the targets.
-
-    Raises:
-        UsageError: It is no dict, a key is no whole number from 0, or a value no finite number.
-    """
-    if not isinstance(class_weight, Mapping):
-        raise UsageError(
-            f"class_weight: {class_weight!r} is no dict of class -> weight; pass one, such as "
-            "{0: 1.0, 1: 5.0}."
-        )
-    for index, weight in class_weight.items():
-        whole = isinstance(index, (int, float, np.integer, np.floating))
-        if not whole or isinstance(index, bool) or index % 1 or index < 0:
-            raise UsageError(
-                f"class_weight: {index!r} is no class; classes are numbers from 0 as in y, such as "
-                "{0: 1.0, 1: 5.0}."
-            )
-        try:
-            finite = not isinstance(weight, str) and math.isfinite(weight)
-        except (TypeError, ValueError, OverflowError):
-            finite = False
-        if not finite:
-            raise UsageError(
-                f"class_weight: the weight of class {index!r} is {weight!r}; give a finite number."
-            )
-
-
-def weights_by_class(class_weight: Any, data: ArrayData | BatchedDataset) -> np.ndarray:
-    """A trial's class weights as a table: float[classes].
-
-    Args:
-        class_weight: Class -> weight, from a function of hp; the weight of other classes is 1.
-        data: Training data, which tell the number of classes.
-
-    Raises:
-        UsageError: ``class_weight`` is no dict of class -> weight, or the targets are no classes.
-    """
-    check_class_weight(class_weight)
-    n = n_classes(data)
-    table = np.ones(n, keras.config.floatx())
-    for index, weight in class_weight.items():
-        if 0 <= int(index) < n:
-            table[int(index)] = weight
-    return table
-
-
-def n_classes(data: ArrayData | BatchedDataset) -> int:
-    """Number of classes of the targets: columns of one-hot rows, or the largest class plus one.
-
-    Raises:
-        UsageError: The targets are not one array, or the data have sample weights too.
-    """
-    if isinstance(data, BatchedDataset) and data.epochs.n_batches is None:
-        raise UsageError(
-            f"class_weight: a function of hp needs to know all classes, and x is a {data.kind} "
-            "without an end; have it yield (x, y, sample_weight)."
-        )
-    known = data.labels if isinstance(data, BatchedDataset) else data
-    inputs = () if known is None else known.inputs
-    if len(inputs) != 2 or not isinstance(inputs[1], np.ndarray):
-        raise UsageError(
-            "class_weight: a function of hp needs one array of targets and no sample weights."
-        )
-    y = inputs[1]
-    if y.ndim > 1 and y.shape[-1] > 1:
-        return y.shape[-1]
-    return int(np.round(y.max())) + 1

@@ -1,4 +1,4 @@
-"""Checks integer labels against a model's outputs: each label must be a class of the model.
+"""Labels: each must be a class of the model, and each class may have a weight.
 
 Notation
     N: examples. K: classes, the last axis of an output [N, ..., K]. Labels: whole numbers [N, ...],
@@ -7,7 +7,8 @@ Notation
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +16,8 @@ import keras
 import numpy as np
 
 from paceline.data.arrays import ArrayData
-from paceline.errors import DataError
+from paceline.data.batched import BatchedDataset
+from paceline.errors import DataError, UsageError
 
 
 def output_shapes(model: Any, x: Any = None) -> list[Any]:
@@ -116,3 +118,76 @@ def _is_sparse(loss: Any) -> bool:
         isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
         or str(name).lower().replace("_", "") == "sparsecategoricalcrossentropy"
     )
+
+
+# -- weights of classes ----------------------------------------------------------------------------
+
+
+def check_class_weight(class_weight: Any) -> None:
+    """Checks class weights as far as they do not depend on the targets.
+
+    Raises:
+        UsageError: It is no dict, a key is no whole number from 0, or a value no finite number.
+    """
+    if not isinstance(class_weight, Mapping):
+        raise UsageError(
+            f"class_weight: {class_weight!r} is no dict of class -> weight; pass one, such as "
+            "{0: 1.0, 1: 5.0}."
+        )
+    for index, weight in class_weight.items():
+        whole = isinstance(index, (int, float, np.integer, np.floating))
+        if not whole or isinstance(index, bool) or index % 1 or index < 0:
+            raise UsageError(
+                f"class_weight: {index!r} is no class; classes are numbers from 0 as in y, such as "
+                "{0: 1.0, 1: 5.0}."
+            )
+        try:
+            finite = not isinstance(weight, str) and math.isfinite(weight)
+        except (TypeError, ValueError, OverflowError):
+            finite = False
+        if not finite:
+            raise UsageError(
+                f"class_weight: the weight of class {index!r} is {weight!r}; give a finite number."
+            )
+
+
+def weights_by_class(class_weight: Any, data: ArrayData | BatchedDataset) -> np.ndarray:
+    """A trial's class weights as a table: float[classes].
+
+    Args:
+        class_weight: Class -> weight, from a function of hp; the weight of other classes is 1.
+        data: Training data, which tell the number of classes.
+
+    Raises:
+        UsageError: ``class_weight`` is no dict of class -> weight, or the targets are no classes.
+    """
+    check_class_weight(class_weight)
+    n = n_classes(data)
+    table = np.ones(n, keras.config.floatx())
+    for index, weight in class_weight.items():
+        if 0 <= int(index) < n:
+            table[int(index)] = weight
+    return table
+
+
+def n_classes(data: ArrayData | BatchedDataset) -> int:
+    """Number of classes of the targets: columns of one-hot rows, or the largest class plus one.
+
+    Raises:
+        UsageError: The targets are not one array, or the data have sample weights too.
+    """
+    if isinstance(data, BatchedDataset) and data.epochs.n_batches is None:
+        raise UsageError(
+            f"class_weight: a function of hp needs to know all classes, and x is a {data.kind} "
+            "without an end; have it yield (x, y, sample_weight)."
+        )
+    known = data.labels if isinstance(data, BatchedDataset) else data
+    inputs = () if known is None else known.inputs
+    if len(inputs) != 2 or not isinstance(inputs[1], np.ndarray):
+        raise UsageError(
+            "class_weight: a function of hp needs one array of targets and no sample weights."
+        )
+    y = inputs[1]
+    if y.ndim > 1 and y.shape[-1] > 1:
+        return y.shape[-1]
+    return int(np.round(y.max())) + 1

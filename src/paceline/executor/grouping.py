@@ -220,7 +220,8 @@ class TrialGrouper:
             Unpackable: The step cannot be traced, or cannot be shared, or a callback acts within an
                 epoch; the message says why.
         """
-        trace.check_packable(job.model)
+        setting = job.setting or self._default_inputs(job.batch_size)
+        trace.check_packable(job.model, preprocessed=setting.preprocessed)
         if job.callbacks is not None:
             members = range(max(1, len(job.folds)))
             job.made = [job.callbacks(job.number + member) for member in members]
@@ -231,7 +232,6 @@ class TrialGrouper:
                     "build returns a model made outside of it, and the callbacks of trials that "
                     "train side by side would share it"
                 )
-        setting = job.setting or self._default_inputs(job.batch_size)
         structure = _structure(job.model, setting)
         group = None if structure is None else self._recognise(job, setting, structure)
         group = group or self._trace(job, setting, structure)
@@ -251,9 +251,9 @@ class TrialGrouper:
         Raises:
             Unpackable: The model cannot be packed.
         """
-        trace.check_packable(model)
         if isinstance(setting, int):
             setting = self._default_inputs(setting)
+        trace.check_packable(model, preprocessed=setting.preprocessed)
         structure = _structure(model, setting)
         if structure is not None:
             found = self._predictor.predict(_family(structure, setting), structure.numbers)

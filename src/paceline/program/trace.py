@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,11 +81,13 @@ class Step:
         return lift(self.closed, indices)
 
 
-def check_packable(model: Any) -> None:
+def check_packable(model: Any, *, preprocessed: bool = False) -> None:
     """Checks what keeps a model out of a pack and shows before anything is traced.
 
     Args:
         model: A compiled model.
+        preprocessed: Whether the data are those that the ``fit`` of a task of KerasHub makes of the
+            user's; else that ``fit`` does more than train.
 
     Raises:
         Unpackable: The model cannot be packed. The message is the reason, to follow "trial 3 runs
@@ -101,8 +104,15 @@ def check_packable(model: Any) -> None:
             "a keras.distribution is set, which spreads each model over the devices itself"
         )
     for name in ("fit", "evaluate", "make_train_function", "make_test_function", "reset_metrics"):
-        if getattr(type(model), name) is not getattr(keras.Model, name):
+        own = getattr(type(model), name)
+        if own is not getattr(keras.Model, name) and not (preprocessed and _is_task_s(name, own)):
             raise Unpackable(f"its class {type(model).__name__} has its own {name}()")
+
+
+def _is_task_s(name: str, method: Any) -> bool:
+    """Whether a method is that of all tasks of KerasHub, which runs the preprocessor."""
+    hub = sys.modules.get("keras_hub")  # without it there are no tasks
+    return hub is not None and method is getattr(hub.models.Task, name)
 
 
 @contextlib.contextmanager

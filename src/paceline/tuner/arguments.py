@@ -20,8 +20,8 @@ from paceline.data.inputs import (
     LoadedData,
     TrialInputs,
     is_function,
-    weights_by_class,
 )
+from paceline.data.labels import weights_by_class
 from paceline.errors import UsageError
 from paceline.executor.base import SearchData
 from paceline.pack.callbacks.per_trial import CallbackFactory, StudyPaths
@@ -151,14 +151,18 @@ class SearchArguments:
             fold=self.fold,
         )
 
-    def inputs_for(self, hp: HyperParameters) -> TrialInputs:
+    def inputs_for(self, hp: HyperParameters, model: Any = None) -> TrialInputs:
         """The data, batch sizes and so on of one trial.
+
+        Args:
+            hp: The trial's hyperparameters.
+            model: The trial's model; None: data as the first model preprocesses them.
 
         Raises:
             UsageError: A batch size is not whole and positive.
             DataError: The data that a function of hp returned cannot be trained on.
         """
-        loaded = self.reader.read(hp)
+        loaded = self.reader.read(hp, model)
         size = self._batch_size_of(loaded, hp)
         validation, validation_size = self._validation_of(loaded, size, hp)
         if isinstance(loaded.data, ArrayData):  # with fewer examples there is one smaller batch
@@ -192,6 +196,7 @@ class SearchArguments:
                 if value is not None
             },
             why_fit=loaded.why_fit,
+            preprocessed=loaded.preprocessed,
         )
 
     def _batch_size_of(self, loaded: LoadedData, hp: HyperParameters) -> int:
@@ -287,12 +292,14 @@ def read_arguments(
     steps_per_epoch: Any = None,
     validation_steps: Any = None,
     validation_freq: Any = 1,
+    preprocessing: Any = None,
 ) -> SearchArguments:
     """Checks the arguments of a call of ``Tuner.search``, which documents them.
 
     Beyond those, ``others`` are further arguments of ``model.fit``, ``executor`` and ``seed`` are
     the tuner's, ``needs_end`` says that the sampler never ends by itself, ``folder`` is where
-    files of callbacks go, and ``note`` is told what users should know of their callbacks. The
+    files of callbacks go, and ``note`` is told what users should know of their callbacks and data.
+    ``preprocessing`` is what the first model does to samples, if it is a task of KerasHub. The
     callbacks may also be a ``CallbackFactory``, which knows by itself where their files go.
 
     Raises:
@@ -330,11 +337,18 @@ def read_arguments(
             allow_nan=allow_nan,
             seed=seed,
             packs=why_fit is None,
+            preprocessing=preprocessing,
         )
     )
     loaded = reader.read(HyperParameters())
     if loaded.why_fit is not None and executor == "local":
         raise UsageError(f"executor: 'local' cannot run this: {loaded.why_fit}; use 'auto'.")
+    if reader.in_order and shuffle:
+        shuffle = False
+        note(
+            "shuffle: the fit of KerasHub's tasks never shuffles, and packs follow it; shuffle the "
+            "data before the search"
+        )
     fit = {**others, "shuffle": shuffle, "validation_freq": validation_freq}
     if not loaded.batched and not isinstance(loaded.fit["x"], keras.utils.PyDataset):
         fit["shuffle"] = False  # the data set has an order of its own, and Keras warns of True

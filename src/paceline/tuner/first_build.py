@@ -13,6 +13,7 @@ hyperparameter is a continuous number, so that all trials share one structure.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,7 @@ from paceline.data.labels import check_labels, output_shapes
 from paceline.errors import BuildError, DataError, ObjectiveError, PacelineError
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import search_process
 from paceline.program import keras_private, trace
 from paceline.search_space import HyperParameters, Parameter
 from paceline.study.objective import Objective, resolve_objective
@@ -99,6 +101,36 @@ class FirstBuild:
                     f"objective {given!r} is no metric of the model; if a callback adds it to the "
                     'logs, say which way is better: "max:NAME" or "min:NAME".'
                 ) from None
+
+
+def first_preprocessing(
+    builder: ModelBuilder, seed: int, precision: str | None, first: HyperParameters | None
+) -> Any:
+    """What the first model does to samples before its step sees them, if it is a task of KerasHub.
+
+    Args:
+        builder: Builds models.
+        seed: The seed of the model.
+        precision: "float32", "bfloat16" or None.
+        first: As for ``probe``.
+
+    Returns:
+        Of ``data/preprocessed.py``; None for other models.
+
+    Raises:
+        BuildError: The build failed.
+    """
+    if "keras_hub" not in sys.modules or keras.backend.backend() != "jax":
+        return None  # there are no tasks yet, or ``fit`` reads their data
+    from paceline.data.preprocessed import preprocessing_of
+
+    try:
+        with search_process(precision, memory=False):
+            return preprocessing_of(builder(first or HyperParameters(), seed))
+    except PacelineError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise BuildError(f"build(hp) failed: {type(error).__name__}: {error}") from error
 
 
 def probe(
@@ -258,7 +290,7 @@ def _first_model(
             if arguments.callbacks is not None:
                 arguments.callbacks.ask(hp)
             arguments.epochs_for(hp)
-            return hp, model, arguments.inputs_for(hp)
+            return hp, model, arguments.inputs_for(hp, model)
         except PacelineError:
             raise
         except Exception as raised:  # the user's code may raise anything
@@ -364,6 +396,7 @@ def trace_ends_of_space(
 
         hp = HyperParameters(chooser=choose)
         try:
-            packs.pretrace(builder(hp, seed), arguments.inputs_for(hp))
+            model = builder(hp, seed)
+            packs.pretrace(model, arguments.inputs_for(hp, model))
         except Exception:  # no error of the search: a trial that fails will say why
             return

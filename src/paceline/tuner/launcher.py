@@ -193,7 +193,7 @@ class TrialLauncher:
     def _call_build(self, hp: HyperParameters, seed: int) -> BuiltTrial:
         model = self._context.builder(hp, seed)
         epochs = self._arguments.epochs_for(hp)
-        inputs = self._arguments.inputs_for(hp)
+        inputs = self._arguments.inputs_for(hp, model)
         if self._arguments.callbacks is not None:
             self._arguments.callbacks.ask(hp)
         if isinstance(inputs.data, ArrayData):

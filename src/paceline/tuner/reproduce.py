@@ -130,7 +130,9 @@ def train_again(
         raise BuildError(f"trial {trial.number} failed this time: {error}") from error
 
     hp = HyperParameters(values=trial.hparams)
-    inputs = arguments.inputs_for(hp)
+    inputs = arguments.inputs_for(
+        hp, builder(hp.copy(), trial.seed) if arguments.reader.in_order else None
+    )
     packs = _packs(arguments) if trial.plan != "fit" else None
     fit = FitExecutor(arguments.fit, batched=arguments.batched)
     members = MemberReports(arguments.n_members, False, packs, fit)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.data.folds import Fold
-from paceline.errors import StudyError, UsageError
+from paceline.errors import BuildError, DataError, StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
 from paceline.pack.mesh import check_mesh, check_use
@@ -29,7 +29,7 @@ from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
 from paceline.tuner.checkpoint.best_models import TrainedModels
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
-from paceline.tuner.first_build import probe
+from paceline.tuner.first_build import first_preprocessing, probe
 from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
 from paceline.tuner.search_run import Listeners, SearchRun, TunerConfig, WorkerFolder
 from paceline.tuner.timeouts import run_with_timeout
@@ -348,15 +348,29 @@ class Tuner:
     def _read(self, x: Any, y: Any, **given: Any) -> SearchArguments:
         config = self._config
         check_name(self.name)  # a folder is called so
-        return read_arguments(
-            x,
-            y,
-            **given,
-            executor=config.executor,
-            seed=config.seed,
-            folder=config.folder / "trials",
-            note=self._tell,
-        )
+        preprocessing, failed = None, None
+        try:
+            first = self._strategy.first_look()
+            preprocessing = first_preprocessing(
+                config.builder, config.seed, config.precision, first
+            )
+        except BuildError as error:  # other values of hp may work, as ``probe`` finds out
+            failed = error
+        try:
+            return read_arguments(
+                x,
+                y,
+                **given,
+                executor=config.executor,
+                seed=config.seed,
+                folder=config.folder / "trials",
+                note=self._tell,
+                preprocessing=preprocessing,
+            )
+        except DataError:
+            if failed is None:
+                raise
+            raise failed from failed.__cause__  # which may be why the data cannot be read
 
     def _tell(self, text: str) -> None:
         """Tells the user, by the live view or the function that is in use at the moment."""
