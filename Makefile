@@ -49,7 +49,7 @@ test-chaos: env ## kill searches at random moments, resume them and compare, 50 
 
 test-backends: .venv-tensorflow/.installed .venv-torch/.installed ## one suite for executors on TensorFlow and PyTorch (ARGS)
 	PACELINE_TEST_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest tests/backends $(ARGS)
-	PACELINE_TEST_BACKEND=jax .venv-tensorflow/bin/python -m pytest tests/backends/test_data_sets.py tests/backends/test_text.py $(ARGS)
+	PACELINE_TEST_BACKEND=jax .venv-tensorflow/bin/python -m pytest tests/backends/test_data_sets.py tests/backends/test_text.py tests/backends/test_keras_hub.py $(ARGS)
 	PACELINE_TEST_BACKEND=jax .venv-torch/bin/python -m pytest tests/backends/test_data_sets.py $(ARGS)
 	PACELINE_TEST_BACKEND=torch .venv-torch/bin/python -m pytest tests/backends $(ARGS)
 
@@ -91,9 +91,10 @@ bench-examples: env ## the examples on real data, beside KerasTuner (ARGS="--ten
 	$(BIN)/python benchmarks/examples.py $(ARGS)
 
 lock: ## work the locks out anew; ARGS=--upgrade takes the newest releases
-	for backend in tensorflow torch; do \
-		$(UV) pip compile pyproject.toml --extra $$backend --group backends --universal --python-version 3.11 \
-			$(LOCK_OPTIONS) -o requirements/$$backend.lock > /dev/null || exit 1; done
+	$(UV) pip compile pyproject.toml --extra tensorflow --group backends --group hub --universal --python-version 3.11 \
+		$(LOCK_OPTIONS) -o requirements/tensorflow.lock > /dev/null
+	$(UV) pip compile pyproject.toml --extra torch --group backends --universal --python-version 3.11 \
+		$(LOCK_OPTIONS) -o requirements/torch.lock > /dev/null
 	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/dev.lock > /dev/null
 	$(UV) pip compile requirements/oldest.in --python-version 3.11 \
