@@ -160,3 +160,23 @@ def test_failed_values_are_not_proposed_again(make, name) -> None:
     assert sorted(values) == [(a, b) for a in range(3) for b in range(3)]
     assert (results.state == "failed").sum() == 3
     assert np.all((results.state == "failed") == (results.b == 2))
+
+
+@pytest.mark.parametrize("executor", ["auto", "fit"])
+def test_logs_of_a_search_that_is_refused_are_closed(make, executor) -> None:
+    made = []
+
+    def callbacks(hp: Any) -> list[Any]:
+        made.append(keras.callbacks.CSVLogger("log.csv"))
+        return made[-1:]
+
+    tuner = make(
+        lambda hp: toys.softmax_at(hp.Choice("lr", [0.01, 0.02])),
+        executor=executor,
+        objective="max:never",
+    )
+    with pytest.raises(paceline.ObjectiveError, match='objective "never" is no metric'):
+        tuner.search(X, Y, **CALL, callbacks=callbacks)
+    opened = [each.csv_file for each in made if each.csv_file is not None]
+    assert opened
+    assert all(file.closed for file in opened)

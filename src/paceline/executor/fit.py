@@ -25,6 +25,7 @@ from paceline.executor.base import (
 from paceline.executor.fit_state import Arrays, FitState
 from paceline.executor.tf_replicas import Replicas, find
 from paceline.pack.callbacks.per_trial import numbers
+from paceline.pack.callbacks.state import release
 from paceline.program import keras_private
 from paceline.program.initial_weights import values_kept
 from paceline.program.trace import flat_logs
@@ -158,8 +159,12 @@ class FitExecutor:
         # Our callback is last: it reports logs and weights as the user's callbacks leave them.
         callbacks = [*state.among(own), _Reporter(job, report, state)]
         epochs = first + job.epochs
-        with values_kept(model):
-            model.fit(**arguments, epochs=epochs, callbacks=callbacks, verbose=0)
+        try:
+            with values_kept(model):
+                model.fit(**arguments, epochs=epochs, callbacks=callbacks, verbose=0)
+        except BaseException:
+            release(callbacks)  # their ``on_train_end`` was not called
+            raise
 
     def _fold(self, job: Job, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments that differ for a fold."""

@@ -379,6 +379,13 @@ def test_a_scikit_learn_model_is_not_unpickled(tmp_path):
     assert not list(tmp_path.rglob("*.pickle"))
 
 
+def test_interleave_of_scikit_learn_models_is_checked(tmp_path):
+    oracle = ours.oracles.RandomSearchOracle(ours.Objective("score", "max"), max_trials=1)
+    ours.SklearnTuner(oracle, spaces.small, directory=tmp_path, interleave=False)
+    with pytest.raises(paceline.UsageError, match="interleave: 'no' is not True, False or None"):
+        ours.SklearnTuner(oracle, spaces.small, directory=tmp_path, interleave="no")
+
+
 @pytest.mark.parametrize("hypermodel", [3, "build"])
 def test_a_hypermodel_that_is_none_says_what_to_pass(kt, hypermodel, tmp_path):
     with pytest.raises(kt.errors.FatalValueError, match="The `hypermodel` argument should be"):
