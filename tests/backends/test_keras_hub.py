@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import pytest
 
+import paceline
 from paceline.search_space import HyperParameters
 
 with warnings.catch_warnings():
@@ -238,7 +239,8 @@ def test_texts_padded_to_the_longest_of_a_batch_stay_in_fit(make, notes) -> None
     assert any("makes other arrays of a sample in another batch" in note for note in notes)
 
 
-def test_callbacks_within_an_epoch_are_given_the_users_texts_in_fit(make) -> None:
+@pytest.mark.parametrize("by_hp", [False, True])
+def test_callbacks_within_an_epoch_are_given_the_users_texts_in_fit(make, by_hp) -> None:
     class Batches(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             pass
@@ -246,7 +248,9 @@ def test_callbacks_within_an_epoch_are_given_the_users_texts_in_fit(make) -> Non
     def build(hp: Any) -> Any:
         return compiled(bert(preprocessor()), hp)
 
-    trials = search(make, build, TEXTS, LABELS, callbacks=[Batches()])
+    # A function of hp shows its callbacks only when the data have been preprocessed.
+    callbacks: Any = (lambda hp: [Batches()]) if by_hp else [Batches()]
+    trials = search(make, build, TEXTS, LABELS, callbacks=callbacks)
     for trial in trials:
         assert (trial.plan, trial.error) == ("fit", None)
         assert_alone(build, trial, np.array(TEXTS), LABELS)
@@ -265,3 +269,36 @@ def test_a_data_set_of_texts_stays_in_fit(make, notes) -> None:
     (trial,) = tuner._require_study().trials
     assert (trial.plan, trial.error) == ("fit", None)
     assert any("which the task preprocesses" in note for note in notes)
+
+
+@pytest.mark.parametrize("weights", ["sample_weight", "class_weight"])
+def test_weights_and_data_to_validate_on(make, weights) -> None:
+    given: dict[str, Any] = {"sample_weight": np.linspace(0.1, 1.0, len(TEXTS))}
+    if weights == "class_weight":
+        given = {"class_weight": {0: 1.0, 1: 3.0}}
+    others = (np.array(TEXTS[:10]), LABELS[:10])
+    call = {**given, "validation_split": 0.0, "validation_data": others}
+
+    def build(hp: Any) -> Any:
+        return compiled(bert(preprocessor()), hp)
+
+    for trial in search(make, build, TEXTS, LABELS, **call):
+        assert trial.plan != "fit"
+        assert_alone(build, trial, np.array(TEXTS), LABELS, **call)
+
+
+@pytest.mark.parametrize("executor", ["auto", "fit"])
+def test_folds(make, executor) -> None:
+    def build(hp: Any) -> Any:
+        return compiled(bert(preprocessor()), hp)
+
+    tuner = make(build, objective="val_loss", executor=executor)
+    call = {"epochs": 1, "batch_size": 16, "n_trials": 1, "folds": 2}
+    if executor == "fit":
+        with pytest.raises(paceline.UsageError, match="folds: .*folds are parts of arrays"):
+            tuner.search(TEXTS, LABELS, **call)
+        return
+    tuner.search(TEXTS, LABELS, **call)
+    (trial,) = tuner._require_study().trials
+    assert trial.error is None
+    assert trial.plan != "fit"

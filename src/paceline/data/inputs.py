@@ -258,7 +258,9 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
         else:
             _read_batches(loaded, given, x)
         if samples is not None:
-            n = None if validation is not None or given.folds else loaded.data.n
+            n = None  # where validation data were split off, the number of the others
+            if validation is None and given.folds is None and loaded.data is not None:
+                n = loaded.data.n
             loaded.fit = {**samples.as_given(n), "class_weight": _fixed(given.class_weight)}
     except NotArrays as reason:
         x, y, weight, validation = (values[name] for name in OF_DATA[:4])

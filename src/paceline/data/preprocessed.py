@@ -84,7 +84,8 @@ class Preprocessing:
             samples = _as_samples(x, y, sample_weight)
         except NotArrays:
             return x, y, sample_weight
-        return (*samples, None, None)[:3]
+        x, y, sample_weight = (*samples, *[None] * (3 - len(samples)))
+        return x, y, sample_weight
 
     def _arrays(self, samples: tuple[Any, ...]) -> tuple[Any, ...]:
         """x, y and weights as the step sees them, nests of arrays [N, ...]; or None."""
@@ -185,7 +186,7 @@ class Samples:
                 _rows(training, np.arange(n)),
                 _rows(training, np.arange(n, size)),
             )
-        fit = dict(zip(("x", "y", "sample_weight"), training, strict=False))
+        fit: dict[str, Any] = dict(zip(("x", "y", "sample_weight"), training, strict=False))
         return fit if validation is None else {**fit, "validation_data": validation}
 
 

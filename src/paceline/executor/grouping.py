@@ -221,6 +221,8 @@ class TrialGrouper:
                 epoch; the message says why.
         """
         setting = job.setting or self._default_inputs(job.batch_size)
+        if setting.why_fit is not None:
+            raise Unpackable(setting.why_fit)
         trace.check_packable(job.model, preprocessed=setting.preprocessed)
         if job.callbacks is not None:
             members = range(max(1, len(job.folds)))
