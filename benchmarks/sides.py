@@ -31,6 +31,8 @@ def paceline_side(work: Work, data: Pairs, directory: str, seed: int, **options:
     import paceline
 
     build, tuner_class = work.build(), paceline.Tuner
+    if "PACELINE_WIDTHS" in os.environ:  # which ``search_speed.py --widths`` sets
+        options["widths"] = os.environ["PACELINE_WIDTHS"]
     (x, y), validation = data
 
     def search() -> dict[str, Any]:

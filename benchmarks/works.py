@@ -136,6 +136,58 @@ def structures_trials() -> list[dict[str, Any]]:
     ]
 
 
+def widths_build(most: int) -> Callable[[Any], Any]:
+    """Return a ``build`` of an MNIST model like those of KerasTuner's guides.
+
+    Args:
+        most: Hidden layers, at most; each has units of its own.
+    """
+
+    def build(hp: Any) -> Any:
+        import keras
+
+        activation = hp.Choice("activation", ["relu", "tanh"])
+        model = keras.Sequential([keras.layers.Input((784,))])
+        for i in range(hp.Int("layers", 1, most) if most > 1 else 1):
+            units = hp.Int(f"units_{i}", 32, 512, step=32)
+            model.add(keras.layers.Dense(units, activation=activation))
+        if hp.Boolean("dropout"):
+            model.add(keras.layers.Dropout(0.25))
+        model.add(keras.layers.Dense(10, activation="softmax"))
+        model.compile(
+            optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-4, 1e-2, sampling="log")),
+            loss="sparse_categorical_crossentropy",
+            metrics=["accuracy"],
+        )
+        return model
+
+    return build
+
+
+def widths_trials(n: int, most: int) -> list[dict[str, Any]]:
+    """Return n random configurations of ``widths_build`` for all sides."""
+    rng, found = random.Random(1), []
+    for _ in range(n):
+        trial = {
+            "activation": rng.choice(["relu", "tanh"]),
+            "dropout": rng.choice([True, False]),
+            "lr": 10 ** rng.uniform(-4, -2),
+        }
+        layers = rng.randint(1, most)
+        if most > 1:
+            trial["layers"] = layers
+        trial |= {f"units_{i}": 32 * rng.randint(1, 16) for i in range(layers)}
+        found.append(trial)
+    return found
+
+
+def flat_mnist() -> Pairs:
+    """Return 12,000 images f32[784] in 0..1 to train on; 2,000 test images validate."""
+    (x, y), (x_val, y_val) = mnist()
+    x, x_val = (a.reshape(len(a), 784) / np.float32(255) for a in (x[:12_000], x_val[:2_000]))
+    return (x, y[:12_000]), (x_val, y_val[:2_000])
+
+
 def digits() -> Pairs:
     """Return features f32[1437, 64] in 0..1, labels int64[1437]; 360 others validate."""
     from sklearn.datasets import load_digits
@@ -350,6 +402,32 @@ WORKS = {
             goal=None,
             rounds=1,
             given=structures_trials,
+        ),
+        Work(
+            "intro",
+            "MNIST 12,000, units 32..512, activation, dropout, lr, batch 32, 16 trials x 2 epochs",
+            lambda: widths_build(1),
+            flat_mnist,
+            16,
+            2,
+            32,
+            floor=(4.0, 1.0),
+            goal=(8.0, 1.0),
+            rounds=1,
+            given=lambda: widths_trials(16, 1),
+        ),
+        Work(
+            "layers",
+            "the same with 1 to 3 layers, batch 64, 24 trials x 4 epochs",
+            lambda: widths_build(3),
+            flat_mnist,
+            24,
+            4,
+            64,
+            floor=(3.0, 1.0),
+            goal=(5.0, 1.0),
+            rounds=1,
+            given=lambda: widths_trials(24, 3),
         ),
         Work(
             "mnist",

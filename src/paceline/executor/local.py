@@ -354,7 +354,10 @@ class LocalExecutor:
                     group.asked_round = self._round
                 demand = self.demand
                 n_trials = max(len(group.queue), min(demand.family, demand.expected))
-                self._planner.compile(group, n_trials, demand.expected)
+                # Trials to come are as likely to be of any program that was met: a search over
+                # structures has few of each.
+                share = -(-demand.expected // max(1, len(self._grouper.groups)))
+                self._planner.compile(group, n_trials, share)
 
     def _report_round(self, now: EpochRound, report: Report, failed: Failed) -> list[Group]:
         """Reports a round and does what is answered; returns the groups that lack memory."""

@@ -47,8 +47,9 @@ _BUSY = 10e6
 #: operations.
 _FEW = 5000
 #: Floating-point operations in matrix products of a search below which programs are compiled for a
-#: short run: 5 s of a core or less. XLA's code around large products is a tenth slower then.
-_LITTLE = 5e11
+#: short run: 40 s of a core or less. XLA's code around large products is a twentieth slower then,
+#: and its compiling takes 2 to 3 s of a core less (docs/decisions/0032).
+_LITTLE = 4e12
 
 
 @dataclass(frozen=True)
