@@ -153,6 +153,12 @@ def search(
     plan: Annotated[
         str, typer.Option(metavar="NAME", help="auto, stacked, mapped or sequential.")
     ] = "auto",
+    widths: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Programs for layers of several widths: apart or together."
+        ),
+    ] = "apart",
     mesh: Annotated[
         str,
         typer.Option(
@@ -189,6 +195,7 @@ def search(
             storage=storage,
             slots=slots,
             plan=plan,
+            widths=widths,
             mesh=mesh,
             precision=precision,
             as_json=as_json,
