@@ -428,7 +428,7 @@ class HandedOverFacts(OpenTrial, kw_only=True):
 class TrialsFacts(Struct):
     """The running trials of one worker of several."""
 
-    shared: Literal[True]
+    shared: bool  # always true; msgspec 0.19 knows no Literal of a bool
     trials: dict[Number, HandedOverFacts]
     key: dict[str, Any] = {}
 

@@ -276,7 +276,7 @@ class TrialHandoff:
 
     def _is_ours(self, facts: Mapping[str, Any]) -> bool:
         """Whether a snapshot is of single trials, of a search like this one."""
-        if facts.get("key") != self._key:
+        if facts.get("key") != self._key or facts.get("shared") is not True:
             return False
         try:
             msgspec.convert(facts, schema.TrialsFacts)
