@@ -142,8 +142,10 @@ def resumed(callbacks: Sequence[Any], kept: CallbackState) -> Iterator[None]:
 def release(callbacks: Sequence[Any]) -> None:
     """Closes the files of Keras' own callbacks whose ``on_train_end`` will not be called."""
     for callback in callbacks:
-        if isinstance(callback, keras.callbacks.CSVLogger) and callback.csv_file is not None:
-            callback.csv_file.close()
+        if isinstance(callback, keras.callbacks.CSVLogger):
+            file = getattr(callback, "csv_file", None)  # Keras 3.10 sets it in on_train_begin only
+            if file is not None:
+                file.close()
         if isinstance(callback, keras.callbacks.TensorBoard):
             for writer in vars(callback).get(keras_private.WRITERS, {}).values():
                 writer.close()
