@@ -12,6 +12,11 @@ from compat.talos.steps import DIFFERS, STEPS, Kit
 assert steps_scan
 assert steps_tools
 
+# scikit-learn 1.4 passes options to L-BFGS-B that SciPy 1.16 deprecates; later ones do not.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:scipy.optimize. The .disp. and .iprint. options:DeprecationWarning"
+)
+
 
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory):
