@@ -17,10 +17,20 @@ from paceline.tuner.timeouts import SearchTimeout
 
 @pytest.fixture(autouse=True)
 def hears_signals():
-    """Ctrl-C is heard as in a shell: pytest-xdist's workers ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Signals are heard as in a shell, by children of this process too.
+
+    pytest-xdist's workers ignore Ctrl-C, and whatever ``nohup`` runs ignores SIGHUP: Paceline then
+    leaves the signal ignored, as it should, and these tests would wait for it for ever.
+    """
+    usual = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def stopped_after(monkeypatch: pytest.MonkeyPatch, rounds: int, number: int = signal.SIGINT) -> Any:

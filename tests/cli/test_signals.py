@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
 from paceline.study.study import Study
 from stopping import hears_signals  # noqa: F401 - a fixture
@@ -58,6 +59,20 @@ def test_a_signal_that_python_drops_ends_the_command(paceline, user_modules, whe
     assert "interrupted" in done.err
     assert "Traceback" not in done.err
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_the_command_begins(paceline, monkeypatch, number):
+    """Typer makes all commands first; nothing of a command catches an interrupt yet."""
+    get_command = typer.main.get_command
+
+    def signalled(app: typer.Typer) -> object:
+        os.kill(os.getpid(), number)
+        return get_command(app)
+
+    monkeypatch.setattr(typer.main, "get_command", signalled)
+    done = paceline(*SEARCH)
+    assert (done.code, done.out, done.err) == (130, "", "paceline: interrupted\n")
 
 
 @pytest.mark.parametrize("number", ["SIGTERM", pytest.param("SIGHUP", marks=pytest.mark.slow)])

@@ -89,6 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if restart.own:
             terminal.leave(code)
         raise SystemExit(code) from None
+    except KeyboardInterrupt:  # while Typer makes the commands, before any of them catches it
+        terminal.say("interrupted")
+        raise SystemExit(terminal.INTERRUPTED) from None
     except OSError as error:  # of Typer, which prints help texts
         terminal.close_stdout()
         terminal.say(f"failed: stdout cannot be written: {error.strerror or error}")

@@ -352,8 +352,10 @@ class TrialPrefetch:
         """While packs train, asks for one more trial; returns False when the round has enough."""
         if self._due is None:
             return packs.demand.room and self.ask()
+        if self._due <= 0:  # asked again and again while a program is compiled
+            return False
         self._due -= 1
-        return self._due >= 0 and self.ask()
+        return self.ask()
 
     def ask(self) -> bool:
         """Asks for one trial, builds it and submits it; returns False when there is none."""

@@ -13,6 +13,7 @@ from jax import lax
 
 import zoo
 from numerics.packed import train_packed
+from paceline.program import compilation_cache
 from paceline.program import jax_compat as jv
 from paceline.program.rewrites import rewrite
 from paceline.program.rewrites.winograd import TILE, correlated, filtered, transforms
@@ -158,7 +159,7 @@ def test_whoever_asks_jax_for_more_precision_gets_it() -> None:
 
 
 @pytest.mark.slow
-def test_training_is_that_of_keras(monkeypatch: pytest.MonkeyPatch, cache_folder: Any) -> None:
+def test_training_is_that_of_keras(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small convolutions too, and in float64: a wrong gradient would show in every digit."""
     module: Any = sys.modules["paceline.program.rewrites.winograd"]
     called: list[str] = []
@@ -172,6 +173,9 @@ def test_training_is_that_of_keras(monkeypatch: pytest.MonkeyPatch, cache_folder
     monkeypatch.setattr(module, "_LEAST", 0)
     monkeypatch.setattr(module, "_CHANNELS", {3: 1, 5: 1})
     monkeypatch.setattr(module, "_DTYPE", np.float64)
+    # A program that another test has left on disk would be run in place of this one, and this one,
+    # of other limits, in place of another test's.
+    monkeypatch.setattr(compilation_cache, "cache_folder", lambda: None)
     case = zoo.CASES["conv_batchnorm"]
     seeds = list(range(len(case.hparams)))
     with zoo.float64():

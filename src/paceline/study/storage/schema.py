@@ -411,7 +411,7 @@ class SearchFacts(Struct):
     teams: dict[Number, MemberFacts] = {}
     n_extra: Count = 0
     limit: tuple[Count | str | None, Count | None] = (None, None)
-    owed: Count | None = None
+    owed: Whole | None = None  # earlier versions counted on below 0, which means 0
     go_on: tuple[list[Count] | None, Numbers] = (None, [])
     key: dict[str, Any] = {}
 
