@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paceline.errors import PacelineError, StorageError, StudyError, TrialTimeoutError
+from paceline.errors import PacelineError, StorageError, StudyError, TrialTimeoutError, UsageError
 from paceline.executor.base import EpochLimit, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
@@ -34,6 +34,16 @@ from paceline.tuner.loop import SearchLoop
 from paceline.tuner.members import MemberReports
 from paceline.tuner.running_trials import RunningTrials, counts
 from paceline.tuner.timeouts import SearchTimeout, StuckTrials, TrialTimeout, WhenStuck
+
+
+def one_of(name: str, value: Any, known: Sequence[str]) -> None:
+    """Checks an argument that names a choice.
+
+    Raises:
+        UsageError: The value is none of those known.
+    """
+    if value not in known:
+        raise UsageError(f"{name}: {value!r} is not one of {', '.join(known)}.")
 
 
 @dataclass(frozen=True)
@@ -73,10 +83,11 @@ class TunerConfig:
             "seed": self.seed,
             "slots": self.slots,
             "plan": self.plan,
-            "widths": self.widths,
             "pruner": None if self.pruner is None else pruner_text(self.pruner),
             "precision": self.precision,
             "mesh": None if self.mesh is None else list(self.mesh),
+            # Left out where it is the default: studies from before there was a choice go on.
+            **({} if self.widths == "apart" else {"widths": self.widths}),
         }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.data.folds import Fold
-from paceline.errors import BuildError, DataError, StudyError, UsageError
+from paceline.errors import BuildError, DataError, StudyError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
 from paceline.pack.mesh import check_mesh, check_use
@@ -31,7 +31,7 @@ from paceline.tuner.checkpoint.best_models import TrainedModels
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
 from paceline.tuner.first_build import first_preprocessing, probe
 from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
-from paceline.tuner.search_run import Listeners, SearchRun, TunerConfig, WorkerFolder
+from paceline.tuner.search_run import Listeners, SearchRun, TunerConfig, WorkerFolder, one_of
 from paceline.tuner.timeouts import run_with_timeout
 from paceline.tuner.trial_events import IN_A_ROW
 
@@ -117,12 +117,9 @@ class Tuner:
         when_stuck: Callable[[str, bool], None] | None = None,
     ) -> None:
         builder = ModelBuilder(build)
-        if executor not in EXECUTORS:
-            raise UsageError(f"executor: {executor!r} is not one of {', '.join(EXECUTORS)}.")
-        if plan not in PLANS:
-            raise UsageError(f"plan: {plan!r} is not one of {', '.join(PLANS)}.")
-        if widths not in WIDTHS:
-            raise UsageError(f"widths: {widths!r} is not one of {', '.join(WIDTHS)}.")
+        one_of("executor", executor, EXECUTORS)
+        one_of("plan", plan, PLANS)
+        one_of("widths", widths, WIDTHS)
         self.name = study
         self._strategy = strategy_of(sampler)
         self._config = TunerConfig(

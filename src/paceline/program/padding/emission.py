@@ -12,7 +12,7 @@ import numpy as np
 
 from paceline.program import jax_compat as jv
 from paceline.program.padding.axes import Axis
-from paceline.program.padding.lockstep import Body, Choice, Padding, Symbol
+from paceline.program.padding.lockstep import Body, Differing, Padding, Symbol
 from paceline.program.rewrites.splice import inlined
 
 
@@ -106,7 +106,7 @@ class _Emission:
 
 def _aval(symbol: Symbol) -> Any:
     """The abstract value of a symbol's input."""
-    like = symbol.values[0] if isinstance(symbol, Choice) else np.int32(0)
+    like = symbol.values[0] if isinstance(symbol, Differing) else np.int32(0)
     return jax.make_jaxpr(lambda a: a)(like).jaxpr.invars[0].aval
 
 

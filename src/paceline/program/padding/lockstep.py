@@ -66,7 +66,7 @@ class Value:
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class Differing:
     """A constant that differs between the traces, and becomes an input of the program.
 
     Attributes:
@@ -77,7 +77,7 @@ class Choice:
 
 
 #: What differs between slots: extents, i32[], and constants.
-Symbol = Axis | Choice
+Symbol = Axis | Differing
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Planned:
     fills: tuple[Fill, ...] = ()
     replacement: Replacement | None = None
     bodies: tuple[Body, ...] = ()
-    choices: Mapping[int, Choice] = field(default_factory=dict)
+    choices: Mapping[int, Differing] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Body:
     outs: tuple[Value, ...]
     planned: tuple[Planned, ...]
     known: Mapping[Any, Value]
-    choices: Mapping[Any, Choice]
+    choices: Mapping[Any, Differing]
 
     @property
     def changed(self) -> bool:
@@ -145,7 +145,7 @@ class Body:
             plan.fills or plan.choices or plan.replacement is not None for plan in self.planned
         )
 
-    def all_choices(self) -> Iterator[Choice]:
+    def all_choices(self) -> Iterator[Differing]:
         """The constants that differ, those in loops and branches included."""
         yield from self.choices.values()
         for plan in self.planned:
@@ -291,7 +291,7 @@ class Lockstep:
         if any(j.effects for j in jaxprs):
             raise NotPaddable("the step has side effects")
         known: list[dict[Any, Value]] = [{} for _ in jaxprs]
-        choices: dict[Any, Choice] = {}
+        choices: dict[Any, Differing] = {}
         for i, var in enumerate(first.constvars):
             value, choice = _constant([np.asarray(closed.consts[i]) for closed in closeds])
             _define(known, [j.constvars[i] for j in jaxprs], value)
@@ -338,7 +338,7 @@ class Lockstep:
 
 def _operands(
     known: Sequence[Mapping[Any, Value]], atoms: Sequence[Sequence[Any]]
-) -> tuple[list[Value], dict[int, Choice]]:
+) -> tuple[list[Value], dict[int, Differing]]:
     """What is known of the operands of an equation, and its constants that differ."""
     if len({len(each) for each in atoms}) > 1:
         raise NotPaddable("the traces differ: an operation has another number of operands")
@@ -370,13 +370,13 @@ def _define(known: Sequence[dict[Any, Value]], atoms: Sequence[Any], value: Valu
         env[atom] = value
 
 
-def _constant(values: Sequence[np.ndarray]) -> tuple[Value, Choice | None]:
+def _constant(values: Sequence[np.ndarray]) -> tuple[Value, Differing | None]:
     """What is known of a constant, and the choice that it is where it differs between traces."""
     first = values[0]
     if any(value.shape != first.shape or value.dtype != first.dtype for value in values):
         raise NotPaddable("the traces differ in an array of constants with a padded axis")
     axes = tuple(fixed(size, len(values)) for size in first.shape)
     if any(value.tobytes() != first.tobytes() for value in values):
-        return Value(axes), Choice(tuple(values))
+        return Value(axes), Differing(tuple(values))
     plain = first.ndim == 0 and first.dtype.kind in "biuf"
     return Value(axes, Padding.ZERO, float(first) if plain else None), None

@@ -22,7 +22,7 @@ from paceline.program import jax_compat as jv
 from paceline.program.canonical import Canonical, Constant, canonicalise
 from paceline.program.padding.axes import Axis, NotPaddable, unify
 from paceline.program.padding.emission import emit
-from paceline.program.padding.lockstep import Body, Choice, Lockstep, Padding, Value
+from paceline.program.padding.lockstep import Body, Differing, Lockstep, Padding, Value
 from paceline.program.padding.loops import RULES
 from paceline.program.trace import State, Step, shapes_only
 
@@ -231,7 +231,7 @@ def _program(traces: Sequence[Step]) -> tuple[Any, str]:
     return closed, canonicalise(closed).fingerprint
 
 
-def _walk(traces: Sequence[Step]) -> tuple[Body, list[Axis], list[Choice]]:
+def _walk(traces: Sequence[Step]) -> tuple[Body, list[Axis], list[Differing]]:
     """Walks a step at several widths: what was walked, its symbols, its constants by width."""
     counts = {len(step.canonical.constants) for step in traces}
     if len(counts) > 1:
