@@ -188,8 +188,8 @@ class TrialGrouper:
         self._data, self._chunk_bytes = data, chunk_bytes
         self._notes = Notes() if notes is None else notes
         self._families: WidthFamilies | None = None
-        # Structure -> how a trial of it rides in its family's program.
-        self._embeddings: dict[tuple[str, int], Embedding] = {}
+        # Structure and one of its groups, by key -> how its trials ride in the group's program.
+        self._embeddings: dict[tuple[Any, ...], Embedding] = {}
         self._by_key: dict[tuple[Any, ...], Group] = {}
         self._predictor = ConstantPredictor()
         self._looked_up: set[tuple[Any, ...]] = set()  # structures and groups looked up on disk
@@ -274,7 +274,7 @@ class TrialGrouper:
             return None
         key, steps = found
         group = self._by_key[key]
-        embedding = self._embeddings.get(_family(structure, setting))
+        embedding = self._embedding(key, setting, structure)
         state = None
         if job.model.built:
             built = job.model.optimizer.built
@@ -291,13 +291,17 @@ class TrialGrouper:
         """Traces a trial's steps and queues the trial."""
         key, state, steps = self._steps(job.model, setting, structure, job.widths)
         group = self._by_key[key]
-        embedding = None
-        if structure is not None:
-            embedding = self._embeddings.get(_family(structure, setting))
-        _queue(group, job, state, steps, embedding)
+        _queue(group, job, state, steps, self._embedding(key, setting, structure))
         if structure is not None:
             self._learn(_family(structure, setting), key, structure.numbers, steps)
         return group
+
+    def _embedding(
+        self, key: tuple[Any, ...], setting: TrialInputs, structure: ModelStructure | None
+    ) -> Embedding | None:
+        """How a trial rides in the program of the group of that key; None: as it was traced."""
+        family = None if structure is None else _family(structure, setting)
+        return self._embeddings.get((family, key))
 
     def _learn(
         self,
@@ -372,13 +376,14 @@ class TrialGrouper:
             )
         steps: tuple[Step, Step | None] = (traced.train, traced.test)
         if ride is not None and structure is not None:
-            self._embeddings[_family(structure, setting)] = ride.embedding
             steps = (ride.train[0], ride.test[0])
         key = (
             steps[0].canonical.fingerprint,
             steps[1].canonical.fingerprint if steps[1] else None,
             *kind,
         )
+        if ride is not None and structure is not None:
+            self._embeddings[_family(structure, setting), key] = ride.embedding
         group = self._by_key.get(key)
         if group is None:
             if ride is None:

@@ -105,6 +105,11 @@ def constant_value(value: Any, aval: Any) -> np.ndarray:
     return np.asarray(value, dtype=aval.dtype)
 
 
+def aval_of(value: Any) -> Any:
+    """The abstract value of an array or a number, as an input of a jaxpr has it."""
+    return jax.make_jaxpr(lambda a: a)(value).jaxpr.invars[0].aval
+
+
 def make_closed(jaxpr: Any, consts: list[Any]) -> Any:
     """A closed jaxpr of a jaxpr and the values of its constants."""
     return ClosedJaxpr(jaxpr, consts)

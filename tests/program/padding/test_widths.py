@@ -187,7 +187,7 @@ def test_a_padded_trial_is_the_lone_trial(name: str) -> None:
             data = batches(model, 5)
             logs, last = train(step.closed, state, data)
             first = [constant.value for constant in padded.canonical.constants]
-            ours, mine = train(padded.program, embedding.embed(state), data, *first)
+            ours, mine = train(padded.closed, embedding.embed(state), data, *first)
             # The same numbers, summed with zeros between them; float32 rounds at 1e-7, and Adam
             # divides small gradients by their size.
             tolerance = 1e-4 if name in ROUNDS else 1e-9
@@ -211,7 +211,7 @@ def test_nan_of_one_trial_stays_out_of_its_neighbours() -> None:
         state, step = traced(_dense(*widths))
         padded, embedding = riding(role, family, state, step)
         slots.append((padded, embedding.embed(state)))
-    program = slots[0][0].program
+    program = slots[0][0].closed
     run = jax.jit(jax.vmap(jax_compat.jaxpr_as_fun(program), in_axes=0))
     (batch,) = batches(_dense(*LARGEST), 1)
 

@@ -30,7 +30,7 @@ from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches, EpochData, ResidentArrays
 from paceline.program import jax_compat
 from paceline.program.compile import Executable
-from paceline.program.padding.batches import MaskedStep, can_merge, merge
+from paceline.program.padding.batches import MaskedStep, merger
 from paceline.program.rewrites import rewrite
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step
@@ -322,8 +322,9 @@ def step_sizes(role: StepTemplate, size: int, rest: int, *, merge: bool = False)
     every = tuple(range(len(role.lifted)))
     if role.tail is None:
         return [SizedStep(_lazily(role.full, role.lifted), every, size)]
-    if merge and can_merge(role.full, role.tail, role.lifted):
-        return [SizedStep(_merged(role, size), every, size, rest)]
+    make = merger(role.full, role.tail, role.lifted) if merge else None
+    if make is not None:
+        return [SizedStep(_merged(role, size, make), every, size, rest)]
     indices = role.tail_lifted
     positions = tuple(role.lifted.index(i) for i in indices)
     return [
@@ -345,7 +346,9 @@ def _lazily(step: Step, indices: tuple[int, ...]) -> Callable[..., list[Any]]:
     return run
 
 
-def _merged(role: StepTemplate, size: int) -> Callable[..., list[Any]]:
+def _merged(
+    role: StepTemplate, size: int, make: Callable[[], MaskedStep]
+) -> Callable[..., list[Any]]:
     """The step on batches of both sizes, made when it is first traced."""
     made: list[tuple[MaskedStep, Callable[..., list[Any]]]] = []
     assert role.tail is not None
@@ -354,8 +357,7 @@ def _merged(role: StepTemplate, size: int) -> Callable[..., list[Any]]:
 
     def run(n: Any, lifted: Arrays, *rest: Any) -> list[Any]:
         if not made:
-            assert role.tail is not None
-            step = merge(role.full, role.tail, role.lifted)
+            step = make()
             whole = jax_compat.jaxpr_as_fun(rewrite(step.closed, jax.default_backend()))
             made.append((step, whole))
         step, function = made[0]

@@ -86,12 +86,12 @@ class StackedProgram:
             self._small = full.small
             if full.small:
                 order = index_shape(n_slots, _whole(order.shape[1], work.batch_size))
-                functions = [_all_batches(full, n_logs, axis)]
+                functions = [_batches(full, n_logs, axis)]
                 extra = [(order, index_shape(), index_shape())]
             else:
                 # The smaller batch has a program of its own, so that both compile at one time.
                 functions = [
-                    _full_batches(full, 0 if work.ends_small else n_logs, axis),
+                    _batches(full, 0 if work.ends_small else n_logs, axis),
                     *(_last_batch(step, axis) for step in tail),
                 ]
                 extra = [(order, index_shape()), *((order,) for _ in tail)]
@@ -279,13 +279,15 @@ class SlotAxis:
         return batch if self.layout is None else self.layout.split(batch, size)
 
 
-def _full_batches(step: SizedStep, n_logs: int, axis: SlotAxis) -> Callable[..., Any]:
-    """A function that trains on all full batches of an epoch.
+def _batches(step: SizedStep, n_logs: int, axis: SlotAxis) -> Callable[..., Any]:
+    """A function that trains on the batches of an epoch that this step takes.
 
-    The number of steps is an argument of the function, so that XLA does not unroll the loop.
+    The number of steps is an argument of the function, so that XLA does not unroll the loop. A
+    function of a step that takes the smaller batch too has one argument more: how many examples of
+    the last batch count.
 
     Args:
-        step: The step on a full batch.
+        step: The step on a full batch, and perhaps on the smaller one.
         n_logs: L; 0 where a smaller batch always follows, whose logs are those of the epoch: XLA
             then drops the results of the metrics from the loop.
         axis: How the program goes over its slots.
@@ -300,38 +302,13 @@ def _full_batches(step: SizedStep, n_logs: int, axis: SlotAxis) -> Callable[...,
         data: Any,
         order: Any,
         steps: Any,
+        last: Any = None,
     ) -> Any:
         def body(i: Any, carry: Any) -> Any:
             index = lax.dynamic_slice_in_dim(order, i * step.size, step.size, axis=1)
-            parts, logs = _step_of_all(step, lifted, carry[0], data, index, axis)
+            n = None if last is None else jnp.where(i == steps - 1, last, step.size)
+            parts, logs = _step_of_all(step, lifted, carry[0], data, index, axis, n)
             return parts, logs[:, :n_logs]
-
-        logs = jnp.zeros((order.shape[0], n_logs), jnp.result_type(float))
-        parts = [trainable, non_trainable, optimizer, metrics]
-        parts, logs = lax.fori_loop(0, steps, body, (parts, logs))
-        return (*parts, logs)
-
-    return epoch
-
-
-def _all_batches(step: SizedStep, n_logs: int, axis: SlotAxis) -> Callable[..., Any]:
-    """A function that trains on all batches of an epoch, the last one smaller or not."""
-
-    def epoch(
-        trainable: Arrays,
-        non_trainable: Arrays,
-        optimizer: Arrays,
-        metrics: Arrays,
-        lifted: Arrays,
-        data: Any,
-        order: Any,
-        steps: Any,
-        last: Any,
-    ) -> Any:
-        def body(i: Any, carry: Any) -> Any:
-            index = lax.dynamic_slice_in_dim(order, i * step.size, step.size, axis=1)
-            n = jnp.where(i == steps - 1, last, step.size)
-            return _step_of_all(step, lifted, carry[0], data, index, axis, n)
 
         logs = jnp.zeros((order.shape[0], n_logs), jnp.result_type(float))
         parts = [trainable, non_trainable, optimizer, metrics]

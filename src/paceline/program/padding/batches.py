@@ -8,8 +8,9 @@ the smaller batch are padding, whose share of every sum over rows is filled with
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -44,8 +45,11 @@ class MaskedStep:
 _PROVED = DiskCache("merged", kept=2000)
 
 
-def can_merge(full: Step, small: Step, lifted: Sequence[int]) -> bool:
-    """Whether ``merge`` makes one step of these two; the answer is kept on disk."""
+def merger(full: Step, small: Step, lifted: Sequence[int]) -> Callable[[], MaskedStep] | None:
+    """What makes one step of these two, as ``merge`` does; None where it cannot.
+
+    Whether it can is kept on disk, so that a program that is found there needs no walk.
+    """
     digest = hashlib.sha256()
     parts = (source_digest(), jax.__version__, jax_compat.settings(), str(list(lifted)))
     for part in (*parts, full.canonical.fingerprint, small.canonical.fingerprint):
@@ -53,14 +57,14 @@ def can_merge(full: Step, small: Step, lifted: Sequence[int]) -> bool:
     name = f"{digest.hexdigest()}.txt"
     known = _PROVED.read(name)
     if known in (b"yes", b"no"):
-        return known == b"yes"
+        return partial(merge, full, small, lifted) if known == b"yes" else None
     try:
-        merge(full, small, lifted)
-        proved = True
+        step = merge(full, small, lifted)
     except NotPaddable:
-        proved = False
-    _PROVED.write(name, b"yes" if proved else b"no")
-    return proved
+        _PROVED.write(name, b"no")
+        return None
+    _PROVED.write(name, b"yes")
+    return lambda: step
 
 
 def merge(full: Step, small: Step, lifted: Sequence[int]) -> MaskedStep:

@@ -200,18 +200,41 @@ def _dynamic_update_slice(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value
     return [Value(value.axes, max(value.content, update.content))], Planned(eqn.first)
 
 
+def _kept(
+    eqn: Equation,
+    value: Value,
+    index: Value,
+    outer: Sequence[int],
+    numbered: Sequence[int],
+    gone: Sequence[int],
+) -> list[int]:
+    """Which axes of a table are axes of its rows too.
+
+    Args:
+        eqn: A lookup in the table, or a write to it.
+        value: The table.
+        index: The numbers of the rows.
+        outer: Axes of the numbers that go along with an axis of the table.
+        numbered: Axes of the table that the numbers are positions of.
+        gone: Axes of the table along which a row has one element.
+
+    Raises:
+        NotPaddable: Positions along a padded axis differ between slots.
+    """
+    inner = getattr(eqn.params[0]["dimension_numbers"], "operand_batching_dims", ())
+    for i, j in zip(inner, outer, strict=True):
+        unify(value.axes[i], index.axes[j])
+    if any(value.axes[i].padded for i in numbered):
+        raise eqn.refuse("takes numbers for positions along a padded axis")
+    return [i for i in range(len(value.axes)) if i not in (*gone, *inner)]
+
+
 def _gather(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
     """Elements by number along fixed axes; slices hold padded axes as a whole."""
     eqn.check_params("slice_sizes")
     (value, index), dims = eqn.ins, eqn.params[0]["dimension_numbers"]
-    inner = list(getattr(dims, "operand_batching_dims", ()))
-    outer = list(getattr(dims, "start_indices_batching_dims", ()))
-    for i, j in zip(inner, outer, strict=True):
-        unify(value.axes[i], index.axes[j])
-    for i in dims.start_index_map:
-        if value.axes[i].padded:
-            raise eqn.refuse("looks up positions of a padded axis")
-    kept = [i for i in range(len(value.axes)) if i not in (*dims.collapsed_slice_dims, *inner)]
+    outer = getattr(dims, "start_indices_batching_dims", ())
+    kept = _kept(eqn, value, index, outer, dims.start_index_map, dims.collapsed_slice_dims)
     rows, taken = iter(index.axes[:-1]), iter(kept)
     axes = []
     for out, sizes in enumerate(eqn.out_sizes()):
@@ -230,14 +253,9 @@ def _scatter(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
     """Adds or writes rows by number; padded rows of a sum add zero."""
     eqn.check_params("update_jaxpr", "update_consts")
     (value, index, update), dims = eqn.ins, eqn.params[0]["dimension_numbers"]
-    inner = list(getattr(dims, "operand_batching_dims", ()))
-    outer = list(getattr(dims, "scatter_indices_batching_dims", ()))
-    for i, j in zip(inner, outer, strict=True):
-        unify(value.axes[i], index.axes[j])
-    for i in dims.scatter_dims_to_operand_dims:
-        if value.axes[i].padded:
-            raise eqn.refuse("writes to positions of a padded axis")
-    kept = [i for i in range(len(value.axes)) if i not in (*dims.inserted_window_dims, *inner)]
+    outer = getattr(dims, "scatter_indices_batching_dims", ())
+    numbered = dims.scatter_dims_to_operand_dims
+    kept = _kept(eqn, value, index, outer, numbered, dims.inserted_window_dims)
     rows, taken = iter(enumerate(index.axes[:-1])), iter(kept)
     padded = []
     for i, axis in enumerate(update.axes):

@@ -107,7 +107,7 @@ class _Emission:
 def _aval(symbol: Symbol) -> Any:
     """The abstract value of a symbol's input."""
     like = symbol.values[0] if isinstance(symbol, Differing) else np.int32(0)
-    return jax.make_jaxpr(lambda a: a)(like).jaxpr.invars[0].aval
+    return jv.aval_of(like)
 
 
 def _shape(atom: Any) -> jax.ShapeDtypeStruct:

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import numpy as np
 
 from paceline.program import jax_compat as jv
@@ -32,11 +31,10 @@ class PaddedStep(Step):
     """A step at a family's largest widths. Its constants begin with the extents of a trial.
 
     Attributes:
-        program: The closed jaxpr whose inputs are all constants, the state and the batch.
+        closed: The closed jaxpr; all constants are inputs of it, before the state and the batch.
         n_widths: How many of its constants are extents, or follow from the widths otherwise.
     """
 
-    program: Any = None
     n_widths: int = 0
 
     @property
@@ -46,8 +44,8 @@ class PaddedStep(Step):
 
     def lift(self, indices: Sequence[int]) -> Any:
         """The step with constants as inputs; see ``canonical.lift``."""
-        constants = self.canonical.constants
-        invars = self.program.jaxpr.invars
+        constants, jaxpr = self.canonical.constants, self.closed.jaxpr
+        invars = jaxpr.invars
         chosen = set(indices)
         literals, arrays = {}, {}
         for i, (var, constant) in enumerate(zip(invars, constants, strict=False)):
@@ -61,7 +59,6 @@ class PaddedStep(Step):
         def read(atom: Any) -> Any:
             return atom if jv.is_literal(atom) else literals.get(atom, atom)
 
-        jaxpr = self.program.jaxpr
         leading = [invars[i] for i in indices]
         rest = invars[len(constants) :]
         made = jaxpr.replace(
@@ -71,7 +68,7 @@ class PaddedStep(Step):
             eqns=[eqn.replace(invars=[read(atom) for atom in eqn.invars]) for eqn in jaxpr.eqns],
             debug_info=jv.no_debug(jaxpr, len(leading) + len(rest)),
         )
-        return jv.make_closed(made, [*self.program.consts, *arrays.values()])
+        return jv.make_closed(made, [*self.closed.consts, *arrays.values()])
 
 
 @dataclass(frozen=True)
@@ -181,7 +178,7 @@ class PaddedRole:
         widths = [np.asarray(symbol.sizes[2], np.int32) for symbol in symbols]
         for choice in choices:
             widths.append(choice.values[2])
-        constants = [Constant(value, _aval(value)) for value in widths]
+        constants = [Constant(value, jv.aval_of(value)) for value in widths]
         constants += step.canonical.constants
         full = self._step(self._full, constants, step, len(widths))
         small = None
@@ -210,18 +207,13 @@ class PaddedRole:
         self, program: tuple[Any, str], constants: list[Constant], step: Step, n_widths: int
     ) -> PaddedStep:
         closed, print_of = program
-        if len(constants) + _rest(closed, step) != len(closed.jaxpr.invars):
+        if len(constants) + len(step.closed.jaxpr.invars) != len(closed.jaxpr.invars):
             raise NotPaddable("another constant differs than between the traces of the family")
         flags = step.canonical
         canonical = Canonical(
             print_of, tuple(constants), flags.batched_rng_differs, flags.convolves
         )
-        return PaddedStep(closed, canonical, step.log_names, closed, n_widths)
-
-
-def _rest(closed: Any, step: Step) -> int:
-    """Inputs of a step that are no constants."""
-    return len(step.closed.jaxpr.invars)
+        return PaddedStep(closed, canonical, step.log_names, n_widths)
 
 
 def _program(traces: Sequence[Step]) -> tuple[Any, str]:
@@ -238,10 +230,7 @@ def _walk(traces: Sequence[Step]) -> tuple[Body, list[Axis], list[Differing]]:
         raise NotPaddable("the traces have other numbers of constants")
     n = counts.pop()
     if any(not constant.liftable for step in traces for constant in step.canonical.constants):
-        # Such a constant is part of the fingerprint; the walk compares it where it stands.
-        fixed_ones = [i for i in range(n) if not traces[0].canonical.constants[i].liftable]
-        if fixed_ones:
-            raise NotPaddable("a constant cannot become an input")
+        raise NotPaddable("a constant cannot become an input")
     closeds = [step.lift(tuple(range(n))) for step in traces]
     ins = []
     for i, variables in enumerate(zip(*(c.jaxpr.invars for c in closeds), strict=True)):
@@ -261,9 +250,9 @@ def _walk(traces: Sequence[Step]) -> tuple[Body, list[Axis], list[Differing]]:
         for a, b in zip(new.axes, old.axes, strict=True):
             unify(a, b)
     inputs = [axis for value in ins for axis in value.axes if axis.padded]
+    own = _symbols(inputs)
     for axis in body.axes():
         _check(axis)
-        own = [symbol for other in inputs for symbol in other.symbols()]
         for symbol in axis.symbols():
             if symbol in own:
                 continue
@@ -274,8 +263,13 @@ def _walk(traces: Sequence[Step]) -> tuple[Body, list[Axis], list[Differing]]:
             if not alike or (len(set(alike)) > 1 and any(other.parts for other in alike)):
                 raise NotPaddable("an axis has the extent of no variable's axis")
             unify(symbol, alike[0])
-    symbols = list(dict.fromkeys(symbol for axis in inputs for symbol in axis.symbols()))
-    return body, symbols, list(dict.fromkeys(body.all_choices()))
+            own = _symbols(inputs)
+    return body, list(own), list(dict.fromkeys(body.all_choices()))
+
+
+def _symbols(axes: Sequence[Axis]) -> dict[Axis, None]:
+    """The open axes that others are made of, in order."""
+    return dict.fromkeys(symbol for axis in axes for symbol in axis.symbols())
 
 
 def _check(axis: Axis) -> None:
@@ -283,7 +277,3 @@ def _check(axis: Axis) -> None:
     sizes = axis.root().sizes
     if max(sizes) > sizes[0] or (sizes[0] == sizes[1] and len(set(sizes)) > 1):
         raise NotPaddable(f"a trial has extent {sizes[-1]} where the family has {sizes[:2]}")
-
-
-def _aval(value: np.ndarray) -> Any:
-    return jax.make_jaxpr(lambda a: a)(value).jaxpr.invars[0].aval
