@@ -33,6 +33,7 @@ def test_a_file_alone_is_enough(paceline, tuner, model):
         "seed": 0,
         "slots": "auto",
         "plan": "auto",
+        "widths": "apart",
         "mesh": "auto",
         "precision": None,
         "origin": {
@@ -58,7 +59,8 @@ def test_every_option_reaches_the_tuner(paceline, tuner, model):
     words = (
         "search model.py:build --data d.npz --trials +8 --epochs 3 --batch-size 64 "
         "--objective max:val_auc --sampler grid --pruner none --seed 7 --timeout 30m --study s "
-        "--storage journal:j.log --slots 4 --plan stacked --mesh 4x2 --precision bfloat16 --quiet"
+        "--storage journal:j.log --slots 4 --plan stacked --widths together --mesh 4x2 "
+        "--precision bfloat16 --quiet"
     )
     assert paceline(*words.split()).code == 0
     (made,) = tuner.made
@@ -71,6 +73,7 @@ def test_every_option_reaches_the_tuner(paceline, tuner, model):
         "seed": 7,
         "slots": 4,
         "plan": "stacked",
+        "widths": "together",
         "mesh": "4x2",
         "precision": "bfloat16",
     }
