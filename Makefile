@@ -16,6 +16,10 @@ BIN := $(VENV)/bin
 PIP := -m pip --disable-pip-version-check --quiet install
 LOCK_OPTIONS := --generate-hashes --no-emit-index-url --no-header --no-annotate $(ARGS)
 
+# Half of what tests of models take is XLA compiling, Keras' steps included. XLA's older way to write
+# loops compiles in less time; releases other than the locked ones may not know the option.
+XLA_IN_TESTS := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
+
 # The wrapper of pyright would ask a server for a newer release on every run.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
@@ -33,7 +37,7 @@ demo: env ## search a small model on the embedded digits
 	$(BIN)/paceline search examples/digits.py $(ARGS)
 
 test: env ## the fastest test of each promise, on all cores; CI runs it (ARGS go to pytest)
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	XLA_FLAGS="$(XLA_IN_TESTS)" $(BIN)/python -m pytest -n auto $(ARGS)
 
 test-all: env ## lint and every suite of tests, in turn, with one summary at the end; an hour
 	$(BIN)/python tools/test_all.py

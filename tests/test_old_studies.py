@@ -177,7 +177,7 @@ TOLERANCE: dict[str, float] = {"rel": 1e-3, "abs": 1e-4}
 #: An accuracy is a share of 50 or 23 examples, of which one may stand on the edge.
 ONE_EXAMPLE = 1 / 23
 #: Those that few others are like stay in ``make test``.
-QUICK = ("sqlite", "asha", "fit", "callbacks")
+QUICK = ("sqlite", "asha", "callbacks")
 WRITTEN = slow_where(write.CASES, lambda name: name not in QUICK)
 
 

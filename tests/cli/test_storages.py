@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from marks import slow_where
+
 TESTS = Path(__file__).resolve().parents[1]
 MODEL = f"""\
 import sys
@@ -22,7 +24,7 @@ def data():
 """
 
 
-@pytest.fixture(params=["journal", pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"])
+@pytest.fixture(params=["journal", *slow_where(["sqlite", "postgresql"], bool)])
 def storage(request: pytest.FixtureRequest) -> str:
     """A URL of each kind; a server's holds a password."""
     if request.param == "postgresql":

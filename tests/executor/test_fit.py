@@ -46,6 +46,7 @@ def run(executor: FitExecutor, report: Any = None) -> list[EpochReport]:
     return reports
 
 
+@pytest.mark.slow
 def test_every_epoch_is_reported_as_keras_has_it():
     executor = FitExecutor(DATA)
     executor.submit(job())

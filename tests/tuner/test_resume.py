@@ -71,6 +71,7 @@ for words in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_from_the_command_line(child_environment, fresh_folder, capsys) -> None:
     """SIGTERM, then ``paceline resume``: the same trials as without."""
     Path("model.py").write_text(

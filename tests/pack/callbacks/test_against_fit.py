@@ -11,6 +11,7 @@ import pytest
 
 import toys
 import zoo
+from marks import slow_where
 from pack.callbacks.runs import (
     EPOCHS,
     SEEDS,
@@ -128,6 +129,9 @@ CASES: dict[str, Any] = {
     ],
 }
 
+#: Those that stop, that fail, and that depend on one another.
+QUICK = ["early stopping", "terminate on nan", "in this order"]
+
 
 def recorded(make: Any) -> Any:
     return lambda: [*make(), Recorder()]
@@ -144,7 +148,7 @@ def compare(ours: Runs, make: Any, build: Any = toys.dense) -> None:
         assert_same_arrays(mine[-1].end, other[-1].end)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_where(CASES, lambda name: name not in QUICK))
 def test_a_callback_does_what_it_does_in_fit(name: str) -> None:
     make = recorded(CASES[name])
     with zoo.float64():
