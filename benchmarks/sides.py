@@ -116,6 +116,12 @@ def optuna_side(work: Work, data: Pairs, directory: str, seed: int) -> Search:
         def Float(self, name: str, low: float, high: float, sampling: str = "linear") -> float:  # noqa: N802
             return self.trial.suggest_float(name, low, high, log=sampling == "log")
 
+        def Int(self, name: str, low: int, high: int, step: int = 1) -> int:  # noqa: N802
+            return self.trial.suggest_int(name, low, high, step=step)
+
+        def Boolean(self, name: str) -> bool:  # noqa: N802
+            return self.trial.suggest_categorical(name, [True, False])
+
         def Choice(self, name: str, values: list[Any]) -> Any:  # noqa: N802
             return self.trial.suggest_categorical(name, values)
 
