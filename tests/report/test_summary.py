@@ -35,6 +35,14 @@ def test_a_summary_says_how_it_went_what_is_best_and_what_is_next():
     )
 
 
+def test_structures_that_share_programs_are_counted():
+    result = {**RESULT, "programs": {**RESULT["programs"], "structures": 31}}
+    text = summary.search_summary(result, "val_accuracy", [])
+    assert ", 1 program for 31 structures (2 steps compiled, 0 from the cache)" in text
+    result["programs"]["structures"] = 1
+    assert ", 1 program (2 steps" in summary.search_summary(result, "val_accuracy", [])
+
+
 def test_a_search_without_a_value_says_so():
     result = {**RESULT, "best": None, "n_trials": {"complete": 0, "running": 0}}
     text = summary.search_summary(result, "val_loss", [("paceline trials d", "every trial")])

@@ -1,7 +1,9 @@
-"""``Tuner(widths="together")``: trials of several widths share a program and come out as alone."""
+"""``Tuner(widths=...)``: trials of several widths share a program and come out as alone."""
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,12 @@ import numpy as np
 import pytest
 
 import paceline
+from epoch_reports import observe_reports
+from marks import slow_where
 from paceline.errors import UsageError
+from paceline.executor import width_families
+from paceline.executor.base import EpochReport
+from stopping import hears_signals  # noqa: F401 - a fixture
 
 X = np.random.default_rng(0).normal(size=(50, 12)).astype("float32")
 Y = np.random.default_rng(1).integers(0, 3, 50)
@@ -76,15 +83,111 @@ def test_callbacks_see_the_trial_s_own_widths() -> None:
     assert {shape[1] for shape in seen} == {4, 8, 12}
 
 
-def test_a_search_goes_on_where_it_was_stopped(fresh_folder: Path) -> None:
-    first = paceline.Tuner(build, sampler="grid", study="on", widths="together", slots=2)
-    first.search(X, Y, epochs=2, n_trials=2, **DATA)
-    second = paceline.Tuner(build, sampler="grid", study="on", widths="together", slots=2)
-    second.search(X, Y, epochs=2, **DATA)
-    whole = search("together", [])
+#: What else a search does with its trials: arguments of ``Tuner``, arguments of ``search``.
+KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "one after another": ({}, {}),
+    "asha": ({"pruner": "asha:1:2"}, {}),
+    "repeats": ({}, {"repeats": 2}),
+    "folds": ({}, {"folds": 3, "validation_data": None}),
+}
+
+
+def search_kind(kind: str, study: str) -> paceline.Tuner:
+    arguments, call = KINDS[kind]
+    tuner = paceline.Tuner(
+        build, sampler="random", study=study, widths="together", slots=2, **arguments
+    )
+    tuner.search(X, Y, **(DATA | {"epochs": 4, "n_trials": 6} | call))
+    return tuner
+
+
+@pytest.mark.parametrize("kind", slow_where(KINDS, lambda kind: kind != "asha"))
+def test_each_trial_is_that_trial_by_itself(kind: str, fresh_folder: Path) -> None:
+    tuner = search_kind(kind, "s")
+    assert tuner.summary()["programs"]["distinct"] == 1
+    call = {name: value for name, value in (DATA | KINDS[kind][1]).items() if value is not None}
     for number in range(6):
-        for name, values in whole.trial(number).history.items():
-            np.testing.assert_allclose(second.trial(number).history[name], values, rtol=1e-5)
+        history = tuner.trial(number).history
+        alone = tuner.reproduce(number, X, Y, **call).history
+        for name, values in history.items():
+            # float32's rounding of sums with zeros in between
+            np.testing.assert_allclose(alone[name], values, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", slow_where(KINDS, lambda kind: kind != "one after another"))
+@pytest.mark.parametrize("stop", slow_where([3, 9], lambda stop: stop != 9))
+def test_a_search_goes_on_where_it_was_stopped(
+    kind: str, stop: int, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit, with trials of several widths under way."""
+    monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
+    left: list[int] = []
+
+    def interrupt(report: EpochReport) -> None:
+        if left == [len(epochs)]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    epochs = observe_reports(monkeypatch, before=interrupt)
+    whole = search_kind(kind, "whole")
+    left.append(len(epochs) + stop)
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        search_kind(kind, "s")
+    left.clear()
+    resumed = search_kind(kind, "s")
+    for number in range(6):
+        assert resumed.trial(number).history == whole.trial(number).history
+    weights = [tuner.best_model().get_weights() for tuner in (resumed, whole)]
+    for ours, theirs in zip(*weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+# -- where it is worth it --------------------------------------------------------------------------
+
+
+def distinct(made: Any = build) -> int:
+    counts = search("auto", [], made).summary()["programs"]
+    assert counts["distinct"] in (1, counts["structures"])
+    return counts["distinct"]
+
+
+def test_small_models_of_many_widths_share_a_program(fresh_folder: Path) -> None:
+    assert distinct() == 1
+
+
+def test_large_products_are_not_padded(fresh_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(width_families, "_STRUCTURE", {"cpu": 1e5})
+    assert distinct() == 6
+
+
+def test_few_widths_are_not_padded(fresh_folder: Path) -> None:
+    """A family's program takes as long to compile as those of two structures."""
+
+    def two(hp: Any) -> Any:
+        layers = [
+            keras.Input((12,)),
+            keras.layers.Dense(hp.Choice("units", [4, 8])),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+        model = keras.Sequential(layers)
+        model.compile("adam", "sparse_categorical_crossentropy")
+        return model
+
+    assert distinct(two) == 2
+
+
+def test_loops_and_convolutions_are_not_padded_unasked(fresh_folder: Path) -> None:
+    def recurrent(hp: Any) -> Any:
+        layers = [
+            keras.Input((12,)),
+            keras.layers.Reshape((6, 2)),
+            keras.layers.GRU(hp.Int("units", 2, 4)),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+        model = keras.Sequential(layers)
+        model.compile("adam", "sparse_categorical_crossentropy")
+        return model
+
+    assert distinct(recurrent) == 3
 
 
 def test_a_largest_model_that_build_refuses_is_told(fresh_folder: Path) -> None:
@@ -101,5 +204,5 @@ def test_a_largest_model_that_build_refuses_is_told(fresh_folder: Path) -> None:
 
 
 def test_a_name_that_is_none_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"widths: 'all' is not one of apart, together\."):
+    with pytest.raises(UsageError, match=r"widths: 'all' is not one of auto, apart, together\."):
         paceline.Tuner(build, widths="all")

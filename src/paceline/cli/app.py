@@ -159,9 +159,9 @@ def search(
     widths: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="Programs for layers of several widths: apart or together."
+            metavar="NAME", help="Programs for layers of several widths: auto, apart or together."
         ),
-    ] = "apart",
+    ] = "auto",
     mesh: Annotated[
         str,
         typer.Option(

@@ -106,16 +106,20 @@ class OtherWidths:
         parameters: The hyperparameters that the trial's build declared.
         hparams: The trial's values.
         build: Makes the model for other values of some hyperparameters.
+        epochs: Epochs that the trial is to train.
+        always: The trial shares a program wherever that is proved, whether it pays or not.
     """
 
-    parameters: Callable[[], Sequence[Parameter]]
+    parameters: Sequence[Parameter]
     hparams: Mapping[str, Any]
     build: Callable[[Mapping[str, Any]], Any]
+    epochs: int
+    always: bool
 
     def ranges(self) -> dict[str, list[int]]:
         """The whole numbers that may be widths: name -> their values, ascending."""
         found = {}
-        for parameter in self.parameters():
+        for parameter in self.parameters:
             if type(self.hparams.get(parameter.name)) is not int or not parameter.is_finite:
                 continue
             values = parameter.values(every=True)

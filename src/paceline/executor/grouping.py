@@ -187,7 +187,7 @@ class TrialGrouper:
     ) -> None:
         self._data, self._chunk_bytes = data, chunk_bytes
         self._notes = Notes() if notes is None else notes
-        self._families: WidthFamilies | None = None
+        self.families: WidthFamilies | None = None  # None until a trial asks for one
         # Structure and one of its groups, by key -> how its trials ride in the group's program.
         self._embeddings: dict[tuple[Any, ...], Embedding] = {}
         self._by_key: dict[tuple[Any, ...], Group] = {}
@@ -370,9 +370,9 @@ class TrialGrouper:
         kind = (work.batch_size, work.validation_batch_size, setting.group_key)
         ride = None
         if widths is not None and structure is not None:
-            self._families = self._families or WidthFamilies(self._notes)
-            ride = self._families.admit(
-                traced, widths, kind, lambda other: traced_sizes(other, work, table)
+            self.families = self.families or WidthFamilies(self._notes)
+            ride = self.families.admit(
+                traced, widths, kind, work.steps, lambda other: traced_sizes(other, work, table)
             )
         steps: tuple[Step, Step | None] = (traced.train, traced.test)
         if ride is not None and structure is not None:

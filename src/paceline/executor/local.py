@@ -409,13 +409,16 @@ class LocalExecutor:
         """Numbers of programs.
 
         Returns:
-            distinct: groups; compiled and from_cache: training and validation steps, by whether
-            they were compiled here or found on disk.
+            distinct: groups; structures: models of other layers or widths that trained in them;
+            compiled and from_cache: training and validation steps, by whether they were compiled
+            here or found on disk.
         """
         roles = self._planner.compiled_roles()
         cached = sum(all(e.from_cache for e in role) for role in roles)
+        families, groups = self._grouper.families, len(self._grouper.groups)
         return {
-            "distinct": len(self._grouper.groups),
+            "distinct": groups,
+            "structures": groups + (0 if families is None else families.saved),
             "compiled": len(roles) - cached,
             "from_cache": cached,
         }

@@ -8,14 +8,17 @@ traced at its own widths, and a walk over the traces proves that it may ride.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from paceline.executor.base import Notes, OtherWidths
 from paceline.executor.model_builder import Tails, TracedModel
+from paceline.pack.plan.base import has_loops, step_flops
 from paceline.program.padding.axes import Axis, NotPaddable
 from paceline.program.padding.widths import (
     Embedding,
@@ -25,6 +28,18 @@ from paceline.program.padding.widths import (
     mask_of,
 )
 from paceline.program.trace import State, Step
+
+#: Floating-point operations in matrix products that take as long as tracing and compiling one more
+#: structure. On a CPU: 1.8 s of a core, 60 GFLOP/s (docs/decisions/0032); elsewhere an estimate.
+_STRUCTURE = {"cpu": 1e11}
+_STRUCTURE_ELSEWHERE = 1e13
+#: A family is judged as if so many trials fell into it. A search's own number of trials does not
+#: count: it may change when the search goes on, and a trial must not change with it.
+_TRIALS = 8
+#: Structures that compile as long as a family's program: it has masks.
+_PADDED = 2
+#: Operations of a trial, in structures, above which padding does not pay at any widths.
+_LARGE = 8
 
 
 @dataclass(frozen=True)
@@ -76,18 +91,25 @@ class WidthFamilies:
     """The families of a search.
 
     Args:
-        notes: Told why trials do not ride.
+        notes: Told why trials do not ride that should wherever they can.
     """
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._families: dict[Any, _Family | None] = {}  # None: such trials do not ride
+        self._structures: dict[Any, set[str]] = {}  # the training steps that ride in each family
+
+    @property
+    def saved(self) -> int:
+        """Structures without a program of their own."""
+        return sum(len(found) - 1 for found in self._structures.values())
 
     def admit(
         self,
         traced: TracedModel,
         widths: OtherWidths,
         kind: tuple[Any, ...],
+        steps: int,
         trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
     ) -> Ride | None:
         """A trial's steps within its family's program; None: it has a program of its own.
@@ -96,24 +118,31 @@ class WidthFamilies:
             traced: The trial's steps.
             widths: Builds models like the trial's.
             kind: What the trials of a family share besides their steps.
+            steps: Training steps per epoch.
             trace_sizes: Traces a model on the full and on the smaller batches.
         """
         key = (*kind, _operations(traced))
         if key not in self._families:
             try:
-                self._families[key] = _family(traced, widths, trace_sizes)
+                self._families[key] = _family(traced, widths, steps, trace_sizes)
             except Exception as error:
                 # A user's build may refuse its largest widths, or what it builds may not fit.
                 self._families[key] = None
-                self._notes.tell_once(f"widths are not trained together: {error}")
+                self._tell(widths, f"widths are not trained together: {error}")
         family = self._families[key]
         if family is None:
             return None
         try:
-            return family.admit(traced)
+            ride = family.admit(traced)
         except NotPaddable as error:
-            self._notes.tell_once(f"a trial has a program of its own: {error}")
+            self._tell(widths, f"a trial has a program of its own: {error}")
             return None
+        self._structures.setdefault(key, set()).add(traced.train.canonical.fingerprint)
+        return ride
+
+    def _tell(self, widths: OtherWidths, text: str) -> None:
+        if widths.always:
+            self._notes.tell_once(text)
 
 
 def _operations(traced: TracedModel) -> str:
@@ -129,10 +158,18 @@ def _operations(traced: TracedModel) -> str:
 def _family(
     traced: TracedModel,
     widths: OtherWidths,
+    steps: int,
     trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
 ) -> _Family | None:
-    """The family of a trial; None where none of its hyperparameters is a width."""
+    """The family of a trial; None where its widths are few, or padding them takes longer."""
     ranges = widths.ranges()
+    flops = step_flops(traced.train.closed) * steps * widths.epochs
+    structure = _STRUCTURE.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
+    if not widths.always:
+        # What the products of loops and of convolutions cost at other widths is not known here.
+        unknown = traced.train.canonical.convolves or has_loops(traced.train.closed)
+        if unknown or flops > _LARGE * structure:
+            return None
     ours = [leaf.shape for part in traced.state.lists()[:2] for leaf in part]
     names = []
     for name, values in ranges.items():
@@ -144,14 +181,37 @@ def _family(
             names.append(name)
     if not names:
         return None
-    largest = {name: ranges[name][-1] for name in names}
-    models = [widths.build(chosen) for chosen in (largest, _smaller(names, ranges))]
+    largest = widths.build({name: ranges[name][-1] for name in names})
+    if not widths.always:
+        mean = widths.build({name: ranges[name][(len(ranges[name]) - 1) // 2] for name in names})
+        per_weight = flops / max(1, sum(math.prod(s) for s in ours if len(s) > 1))
+        padding = per_weight * (_weights(largest) - _weights(mean))
+        if padding >= structure * _structures_saved([len(ranges[name]) for name in names]):
+            return None
+    models = [largest, widths.build(_smaller(names, ranges))]
     (full_w, tails_w), (full_n, tails_n) = (trace_sizes(model) for model in models)
     train = PaddedRole((full_w.train, full_n.train), _pair(tails_w[0], tails_n[0]))
     test = None
     if full_w.test is not None and full_n.test is not None:
         test = PaddedRole((full_w.test, full_n.test), _pair(tails_w[1], tails_n[1]))
     return _Family(train, test, full_w.state)
+
+
+def _weights(model: Any) -> int:
+    """Numbers that products read: those of matrices and of larger arrays."""
+    shapes = [tuple(variable.shape) for variable in model.trainable_variables]
+    return sum(math.prod(shape) for shape in shapes if len(shape) > 1)
+
+
+def _structures_saved(counts: Sequence[int]) -> float:
+    """Structures that a trial of a family saves from being compiled, on average.
+
+    Args:
+        counts: Values of each width.
+    """
+    n = math.prod(counts)
+    distinct = n * (1 - (1 - 1 / n) ** _TRIALS)
+    return max(0.0, distinct - _PADDED) / _TRIALS
 
 
 def _pair(ours: Step | None, theirs: Step | None) -> tuple[Step, Step] | None:

@@ -77,6 +77,9 @@ def _headline(summary: Mapping[str, Any]) -> str:
     programs = summary.get("programs", {}).get("distinct")
     if programs:
         text += f", {_plural(programs, 'program')}"
+        structures = summary["programs"].get("structures") or 0
+        if structures > programs:
+            text += f" for {structures:,} structures"
         compiled, cached = (summary["programs"].get(k) for k in ("compiled", "from_cache"))
         if compiled is not None and cached is not None:
             text += f" ({compiled} steps compiled, {cached} from the cache)"

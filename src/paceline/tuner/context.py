@@ -33,7 +33,8 @@ class SearchContext:
         arguments: The arguments of ``Tuner.search``, checked.
         objective: The log that is searched for, and its direction.
         builder: Builds models from hyperparameters.
-        widths: Whether trials of several widths train in one program.
+        widths: Whether trials of several widths train in one program: "auto", "apart" or
+            "together".
         packs: Trains trials side by side; None when no trial of the search can be packed.
         fit: Trains the other trials with ``model.fit``, one after another.
         pruner: Judges trials after their epochs; None lets all of them train to their end.
@@ -54,7 +55,7 @@ class SearchContext:
     arguments: SearchArguments
     objective: Objective
     builder: ModelBuilder
-    widths: bool
+    widths: str
     packs: LocalExecutor | None
     fit: FitExecutor
     pruner: Pruner | None

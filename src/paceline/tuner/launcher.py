@@ -15,7 +15,6 @@ from paceline.executor.base import Job, OtherWidths
 from paceline.executor.local import LocalExecutor
 from paceline.program.canonical import Unpackable
 from paceline.search_space import HyperParameters
-from paceline.search_space.parameter import Parameter
 from paceline.study.draft import BuildFailed, Draft
 from paceline.study.trial import Trial
 from paceline.study.workers.shared_study import ClaimLost
@@ -198,26 +197,25 @@ class TrialLauncher:
             self._arguments.callbacks.ask(hp)
         if isinstance(inputs.data, ArrayData):
             check_labels(model, inputs.data, "training data")
-        return BuiltTrial(model, epochs, inputs)
+        return BuiltTrial(model, epochs, inputs, tuple(hp.parameters.values()))
 
     def _rebuilder(self, number: int, hparams: dict[str, Any]) -> Callable[[int], Any]:
         """A function that builds the model of a trial once more, from a seed."""
         builder, strategy = self._context.builder, self._strategy
         return lambda seed: builder(strategy.hp_again(number, hparams), seed)
 
-    def _other_widths(self, number: int, seed: int, hparams: dict[str, Any]) -> OtherWidths:
-        """Builds models like a trial's, with other values of some hyperparameters."""
-        builder, strategy = self._context.builder, self._strategy
-
-        def parameters() -> list[Parameter]:
-            hp = strategy.hp_again(number, hparams)
-            builder(hp, seed)
-            return list(hp.parameters.values())
+    def _other_widths(
+        self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial
+    ) -> OtherWidths | None:
+        """Builds models like a trial's, at other widths; None where the trial can have none."""
+        builder, strategy, choice = self._context.builder, self._strategy, self._context.widths
 
         def build(values: Mapping[str, Any]) -> Any:
             return builder(strategy.hp_again(number, {**hparams, **values}), seed)
 
-        return OtherWidths(parameters, hparams, build)
+        if choice == "apart" or not any(type(value) is int for value in hparams.values()):
+            return None
+        return OtherWidths(built.parameters, hparams, build, built.epochs, choice == "together")
 
     def _submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
         stuck = self._timeout.known_stuck(number)
@@ -237,7 +235,7 @@ class TrialLauncher:
         """Submits a trial to the executor that can train it."""
         began = time.perf_counter()
         rebuild = self._rebuilder(number, hparams)
-        widths = self._other_widths(number, seed, hparams) if self._context.widths else None
+        widths = self._other_widths(number, seed, hparams, built)
         jobs = jobs_of(number, seed, built, self._arguments, rebuild, hparams, widths=widths)
         self.seconds += time.perf_counter() - began
         if self._packs is None:

@@ -24,6 +24,7 @@ from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, OtherWi
 from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.program.files import get_parts, put_parts
 from paceline.search_space import HyperParameters
+from paceline.search_space.parameter import Parameter
 from paceline.tuner.arguments import SearchArguments
 
 
@@ -58,11 +59,13 @@ class BuiltTrial(NamedTuple):
         model: The compiled model of the first repeat.
         epochs: Epochs to train.
         inputs: Data, batch sizes and so on.
+        parameters: The hyperparameters that build declared.
     """
 
     model: Any
     epochs: int
     inputs: TrialInputs
+    parameters: Sequence[Parameter] = ()
 
 
 def member_seed(seed: int, repeat: int) -> int:

@@ -158,7 +158,7 @@ class ProgressReporter:
             },
             "programs": packs.program_counts()
             if packs
-            else {"distinct": 0, "compiled": 0, "from_cache": 0},
+            else {"distinct": 0, "structures": 0, "compiled": 0, "from_cache": 0},
             "plans": sorted(plans),
             "slots_busy": packs.timings.busy_share if packs else None,
             "checkpoint_seconds": checkpoint_seconds,

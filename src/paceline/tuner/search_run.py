@@ -87,7 +87,7 @@ class TunerConfig:
             "precision": self.precision,
             "mesh": None if self.mesh is None else list(self.mesh),
             # Left out where it is the default: studies from before there was a choice go on.
-            **({} if self.widths == "apart" else {"widths": self.widths}),
+            **({} if self.widths == "auto" else {"widths": self.widths}),
         }
 
 
@@ -306,7 +306,7 @@ class SearchRun:
             arguments=arguments,
             objective=self._objective,
             builder=self._config.builder,
-            widths=self._config.widths == "together",
+            widths=self._config.widths,
             packs=packs,
             fit=fit,
             pruner=pruner,

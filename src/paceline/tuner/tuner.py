@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 EXECUTORS = ("auto", "local", "fit")
 PLANS = ("auto", "stacked", "mapped", "sequential")
-WIDTHS = ("apart", "together")
+WIDTHS = ("auto", "apart", "together")
 
 
 class Tuner:
@@ -69,7 +69,7 @@ class Tuner:
             slots) or "sequential" (one program for trial after trial).
         widths: "together": trials whose layers differ in width train in one program, at the largest
             widths of the space, where it is proved that each trial's results come out as alone;
-            "apart": each width has a program of its own.
+            "apart": each width has a program of its own; "auto": whichever takes less time.
         mesh: Devices to train on: "auto" (all accelerators, or the CPU), their number, or
             ``(trial, data)``: devices that trials are spread over, and devices that each trial's
             batch is split over.
@@ -106,7 +106,7 @@ class Tuner:
         direction: str | None = None,
         *,
         plan: str = "auto",
-        widths: str = "apart",
+        widths: str = "auto",
         mesh: Any = "auto",
         precision: str | None = None,
         directory: str | Path = "runs",

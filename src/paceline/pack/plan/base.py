@@ -437,8 +437,7 @@ def gains_from_stacking(closed: Any) -> bool:
     Args:
         closed: The closed jaxpr of one trial's step.
     """
-    loops = any(eqn.primitive.name in ("scan", "while") for eqn in _equations(closed.jaxpr))
-    return not loops and _flops(closed) < _BUSY
+    return not has_loops(closed) and step_flops(closed) < _BUSY
 
 
 def is_short(closed: Any, steps: float, n_slots: int) -> bool:
@@ -449,10 +448,15 @@ def is_short(closed: Any, steps: float, n_slots: int) -> bool:
         steps: Steps that the pack is to train.
         n_slots: S.
     """
-    return steps < _FEW and steps * n_slots * _flops(closed) < _LITTLE
+    return steps < _FEW and steps * n_slots * step_flops(closed) < _LITTLE
 
 
-def _flops(closed: Any) -> float:
+def has_loops(closed: Any) -> bool:
+    """Whether a step has loops, such as those of recurrent layers."""
+    return any(eqn.primitive.name in ("scan", "while") for eqn in _equations(closed.jaxpr))
+
+
+def step_flops(closed: Any) -> float:
     """Floating-point operations in a step's matrix products, those in loops left out."""
     equations = _equations(closed.jaxpr)
     return sum(product_flops(eqn) for eqn in equations if eqn.primitive.name == "dot_general")
