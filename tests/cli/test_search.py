@@ -33,7 +33,7 @@ def test_a_file_alone_is_enough(paceline, tuner, model):
         "seed": 0,
         "slots": "auto",
         "plan": "auto",
-        "widths": "apart",
+        "widths": "auto",
         "mesh": "auto",
         "precision": None,
         "origin": {

@@ -159,6 +159,23 @@ def test_large_products_are_not_padded(fresh_folder: Path, monkeypatch: pytest.M
     assert distinct() == 6
 
 
+def test_what_may_be_huge_is_not_built(fresh_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seed is no width, and the largest widths of some spaces fit into no memory."""
+    asked: list[int] = []
+
+    def noting(hp: Any) -> Any:
+        asked.append(hp.Int("units", 4, 12, step=4))
+        hp.Int("seed", 1, 2**40)
+        return build(hp)
+
+    monkeypatch.setattr(width_families, "_HUGE", 0)
+    values = {"units": 4, "second": 5, "seed": 7}
+    tuner = paceline.Tuner(noting, study="huge")
+    tuner.enqueue(values)
+    tuner.search(X, Y, epochs=1, n_trials=1, **DATA)
+    assert set(asked) == {4}
+
+
 def test_few_widths_are_not_padded(fresh_folder: Path) -> None:
     """A family's program takes as long to compile as those of two structures."""
 

@@ -98,6 +98,10 @@ class Notes:
             self._tell(text)
 
 
+#: A hyperparameter of more values is no width: seeds, for example.
+_MOST_WIDTHS = 4096
+
+
 @dataclass(frozen=True)
 class OtherWidths:
     """Builds models like a trial's, at other widths.
@@ -120,7 +124,9 @@ class OtherWidths:
         """The whole numbers that may be widths: name -> their values, ascending."""
         found = {}
         for parameter in self.parameters:
-            if type(self.hparams.get(parameter.name)) is not int or not parameter.is_finite:
+            if type(self.hparams.get(parameter.name)) is not int:
+                continue
+            if parameter.cardinality is None or parameter.cardinality > _MOST_WIDTHS:
                 continue
             values = parameter.values(every=True)
             if len(values) > 1 and all(type(value) is int and value > 0 for value in values):

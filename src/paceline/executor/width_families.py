@@ -40,6 +40,8 @@ _TRIALS = 8
 _PADDED = 2
 #: Operations of a trial, in structures, above which padding does not pay at any widths.
 _LARGE = 8
+#: Operations at the largest widths, in structures, if each width multiplied them.
+_HUGE = 1000
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,10 @@ def _family(
         # What the products of loops and of convolutions cost at other widths is not known here.
         unknown = traced.train.canonical.convolves or has_loops(traced.train.closed)
         if unknown or flops > _LARGE * structure:
+            return None
+        # A model this large is not even built: it may not fit in memory.
+        growth = math.prod(values[-1] / widths.hparams[name] for name, values in ranges.items())
+        if flops * growth > _HUGE * structure:
             return None
     ours = [leaf.shape for part in traced.state.lists()[:2] for leaf in part]
     names = []
