@@ -136,6 +136,41 @@ def structures_trials() -> list[dict[str, Any]]:
     ]
 
 
+def narrow_build(hp: Any) -> Any:
+    """Build a digits model of two hidden layers, each of many widths."""
+    import keras
+
+    model = keras.Sequential(
+        [
+            keras.layers.Input((64,)),
+            keras.layers.Dense(hp.Int("units", 8, 128, step=8), activation="relu"),
+            keras.layers.Dropout(hp.Float("dropout", 0.05, 0.5)),
+            keras.layers.Dense(hp.Int("second", 8, 64, step=8), activation="relu"),
+            keras.layers.Dense(10, activation="softmax"),
+        ]
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-4, 1e-2, sampling="log")),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def narrow_trials() -> list[dict[str, Any]]:
+    """Return 32 random configurations for all sides."""
+    rng = random.Random(1)
+    return [
+        {
+            "units": 8 * rng.randint(1, 16),
+            "second": 8 * rng.randint(1, 8),
+            "dropout": rng.uniform(0.05, 0.5),
+            "lr": 10 ** rng.uniform(-4, -2),
+        }
+        for _ in range(32)
+    ]
+
+
 def widths_build(most: int) -> Callable[[Any], Any]:
     """Return a ``build`` of an MNIST model like those of KerasTuner's guides.
 
@@ -402,6 +437,19 @@ WORKS = {
             goal=None,
             rounds=1,
             given=structures_trials,
+        ),
+        Work(
+            "narrow",
+            "digits, units 8..128 and 8..64, dropout, log lr, batch 32, 32 trials x 10 epochs",
+            lambda: narrow_build,
+            digits,
+            32,
+            10,
+            32,
+            floor=(4.0, 1.5),
+            goal=(8.0, 3.0),
+            rounds=1,
+            given=narrow_trials,
         ),
         Work(
             "intro",
