@@ -38,9 +38,7 @@ _STRUCTURE_ELSEWHERE = 1e13
 _TRIALS = 8
 #: Structures that compile as long as a family's program: it has masks.
 _PADDED = 2
-#: Operations of a trial, in structures, above which padding does not pay at any widths.
-_LARGE = 8
-#: Operations at the largest widths, in structures, if each width multiplied them.
+#: Operations of a trial, in structures, if each width multiplied them.
 _HUGE = 1000
 
 
@@ -99,6 +97,7 @@ class WidthFamilies:
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._families: dict[Any, _Family | None] = {}  # None: such trials do not ride
+        self._apart: set[Any] = set()  # kinds and bounds of widths whose padding does not pay
         self._structures: dict[Any, set[str]] = {}  # the training steps that ride in each family
 
     @property
@@ -124,9 +123,18 @@ class WidthFamilies:
             trace_sizes: Traces a model on the full and on the smaller batches.
         """
         key = (*kind, _operations(traced))
+        if key not in self._families and not widths.always and _unknown_cost(traced):
+            self._families[key] = None
         if key not in self._families:
+            ranges = widths.ranges()
+            bounds = (*kind, *((name, *map(str, values)) for name, values in ranges.items()))
             try:
-                self._families[key] = _family(traced, widths, steps, trace_sizes)
+                family = None
+                if bounds not in self._apart:
+                    family = _family(traced, widths, ranges, steps, trace_sizes)
+                if family is None and not widths.always:
+                    self._apart.add(bounds)
+                self._families[key] = family
             except Exception as error:
                 # A user's build may refuse its largest widths, or what it builds may not fit.
                 self._families[key] = None
@@ -157,24 +165,23 @@ def _operations(traced: TracedModel) -> str:
     return digest.hexdigest()
 
 
+def _unknown_cost(traced: TracedModel) -> bool:
+    """Whether the cost of a step at other widths is unknown: of loops and of convolutions."""
+    return traced.train.canonical.convolves or has_loops(traced.train.closed)
+
+
 def _family(
     traced: TracedModel,
     widths: OtherWidths,
+    ranges: Mapping[str, Sequence[int]],
     steps: int,
     trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
 ) -> _Family | None:
     """The family of a trial; None where its widths are few, or padding them takes longer."""
-    ranges = widths.ranges()
-    flops = step_flops(traced.train.closed) * steps * widths.epochs
-    structure = _STRUCTURE.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
     if not widths.always:
-        # What the products of loops and of convolutions cost at other widths is not known here.
-        unknown = traced.train.canonical.convolves or has_loops(traced.train.closed)
-        if unknown or flops > _LARGE * structure:
-            return None
         # A model this large is not even built: it may not fit in memory.
         growth = math.prod(values[-1] / widths.hparams[name] for name, values in ranges.items())
-        if flops * growth > _HUGE * structure:
+        if _training_cost(traced, widths, steps) * growth > _HUGE:
             return None
     ours = [leaf.shape for part in traced.state.lists()[:2] for leaf in part]
     names = []
@@ -188,19 +195,25 @@ def _family(
     if not names:
         return None
     largest = widths.build({name: ranges[name][-1] for name in names})
+    full_w, tails_w = trace_sizes(largest)
     if not widths.always:
         mean = widths.build({name: ranges[name][(len(ranges[name]) - 1) // 2] for name in names})
-        per_weight = flops / max(1, sum(math.prod(s) for s in ours if len(s) > 1))
-        padding = per_weight * (_weights(largest) - _weights(mean))
-        if padding >= structure * _structures_saved([len(ranges[name]) for name in names]):
+        padded = 1 - _weights(mean) / max(1, _weights(largest))
+        saved = _structures_saved([len(ranges[name]) for name in names])
+        if _training_cost(full_w, widths, steps) * padded >= saved:
             return None
-    models = [largest, widths.build(_smaller(names, ranges))]
-    (full_w, tails_w), (full_n, tails_n) = (trace_sizes(model) for model in models)
+    full_n, tails_n = trace_sizes(widths.build(_smaller(names, ranges)))
     train = PaddedRole((full_w.train, full_n.train), _pair(tails_w[0], tails_n[0]))
     test = None
     if full_w.test is not None and full_n.test is not None:
         test = PaddedRole((full_w.test, full_n.test), _pair(tails_w[1], tails_n[1]))
     return _Family(train, test, full_w.state)
+
+
+def _training_cost(traced: TracedModel, widths: OtherWidths, steps: int) -> float:
+    """What training takes, in structures that could be compiled in that time."""
+    structure = _STRUCTURE.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
+    return step_flops(traced.train.closed) * steps * widths.epochs / structure
 
 
 def _weights(model: Any) -> int:
