@@ -38,6 +38,8 @@ _STRUCTURE_ELSEWHERE = 1e13
 _TRIALS = 8
 #: Structures that compile as long as a family's program: it has masks.
 _PADDED = 2
+#: Padding has to save so many times what it costs: few trials may fall into a family.
+_MARGIN = 2
 #: Operations of a trial, in structures, if each width multiplied them.
 _HUGE = 1000
 
@@ -200,7 +202,7 @@ def _family(
         mean = widths.build({name: ranges[name][(len(ranges[name]) - 1) // 2] for name in names})
         padded = 1 - _weights(mean) / max(1, _weights(largest))
         saved = _structures_saved([len(ranges[name]) for name in names])
-        if _training_cost(full_w, widths, steps) * padded >= saved:
+        if _training_cost(full_w, widths, steps) * padded >= saved / _MARGIN:
             return None
     full_n, tails_n = trace_sizes(widths.build(_smaller(names, ranges)))
     train = PaddedRole((full_w.train, full_n.train), _pair(tails_w[0], tails_n[0]))
