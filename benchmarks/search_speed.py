@@ -82,7 +82,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--works", nargs="+", choices=WORKS, default=_usual(), metavar="WORK")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES), metavar="SIDE")
     parser.add_argument("--rounds", type=int, help="runs of each side (default: the work's own)")
-    parser.add_argument("--widths", help="Paceline's argument of that name: apart or together")
+    parser.add_argument("--widths", help="Paceline's argument: auto, apart or together")
     parser.add_argument("--other", action="store_true", help="also warm runs with other values")
     parser.add_argument("--name", default="search_speed", help="of the file in results/")
     parser.add_argument("--tensorflow", metavar="PYTHON", help="an interpreter with TensorFlow")

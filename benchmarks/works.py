@@ -83,42 +83,43 @@ def data_file(name: str) -> Path:
 # -- digits ----------------------------------------------------------------------------------------
 
 
-def digits_build(hp: Any) -> Any:
-    """Build a dense model 64-64-10 with dropout; learning rate and dropout are searched."""
+def classifier(hp: Any, n_features: int, layers: list[Any]) -> Any:
+    """Return a compiled classifier of ten classes; its learning rate is searched.
+
+    Args:
+        hp: Asked for "lr", after the values in ``layers``.
+        n_features: Numbers of an example.
+        layers: The hidden layers.
+    """
     import keras
 
-    model = keras.Sequential(
-        [
-            keras.layers.Input((64,)),
-            keras.layers.Dense(64, activation="relu"),
-            keras.layers.Dropout(hp.Float("dropout", 0.05, 0.5)),
-            keras.layers.Dense(10, activation="softmax"),
-        ]
-    )
+    head = keras.layers.Dense(10, activation="softmax")
+    model = keras.Sequential([keras.layers.Input((n_features,)), *layers, head])
     model.compile(
         optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-4, 1e-2, sampling="log")),
         loss="sparse_categorical_crossentropy",
         metrics=["accuracy"],
     )
     return model
+
+
+def digits_build(hp: Any) -> Any:
+    """Build a dense model 64-64-10 with dropout; learning rate and dropout are searched."""
+    from keras.layers import Dense, Dropout
+
+    dropout = Dropout(hp.Float("dropout", 0.05, 0.5))
+    return classifier(hp, 64, [Dense(64, activation="relu"), dropout])
 
 
 def structures_build(hp: Any) -> Any:
     """Build a digits model of one of eight structures: layers, widths, activations."""
-    import keras
+    from keras.layers import Dense, Dropout
 
     units, activation = hp.Choice("units", [32, 64]), hp.Choice("activation", ["relu", "tanh"])
-    model = keras.Sequential([keras.layers.Input((64,))])
+    layers = []
     for _ in range(hp.Int("layers", 1, 2)):
-        model.add(keras.layers.Dense(units, activation=activation))
-        model.add(keras.layers.Dropout(hp.Float("dropout", 0.05, 0.5)))
-    model.add(keras.layers.Dense(10, activation="softmax"))
-    model.compile(
-        optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-4, 1e-2, sampling="log")),
-        loss="sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-    )
-    return model
+        layers += [Dense(units, activation=activation), Dropout(hp.Float("dropout", 0.05, 0.5))]
+    return classifier(hp, 64, layers)
 
 
 def structures_trials() -> list[dict[str, Any]]:
@@ -138,23 +139,12 @@ def structures_trials() -> list[dict[str, Any]]:
 
 def narrow_build(hp: Any) -> Any:
     """Build a digits model of two hidden layers, each of many widths."""
-    import keras
+    from keras.layers import Dense, Dropout
 
-    model = keras.Sequential(
-        [
-            keras.layers.Input((64,)),
-            keras.layers.Dense(hp.Int("units", 8, 128, step=8), activation="relu"),
-            keras.layers.Dropout(hp.Float("dropout", 0.05, 0.5)),
-            keras.layers.Dense(hp.Int("second", 8, 64, step=8), activation="relu"),
-            keras.layers.Dense(10, activation="softmax"),
-        ]
-    )
-    model.compile(
-        optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-4, 1e-2, sampling="log")),
-        loss="sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-    )
-    return model
+    first = Dense(hp.Int("units", 8, 128, step=8), activation="relu")
+    dropout = Dropout(hp.Float("dropout", 0.05, 0.5))
+    second = Dense(hp.Int("second", 8, 64, step=8), activation="relu")
+    return classifier(hp, 64, [first, dropout, second])
 
 
 def narrow_trials() -> list[dict[str, Any]]:
@@ -179,22 +169,16 @@ def widths_build(most: int) -> Callable[[Any], Any]:
     """
 
     def build(hp: Any) -> Any:
-        import keras
+        from keras.layers import Dense, Dropout
 
         activation = hp.Choice("activation", ["relu", "tanh"])
-        model = keras.Sequential([keras.layers.Input((784,))])
+        layers = []
         for i in range(hp.Int("layers", 1, most) if most > 1 else 1):
             units = hp.Int(f"units_{i}", 32, 512, step=32)
-            model.add(keras.layers.Dense(units, activation=activation))
+            layers.append(Dense(units, activation=activation))
         if hp.Boolean("dropout"):
-            model.add(keras.layers.Dropout(0.25))
-        model.add(keras.layers.Dense(10, activation="softmax"))
-        model.compile(
-            optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-4, 1e-2, sampling="log")),
-            loss="sparse_categorical_crossentropy",
-            metrics=["accuracy"],
-        )
-        return model
+            layers.append(Dropout(0.25))
+        return classifier(hp, 784, layers)
 
     return build
 

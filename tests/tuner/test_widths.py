@@ -24,19 +24,21 @@ Y = np.random.default_rng(1).integers(0, 3, 50)
 DATA: dict[str, Any] = {"validation_data": (X[:21], Y[:21]), "batch_size": 16}
 
 
-def build(hp: Any) -> Any:
-    """Two widths, of which one trial of the grid has the largest."""
-    model = keras.Sequential(
-        [
-            keras.Input((12,)),
-            keras.layers.Dense(hp.Int("units", 4, 12, step=4), activation="relu"),
-            keras.layers.Dropout(0.3),
-            keras.layers.Dense(hp.Choice("second", [5, 9]), activation="tanh"),
-            keras.layers.Dense(3, activation="softmax"),
-        ]
-    )
+def compiled(*layers: Any) -> keras.Model:
+    """A classifier with these hidden layers."""
+    head = keras.layers.Dense(3, activation="softmax")
+    model = keras.Sequential([keras.Input((12,)), *layers, head])
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
+
+
+def build(hp: Any) -> Any:
+    """Two widths, of which one trial of the grid has the largest."""
+    return compiled(
+        keras.layers.Dense(hp.Int("units", 4, 12, step=4), activation="relu"),
+        keras.layers.Dropout(0.3),
+        keras.layers.Dense(hp.Choice("second", [5, 9]), activation="tanh"),
+    )
 
 
 def search(widths: str, notes: list[str], made: Any = build, **arguments: Any) -> paceline.Tuner:
@@ -180,29 +182,14 @@ def test_few_widths_are_not_padded(fresh_folder: Path) -> None:
     """A family's program takes as long to compile as those of two structures."""
 
     def two(hp: Any) -> Any:
-        layers = [
-            keras.Input((12,)),
-            keras.layers.Dense(hp.Choice("units", [4, 8])),
-            keras.layers.Dense(3, activation="softmax"),
-        ]
-        model = keras.Sequential(layers)
-        model.compile("adam", "sparse_categorical_crossentropy")
-        return model
+        return compiled(keras.layers.Dense(hp.Choice("units", [4, 8])))
 
     assert distinct(two) == 2
 
 
 def test_loops_and_convolutions_are_not_padded_unasked(fresh_folder: Path) -> None:
     def recurrent(hp: Any) -> Any:
-        layers = [
-            keras.Input((12,)),
-            keras.layers.Reshape((6, 2)),
-            keras.layers.GRU(hp.Int("units", 2, 4)),
-            keras.layers.Dense(3, activation="softmax"),
-        ]
-        model = keras.Sequential(layers)
-        model.compile("adam", "sparse_categorical_crossentropy")
-        return model
+        return compiled(keras.layers.Reshape((6, 2)), keras.layers.GRU(hp.Int("units", 2, 4)))
 
     assert distinct(recurrent) == 3
 

@@ -375,7 +375,7 @@ class TrialGrouper:
                 traced, widths, kind, work.steps, lambda other: traced_sizes(other, work, table)
             )
         steps: tuple[Step, Step | None] = (traced.train, traced.test)
-        if ride is not None and structure is not None:
+        if ride is not None:
             steps = (ride.train[0], ride.test[0])
         key = (
             steps[0].canonical.fingerprint,

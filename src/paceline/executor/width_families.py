@@ -125,22 +125,8 @@ class WidthFamilies:
             trace_sizes: Traces a model on the full and on the smaller batches.
         """
         key = (*kind, _operations(traced))
-        if key not in self._families and not widths.always and _unknown_cost(traced):
-            self._families[key] = None
         if key not in self._families:
-            ranges = widths.ranges()
-            bounds = (*kind, *((name, *map(str, values)) for name, values in ranges.items()))
-            try:
-                family = None
-                if bounds not in self._apart:
-                    family = _family(traced, widths, ranges, steps, trace_sizes)
-                if family is None and not widths.always:
-                    self._apart.add(bounds)
-                self._families[key] = family
-            except Exception as error:
-                # A user's build may refuse its largest widths, or what it builds may not fit.
-                self._families[key] = None
-                self._tell(widths, f"widths are not trained together: {error}")
+            self._families[key] = self._begin(traced, widths, kind, steps, trace_sizes)
         family = self._families[key]
         if family is None:
             return None
@@ -151,6 +137,31 @@ class WidthFamilies:
             return None
         self._structures.setdefault(key, set()).add(traced.train.canonical.fingerprint)
         return ride
+
+    def _begin(
+        self,
+        traced: TracedModel,
+        widths: OtherWidths,
+        kind: tuple[Any, ...],
+        steps: int,
+        trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
+    ) -> _Family | None:
+        """The family of its first trial; arguments as of ``admit``."""
+        if not widths.always and _unknown_cost(traced):
+            return None
+        ranges = widths.ranges()
+        bounds = (*kind, *((name, *values) for name, values in ranges.items()))
+        if bounds in self._apart:
+            return None
+        try:
+            family = _family(traced, widths, ranges, steps, trace_sizes)
+        except Exception as error:
+            # A user's build may refuse its largest widths, or what it builds may not fit.
+            self._tell(widths, f"widths are not trained together: {error}")
+            return None
+        if family is None and not widths.always:
+            self._apart.add(bounds)
+        return family
 
     def _tell(self, widths: OtherWidths, text: str) -> None:
         if widths.always:

@@ -209,12 +209,12 @@ class TrialLauncher:
     ) -> OtherWidths | None:
         """Builds models like a trial's, at other widths; None where the trial can have none."""
         builder, strategy, choice = self._context.builder, self._strategy, self._context.widths
+        if choice == "apart" or not any(type(value) is int for value in hparams.values()):
+            return None
 
         def build(values: Mapping[str, Any]) -> Any:
             return builder(strategy.hp_again(number, {**hparams, **values}), seed)
 
-        if choice == "apart" or not any(type(value) is int for value in hparams.values()):
-            return None
         return OtherWidths(built.parameters, hparams, build, built.epochs, choice == "together")
 
     def _submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
