@@ -49,6 +49,7 @@ def search(widths: str, notes: list[str], made: Any = build, **arguments: Any) -
     return tuner
 
 
+@pytest.mark.slow
 def test_trials_of_six_widths_are_those_of_six_programs() -> None:
     notes: list[str] = []
     apart, together = search("apart", notes), search("together", notes)

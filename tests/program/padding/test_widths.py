@@ -127,7 +127,7 @@ KINDS: dict[str, Make] = {
     "gate": _weights_by_gate,
     **{name: _with(name) for name in OPTIMIZERS},
 }
-QUICK = ["dense", "norms"]
+QUICK = ["dense"]
 #: Keras computes parts of these in float32, whatever floatx is.
 ROUNDS = {"norms", "convolutions", "separable", "attention"}
 
