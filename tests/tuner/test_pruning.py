@@ -186,6 +186,26 @@ def test_after_a_timeout_paused_trials_wait_for_the_next_search(make, monkeypatc
     assert len(tuner.results()) == 40
 
 
+def test_trials_of_a_model_that_has_changed_reach_their_rungs_again(make) -> None:
+    """What the pruner knew of them was of their first start: none may wait or be ranked twice."""
+
+    def one_layer(hp: Any) -> Any:
+        hp.Float("dropout", 0.1, 0.5)  # declared as in ``toys.dense``
+        return toys.softmax_at(hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        epochs = observe_reports(patch)
+        times_out(patch, lambda: len(epochs) > 20)
+        make(pruner="asha").search(X, Y, n_trials=40, timeout=1000.0, **CALL)
+    again = make(pruner="asha", build=one_layer)
+    again.search(X, Y, n_trials=40, **CALL)
+    results = again.results()
+    assert set(results["state"]) == {"complete", "pruned"}
+    assert len(results) == 40
+    assert set(results["epochs"]) <= {1, 3, 9}
+    assert all(len(again.history(row.number)["loss"]) == row.epochs for row in results.itertuples())
+
+
 @pytest.mark.parametrize("n_trials", [1, pytest.param(2, marks=pytest.mark.slow), 7])
 def test_few_trials_end_with_a_complete_one(make, n_trials: int) -> None:
     tuner = make(pruner="asha")

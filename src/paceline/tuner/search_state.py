@@ -129,8 +129,10 @@ class SearchState:
         self._members.restore({n: was for n, was in members.items() if n in running}, arrays)
         if self._pruner is not None:
             self._pruner.load_state(facts["pruner"])
+            running_now = self._trials.running
+            self._pruner.restart({n for n, was in running_now.items() if was.epoch == 0})
             for number in under_way:
-                if number not in self._trials.running:  # its build failed this time
+                if number not in running_now:  # its build failed this time
                     self._pruner.end_trial(self._study.trials.by_number(number))
         for number in sorted(under_way):
             # The build of a trial may have failed this time.

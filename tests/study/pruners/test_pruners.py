@@ -136,3 +136,20 @@ def test_a_first_rung_beyond_the_epochs() -> None:
     with pytest.raises(UsageError, match="first rung"):
         pruner("asha:9", epochs=9)
     assert pruner("asha:9", epochs=None) is not None
+
+
+@pytest.mark.parametrize("given", ["median", "hyperband", "patience:2", "asha"])
+def test_a_trial_that_begins_again_is_judged_as_if_it_never_had(given: str) -> None:
+    def at_a_second_start(*, begun_before: bool) -> tuple[list[str], list[int]]:
+        past = [complete(number, [0.1 * number] * 9) for number in range(6)]
+        made = pruner(given, epochs=27, past=past)
+        if begun_before:
+            verdicts(made, 6, [0.9] * 9)
+            verdicts(made, 7, [0.0] * 9)
+            kept, made = made.state(), pruner(given, epochs=27)
+            made.load_state(kept)
+            made.restart({6, 7})
+        found = verdicts(made, 6, [0.05] * 9) + verdicts(made, 7, [0.3] * 9)
+        return found, made.promoted()
+
+    assert at_a_second_start(begun_before=True) == at_a_second_start(begun_before=False)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -190,6 +190,12 @@ class RungLadder:
                     return [number]
         return []
 
+    def restart(self, numbers: Set[int]) -> None:
+        """Take trials out of all rungs: they reach them again."""
+        for rung in self._rungs.values():
+            rung.losses = [entry for entry in rung.losses if entry[1] not in numbers]
+            rung.paused = {n: loss for n, loss in rung.paused.items() if n not in numbers}
+
     def end_trial(self, number: int) -> None:
         """Note that a trial has ended and waits no longer; its losses stay in the rungs."""
         for rung in self._rungs.values():
@@ -244,6 +250,10 @@ class AshaPruner:
     def end_trial(self, trial: Trial) -> None:
         """Note that a trial has ended, so that it no longer waits."""
         self._ladder.end_trial(trial.number)
+
+    def restart(self, numbers: Set[int]) -> None:
+        """Forget the losses of trials under way, which report them again."""
+        self._ladder.restart(numbers)
 
     def promoted(self) -> list[int]:
         """Return the paused trials that continue now, those of the highest rungs first."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Protocol
 
 import optuna
@@ -65,6 +65,10 @@ class Pruner(Protocol):
 
     def end_trial(self, trial: Trial) -> None:
         """Note that a trial has ended; its state says how."""
+        ...
+
+    def restart(self, numbers: Set[int]) -> None:
+        """Forget the epochs of trials under way, which train from their first epoch again."""
         ...
 
     def learn_trial(self, trial: Trial, values: Sequence[float]) -> None:
@@ -240,6 +244,14 @@ class OptunaPruner:
         state = states.get(trial.state, OptunaState.FAIL)
         value = trial.value if state == OptunaState.COMPLETE else None
         self._storage.set_trial_state_values(found, state, None if value is None else [value])
+
+    def restart(self, numbers: Set[int]) -> None:
+        """Empty the trials in the study in memory: a storage takes no epoch and attribute back.
+
+        They keep their places there, by which Hyperband chooses brackets.
+        """
+        anew = {"state": "RUNNING", "value": None, "values": [], "attrs": {}}
+        self.load_state([was | anew if was["number"] in numbers else was for was in self.state()])
 
     def promoted(self) -> list[int]:
         """Return no trial: Optuna's pruners never pause one."""

@@ -8,7 +8,7 @@ at this epoch, and the value of the same member of the best complete trial at th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 
 import optuna
 from optuna.pruners import WilcoxonPruner
@@ -102,6 +102,9 @@ class PairedWilcoxon:
     def learn_trial(self, trial: Trial, values: Sequence[float]) -> None:
         """See ``pruners.Pruner``."""
         self.end_trial(trial)
+
+    def restart(self, numbers: Set[int]) -> None:
+        """Do nothing: of trials under way this pruner keeps nothing."""
 
     def promoted(self) -> list[int]:
         """Return no trial: this pruner never pauses one."""
