@@ -240,3 +240,18 @@ def test_on_tensorflow_the_notebook_runs_on_both(module):
     assert found["lr"] == [0.001, 0.03, 0.001, 0.03]
     assert found["shape"] == [90, 3]
     assert 0 <= found["high"] <= 1
+
+
+def test_a_log_whose_trial_id_looks_like_a_number_is_read(tmp_path):
+    """pandas 2.3 reads digits, an "e" and digits as a number, and this one ends the process."""
+    log = tmp_path / "scan.csv"
+    trial_id = "58e127015713299b34333c998f63479b4f5f868c126f0cb211742dd37837c379"
+    log.write_text(f"loss,val_loss,lr,_trial_id\n0.5,0.4,3,{trial_id}\n")
+    code = (
+        "import sys; from paceline.compat.talos import Analyze; "
+        "print(Analyze(sys.argv[1]).data['_trial_id'][0])"
+    )
+    run = [sys.executable, "-c", code, str(log)]
+    assert (
+        subprocess.run(run, check=True, capture_output=True, text=True).stdout.strip() == trial_id
+    )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import paceline
+from paceline.compat import talos
 from paceline.compat.talos import errors
 from paceline.errors import StudyError
 from paceline.study.study import Study
@@ -91,3 +92,8 @@ def test_a_study_is_not_written_twice():
     study_of(OLD)
     with pytest.raises(StudyError, match="there is a study 'scan' already"):
         study_of(OLD)
+
+
+def test_a_trial_id_that_looks_like_a_number_stays_as_it_is():
+    Path("scan.csv").write_text("loss,val_loss,lr,_trial_id\n0.5,0.4,3,12e45\n")
+    assert talos.Analyze("scan.csv").data["_trial_id"].tolist() == ["12e45"]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from paceline.compat.talos import plots
-from paceline.compat.talos.columns import column
+from paceline.compat.talos.columns import column, read_table
 from paceline.compat.talos.errors import TalosDataError, TalosTypeError
 from paceline.compat.talos.run_folder import parameter_columns
 
@@ -181,7 +181,7 @@ def _table(source: Any) -> Any:
             raise TalosDataError(
                 f"source: there is no file {path}; pass a Scan, or the path of its log."
             )
-        return pd.read_csv(path)
+        return read_table(path)
     data = getattr(source, "data", None)
     if isinstance(data, pd.DataFrame):
         return data

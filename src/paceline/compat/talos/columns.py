@@ -1,13 +1,30 @@
-"""Finds the column of a metric, whose name may be an older one of Keras, and its best row."""
+"""Reads the table of a scan's log, and finds the column of a metric in it and its best row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import pandas as pd
 
 from paceline.compat.talos.errors import TalosParamsError
+
+# Digests. pandas 2.3 takes digits, an "e" and more digits for a number, and one with an exponent as
+# long as a digest may have crashes the process.
+_DIGESTS = ("_trial_id", "_param_hash")
+
+
+def read_table(file: Path | str | TextIO) -> pd.DataFrame:
+    """Returns the table of a scan's log: one row for each permutation.
+
+    Args:
+        file: Path of the file, or its open text.
+
+    Raises:
+        ValueError: pandas', where it is no table.
+    """
+    return pd.read_csv(file, dtype=dict.fromkeys(_DIGESTS, str))
 
 
 def column(name: str, columns: Iterable[str], what: str = "metric") -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from paceline.compat.talos.columns import column
+from paceline.compat.talos.columns import column, read_table
 from paceline.compat.talos.errors import TalosDataError, TalosParamsError
 from paceline.compat.talos.rounds import is_loss
 from paceline.errors import StudyError
@@ -106,7 +106,7 @@ def _read(path: Path) -> pd.DataFrame:
             f"path: there is no file {path}; pass the log of a scan, experiment_name/*.csv."
         )
     try:
-        table = pd.read_csv(path)
+        table = read_table(path)
     except (ValueError, UnicodeDecodeError) as error:  # pandas' errors are ValueErrors too
         raise TalosDataError(f"path: {path} is no table of comma-separated values.") from error
     if table.empty:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from paceline.compat.talos import model_files, portable
+from paceline.compat.talos.columns import read_table
 from paceline.compat.talos.errors import TalosDataError, TalosModelError
 
 
@@ -118,7 +119,7 @@ class Restore:
         text = self._text("results.csv")
         if text is None:
             raise TalosDataError(f"path_to_zip: {self.path} has no {self._prefix}results.csv.")
-        table = pd.read_csv(io.StringIO(text))
+        table = read_table(io.StringIO(text))
         return table.loc[:, ~table.columns.astype(str).str.startswith("Unnamed:")]
 
     def _examples(self, name: str) -> Any:

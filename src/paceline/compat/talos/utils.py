@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from paceline.compat.talos import gpu_utils, metrics
-from paceline.compat.talos.columns import column
+from paceline.compat.talos.columns import column, read_table
 from paceline.compat.talos.errors import TalosDataError
 from paceline.compat.talos.evaluate import outputs, score
 from paceline.compat.talos.model import early_stopper, hidden_layers, lr_normalizer
@@ -204,7 +204,7 @@ def recover_best_model(
     Returns:
         The rows of these permutations with a column for the score, and their models.
     """
-    table = pd.read_csv(experiment_log)
+    table = read_table(experiment_log)
     name = column(metric, table.columns)
     least = is_loss(name) if asc is None else asc
     found = table.sort_values(name, ascending=least, kind="stable").head(n_models).copy()
