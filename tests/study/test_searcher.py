@@ -44,6 +44,9 @@ class Listed(Searcher):
     def hp_again(self, number: int, hparams: Mapping[str, Any]) -> HyperParameters:
         return HyperParameters(hparams)
 
+    def on_renumbered(self, number: int, now: int) -> None:
+        pass
+
     def on_trial_result(self, number: int, members: Sequence[Mapping[str, float]]) -> None:
         pass
 

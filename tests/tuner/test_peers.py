@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from paceline.study.workers.shared_study import PeerChanges
-from paceline.tuner.peers import PeerWatcher
+from paceline.tuner.trial_events import PeerWatcher
 
 
 class Shared:
@@ -17,6 +17,11 @@ class Shared:
     def __init__(self, looks: int) -> None:
         self.looks, self.left = looks, [7]
         self.peers = self
+        # No other program changes it.
+        self.outside = SimpleNamespace(request=None, take_changes=list)
+
+    def take_renumbered(self) -> dict[int, int]:
+        return {}
 
     def watch_peers(self) -> None:
         pass
@@ -48,7 +53,8 @@ def test_who_is_found_dead_while_one_waits_leaves_nothing_behind() -> None:
     context: Any = SimpleNamespace(
         study=Shared(looks=3), trials=trials, pruner=None, handoff=None, notes=notes.append
     )
-    others = PeerWatcher(context, Launcher(), sleep=pauses.append)
+    events: Any = None  # no trial of this search ends
+    others = PeerWatcher(context, Launcher(), events, sleep=pauses.append)
     assert others.wait()  # it is not known yet
     assert others.wait()
     assert begun == []

@@ -11,8 +11,19 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli import large_pages, restart
+from paceline.cli import large_pages, restart, steer
 from paceline.cli import output as terminal
+from paceline.cli.options import (
+    Data,
+    Deadline,
+    Json,
+    Precision,
+    Quiet,
+    Storage,
+    StudyName,
+    Timeout,
+    TrialTimeout,
+)
 from paceline.cli.output import exit_codes
 
 app = typer.Typer(
@@ -23,44 +34,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="Name of the study.")]
-Data = Annotated[
-    str | None,
-    typer.Option(metavar="DATA", help="FILE.npz, digits or keras:NAME instead of data()."),
-]
-Precision = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="float32 or bfloat16 (Keras' policy mixed_bfloat16).",
-        show_default="the policy that the file sets",
-    ),
-]
-Storage = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Optuna storage URL, or journal:PATH.",
-        show_default="a journal in runs/STUDY",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON as the last line of stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No live view.")]
-Timeout = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Stop after this long: 90s, 30m, 1h30m.")
-]
-TrialTimeout = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME",
-        help="A trial that takes longer to build and train fails: 90s, 10m.",
-        show_default="no limit",
-    ),
-]
-Deadline = Annotated[
-    str | None, typer.Option(metavar="CLOCK", help="Stop by this time of day: 17:30.")
-]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -313,6 +286,11 @@ def repair(study: StudyName, storage: Storage = None, as_json: Json = False) -> 
 
     with exit_codes():
         studies.repair(study, storage=storage, as_json=as_json)
+
+
+app.command()(steer.enqueue)
+app.command()(steer.stop)
+app.command()(steer.pause)
 
 
 @app.command()

@@ -12,12 +12,14 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, TypeVar
 
 from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial
 
 from paceline.errors import SpaceError
 from paceline.search_space import HyperParameters
 from paceline.study import trial_codec
 from paceline.study.draft import Draft
 from paceline.study.metadata import RestoredStudy, StudyMetadata
+from paceline.study.outside import OutsideWatch
 from paceline.study.proposer import Proposer
 from paceline.study.samplers.samplers import resolve_sampler
 from paceline.study.searcher import SearchStrategy
@@ -173,6 +175,7 @@ class TrialUpdates:
         peers: The other workers of the study.
         restored: The trials that the search begins with.
         metadata: What the storage holds of the study beside its trials.
+        outside: What other programs change in the study.
     """
 
     def __init__(
@@ -184,15 +187,16 @@ class TrialUpdates:
         peers: StudyPeers,
         restored: RestoredStudy,
         metadata: StudyMetadata,
+        outside: OutsideWatch,
     ) -> None:
         self._trials, self._asker, self._proposer = trials, asker, proposer
-        self._writer, self._peers = writer, peers
+        self._writer, self._peers, self._outside = writer, peers, outside
         self._restored, self._metadata = restored, metadata
         self._left_running: list[int] = []
         for stored in restored.trials:
             trial = trial_codec.from_frozen(stored)
             if trial is not None:
-                self._take_over(trial)
+                self._take_over(trial, stored)
         if restored.resumed is not None:
             for number, was in restored.resumed["open"].items():
                 trial_codec.update_from_json(trials.by_number(int(number)), was)
@@ -276,10 +280,46 @@ class TrialUpdates:
             trial, state = kept, kept.state
         complete = state == "complete" and trial.value is not None
         loss = self._trials.sign * trial.value if complete and trial.value is not None else None
-        self._writer.record(TrialFinished(number, state, *trial_codec.end_of(trial, other)))
+        told = TrialFinished(number, state, *trial_codec.end_of(trial, other))
+        self._outside.end(told)
+        self._writer.record(told)
         self._proposer.tell(number, trial_codec.OPTUNA_STATES[state], loss)
         self._peers.release(number)
         return state
+
+    def end_as_told(self, stored: FrozenTrial) -> Trial:
+        """End a trial of this search as another program has ended it in the storage.
+
+        Args:
+            stored: The trial. Its history stays here; the storage, which has its end, does not take
+                it any more.
+
+        Raises:
+            SamplerError: The sampler failed to learn from the trial.
+        """
+        number = stored.number
+        trial, told = self._trials.by_number(number), trial_codec.from_frozen(stored)
+        trial.state = "failed" if told is None else told.state
+        if told is not None:  # two programs may have taken one that waited: it is theirs then
+            trial.hparams = told.hparams
+        trial.value = None if told is None else told.value
+        if trial.value is None:
+            trial.best_epoch = None
+        reason = stored.user_attrs.get("error")
+        by_others = f"another program told it {trial.state}"
+        trial.error = reason if isinstance(reason, str) else by_others
+        complete = trial.state == "complete" and trial.value is not None
+        loss = self._trials.sign * trial.value if complete and trial.value is not None else None
+        self._proposer.tell(number, stored.state, loss)
+        self._peers.release(number)
+        return trial
+
+    def learn_others(self, stored: FrozenTrial) -> None:
+        """Learn of a trial of another program: it runs, or has ended."""
+        trial = trial_codec.from_frozen(stored)
+        if trial is not None:
+            self._trials.add(trial)
+            self._proposer.learn_peer_trial(stored, self._trials.sign)
 
     def pause(self, number: int) -> None:
         """Pause a running trial; in the storage it still runs, with the attribute "paused"."""
@@ -349,9 +389,11 @@ class TrialUpdates:
 
     # Inside
 
-    def _take_over(self, trial: Trial) -> None:
+    def _take_over(self, trial: Trial, stored: FrozenTrial) -> None:
         """Add a trial that the study had before."""
         self._trials.add(trial)
+        if trial.state == "running" and not trial_codec.is_ours(stored.user_attrs):
+            return  # another program trains it, or ``OutsideWatch`` takes it
         if trial.state == "running" and self._restored.resumed is None:
             if self._peers.shared:
                 return  # another worker trains it, or ``StudyPeers.sync`` takes it over

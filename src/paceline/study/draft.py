@@ -47,6 +47,7 @@ class Draft:
         failed: Whether the build raised.
         continues: The number of the trial that it continues, or None.
         hp: The hp that a ``Searcher`` has suggested; None where a sampler chooses.
+        waited: Whether another program has added the trial, so that the storage has it.
     """
 
     number: int
@@ -60,6 +61,7 @@ class Draft:
     failed: bool = False
     continues: int | None = None
     hp: HyperParameters | None = None
+    waited: bool = False
 
     def choose(self, parameter: Parameter) -> Any:
         """Return the real value of a parameter; the same one however often it is asked for."""
@@ -185,3 +187,21 @@ class TriedConfigurations:
                 return True
             path += (choose(parameter),)
         return False
+
+
+def real_values(stored: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, Any]:
+    """Return plain name -> real value of values as another program has them.
+
+    Args:
+        stored: Name, as storages have it, -> stored value.
+        parameters: The parameters that are known, by those names.
+
+    Raises:
+        SpaceError: A value that its hyperparameter cannot have.
+    """
+    found = {}
+    for name, value in stored.items():
+        parameter = parameters.get(name)
+        plain = name if parameter is None else parameter.name
+        found[plain] = value if parameter is None else parameter.from_storage(value)
+    return found

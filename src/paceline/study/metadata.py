@@ -29,6 +29,9 @@ from paceline.study.trial import INTERRUPTED, Trial, TrialState
 META = "paceline"
 # Version of what it holds.
 FORMAT = 1
+#: Where Optuna's ``enqueue_trial`` keeps the values of a trial that waits, in all its releases
+#: since 2.0: there is no public name for it, and ``Study.ask`` would choose all other values.
+FIXED = "fixed_params"
 # Bytes of a study's name: folders are called so, some with a trial's number, in at most 255 bytes.
 _NAME_BYTES = 240
 
@@ -182,14 +185,18 @@ class RestoredStudy:
 
     Attributes:
         resumed: The snapshot, where the storage allows to continue from it; None otherwise.
+        stored: The trials, by number, as the storage holds them.
         trials: The trials, by number: as stored, or as the snapshot has them.
-        foretold: The hparams of trials that will come again, by number.
+        foretold: The hparams and the seed of trials that will come again, by number.
+        of_others: Numbers of trials that other programs have added since the snapshot.
     """
 
     def __init__(self, stored: StoredStudy | None, resumed: Mapping[str, Any] | None) -> None:
-        self.trials: list[FrozenTrial] = stored.trials if stored is not None else []
+        self.stored: list[FrozenTrial] = stored.trials if stored is not None else []
+        self.trials = self.stored
         self.resumed: Mapping[str, Any] | None = None
-        self.foretold: dict[int, dict[str, Any]] = {}
+        self.foretold: dict[int, tuple[dict[str, Any], int | None]] = {}
+        self.of_others: set[int] = set()
         # Trials that are to come again, and have ended in the storage: their stored ends stand.
         self._ended: dict[int, FrozenTrial] = {}
         session = "" if stored is None else stored.meta.get("session", "")
@@ -203,14 +210,23 @@ class RestoredStudy:
             trial.number: trial
             for trial in stored.trials
             if trial.state.is_finished()
+            and trial_codec.is_ours(trial.user_attrs)
             and (trial.number >= resumed["next"] or str(trial.number) in resumed["open"])
         }
         self.trials, self.foretold = back
+        later = stored.trials[resumed["next"] :]
+        by_others = [trial for trial in later if trial.number not in self.foretold]
+        self.of_others = {trial.number for trial in by_others}
+        self.trials = [*self.trials, *by_others]
         self._stored = set(self.foretold)
 
     def is_stored(self, number: int) -> bool:
         """Whether the storage holds a trial already that begins again here."""
         return self.resumed is not None and number in self._stored
+
+    def ended_before(self, number: int) -> bool:
+        """Whether a trial that comes again has ended in the storage."""
+        return number in self._ended
 
     def end_of(self, number: int, state: TrialState, value: float | None) -> Trial | None:
         """Return the trial as it ended before, where it ends otherwise now; else None."""
@@ -233,7 +249,7 @@ class RestoredStudy:
 
 def rolled_back(
     trials: Sequence[FrozenTrial], facts: Mapping[str, Any]
-) -> tuple[list[FrozenTrial], dict[int, dict[str, Any]]] | None:
+) -> tuple[list[FrozenTrial], dict[int, tuple[dict[str, Any], int | None]]] | None:
     """Return the trials of a study as they were when a snapshot was taken.
 
     Args:
@@ -241,8 +257,9 @@ def rolled_back(
         facts: The snapshot, of ``Study.state``.
 
     Returns:
-        The trials of the snapshot, those under way running again; and the hparams of the trials
-        that began since, by number. None where the storage does not hold the snapshot's trials.
+        The trials of the snapshot, those under way running again; and the hparams and seeds of the
+        search's trials that began since, by number. None where the storage does not hold the
+        snapshot's trials. Those that other programs added stay as they are.
     """
     n, opened = facts["next"], facts["open"]
     if len(trials) < n:
@@ -250,7 +267,8 @@ def rolled_back(
     past = []
     for stored in trials[:n]:
         trial, was = stored, opened.get(str(stored.number))
-        if was is None and not stored.state.is_finished():
+        ours = trial_codec.is_ours(stored.user_attrs)
+        if was is None and not stored.state.is_finished() and ours and not waited(stored):
             return None
         if was is not None:
             trial = copy.copy(stored)
@@ -265,7 +283,13 @@ def rolled_back(
                 return None
             trial.user_attrs = {key: value for key, value in attrs.items() if value is not None}
         past.append(trial)
-    later = {trial.number: trial.user_attrs.get("hparams") for trial in trials[n:]}
-    if not all(isinstance(hparams, dict) for hparams in later.values()):
+    later = [trial for trial in trials[n:] if trial_codec.is_ours(trial.user_attrs)]
+    told = {t.number: (t.user_attrs["hparams"], t.user_attrs.get("seed")) for t in later}
+    if not all(isinstance(hparams, dict) for hparams, _ in told.values()):
         return None
-    return past, {number: hparams or {} for number, hparams in later.items()}
+    return past, told
+
+
+def waited(stored: FrozenTrial) -> bool:
+    """Whether another program has added a trial that was to be run here."""
+    return FIXED in stored.system_attrs

@@ -17,8 +17,15 @@ from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import SamplerError, SpaceError
 from paceline.search_space import GridWalk, HyperParameters, Parameter, Space
-from paceline.study.draft import BuildFailed, Draft, EnqueuedTrials, TriedConfigurations
+from paceline.study.draft import (
+    BuildFailed,
+    Draft,
+    EnqueuedTrials,
+    TriedConfigurations,
+    real_values,
+)
 from paceline.study.metadata import RestoredStudy
+from paceline.study.outside import WaitingTrial
 from paceline.study.samplers.families import Families
 from paceline.study.samplers.in_memory_study import SampledTrials
 from paceline.study.samplers.samplers import Sampler, fixed
@@ -70,11 +77,15 @@ class Proposer:
         self._sampler, self._seed = sampler, seed
         past, resumed = restored.trials, restored.resumed or {}
         # A storage may hold trials of other programs that wait to be run: they have numbers.
-        self._next = len(past)
+        self._first_free = resumed.get("next", len(past))
+        self.take_waiting: Callable[[], WaitingTrial | None] = lambda: None
+        self.refuse_waiting: Callable[[WaitingTrial, str], None] = lambda waiting, why: None
         self._draft: Draft | None = None
         self.tried = TriedConfigurations()
         # Trials of a resumed search that come again: number -> their hparams.
         self._foretold = dict(restored.foretold)
+        self._seeds = {number: seed for number, (_, seed) in restored.foretold.items()}
+        self._of_others = restored.of_others
         if sampler.points is not None:
             sampler.points.learn_names(resumed.get("points", ()))
             sampler.points.learn_names(space.parameters)
@@ -110,7 +121,9 @@ class Proposer:
         self, run: Callable[[HyperParameters, Draft], T]
     ) -> tuple[Draft, HyperParameters, T] | None:
         """Return the next configuration; see ``TrialAsker.propose``."""
-        told, waiting = self._foretold.pop(self._next, None), self.enqueued.waiting()
+        if (found := self._propose_waiting(run)) is not None:
+            return found
+        (told, _), waiting = self._foretold.pop(self._next, (None, 0)), self.enqueued.waiting()
         found = self._propose(run)
         if found is None or told is None or found[1].hparams == told:
             return found
@@ -161,6 +174,7 @@ class Proposer:
         attempt: int,
         values: Mapping[str, Any] | None = None,
         chooser: Chooser | None = None,
+        waited: int | None = None,
     ) -> Draft:
         """Begin a draft.
 
@@ -168,13 +182,14 @@ class Proposer:
             attempt: How many proposals for this number were turned down before.
             values: Given values: plain name -> real value.
             chooser: Chooses instead of the sampler.
+            waited: Number of a trial that another program has added; None for a new trial.
 
         Raises:
             SamplerError: The sampler failed.
         """
         if self._draft is not None:  # the caller was interrupted between propose and accept
             self._drop(self._draft)
-        number, sampler, draw = self._next, None, None
+        number, sampler, draw = self._next if waited is None else waited, None, None
         with self.sampled.stopwatch.running():
             if chooser is not None:
                 pass  # nothing is left to the sampler
@@ -204,10 +219,13 @@ class Proposer:
                 )
                 return parameter.from_storage(stored)
 
-        seed = trial_seed(self._seed, number)
+        seed = self._seeds.get(number)  # of a trial that had another number when it was drawn
+        if seed is None:
+            seed = trial_seed(self._seed, number, waited=waited is not None)
         self._draft = Draft(
             number, seed, attempt, dict(values or {}), choose, asked.number, draw=draw
         )
+        self._draft.waited = waited is not None
         return self._draft
 
     def stored_values(self, draft: Draft, hp: HyperParameters) -> dict[str, Any]:
@@ -247,7 +265,7 @@ class Proposer:
         """
         self._check(draft)
         self._draft = None
-        self._next = draft.number + 1
+        self._first_free = max(self._first_free, draft.number + 1)
         self.families.begin_trial(draft.number, values, draft.draw, given=bool(draft.values))
         self.sampled.accept(draft.number, draft.sampled_number)
         self.tried.note(hparams)
@@ -267,7 +285,7 @@ class Proposer:
     def state(self) -> dict[str, Any]:
         """Return what cannot be told from the trials, as JSON values."""
         return {
-            "next": self._next,
+            "next": self._first_free,
             **self.enqueued.state(),
             "points": [] if self._sampler.points is None else self._sampler.points.names,
             "families": self.families.state(),
@@ -283,7 +301,13 @@ class Proposer:
             self.families.end_trial(number, state)
             self.sampled.tell(number, state, loss)
 
-    # Trials of other workers
+    # Trials of other workers and programs
+
+    def renumber(self, number: int, now: int) -> None:
+        """Know a trial by another number."""
+        self.sampled.renumber(number, now)
+        self.families.renumber(number, now)
+        self._first_free = max(self._first_free, now + 1)
 
     @property
     def next_number(self) -> int:
@@ -295,7 +319,7 @@ class Proposer:
 
         The trials that were foretold are among them.
         """
-        self._next = max(self._next, n_stored)
+        self._first_free = max(self._first_free, n_stored)
         self._foretold.clear()
 
     def learn_peer_trial(self, trial: FrozenTrial, sign: int) -> None:
@@ -328,6 +352,36 @@ class Proposer:
         self.tell(number, OptunaState.FAIL, None)
 
     # Inside
+
+    @property
+    def _next(self) -> int:
+        """The number of the next trial, unless another program adds trials."""
+        while self._first_free in self._of_others:
+            self._first_free += 1
+        return self._first_free
+
+    def _propose_waiting(
+        self, run: Callable[[HyperParameters, Draft], T]
+    ) -> tuple[Draft, HyperParameters, T] | None:
+        """Propose a trial that another program has added; None where none waits.
+
+        It is tried even where its configuration was tried before, as Optuna does.
+        """
+        while (waiting := self.take_waiting()) is not None:
+            try:
+                values = real_values(waiting.values, self.space.parameters)
+                draft = self.ask(0, values, waited=waiting.number)
+                hp, made = self._run(draft, run)
+                if not hp.unused:
+                    return draft, hp, made
+                self.reject(draft)
+                names = ", ".join(repr(name) for name in hp.unused)
+                why = f"build knows no hyperparameter {names}"
+            except SpaceError as error:
+                why = str(error)
+            self.refuse_waiting(waiting, why)
+            self.note(f"trial {waiting.number}, which was enqueued, cannot be run: {why}")
+        return None
 
     def _build(
         self, draft: Draft, run: Callable[[HyperParameters, Draft], T]

@@ -38,6 +38,10 @@ class TrialWeights(Protocol):
         """Drop the weights of a trial that is not complete."""
         ...
 
+    def renumber(self, number: int, now: int) -> None:
+        """Know a trial by another number."""
+        ...
+
     def weights(self, number: int) -> Any:
         """Return the weights of a trial that has ended; None where they are not held."""
         ...
@@ -102,6 +106,10 @@ class SearchStrategy(ABC):
             number: The trial's.
             hparams: Plain name -> real value.
         """
+
+    @abstractmethod
+    def on_renumbered(self, number: int, now: int) -> None:
+        """Note that a trial has another number: another program has added one before it."""
 
     @abstractmethod
     def on_trial_result(self, number: int, members: Sequence[Mapping[str, float]]) -> None:

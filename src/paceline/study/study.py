@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
+import optuna
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial
@@ -26,10 +27,12 @@ from paceline.study.ask_tell import TrialAsker, TrialUpdates
 from paceline.study.draft import Draft
 from paceline.study.metadata import RestoredStudy, StoredStudy, StudyMetadata, check_name
 from paceline.study.objective import Direction
+from paceline.study.outside import OutsideWatch
 from paceline.study.proposer import Proposer
 from paceline.study.samplers.samplers import resolve_sampler, strategy_of
 from paceline.study.samplers.values import check_seed
-from paceline.study.storage.events import StudyDescribed, TrialCreated
+from paceline.study.searcher import Searcher
+from paceline.study.storage.events import StudyDescribed, TrialTaken
 from paceline.study.storage.folder import (
     check_folder,
     check_pickles,
@@ -65,6 +68,7 @@ class Study:
         updates: Notes the epochs and ends of trials.
         peers: The other workers that search it.
         writer: Writes it to the storage.
+        outside: What other programs change in it.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Study:
         store: StudyStorage,
         stored: StoredStudy | None,
         writer: WriteBehind,
+        outside: OutsideWatch,
         *,
         direction: Direction | None,
         sampler: str | BaseSampler,
@@ -83,7 +88,8 @@ class Study:
         worker: Worker | None = None,
     ) -> None:
         """Make a study of what a storage holds; use ``Study.open``."""
-        self.name, self.writer = name, writer
+        self.name, self.writer, self.outside = name, writer, outside
+        self._store = store
         self.exists = stored is not None
         self._restored = restored = RestoredStudy(stored, resumed)
         self.resumed = restored.resumed is not None
@@ -108,6 +114,11 @@ class Study:
             self.trials.sign,
             note,
         )
+        # A ``Searcher`` decides alone what is tried.
+        outside.runs_waiting = not isinstance(sampler, Searcher)
+        if outside.runs_waiting:
+            self.proposer.take_waiting = outside.take_waiting
+            self.proposer.refuse_waiting = outside.refuse
         self.peers = StudyPeers(store, name, worker, self.trials, self.proposer, writer)
         self.asker = TrialAsker(
             sampler, self.strategy, self.proposer, self.trials, self.peers, n_trials
@@ -120,6 +131,7 @@ class Study:
             self.peers,
             restored,
             self.metadata,
+            outside,
         )
         # The writer's thread keeps the writer alive, so it ends with the study.
         weakref.finalize(self, _close_quietly, writer)
@@ -173,7 +185,8 @@ class Study:
         check_storage_text(storage)
         check_folder(Path(directory) / name)
         store = StudyStorage.of(storage, name, Path(directory))
-        writer = WriteBehind(store, note=note, owner=worker)
+        outside = OutsideWatch(store)
+        writer = WriteBehind(store, note=note, owner=worker, look=worker and outside.look)
         with writer.stopwatch.running():
             if worker is not None:
                 resumed = join(worker, store, name, writer, resumed, is_left)
@@ -186,6 +199,7 @@ class Study:
                 store,
                 stored,
                 writer,
+                outside,
                 direction=direction,
                 sampler=sampler,
                 seed=seed,
@@ -229,15 +243,23 @@ class Study:
                 draw=None if self.asker.draws_alone else draft.draw,
                 owner=self.peers.token,
             )
-            if self.peers.shared:
+            if draft.waited:
+                self.writer.record(TrialTaken(draft.number, stored))
+                self.peers.own(draft.number)
+            elif self.peers.shared:
                 number = self.peers.claim(stored, self.asker.n_trials)
                 if number is None:
                     self.proposer.reject(draft)
                     raise ClaimLost
                 draft.number = trial.number = number
             elif not self._restored.is_stored(draft.number):
-                self.writer.record(TrialCreated(trial.number, stored))
+                number = self.writer.create(draft.number, stored)
+                if number != draft.number:
+                    self.strategy.on_renumbered(draft.number, number)
+                    draft.number = trial.number = number
         self.proposer.accept(draft, values, hp.hparams)
+        if not self._restored.ended_before(trial.number):
+            self.outside.mine.add(trial.number)
         self.trials.add(trial)
         self.asker.count_trial(trial)
         # Another process that reads the study finds its space there.
@@ -259,6 +281,28 @@ class Study:
         self.writer.flush()
         under_way = self.updates.under_way(afresh)
         return {**self.proposer.state(), "open": under_way, "session": self.metadata.session}
+
+    def take_renumbered(self) -> dict[int, int]:
+        """Take up the storage's numbers of trials that were begun while it did not answer.
+
+        Returns:
+            Number until now -> new number. Those under way are as at their beginning.
+        """
+        moved = self.writer.take_renumbered()
+        for number, now in sorted(moved.items(), reverse=True):  # they only grow
+            trial = self.trials.by_number(number)
+            self.trials.remove(number)
+            trial.number = now
+            self.trials.add(trial)
+            self.proposer.renumber(number, now)
+            self.strategy.on_renumbered(number, now)
+            if number in self.outside.mine:
+                self.outside.mine.discard(number)
+                self.outside.mine.add(now)
+            if trial.state in ("running", "paused"):
+                self.updates.restart(now)
+                trial.state = "running"
+        return moved
 
     def sync_workers(self) -> PeerChanges | None:
         """Learn of other workers' trials, and take over those that dead workers left.
@@ -303,6 +347,20 @@ class Study:
                 self.asker.share(sampling_seed(self._seed, self._worker))
         self.updates.fail_left_running()
         self.writer.start(self.name)
+        if self._worker is not None:
+            gone = self._worker.heartbeats.gone
+            self.outside.begin(self.writer.study_id, self._worker.token, self._restored, gone)
+
+    def optuna_study(self) -> optuna.Study:
+        """Return the study as Optuna's own object, over this study's storage.
+
+        Raises:
+            StorageError: The storage does not answer.
+        """
+        if self.writer.started:
+            self.writer.flush()
+        with self._store.errors("read"), self._store.turn:
+            return optuna.load_study(study_name=self.name, storage=self._store.storage)
 
     def close(self) -> None:
         """Write the records left and end the writer; safe to call again. Reading still works.

@@ -11,6 +11,14 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
+from paceline.study.storage.events import (
+    EpochReported,
+    Record,
+    StudyDescribed,
+    TrialAnnotated,
+    TrialCreated,
+    TrialFinished,
+)
 from paceline.study.storage.schema import UNREADABLE, TrialAttributes, why
 from paceline.study.trial import Trial, TrialState
 
@@ -78,6 +86,12 @@ def owner_of(stored: FrozenTrial) -> str | None:
     """Return the token of the worker that trains a stored trial; None where it names none."""
     owner = stored.system_attrs.get(OWNER)
     return owner if isinstance(owner, str) else None
+
+
+def identity(trial: FrozenTrial) -> str:
+    """Return a text that differs between the trials that one worker begins."""
+    attrs = trial.user_attrs
+    return f"{owner_of(trial)} {attrs.get('seed')} {attrs.get('continues')} {attrs.get('hparams')}"
 
 
 def set_fields(trial: Trial, attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,3 +232,30 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # NumPy's scalars and arrays
         return plain(value.tolist())
     return str(value)
+
+
+def folded(batch: list[Record]) -> list[Record]:
+    """Return a batch in which each new trial's later records are part of its first one.
+
+    A slow storage (SQLite syncs the disk for every call) gets large batches, in which many trials
+    begin and end: each of them then takes one call instead of some twenty.
+    """
+    new: dict[int, FrozenTrial] = {}
+    others: list[Record] = []
+    for record in batch:
+        if isinstance(record, TrialCreated):
+            new[record.number] = record.template
+        if isinstance(record, TrialCreated | StudyDescribed) or record.number not in new:
+            others.append(record)
+            continue
+        template = new[record.number]
+        match record:
+            case EpochReported(_, epoch, value):
+                template.intermediate_values[epoch] = value
+            case TrialAnnotated(_, attrs):
+                template.user_attrs = {**template.user_attrs, **attrs}
+            case TrialFinished(_, state, value, attrs, when):
+                template.user_attrs = {**template.user_attrs, **attrs}
+                template.state, template.value = OPTUNA_STATES[state], value
+                template.datetime_complete = when
+    return others

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import optuna
+
 from paceline.data.arrays import ArrayData
 from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels
@@ -21,9 +23,8 @@ from paceline.study.workers.shared_study import ClaimLost
 from paceline.tuner.checkpoint.trial_variables import HandedOverTrial
 from paceline.tuner.context import SearchContext
 from paceline.tuner.members import BuiltTrial, jobs_of
-from paceline.tuner.peers import PeerWatcher
 from paceline.tuner.progress import ProgressReporter
-from paceline.tuner.trial_events import TrialEvents
+from paceline.tuner.trial_events import PeerWatcher, TrialEvents
 
 
 class TrialLauncher:
@@ -110,7 +111,8 @@ class TrialLauncher:
     def to_come(self) -> int | None:
         """Trials still to be asked for; None where only time or the space is a limit."""
         limit = self._arguments.n_trials
-        n_left = None if limit is None else max(0, limit - self._trials.n_counted)
+        waiting = self._study.outside.n_waiting  # which run whatever the limit is
+        n_left = None if limit is None else max(waiting, limit - self._trials.n_counted)
         return self._strategy.n_to_come(n_left)
 
     def adopt(self, number: int) -> int:
@@ -177,7 +179,10 @@ class TrialLauncher:
         with suppress(ClaimLost):
             number = self._study.accept(failed.draft, failed.hp)
             self._begin(number, 0, extra=extra)
-            self._events.build_failed(number, failed.cause)
+            if isinstance(failed.cause, optuna.TrialPruned):  # the user's build thinks little of it
+                self._events.pruned(number)
+            else:
+                self._events.build_failed(number, failed.cause)
 
     def _build_again(self, trial: Trial) -> BuiltTrial:
         return self._build(HyperParameters(values=trial.hparams), trial)
@@ -303,7 +308,7 @@ class TrialPrefetch:
         progress: ProgressReporter,
     ) -> None:
         self._asker, self._proposer = context.study.asker, context.study.proposer
-        self._study_peers = context.study.peers
+        self._study_peers, self._outside = context.study.peers, context.study.outside
         self._arguments, self._packs, self._fit = context.arguments, context.packs, context.fit
         self._trials, self._timeout = context.trials, context.timeout
         self._pruned = context.pruner is not None
@@ -374,7 +379,7 @@ class TrialPrefetch:
         # ask for the same trials in the same round.
         if self._failures.cause is not None or (not self._training and self._timeout.over):
             return True
-        if self._launcher.to_continue:
+        if self._launcher.to_continue or self._outside.n_waiting:
             return False
         if self._launcher.over or self._proposer.exhausted:
             return True

@@ -13,11 +13,10 @@ from paceline.executor.process import StopSignal
 from paceline.report.progress import Progress
 from paceline.tuner.context import SearchContext
 from paceline.tuner.launcher import TrialLauncher, TrialPrefetch
-from paceline.tuner.peers import PeerWatcher
 from paceline.tuner.progress import ProgressReporter, SearchStopped
 from paceline.tuner.search_state import SearchCheckpointer
 from paceline.tuner.timeouts import shielded
-from paceline.tuner.trial_events import PrunerVerdicts, TrialEvents
+from paceline.tuner.trial_events import PeerWatcher, PrunerVerdicts, TrialEvents
 
 
 class SearchLoop:
@@ -40,14 +39,14 @@ class SearchLoop:
         self._failures = self._events.failures
         self._verdicts = PrunerVerdicts(context, self._events)
         self._launcher = TrialLauncher(context, self._events)
-        self._peers = PeerWatcher(context, self._launcher)
+        self._peers = PeerWatcher(context, self._launcher, self._events)
         self._progress = ProgressReporter(context)
         self._prefetch = TrialPrefetch(
             context, self._events, self._launcher, self._peers, self._progress
         )
         self._stop = context.stop
         self._reports = EpochReports(
-            context, self._events, self._verdicts, self._progress, self._stop
+            context, self._events, self._verdicts, self._progress, self._stop, self._peers
         )
         self.checkpointer = SearchCheckpointer(
             context, self._failures, self._launcher, self._prefetch, self._progress
@@ -67,7 +66,9 @@ class SearchLoop:
         try:
             while self._round():
                 pass
+            self._peers.look_last()
         except KeyboardInterrupt:
+            self._peers.look_last()
             self._note_stop("interrupted")
             raise
         except SearchStopped:
@@ -87,6 +88,8 @@ class SearchLoop:
         self._context.models.save_if_due(self._context.notes)
         self._study.writer.check_storage()
         self._peers.look()
+        if self._peers.paused:
+            self._pause()
         if self._stop.asked:
             self.checkpointer.save()
             raise KeyboardInterrupt
@@ -110,6 +113,18 @@ class SearchLoop:
         if self._failures.of_all(self._trials.healthy):
             self._raise_cause()
         return True
+
+    def _pause(self) -> None:
+        """Waits as long as another program has the study paused."""
+        self.checkpointer.save()
+        self._context.notes(
+            f"paused by `paceline pause`; `paceline pause {self._study.name} --off` goes on, and "
+            "Ctrl-C ends the search, which can be resumed"
+        )
+        while self._peers.paused and not self._stop.asked and not self._timeout.over:
+            self._peers.rest()
+        if not self._peers.paused:
+            self._context.notes("going on after the pause")
 
     def _train_packs(self, packs: LocalExecutor) -> None:
         self._prefetch.begin_round(packs)
@@ -197,6 +212,7 @@ class EpochReports:
         verdicts: Says which trials are pruned or paused.
         progress: Shows the search.
         stop: Whether the search was asked to stop.
+        peers: Other workers and programs, which may end a trial while it trains in ``fit``.
 
     Attributes:
         stopped: A training in ``fit`` was told to stop before its end, because the search stops.
@@ -209,12 +225,13 @@ class EpochReports:
         verdicts: PrunerVerdicts,
         progress: ProgressReporter,
         stop: StopSignal,
+        peers: PeerWatcher,
     ) -> None:
         self._context, self._events, self._verdicts = context, events, verdicts
         self._study, self._objective = context.study, context.objective
         self._trials, self._members = context.trials, context.members
         self._progress, self._stop = progress, stop
-        self._strategy = context.study.strategy
+        self._strategy, self._peers = context.study.strategy, peers
         self.stopped = False
 
     def receive(self, report: EpochReport) -> LateAnswer:
@@ -223,11 +240,12 @@ class EpochReports:
         Raises:
             ObjectiveError: The objective is not among the logs.
         """
-        if self._members.size == 1:
-            return self._members.receive(report, self)
+        self._peers.hear()
         number = self._members.trial_of(report.number)
         if number not in self._trials.running:
             return "stop"
+        if self._members.size == 1:
+            return self._members.receive(report, self)
         value = self._value_of(report.logs)
         member = self._members.name_of(report.number, len(self._context.arguments.folds))
         error = self._not_finite(

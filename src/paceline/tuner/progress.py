@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from typing import Any
@@ -164,3 +165,8 @@ class ProgressReporter:
             "checkpoint_seconds": checkpoint_seconds,
             "writer_seconds": study.writer.cpu_seconds,
         }
+
+
+def to_stderr(text: str) -> None:
+    """Writes a line for the user, where nobody takes notes."""
+    sys.stderr.write(f"paceline: {text}\n")

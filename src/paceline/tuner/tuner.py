@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,6 +29,7 @@ from paceline.tuner.arguments import SearchArguments, read_arguments, whole_numb
 from paceline.tuner.checkpoint.best_models import TrainedModels
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
 from paceline.tuner.first_build import first_preprocessing, probe
+from paceline.tuner.progress import to_stderr
 from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
 from paceline.tuner.search_run import Listeners, SearchRun, TunerConfig, WorkerFolder, one_of
 from paceline.tuner.timeouts import run_with_timeout
@@ -37,6 +37,7 @@ from paceline.tuner.trial_events import IN_A_ROW
 
 if TYPE_CHECKING:
     import numpy as np
+    import optuna
     import pandas as pd
 
 EXECUTORS = ("auto", "local", "fit")
@@ -144,7 +145,7 @@ class Tuner:
         self._progress = progress
         self._notes_given = notes
         self._when_stuck = when_stuck
-        self._notes: Callable[[str], None] = notes or _to_stderr
+        self._notes: Callable[[str], None] = notes or to_stderr
         self._study: Study | None = None
         self._models: TrainedModels | None = None
         self._enqueued: list[dict[str, Any]] = []
@@ -384,7 +385,7 @@ class Tuner:
             try:
                 yield
             finally:
-                self._progress, self._notes = None, _to_stderr
+                self._progress, self._notes = None, to_stderr
 
     def _join(self, stack: ExitStack) -> tuple[Worker | None, Path]:
         """Joins the workers of the study until the stack ends.
@@ -476,11 +477,13 @@ class Tuner:
         """Tries these values next; the sampler chooses those not named."""
         self._enqueued.append(dict(hparams))
 
+    def optuna_study(self) -> optuna.Study:
+        """The study as Optuna's own object; StudyError or StorageError where it cannot be read."""
+        return self._require_study().optuna_study()
+
     def summary(self) -> dict[str, Any]:
         """What ``paceline search --json`` prints, for the last search."""
         return dict(self._summary)
-
-    # -- helpers -----------------------------------------------------------------------------------
 
     def _require_study(self) -> Study:
         if self._study is None:
@@ -493,7 +496,3 @@ class Tuner:
                 study, config.builder, config.folder, config.keep_best, config.precision
             )
         return self._study
-
-
-def _to_stderr(text: str) -> None:
-    sys.stderr.write(f"paceline: {text}\n")

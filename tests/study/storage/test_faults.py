@@ -211,8 +211,9 @@ def test_a_journal_cut_in_the_middle_of_a_line_loses_that_line_and_keeps_it_besi
     whole = len(data) - len(lines[-1])
     os.truncate(journal, whole + len(lines[-1]) // 2)
     again = Study.open("s", direction="maximize")
-    assert list(again.trials) == study.trials[: len(again.trials)]
-    assert len(again.trials) in (3, 4)
+    ended = [trial for trial in again.trials if trial.state == "complete"]
+    assert ended == study.trials[:3]  # what is lost is the end of the last one
+    assert len(again.trials) == 4
     before = len(again.trials)
     train(again, 2)
     again.close()

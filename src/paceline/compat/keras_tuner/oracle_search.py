@@ -198,6 +198,14 @@ class OracleSearcher(Searcher):
 
     # -- what the search tells ---------------------------------------------------------------------
 
+    def on_renumbered(self, number: int, now: int) -> None:
+        """See ``Searcher``."""
+        tables: list[dict[int, Any]] = [self._open, self._errors, self._logs]
+        for table in tables:
+            if number in table:
+                table[now] = table.pop(number)
+        self._held.renumber(number, now)
+
     def on_trial_result(self, number: int, members: Sequence[Mapping[str, float]]) -> None:
         """Notes an epoch's logs, and tells the user."""
         epochs, trial = self._logs.setdefault(number, []), self._open[number]
@@ -433,6 +441,11 @@ class _BestWeights(TrialWeights):
 
     def forget(self, number: int) -> None:
         """Does nothing: ``OracleSearcher`` takes the weights out."""
+
+    def renumber(self, number: int, now: int) -> None:
+        """Know a trial by another number."""
+        if number in self._by_trial:
+            self._by_trial[now] = self._by_trial.pop(number)
 
     def weights(self, number: int) -> None:
         """Returns None: no trial that has ended is held."""

@@ -215,6 +215,17 @@ class Families:
         self._under_way.discard(number)
         self._n_ended += state in (OptunaState.COMPLETE, OptunaState.PRUNED)
 
+    def renumber(self, number: int, now: int) -> None:
+        """Know a trial by another number."""
+        if number in self._values:
+            self._values[now] = self._values.pop(number)
+        self._numbers = [now if one == number else one for one in self._numbers]
+        if number in self._under_way:
+            self._under_way.discard(number)
+            self._under_way.add(now)
+        if self._leader == number:
+            self._leader = now
+
     def _in_wave(self) -> bool:
         return self._leader is not None and bool(self._under_way) and self._n_asked < self.wave
 

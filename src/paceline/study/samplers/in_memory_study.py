@@ -248,6 +248,14 @@ class SampledTrials:
         """
         self._numbers[number] = draft_number
 
+    def renumber(self, number: int, now: int) -> None:
+        """Know a trial by another number."""
+        if number in self._numbers:
+            self._numbers[now] = self._numbers.pop(number)
+        if number in self._told:
+            self._told.discard(number)
+            self._told.add(now)
+
     def report(self, number: int, epoch: int, loss: float) -> None:
         """Note the loss of an open trial after an epoch."""
         if number in self._numbers:

@@ -85,6 +85,9 @@ class SamplerStrategy(SearchStrategy):
         """Return an hp with a trial's values."""
         return HyperParameters(values=dict(hparams))
 
+    def on_renumbered(self, number: int, now: int) -> None:
+        """See ``SearchStrategy``; nothing here goes by numbers."""
+
     def on_trial_result(self, number: int, members: Sequence[Mapping[str, float]]) -> None:
         """Do nothing: ``TrialUpdates`` tells the sampler."""
 

@@ -30,7 +30,7 @@ Chooser = Callable[[Parameter], Any]
 StructuralValues = Mapping[str, Any]
 
 # Streams of random numbers that a study's seed gives.
-TRIAL, SAMPLER, SHIFT, VALUE = range(4)
+TRIAL, SAMPLER, SHIFT, VALUE, WAITED = range(5)
 
 
 def check_seed(seed: Any) -> int:
@@ -48,9 +48,16 @@ def check_seed(seed: Any) -> int:
     return found
 
 
-def trial_seed(seed: int, number: int) -> int:
-    """Return the seed of a trial, 31 bits: the same for the same study seed and number, always."""
-    return seeded_bits(seed, TRIAL, number) >> 1
+def trial_seed(seed: int, number: int, *, waited: bool = False) -> int:
+    """Return the seed of a trial, 31 bits: the same for the same study seed and number, always.
+
+    Args:
+        seed: The study's.
+        number: The trial's.
+        waited: Whether another program has added the trial: a trial of the search's own may have
+            been drawn for its number.
+    """
+    return seeded_bits(seed, WAITED if waited else TRIAL, number) >> 1
 
 
 #: How many missing trials in a row the seed of the next trial shows.

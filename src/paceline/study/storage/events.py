@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from optuna.trial import FrozenTrial
 
 
+class TrialOwner(Protocol):
+    """Says whether trials that were begun without the storage may still be written to it."""
+
+    def still_mine(self) -> bool:
+        """Whether no other worker has taken this one for dead.
+
+        Raises:
+            StorageError: The storage does not answer.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TrialCreated:
-    """A trial that began to run, in its stored form; only the writer changes that from now on."""
+    """A trial that began to run, in its stored form; only the writer changes that from now on.
+
+    ``number`` is the one that the trial has unless another program adds trials before it;
+    ``numbered`` is told the storage's, once it is written.
+    """
+
+    number: int
+    template: FrozenTrial
+    numbered: Future[int] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTaken:
+    """A trial of the storage that waited and runs now, with what was chosen for it."""
 
     number: int
     template: FrozenTrial
@@ -52,4 +78,4 @@ class StudyDescribed:
     meta: dict[str, Any]
 
 
-Record = TrialCreated | EpochReported | TrialAnnotated | TrialFinished | StudyDescribed
+Record = TrialCreated | TrialTaken | EpochReported | TrialAnnotated | TrialFinished | StudyDescribed

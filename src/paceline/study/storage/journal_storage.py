@@ -315,6 +315,7 @@ class JournalStorage(BaseStorage):
         # Each thread is a writer of its own, as in Optuna's storage.
         self._process = str(uuid.uuid4())
         self._made: dict[int, int] = {}  # thread -> id of the trial that it made last
+        self.n_foreign = 0  # lines that other objects have written, among those read
         self._sync()
 
     def create_new_study(
@@ -483,6 +484,7 @@ class JournalStorage(BaseStorage):
                     by, why = replay.apply(line)
                 except DamagedLineError as error:
                     raise damaged(self._file, error) from None
+                self.n_foreign += not by.startswith(self._process)
                 if by == writer:
                     refused = why
                     if len(replay.trials) > n_trials:

@@ -35,6 +35,7 @@ from paceline.study.storage.events import (
     TrialAnnotated,
     TrialCreated,
     TrialFinished,
+    TrialTaken,
 )
 from paceline.study.trial_codec import OPTUNA_STATES
 
@@ -48,6 +49,10 @@ _TABLES: Final[dict[str, tuple[set[str], set[str]]]] = {
     "studies": ({"study_id", "study_name"}, set()),
     "study_user_attributes": (
         {"study_user_attribute_id", "study_id", "key", "value_json"},
+        {"study_id", "key"},
+    ),
+    "study_system_attributes": (
+        {"study_system_attribute_id", "study_id", "key", "value_json"},
         {"study_id", "key"},
     ),
     "trials": (
@@ -101,7 +106,7 @@ class _Changes:
         match record:
             case StudyDescribed(meta):
                 self.meta = meta
-            case TrialCreated():
+            case TrialCreated() | TrialTaken():
                 pass
             case _ if record.number in self.ends:
                 pass  # an ended trial is not written to
@@ -123,12 +128,17 @@ class _Changes:
 
 
 class BulkWriter:
-    """Writes batches of records to the tables of one database; use ``BulkWriter.of``."""
+    """Writes batches of records to the tables of one database; use ``BulkWriter.of``.
+
+    Attributes:
+        given: Of the last batch, by the numbers of the records: the numbers of new trials.
+    """
 
     def __init__(self, engine: sa.Engine, tables: Mapping[str, sa.Table]) -> None:
         """Write to these tables."""
         self._engine, self._tables = engine, tables
         self._insert = _INSERTS[engine.dialect.name]
+        self.given: dict[int, int] = {}
         # Study and name -> a stored distribution; further ones of that name must be compatible.
         self._known: dict[tuple[int, str], BaseDistribution] = {}
 
@@ -167,7 +177,8 @@ class BulkWriter:
             ids: Trials' numbers -> the storage's ids, as far as they are known.
 
         Returns:
-            The ids of all trials met that have not ended, by number.
+            The ids of all trials met that have not ended, by the numbers of the records; ``given``
+            has the numbers that the storage gave to those that begin.
 
         Raises:
             KeyError: There is no such study or trial any more.
@@ -182,7 +193,7 @@ class BulkWriter:
             with self._engine.begin() as connection:
                 self._lock(connection, study)
                 running = self._running(connection, study, changes.numbers, ids)
-                begun = self._begin(connection, study, created)
+                begun, first = self._begin(connection, study, created)
                 self._change(connection, changes, running)
                 if changes.meta is not None:
                     row = {"study_id": study, **_attribute(META, changes.meta)}
@@ -190,8 +201,31 @@ class BulkWriter:
         except BaseException:
             self._known.clear()  # some may be of this batch, which was rolled back
             raise
+        self.given = {record.number: first + index for index, record in enumerate(created)}
         begun |= {number: trial for number, trial in running.items() if number not in changes.ends}
         return begun
+
+    def open_trials(self, study: int, known: int) -> dict[int, str]:
+        """Return the states of a study's trials that have not ended, or are new, by number.
+
+        Args:
+            study: The storage's id of the study.
+            known: Trials from this number on are new.
+        """
+        trials = self._tables["trials"]
+        ended = [state.name for state in optuna.trial.TrialState if state.is_finished()]
+        query = sa.select(trials.c.number, trials.c.state).where(trials.c.study_id == study)
+        query = query.where(trials.c.state.not_in(ended) | (trials.c.number >= known))
+        with self._engine.connect() as connection:
+            return {row.number: row.state for row in connection.execute(query)}
+
+    def study_attribute(self, study: int, key: str) -> Any:
+        """Return a study's attribute that programs write for one another; None without it."""
+        attrs = self._tables["study_system_attributes"]
+        query = sa.select(attrs.c.value_json).where(attrs.c.study_id == study, attrs.c.key == key)
+        with self._engine.connect() as connection:
+            text = connection.execute(query).scalar()
+        return None if text is None else json.loads(text)
 
     def _lock(self, connection: sa.Connection, study: int) -> None:
         """Make other writers of the study wait, because trials are numbered by counting.
@@ -229,10 +263,15 @@ class BulkWriter:
 
     def _begin(
         self, connection: sa.Connection, study: int, created: Sequence[TrialCreated]
-    ) -> dict[int, int]:
-        """Make trials, in their order; return the ids of those that have not ended, by number."""
+    ) -> tuple[dict[int, int], int]:
+        """Make trials, in their order.
+
+        Returns:
+            The ids of those that have not ended, by the numbers of the records; and the storage's
+            number of the first one, which the others follow.
+        """
         if not created:
-            return {}
+            return {}, 0
         trials = self._tables["trials"]
         mine = trials.c.study_id == study
         count = sa.select(sa.func.count()).select_from(trials).where(mine)
@@ -267,7 +306,8 @@ class BulkWriter:
         ):
             self._add(connection, table, ({"trial_id": trial, **row} for trial, row in rows))
         both = zip(created, ids, strict=True)
-        return {made.number: t for made, t in both if not made.template.state.is_finished()}
+        open_ids = {made.number: t for made, t in both if not made.template.state.is_finished()}
+        return open_ids, first
 
     def _params(
         self, connection: sa.Connection, study: int, begun: Sequence[tuple[int, Any]]

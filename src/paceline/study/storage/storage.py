@@ -7,6 +7,7 @@ import gc
 import os
 import shlex
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -312,6 +313,11 @@ class StudyStorage:
                     "start again to continue it."
                 ) from None
             storage.set_study_user_attr(study, META, meta)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                # Optuna's plots and its dashboard show it, instead of "Objective 0".
+                known = optuna.load_study(study_name=name, storage=storage)
+                known.set_metric_names([str(meta.get("objective", "value"))])
 
     def study_id(self, name: str) -> int:
         """Return the storage's id of a study.

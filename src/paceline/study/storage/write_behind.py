@@ -7,8 +7,10 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
+from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial
 
@@ -21,27 +23,17 @@ from paceline.study.storage.events import (
     TrialAnnotated,
     TrialCreated,
     TrialFinished,
+    TrialOwner,
+    TrialTaken,
 )
 from paceline.study.storage.storage import Stopwatch, StudyStorage
-from paceline.study.trial_codec import OPTUNA_STATES
+from paceline.study.trial_codec import OPTUNA_STATES, folded, identity
 
 if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter
 
 #: Where lines of text for users go unless a search shows them.
 LOGGED: Callable[[str], None] = logging.getLogger("paceline").info
-
-
-class TrialOwner(Protocol):
-    """Says whether trials that were begun without the storage may still be written to it."""
-
-    def still_mine(self) -> bool:
-        """Whether no other worker has taken this one for dead.
-
-        Raises:
-            StorageError: The storage does not answer.
-        """
-        ...
 
 
 class WriteBehind:
@@ -56,6 +48,7 @@ class WriteBehind:
             again.
         owner: Asked before a trial is written that the storage has not numbered; None where no
             other worker can take this one for dead.
+        look: Called now and then by the thread; what it raises is no trouble of the records.
 
     Attributes:
         stopwatch: Time of the calling threads.
@@ -68,6 +61,10 @@ class WriteBehind:
     WAITS = (0.5, 1.0, 2.0, 5.0, 10.0)
     # Seconds that a study which ends waits for a storage that does not answer.
     PATIENCE = 60.0
+    # Seconds that a trial which begins waits for its number.
+    NUMBERING = 1.0
+    # Seconds between two looks for what other programs have changed.
+    LOOK = 0.25
 
     def __init__(
         self,
@@ -75,17 +72,24 @@ class WriteBehind:
         *,
         note: Callable[[str], None] = LOGGED,
         owner: TrialOwner | None = None,
+        look: Callable[[], None] | None = None,
     ) -> None:
         self.stopwatch = Stopwatch()
         self.cpu_seconds = 0.0
-        self._store, self._note, self._owner = store, note, owner
+        self._store, self._note, self._owner, self._look = store, note, owner, look
+        self._next_look = 0.0
         self._study = 0
+        # Trials that were begun while the storage did not answer, and have another number there.
+        self._numbers: dict[int, int] = {}
+        self._unnumbered: dict[int, Future[int]] = {}
+        self._given: dict[int, int] = {}  # the same, of trials that are being written
+        self._there: dict[str, int] | None = None  # trials of the storage, after a failure
         # Paceline's trial number -> the storage's trial id.
         self._ids: dict[int, int] = {}
         self._records: collections.deque[Record] = collections.deque()
         self._change = threading.Condition()
         self._unwritten = 0
-        self._hurry = False
+        self._hurry = 0  # how many callers wait
         self._closing = False
         self._until = 0.0  # when to give up, once it closes
         self._attempts = 0  # in all
@@ -103,6 +107,11 @@ class WriteBehind:
     def started(self) -> bool:
         """Whether records go to the storage, rather than being kept for later."""
         return self._thread is not None
+
+    @property
+    def study_id(self) -> int:
+        """The storage's id of the study, once it is written to."""
+        return self._study
 
     @property
     def trouble(self) -> PacelineError | None:
@@ -165,6 +174,71 @@ class WriteBehind:
             if not before:  # the thread sleeps only while there is nothing to do
                 self._change.notify_all()
 
+    def create(self, number: int, template: FrozenTrial) -> int:
+        """Hand over a trial that begins to run; wait a moment for the number that it gets.
+
+        Args:
+            number: The one that it has unless another program has added trials.
+            template: The trial in its stored form.
+
+        Returns:
+            The storage's number. Where the storage does not answer, ``number``: ``take_renumbered``
+            tells of another one later.
+        """
+        record = TrialCreated(number, template)
+        self.record(record)
+        waits = self.started and self._trouble is None
+        if waits and all(numbered.done() for numbered in self._unnumbered.values()):
+            with self.stopwatch.running(), self._hurried(), contextlib.suppress(NotYet):
+                found = record.numbered.result(self.NUMBERING)
+                if found != number:
+                    with self._change:  # no record is of ``number``
+                        self._ids.pop(number, None)
+                        self._numbers.pop(number, None)
+                return found
+        self._unnumbered[number] = record.numbered
+        return number
+
+    @property
+    def unnumbered(self) -> bool:
+        """Whether some trials have numbers that the storage has not confirmed."""
+        return bool(self._unnumbered)
+
+    def take_renumbered(self) -> dict[int, int]:
+        """The trials that were begun while the storage did not answer and now have other numbers.
+
+        Returns:
+            Number that ``create`` returned -> the storage's number, of all of them at once, when
+            the storage answers again. Records handed over from then on are of the latter.
+        """
+        if not self._unnumbered or not all(n.done() for n in self._unnumbered.values()):
+            return {}
+        found = {number: numbered.result() for number, numbered in self._unnumbered.items()}
+        if all(number == now for number, now in found.items()):
+            self._unnumbered.clear()
+            return {}
+        try:
+            self.flush()  # what was handed over before is of the former numbers
+        except StorageError:
+            return {}
+        with self._change:
+            self._unnumbered.clear()
+            self._numbers.clear()
+            self._ids.clear()
+        return {number: now for number, now in found.items() if now != number}
+
+    @contextlib.contextmanager
+    def _hurried(self) -> Iterator[None]:
+        """A block in which the thread waits for nothing but the storage."""
+        with self._change:
+            self._hurry += 1
+            self._change.notify_all()
+        try:
+            yield
+        finally:
+            with self._change:
+                self._hurry -= 1
+
     def know_trial_id(self, number: int, trial: int) -> None:
         """Write further records to a trial that is in the storage already.
 
@@ -184,10 +258,9 @@ class WriteBehind:
             if not self.started:
                 return
             # An attempt under way may have met a trouble that is over now: only a later one tells.
-            before, self._hurry = self._attempts, True
-            self._change.notify_all()
-            self._change.wait_for(lambda: not self._unwritten or self._failed > before)
-            self._hurry = False
+            before = self._attempts
+            with self._hurried():
+                self._change.wait_for(lambda: not self._unwritten or self._failed > before)
             if self._unwritten and self._trouble is not None:
                 raise _raised_again(self._trouble)
 
@@ -216,7 +289,7 @@ class WriteBehind:
     def _write_batches(self) -> None:
         began = time.thread_time()
         while batch := self._next_batch():
-            count, left = len(batch), collections.deque(_folded(batch))
+            count, left = len(batch), collections.deque(folded(batch))
             tries = 0
             while not self._written(left):
                 wait = self.WAITS[min(tries, len(self.WAITS) - 1)]
@@ -232,7 +305,7 @@ class WriteBehind:
 
     def _written(self, left: collections.deque[Record]) -> bool:
         """Write records; after a failure, those that are left in ``left`` are to be tried again."""
-        done = 0
+        done, self._there = 0, None
         with self._change:
             self._attempts += 1
         try:
@@ -242,18 +315,14 @@ class WriteBehind:
                     return True
                 with self._store.batch():
                     for record in left:
-                        try:
-                            if not self._is_dropped(record):
-                                self._write(record)
-                        except RuntimeError:  # Optuna 4 has no class of its own for this
-                            if not self._has_ended(record):
-                                raise
+                        if not self._is_dropped(record):
+                            self._write_open(record)
                         done += 1
+            self._number(left)
             return True
         except PacelineError as error:
             if not self._store.whole:
-                for _ in range(done):
-                    left.popleft()
+                self._number([left.popleft() for _ in range(done)])
             self._ids.clear()
             self._store.reopen()
             self._doubtful = True
@@ -280,8 +349,16 @@ class WriteBehind:
 
     def _next_batch(self) -> list[Record]:
         """Wait for records and return some; an empty list says that there will be no more."""
+        self._look_around()
         with self._change:
-            self._change.wait_for(lambda: self._records or self._closing)
+            while not self._change.wait_for(
+                lambda: self._records or self._closing, None if self._look is None else self.LOOK
+            ):
+                self._change.release()
+                try:
+                    self._look_around()
+                finally:
+                    self._change.acquire()
             self._change.wait_for(
                 lambda: self._hurry or self._closing or len(self._records) >= self.BATCH,
                 timeout=self._store.linger,
@@ -296,23 +373,44 @@ class WriteBehind:
             if self._is_dropped(record):
                 continue
             if isinstance(record, TrialCreated) and self._doubtful:
-                if self._begun(record.number, record.template) is not None:
+                if self._begun(record) is not None:
                     continue
+            elif isinstance(record, TrialTaken):
+                self._write_open(record)
+            elif not isinstance(record, StudyDescribed) and record.number in self._numbers:
+                self._id(record.number)
             new.append(record)
         self._ids |= rows.write(self._study, new, self._ids)
+        self._given |= rows.given
+        self._number(records)
         for record in new:
             if isinstance(record, TrialFinished):  # an ended trial is not written again
                 self._ids.pop(record.number, None)
+
+    def _write_open(self, record: Record) -> None:
+        """Write a record, unless another process has ended its trial: that end stands."""
+        try:
+            self._write(record)
+        except RuntimeError:  # Optuna 4 has no class of its own for this
+            if not self._has_ended(record):
+                raise
 
     def _write(self, record: Record) -> None:
         storage = self._store.storage
         match record:
             case TrialCreated(number, template):
-                trial = self._begun(number, template) if self._doubtful else None
+                trial = self._begun(record) if self._doubtful else None
                 if trial is None:
                     trial = storage.create_new_trial(self._study, template)
+                    self._given[number] = storage.get_trial_number_from_id(trial)
                 if not template.state.is_finished():
                     self._ids[number] = trial
+            case TrialTaken(number, template):
+                for name, value in template.params.items():
+                    kind = template.distributions[name]
+                    stored = kind.to_internal_repr(value)
+                    storage.set_trial_param(self._id(number), name, stored, kind)
+                self._annotate(number, template.user_attrs)
             case EpochReported(number, epoch, value):
                 storage.set_trial_intermediate_value(self._id(number), epoch, value)
             case TrialAnnotated(number, attrs):
@@ -331,6 +429,7 @@ class WriteBehind:
             return False
         if isinstance(record, TrialCreated) and not self._is_still_mine():
             self._dropped.add(record.number)
+            self._given[record.number] = record.number
         return record.number in self._dropped
 
     def _is_still_mine(self) -> bool:
@@ -338,16 +437,45 @@ class WriteBehind:
             self._taken_over = not self._owner.still_mine()
         return not self._taken_over
 
-    def _begun(self, number: int, template: FrozenTrial) -> int | None:
+    def _number(self, written: Iterable[Record]) -> None:
+        """Tell which numbers the storage has given to the trials that were written."""
+        for record in written:
+            if isinstance(record, TrialCreated) and not record.numbered.done():
+                number = self._given.pop(record.number)
+                if number != record.number:
+                    self._numbers[record.number] = number
+                record.numbered.set_result(number)
+
+    def _begun(self, record: TrialCreated) -> int | None:
         """The id of a trial that was written before a failure showed; None for a new one."""
-        try:
-            trial = self._store.storage.get_trial(self._id(number))
-        except KeyError:
+        storage = self._store.storage
+        if self._there is None:
+            trials = storage.get_all_trials(self._study, deepcopy=False)
+            self._there = {identity(trial): trial.number for trial in trials}
+        # Another program may have added trials, so that it has another number.
+        number = self._there.get(identity(record.template))
+        if number is None:
             return None
-        same = all(
-            trial.user_attrs.get(key) == template.user_attrs.get(key) for key in ("hparams", "seed")
-        )
-        return self._id(number) if same else None
+        self._given[record.number] = number
+        found = storage.get_trial_id_from_study_id_trial_number(self._study, number)
+        self._ids[record.number] = found
+        return found
+
+    def _look_around(self) -> None:
+        """Let ``look`` look, unless it has a moment ago."""
+        now = time.monotonic()
+        if self._look is None or now < self._next_look:
+            return
+        try:
+            self._look()
+        except PacelineError:  # what is written next meets it, too
+            pass
+        except Exception as error:  # records are written whatever another program has done
+            self._note(f"what other programs changed is not known: {type(error).__name__}: {error}")
+            self._look = None
+            return
+        # A storage that answers slowly is looked at less often.
+        self._next_look = time.monotonic() + max(self.LOOK, 10 * (time.monotonic() - now))
 
     def _has_ended(self, record: Record) -> bool:
         """Return whether another process has ended the trial of a record: that end stands."""
@@ -362,7 +490,7 @@ class WriteBehind:
     def _id(self, number: int) -> int:
         if number not in self._ids:  # a trial of an earlier session
             self._ids[number] = self._store.storage.get_trial_id_from_study_id_trial_number(
-                self._study, number
+                self._study, self._numbers.get(number, number)
             )
         return self._ids[number]
 
@@ -370,30 +498,3 @@ class WriteBehind:
 def _raised_again(error: PacelineError) -> PacelineError:
     """Return a copy of an error, so that each raise has a traceback of its own."""
     return type(error)(*error.args)
-
-
-def _folded(batch: list[Record]) -> list[Record]:
-    """Return a batch in which each new trial's later records are part of its first one.
-
-    A slow storage (SQLite syncs the disk for every call) gets large batches, in which many trials
-    begin and end: each of them then takes one call instead of some twenty.
-    """
-    new: dict[int, FrozenTrial] = {}
-    others: list[Record] = []
-    for record in batch:
-        if isinstance(record, TrialCreated):
-            new[record.number] = record.template
-        if isinstance(record, TrialCreated | StudyDescribed) or record.number not in new:
-            others.append(record)
-            continue
-        template = new[record.number]
-        match record:
-            case EpochReported(_, epoch, value):
-                template.intermediate_values[epoch] = value
-            case TrialAnnotated(_, attrs):
-                template.user_attrs = {**template.user_attrs, **attrs}
-            case TrialFinished(_, state, value, attrs, when):
-                template.user_attrs = {**template.user_attrs, **attrs}
-                template.state, template.value = OPTUNA_STATES[state], value
-                template.datetime_complete = when
-    return others

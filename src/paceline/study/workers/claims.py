@@ -21,7 +21,7 @@ from optuna.trial import TrialState as OptunaState
 
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.trial import INTERRUPTED
-from paceline.study.trial_codec import WITHDRAWN, owner_of
+from paceline.study.trial_codec import WITHDRAWN, is_ours, owner_of
 from paceline.study.workers.worker import Worker
 
 
@@ -174,7 +174,8 @@ class TrialClaims:
         known, self._n_known = self._n_known, len(trials)
         for number in sorted(self.mine | self.of_peers | set(range(known, len(trials)))):
             trial = trials[number]
-            if number not in self._own:
+            if number not in self._own or _of_another_program(trial):
+                self.mine.discard(number)
                 self._note_of_peer(trial, number >= known, changes)
                 continue
             self._note(trial)
@@ -202,6 +203,12 @@ class TrialClaims:
         if self._is_left(trial):
             changes.left.append(trial)
 
+    def own(self, number: int) -> None:
+        """Note that a trial that waited is this worker's now."""
+        self.of_peers.discard(number)
+        self.mine.add(number)
+        self._own.add(number)
+
     def release(self, number: int) -> None:
         """Note that a trial of this worker has ended."""
         self.mine.discard(number)
@@ -213,6 +220,8 @@ class TrialClaims:
         because the storage's answer to the claim was lost.
         """
         owner, heartbeats = owner_of(trial), self._worker.heartbeats
+        if _of_another_program(trial):
+            return False
         if owner == self._worker.token:
             return True
         if not heartbeats.gone(owner):
@@ -260,6 +269,11 @@ def stands(trial: FrozenTrial) -> bool:
 def _counts(trial: FrozenTrial) -> bool:
     """Whether a trial counts for ``n_trials``; one that continues another does not."""
     return stands(trial) and "continues" not in trial.user_attrs
+
+
+def _of_another_program(trial: FrozenTrial) -> bool:
+    """Whether a trial is none of Paceline's: plain Optuna trains it, or it waits to be run."""
+    return owner_of(trial) is None and not is_ours(trial.user_attrs)
 
 
 def _withdrawn(trial: FrozenTrial) -> bool:

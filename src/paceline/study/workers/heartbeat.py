@@ -24,11 +24,11 @@ from typing import Any, Literal
 import filelock
 
 from paceline.errors import UsageError
+from paceline.study.outside import BEAT
 from paceline.study.storage.storage import StudyStorage
 
-#: Attributes of a study: a worker's heartbeat, and that another declared it dead, each followed by
-#: its token.
-BEAT, DEAD = "paceline:worker:", "paceline:dead:"
+#: The attribute of a study by which a worker is declared dead, with its token behind.
+DEAD = "paceline:dead:"
 #: Beats that a worker may miss before it is declared dead.
 MISSED = 6
 _TOKEN = re.compile("[0-9a-f]{16}")

@@ -42,6 +42,7 @@ class PeerChanges:
 
     Attributes:
         lost: Numbers of trials that this worker no longer trains.
+        told: Trials of this worker that another program has ended.
         ended: Trials that have ended in other workers.
         adopted: Numbers of this worker's new trials, which replace trials that nobody trains: the
             search has to begin them.
@@ -49,6 +50,7 @@ class PeerChanges:
     """
 
     lost: list[int] = field(default_factory=list)
+    told: list[FrozenTrial] = field(default_factory=list)
     ended: list[Trial] = field(default_factory=list)
     adopted: list[int] = field(default_factory=list)
     n_theirs: int = 0
@@ -168,6 +170,11 @@ class StudyPeers:
             self._asks_again = time.monotonic() + _PAUSE
             return None
 
+    def own(self, number: int) -> None:
+        """Note that a trial that waited is this worker's now."""
+        if self._sharing is not None:
+            self._sharing.own(number)
+
     def release(self, number: int) -> None:
         """Note that a trial of this worker has ended."""
         if self._sharing is not None:
@@ -234,6 +241,11 @@ class SharedStudy:
         self._writer.know_trial_id(number, trial_id)
         return number
 
+    def own(self, number: int) -> None:
+        """Note that a trial that waited is this worker's now."""
+        if self._claims is not None:
+            self._claims.own(number)
+
     def release(self, number: int) -> None:
         """Note that a trial of this worker has ended."""
         if self._claims is not None:
@@ -289,6 +301,9 @@ class SharedStudy:
             self._trials.remove(number)
             self._proposer.lose_trial(number)
         for stored in changes.lost:
+            if stored.user_attrs.get("error") != INTERRUPTED:
+                found.told.append(stored)
+                continue
             trial = self._put(stored)
             self._proposer.lose_trial(stored.number)
             found.lost.append(stored.number)

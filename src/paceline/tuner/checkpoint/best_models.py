@@ -115,6 +115,13 @@ class BestModels:
         self._open.pop(number, None)
         self._complete.pop(number, None)
 
+    def renumber(self, number: int, now: int) -> None:
+        """Keeps what is held of a trial under its new number."""
+        tables: list[dict[int, Any]] = [self._open, self._complete, self._saved]
+        for table in tables:
+            if number in table:
+                table[now] = table.pop(number)
+
     @property
     def unsaved(self) -> bool:
         """Whether the weights of some complete trial are held and not on disk."""
@@ -447,6 +454,8 @@ class TrainedModels:
         to go back to, which would hold the models that are not saved.
         """
         waited = time.perf_counter() - self._last_save
+        if self._study.writer.unnumbered:
+            return  # a file would have the number of another program's trial
         if waited > self.EVERY or (self._study.peers.shared and self.best.unsaved):
             self.save(note)
 

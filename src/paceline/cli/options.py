@@ -1,0 +1,45 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="Name of the study.")]
+Data = Annotated[
+    str | None,
+    typer.Option(metavar="DATA", help="FILE.npz, digits or keras:NAME instead of data()."),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="float32 or bfloat16 (Keras' policy mixed_bfloat16).",
+        show_default="the policy that the file sets",
+    ),
+]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Optuna storage URL, or journal:PATH.",
+        show_default="a journal in runs/STUDY",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON as the last line of stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No live view.")]
+Timeout = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Stop after this long: 90s, 30m, 1h30m.")
+]
+TrialTimeout = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="A trial that takes longer to build and train fails: 90s, 10m.",
+        show_default="no limit",
+    ),
+]
+Deadline = Annotated[
+    str | None, typer.Option(metavar="CLOCK", help="Stop by this time of day: 17:30.")
+]

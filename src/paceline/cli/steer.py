@@ -1,0 +1,118 @@
+"""``paceline enqueue``, ``stop`` and ``pause``: steer a study, whether a search of it runs or not.
+
+They write to the study's storage, where the search that runs looks for it between two epochs, in
+whatever process it is, and the next one when it begins.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.cli import output as terminal
+from paceline.cli.options import Storage, StudyName
+from paceline.cli.output import exit_codes
+from paceline.errors import StudyError, UsageError
+
+if TYPE_CHECKING:
+    from paceline.study.storage.storage import StudyStorage
+
+
+def enqueue(
+    study: StudyName,
+    values: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME=VALUE...", help="Hyperparameters; the sampler chooses more."),
+    ],
+    storage: Storage = None,
+) -> None:
+    """Add a trial with given values, to be trained next."""
+    with exit_codes():
+        from paceline.study import outside
+
+        store, found = _opened(study, storage)
+        number = outside.enqueue(store, found, study, _parsed(values))
+        terminal.print_result(
+            f"trial {number} waits: the search that runs trains it next, or the next search of "
+            f"{study} does"
+        )
+
+
+def stop(
+    study: StudyName,
+    trial: Annotated[
+        int | None,
+        typer.Argument(metavar="[TRIAL]", min=0, help="Stop this trial alone, as pruned."),
+    ] = None,
+    storage: Storage = None,
+) -> None:
+    """Stop the search of a study as Ctrl-C does, or one trial of it."""
+    with exit_codes():
+        from paceline.study import outside
+
+        store, found = _opened(study, storage)
+        if trial is None:
+            outside.check_searched(store, found, study)
+            outside.ask(store, found, "stop")
+            terminal.print_result(
+                f"the search of {study} stops after this epoch; `paceline resume {study}` goes on"
+            )
+            return
+        outside.stop_trial(store, found, study, trial, "stopped by `paceline stop`")
+        terminal.print_result(f"trial {trial} of {study} is pruned; it ends after this epoch")
+
+
+def pause(
+    study: StudyName,
+    off: Annotated[bool, typer.Option("--off", help="Go on.")] = False,
+    storage: Storage = None,
+) -> None:
+    """Pause a study: a search of it waits, also one that begins later."""
+    with exit_codes():
+        from paceline.study import outside
+
+        store, found = _opened(study, storage)
+        outside.ask(store, found, "continue" if off else "pause")
+        terminal.print_result(
+            f"{study} goes on"
+            if off
+            else f"{study} is paused after this epoch; `paceline pause {study} --off` goes on"
+        )
+
+
+def _opened(study: str, storage: str | None) -> tuple[StudyStorage, int]:
+    """Return the storage that holds a study, and the storage's id of it.
+
+    Raises:
+        StudyError: There is no such study; the message lists those that there are.
+    """
+    from paceline.cli import studies
+    from paceline.study.storage.storage import StudyStorage
+
+    studies.open_study(study, storage)
+    store = StudyStorage.of(storage, study, studies.DIRECTORY)
+    found = store.find(study)
+    if found is None:
+        raise StudyError(f"there is no study {study!r} any more")
+    return store, found
+
+
+def _parsed(words: list[str]) -> dict[str, Any]:
+    """Return name -> value of words such as ``lr=1e-3``; what is no JSON value is text.
+
+    Raises:
+        UsageError: A word has no name or no value.
+    """
+    found: dict[str, Any] = {}
+    for word in words:
+        name, sign, text = word.partition("=")
+        if not name or not sign:
+            raise UsageError(f"enqueue: {word!r} is no NAME=VALUE; give such as lr=1e-3 units=64")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = {"True": True, "False": False}.get(text, text)
+        found[name] = value if isinstance(value, bool | int | float | str) else text
+    return found
