@@ -645,3 +645,15 @@ def test_state_is_restored_and_paths_are_not() -> None:
     assert (after.folder, after.file, after.log_dir) == ("new/logs", Path("new"), "new")
     assert (after.files, after.newest, after.kept, after.scores) == ([], "none", [], {})
     assert not hasattr(after, "late")
+
+
+def test_what_keras_makes_of_arguments_is_not_restored() -> None:
+    """Another release of Keras turned the sign of ``min_delta``, or did not."""
+    before, arrays = callbacks.ReduceLROnPlateau("val_loss", min_delta=0.1), {}
+    begun_with = attributes_of([before])
+    before.min_delta, before.best, before.wait = -before.min_delta, 0.5, 2
+    (facts,) = callback_state([before], "c", arrays, begun_with)
+    after = callbacks.ReduceLROnPlateau("val_loss", min_delta=0.1)
+    with resumed([after], CallbackState({"callbacks": [facts]}, arrays)):
+        after.on_train_begin()
+    assert (after.min_delta, after.best, after.wait) == (0.1, 0.5, 2)

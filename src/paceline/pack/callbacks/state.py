@@ -36,6 +36,9 @@ _NOT_STORED = (
     | keras_private.OF_THE_EPOCH
     | {PATHS_OF_TRIAL}
 )
+#: Attributes that Keras' own callbacks make of their arguments. They are not restored: the
+#: ``min_delta`` of ReduceLROnPlateau has another sign in Keras 3.10 than in 3.15.
+_OF_ARGUMENTS = frozenset({"min_delta", "monitor_op"})
 #: Attributes in which Keras' callbacks hold where they write, or whom they tell.
 _PLACES = frozenset({"filepath", "filename", "log_dir", "directory", "root", "path"})
 _PLACES |= keras_private.LOG_FOLDERS
@@ -114,7 +117,8 @@ class CallbackState:
 def resumed(callbacks: Sequence[Any], kept: CallbackState) -> Iterator[None]:
     """A block in which training begins for callbacks that go on: after it they are as kept.
 
-    Attributes that are not there by then are not made, and paths stay as they are.
+    Attributes that are not there by then are not made, and paths stay as they are. So do those that
+    Keras' own callbacks make of their arguments.
     """
     pairs = kept.of(callbacks)
     for callback, facts in pairs:
@@ -125,8 +129,10 @@ def resumed(callbacks: Sequence[Any], kept: CallbackState) -> Iterator[None]:
             callback.append = True
     yield
     for callback, facts in pairs:
+        kerass_own = getattr(keras.callbacks, type(callback).__name__, None) is type(callback)
+        left = _NOT_STORED | _OF_ARGUMENTS if kerass_own else _NOT_STORED
         for key, stored in facts["attributes"].items():
-            if key in _NOT_STORED or key not in vars(callback):
+            if key in left or key not in vars(callback):
                 continue
             try:
                 value = _decode(stored, kept.arrays)
