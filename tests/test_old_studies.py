@@ -14,6 +14,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import jax
+import optuna
 import pytest
 
 import paceline
@@ -176,6 +178,9 @@ def test_other_versions_of_libraries_are_told_of(open_old, notes) -> None:
 TOLERANCE: dict[str, float] = {"rel": 1e-3, "abs": 1e-4}
 #: An accuracy is a share of 50 or 23 examples, of which one may stand on the edge.
 ONE_EXAMPLE = 1 / 23
+#: JAX 0.10 wrote the studies. JAX 0.6 traces other steps (``pjit`` in place of ``jit``, and other
+#: parameters), so trials under way begin again, with a note.
+OTHER_STEPS = jax.__version__.startswith("0.6.")
 #: Those that few others are like stay in ``make test``.
 QUICK = ("sqlite", "asha", "callbacks")
 WRITTEN = slow_where(write.CASES, lambda name: name not in QUICK)
@@ -202,6 +207,34 @@ def near(one: Any, other: Any, name: str = "") -> None:
         assert one == pytest.approx(other, **tolerance), name
     else:
         assert one == other, name
+
+
+def decided_by_two_releases(name: str, one: Any, other: Any) -> list[str]:
+    """Trials that the old releases of ``make test-oldest`` draw or prune otherwise.
+
+    The studies are by Optuna 5, with trials of TPE under way: for trial 14 of ``sqlite``, Optuna 4
+    draws another rate from the beginning. Where trials begin again (``OTHER_STEPS``), a pruner that
+    compares trials knows other epochs of them when it is asked. A search that a release has begun
+    itself goes on to the bit with it: tests/tuner/test_resume.py.
+    """
+    arguments = write.CASES[name].tuner
+    otherwise: set[str] = set()
+    if optuna.__version__.startswith("4.") and arguments.get("sampler") == "tpe":
+        otherwise |= {n for n, trial in one.items() if trial["hparams"] != other[n]["hparams"]}
+    if OTHER_STEPS and "pruner" in arguments:
+        otherwise |= {n for n, trial in one.items() if trial["state"] != other[n]["state"]}
+    return sorted(otherwise)
+
+
+def same_trials(name: str, resumed: paceline.Tuner, whole: paceline.Tuner) -> None:
+    """Trials of a search that went on are those of one that was never interrupted."""
+    one, other = write.ended(resumed), write.ended(whole)
+    assert one.keys() == other.keys()
+    for number in decided_by_two_releases(name, one, other):
+        trial, _ = one.pop(number), other.pop(number)
+        again = resumed.reproduce(int(number), write.X, write.Y, validation_data=write.VALIDATION)
+        near(trial["history"], again.history, number)
+    near(one, other)
 
 
 @pytest.mark.parametrize("name", write.CASES)
@@ -231,12 +264,14 @@ def test_a_written_study_goes_on_to_its_end(fresh_folder, notes, name) -> None:
     for tuner in tuners.values():
         write.search(name, tuner)
     assert sum("going on from the last checkpoint" in note for note in notes) == 1
-    assert not [note for note in notes if "begin again" in note]
+    begun_again = [note for note in notes if "begin again" in note]
+    assert all("a library has changed" in note and OTHER_STEPS for note in begun_again)
     ended = {study: write.ended(tuner) for study, tuner in tuners.items()}
     assert len(ended["s"]) == len(tuners["s"].results())  # nothing is under way
     assert {n: ended["s"][n] for n in was["ended"]} == was["ended"]
-    near(ended["s"], ended["whole"])
-    assert looks["s"][-1].trial_epochs == looks["whole"][-1].trial_epochs  # none came twice
+    same_trials(name, tuners["s"], tuners["whole"])
+    if not begun_again:
+        assert looks["s"][-1].trial_epochs == looks["whole"][-1].trial_epochs  # none came twice
     one, other = (tuner.best_model().get_weights() for tuner in tuners.values())
     for a, b in zip(one, other, strict=True):
         assert a == pytest.approx(b, **TOLERANCE)
@@ -255,7 +290,7 @@ def test_the_checkpoint_before_is_gone_on_from(fresh_folder, notes, name) -> Non
         write.search(name, tuner)
     assert any("is damaged: the one before is taken" in note for note in notes)
     assert any("going on from the last checkpoint" in note for note in notes)
-    near(*map(write.ended, tuners))
+    same_trials(name, *tuners)
 
 
 def programs_wait_for_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,8 +176,8 @@ class SearchState:
                 launcher.resubmit(number)
         if lost:
             self._notes(
-                f"{len(lost)} trials under way begin again: their model is not what it was when "
-                "the search stopped"
+                f"{len(lost)} trials under way begin again: the step of their model is not what it "
+                "was when the search stopped (its code or a library has changed)"
             )
         return lost
 
