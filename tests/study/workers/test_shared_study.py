@@ -236,8 +236,9 @@ def test_each_learns_from_the_others(party: Party, monkeypatch) -> None:
         number = must_begin(two)
         found.append(two.trials.by_number(number).hparams["x"])
         end(two, number, -abs(found[-1] - 0.9))
-    # At random, 7 of 12 within a fifth of the range come about once in 250 times.
-    assert sum(x > 0.8 for x in found) >= 7
+    # At random, 9 of 12 in the upper 0.3 of the range come about once in 600 times. The draws are
+    # near 0.9 on every release of Optuna; how near, differs: 4.0 draws 0.78 six times.
+    assert sum(x > 0.7 for x in found) >= 9
 
 
 def test_who_dies_has_its_trials_taken_over(party: Party) -> None:
