@@ -15,7 +15,7 @@ from keras import layers
 import zoo
 from marks import slow_where
 from paceline.executor.model_builder import ModelBuilder
-from paceline.program import trace
+from paceline.program import keras_private, trace
 from paceline.program.constant_laws import ConstantPredictor
 from paceline.program.model_structure import ModelStructure, structure_of
 from paceline.program.step_template import same
@@ -322,3 +322,18 @@ def test_a_deep_model_is_read_without_recursion() -> None:
 
     recipes = [structure_of(ModelBuilder(build)(HyperParameters(), seed)) for seed in (0, 1)]
     assert recipes[0] == recipes[1] is not None
+
+
+def test_a_model_that_is_built_as_fit_builds_it_has_a_structure() -> None:
+    """On Keras 3.10 and 3.11, building gives the model a function of ours."""
+
+    def build(hp: HyperParameters) -> keras.Model:
+        model = keras.Sequential([layers.Dropout(hp.Fixed("rate", 0.1)), layers.Dense(1)])
+        model.compile("sgd", loss="mse")
+        return model
+
+    model = ModelBuilder(build)(HyperParameters(), seed=0)
+    keras_private.symbolic_build(model, (np.zeros((4, 2), "float32"), np.zeros((4, 1), "float32")))
+    recipe = structure_of(model)
+    assert recipe is not None
+    assert 0.1 in recipe.numbers

@@ -60,6 +60,9 @@ NO_PART_OF_A_STEP = frozenset(
 VALUE = "_value"
 #: Attribute of a seed generator that holds the number it started from.
 FIRST_SEED = "_initial_seed"
+#: Method that ``symbolic_build`` replaces in a model of Keras 3.10 or 3.11: the method that pins
+#: the state to the shardings that ``fit`` records. A pack places the state itself.
+PINS_STATE = "_enforce_jax_state_sharding"
 
 #: Attribute of a TensorBoard callback: whether it profiles batches.
 PROFILES = "_should_trace"
@@ -130,10 +133,8 @@ def symbolic_build(model: Any, batch: Any, drawn: Callable[[], None] | None = No
         model._symbolic_build(data_batch=batch)
     else:
         model._symbolic_build(iterator=_OneBatch(batch, drawn))
-    if hasattr(type(model), "_enforce_jax_state_sharding"):
-        # Keras 3.10 and 3.11 pin the state to the shardings that ``fit`` records; a pack places it
-        # itself.
-        object.__setattr__(model, "_enforce_jax_state_sharding", _as_it_is)
+    if hasattr(type(model), PINS_STATE):
+        object.__setattr__(model, PINS_STATE, _as_it_is)
 
 
 class _OneBatch:

@@ -213,6 +213,9 @@ class _Reader:
         if isinstance(value, keras.random.SeedGenerator):
             # Its state is a variable; no step reads the number that it was made from.
             attributes = {k: v for k, v in attributes.items() if k != keras_private.FIRST_SEED}
+        elif isinstance(value, keras.Model):
+            # Ours, and the same in every model whose steps are traced.
+            attributes = {k: v for k, v in attributes.items() if k != keras_private.PINS_STATE}
         self._parts(f"{name} {' '.join(attributes)}", attributes.values())
 
     def _label(self, key: Any) -> str:
