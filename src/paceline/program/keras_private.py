@@ -60,9 +60,10 @@ NO_PART_OF_A_STEP = frozenset(
 VALUE = "_value"
 #: Attribute of a seed generator that holds the number it started from.
 FIRST_SEED = "_initial_seed"
-#: Method that ``symbolic_build`` replaces in a model of Keras 3.10 or 3.11: the method that pins
-#: the state to the shardings that ``fit`` records. A pack places the state itself.
-PINS_STATE = "_enforce_jax_state_sharding"
+#: Methods that ``symbolic_build`` replaces in a model of Keras 3.10 or 3.11: those that record the
+#: shardings of the state and pin the state to them. A pack places the state itself, and its model
+#: has no arrays of metrics, whose shardings ``evaluate`` and ``predict`` would record.
+SHARDINGS = frozenset({"_record_training_state_sharding_spec", "_enforce_jax_state_sharding"})
 
 #: Attribute of a TensorBoard callback: whether it profiles batches.
 PROFILES = "_should_trace"
@@ -133,8 +134,9 @@ def symbolic_build(model: Any, batch: Any, drawn: Callable[[], None] | None = No
         model._symbolic_build(data_batch=batch)
     else:
         model._symbolic_build(iterator=_OneBatch(batch, drawn))
-    if hasattr(type(model), PINS_STATE):
-        object.__setattr__(model, PINS_STATE, _as_it_is)
+    for name in SHARDINGS:
+        if hasattr(type(model), name):
+            object.__setattr__(model, name, _as_it_is)
 
 
 class _OneBatch:

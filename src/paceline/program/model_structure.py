@@ -215,7 +215,7 @@ class _Reader:
             attributes = {k: v for k, v in attributes.items() if k != keras_private.FIRST_SEED}
         elif isinstance(value, keras.Model):
             # Ours, and the same in every model whose steps are traced.
-            attributes = {k: v for k, v in attributes.items() if k != keras_private.PINS_STATE}
+            attributes = {k: v for k, v in attributes.items() if k not in keras_private.SHARDINGS}
         self._parts(f"{name} {' '.join(attributes)}", attributes.values())
 
     def _label(self, key: Any) -> str:

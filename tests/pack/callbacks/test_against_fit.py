@@ -26,11 +26,6 @@ from pack.callbacks.runs import (
 
 callbacks = keras.callbacks
 
-#: Before they run, ``evaluate`` and ``predict`` of Keras 3.10 and 3.11 read the arrays of all
-#: variables (``_record_training_state_sharding_spec``), those of metrics too, which a pack does not
-#: keep: an error that names executor='fit'. Keras 3.12 does not read them.
-MAY_EVALUATE = not keras.__version__.startswith(("3.10.", "3.11."))
-
 
 class Recorder(callbacks.Callback):
     """Keeps what it is told, and the weights at the end."""
@@ -77,10 +72,8 @@ class Meddles(callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         model = self.model
-        logs["evaluated"] = logs["val_loss"]
-        if MAY_EVALUATE:
-            logs["evaluated"] = model.evaluate(XV, YV, verbose=0, return_dict=True)["loss"]
-            logs["predicted"] = float(np.sum(model.predict(XV, verbose=0) ** 2))
+        logs["evaluated"] = model.evaluate(XV, YV, verbose=0, return_dict=True)["loss"]
+        logs["predicted"] = float(np.sum(model.predict(XV, verbose=0) ** 2))
         logs["size"] = sum(float(keras.ops.sum(keras.ops.abs(w))) for w in model.weights)
         if epoch == 1:
             model.set_weights([w / 2 for w in model.get_weights()])
@@ -187,18 +180,6 @@ def test_whatever_the_model_and_the_plan(build: Any, plan: str) -> None:
         assert_same(ours, theirs, 1, tolerance)
         assert ours.callbacks[1][-1].told == theirs.callbacks[1][-1].told
         assert_same_arrays(ours.callbacks[1][-1].end, theirs.callbacks[1][-1].end, tolerance)
-
-
-@pytest.mark.skipif(MAY_EVALUATE, reason="Keras 3.12 and later evaluate in a pack")
-@pytest.mark.parametrize("call", ["evaluate", "predict"])
-def test_where_keras_cannot_evaluate_in_a_pack_the_error_says_what_to_do(call: str) -> None:
-    class Evaluates(callbacks.Callback):
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            getattr(self.model, call)(XV, verbose=0)
-
-    ours = packed(lambda: [Evaluates()])
-    assert len(ours.failed) == len(SEEDS)
-    assert all("or use executor='fit'" in str(error) for error in ours.failed.values())
 
 
 @pytest.mark.slow
