@@ -53,6 +53,7 @@ hypothesis.settings.register_profile("paceline", derandomize=True, deadline=None
 hypothesis.settings.load_profile("paceline")
 
 
+@pytest.hookimpl(optionalhook=True)  # `make test-backends` has no pytest-xdist
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """One worker more than cores: a worker often waits for a process, a server or a signal."""
     named = "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ  # which pytest-xdist reads itself

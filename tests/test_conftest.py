@@ -2,6 +2,8 @@
 
 import os
 import random
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -61,3 +63,17 @@ def test_every_test_starts_from_the_same_random_state(again):
 def test_a_file_that_is_missing_skips_with_its_name(data_file):
     with pytest.raises(pytest.skip.Exception, match=r"no such\.npz in .*PACELINE_DATA"):
         data_file("such.npz")
+
+
+def test_the_session_begins_without_pytest_xdist():
+    """As in the environments of `make test-backends`."""
+    here = Path(__file__)
+    collect = ["-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "--collect-only", "-q"]
+    found = subprocess.run(
+        [sys.executable, *collect, str(here)],
+        cwd=here.parents[1],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stdout
