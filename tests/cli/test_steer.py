@@ -1,0 +1,70 @@
+"""``paceline enqueue``, ``stop`` and ``pause`` of a study that nobody searches now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import paceline
+import toys
+from paceline.cli.app import main
+
+CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 2, "verbose": 0}
+
+
+def command(*words: str) -> int:
+    with pytest.raises(SystemExit, match=r"^\d$") as end:
+        main(words)
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+@pytest.fixture
+def searched() -> paceline.Tuner:
+    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", notes=lambda text: None)
+    tuner.search(*toys.data(), n_trials=1, **CALL)
+    return tuner
+
+
+def test_what_is_enqueued_is_trained_next(searched, capsys) -> None:
+    assert command("enqueue", "s", "lr=0.02", "dropout=0.25") == 0
+    assert "trial 1 waits" in capsys.readouterr().out
+    again = paceline.Tuner(toys.dense, study="s", sampler="random", notes=lambda text: None)
+    again.search(*toys.data(), n_trials=2, **CALL)
+    assert again.trial(1).hparams == {"lr": 0.02, "dropout": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["enqueue", "s", "lrr=0.02"], "no hyperparameter 'lrr'; it has dropout, lr"),
+        (["enqueue", "s", "lr=7"], "the value 7 is not a number from 0.001 to 0.1"),
+        (["enqueue", "s", "lr"], "'lr' is no NAME=VALUE"),
+        (["enqueue", "t", "lr=0.02"], "there is no study 't'"),
+        (["stop", "s"], "no search of 's' runs now"),
+        (["stop", "s", "0"], "trial 0 of 's' has ended already"),
+        (["stop", "s", "9"], "study 's' has no trial 9"),
+    ],
+)
+def test_what_cannot_be_done_says_why(searched, capsys, words, why) -> None:
+    assert command(*words) != 0
+    assert why in capsys.readouterr().err.replace("\n", " ")
+    assert len(searched.optuna_study().trials) == 1
+
+
+def test_a_trial_that_waits_may_be_stopped(searched, capsys) -> None:
+    assert command("enqueue", "s", "lr=0.02") == 0
+    assert command("stop", "s", "1") == 0
+    (trial,) = [trial for trial in searched.optuna_study().trials if trial.number == 1]
+    assert trial.state.name == "PRUNED"
+    assert trial.user_attrs["error"] == "stopped by `paceline stop`"
+
+
+def test_pause_and_off(searched, capsys) -> None:
+    assert command("pause", "s") == 0
+    assert command("pause", "s", "--off") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "s is paused after this epoch; `paceline pause s --off` goes on",
+        "s goes on",
+    ]
