@@ -199,6 +199,19 @@ def test_a_damaged_line_is_named(change, said):
             storage.get_trial(0)
 
 
+@pytest.mark.parametrize("where", [b"user_attr", b"worker_id", b"trial_id", b"added_later", b"note"])
+def test_a_bad_byte_is_damage_wherever_it_is(where):
+    """Fields that the schema does not know included: Optuna's own reader reads all of a line."""
+    storage = JournalStorage(JournalFile(PATH))
+    storage.create_new_trial(storage.create_new_study([StudyDirection.MINIMIZE], "s"))
+    line = {"op_code": 8, "worker_id": "w", "trial_id": 0, "user_attr": {"a": 1}}
+    written = json.dumps({**line, "added_later": "a note"}).encode() + b"\n"
+    with PATH.open("ab") as file:
+        file.write(written.replace(where, where[:-1] + b"\xff"))
+    with pytest.raises(StorageError, match="line 3 is damaged"):
+        JournalStorage(JournalFile(PATH))
+
+
 def test_a_number_that_json_does_not_know_is_read():
     storage = JournalStorage(JournalFile(PATH))
     trial = storage.create_new_trial(storage.create_new_study([StudyDirection.MINIMIZE], "s"))

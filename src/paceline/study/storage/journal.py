@@ -189,7 +189,8 @@ def record_of(line: bytes) -> Any:
         DamagedLineError: It is no record of a journal.
     """
     try:
-        return RECORD.decode(line)
+        # msgspec does not look into what it skips: bad bytes there would end Optuna's own reader.
+        return RECORD.decode(line if line.isascii() else line.decode())
     except schema.UNREADABLE as error:
         # msgspec knows no NaN and no infinities, which Optuna writes; Python's parser does.
         value: Any = None

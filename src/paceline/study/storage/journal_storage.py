@@ -35,7 +35,7 @@ from optuna.trial import FrozenTrial, TrialState
 from paceline.errors import StorageError
 from paceline.study.metadata import META, check_meta
 from paceline.study.storage import schema
-from paceline.study.storage.journal import RECORD, DamagedLineError, JournalFile, record_of
+from paceline.study.storage.journal import DamagedLineError, JournalFile, record_of
 from paceline.study.trial_codec import check_attributes, check_values, is_ours
 
 # What values raise that no record of Optuna's has: dates, distributions, choices.
@@ -104,10 +104,7 @@ class JournalReplay:
             DamagedLineError: It cannot be read, or says what cannot be; nothing has changed then.
         """
         try:
-            try:
-                record = RECORD.decode(line)
-            except schema.UNREADABLE:
-                record = record_of(line)  # which knows more numbers, and what is wrong
+            record = record_of(line)
             why = self._APPLY[type(record)](self, record)
         except DamagedLineError as error:
             raise DamagedLineError(error.reason, self.n_lines + 1) from None
