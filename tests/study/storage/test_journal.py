@@ -229,7 +229,6 @@ def test_a_lock_of_another_machine_is_watched(monkeypatch, content, hours):
     then = time.time() - 3600 * hours
     os.utime(lock, (then, then))
     waited = []
-    # Longer than a write takes on a busy machine: who holds a lock for longer leaves it to others.
     monkeypatch.setattr(FileLock, "STALE", 0.5)
     pause = time.sleep
 
@@ -240,7 +239,8 @@ def test_a_lock_of_another_machine_is_watched(monkeypatch, content, hours):
     monkeypatch.setattr(time, "sleep", sleep)
     write(JournalFile(PATH), record(0))
     assert waited.count(True) >= 3, "the lock was broken without watching it"
-    assert not lock.exists()
+    # Who holds a lock for longer than that (a disk may stand still) leaves it to others.
+    assert not lock.exists() or lock.read_text().startswith(f"{os.getpid()} ")
     assert read(JournalFile(PATH)) == [record(0)]
 
 
