@@ -199,7 +199,9 @@ def test_a_damaged_line_is_named(change, said):
             storage.get_trial(0)
 
 
-@pytest.mark.parametrize("where", [b"user_attr", b"worker_id", b"trial_id", b"added_later", b"note"])
+@pytest.mark.parametrize(
+    "where", [b"user_attr", b"worker_id", b"trial_id", b"added_later", b"note"]
+)
 def test_a_bad_byte_is_damage_wherever_it_is(where):
     """Fields that the schema does not know included: Optuna's own reader reads all of a line."""
     storage = JournalStorage(JournalFile(PATH))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,6 +147,12 @@ def opener(url: str) -> Callable[[], BaseStorage]:
     """Return a function that opens a database, and makes its tables if need be."""
 
     def open_it() -> BaseStorage:
+        storage = made()
+        # Who forgets a study leaves no connections open; a fork that ends spares its parent's.
+        weakref.finalize(storage, storage.engine.dispose).atexit = False
+        return storage
+
+    def made() -> RDBStorage:
         from optuna.storages import RDBStorage  # SQLAlchemy loads here
 
         # Optuna formats URLs because of {SCHEMA_VERSION}: other braces have to be doubled.
