@@ -24,8 +24,10 @@ from optuna.trial import TrialState
 import paceline
 import toys
 from marks import slow_where
+from paceline.executor.base import EpochReport
 from paceline.study import outside
 from paceline.study.storage.storage import StudyStorage
+from paceline.tuner.loop import EpochReports
 from stopping import stopped_after
 
 X, Y = toys.data()
@@ -35,8 +37,7 @@ CALL: dict[str, Any] = {
     "batch_size": 16,
     "verbose": 0,
 }
-#: Epochs that last longer than other programs take to act: progress is shown now and then.
-LONG = 2000
+LONG = 12  # epochs
 OURS = "hparams"  # an attribute that only Paceline's trials have
 
 
@@ -219,7 +220,7 @@ def test_whatever_others_do_no_trial_is_lost_doubled_or_misnumbered(storage, n: 
 
 @pytest.fixture
 def searched(storage, notes, monkeypatch) -> Callable[..., paceline.Tuner]:
-    """Searches while a function of Optuna's study acts, once the first epochs are trained."""
+    """Searches while a function of Optuna's study acts, before the first epoch is known."""
 
     looks: list[None] = []
     look = outside.OutsideWatch.look
@@ -242,13 +243,16 @@ def searched(storage, notes, monkeypatch) -> Callable[..., paceline.Tuner]:
             finally:
                 acted.set()
 
-        def progress(seen: Any) -> None:
-            if seen.trial_epochs and not begun.is_set():
-                begun.set()
-                acted.wait(60)
+        receive = EpochReports.receive
 
+        def held(reports: EpochReports, report: EpochReport) -> Any:
+            begun.set()
+            acted.wait(60)
+            return receive(reports, report)
+
+        monkeypatch.setattr(EpochReports, "receive", held)
         join = meanwhile(disturb)
-        tuned = tuner(storage, notes=notes.append, progress=progress)
+        tuned = tuner(storage, notes=notes.append)
         try:
             call: dict[str, Any] = {**CALL, "n_trials": 6, "epochs": LONG, **arguments}
             tuned.search(X, Y, **call)

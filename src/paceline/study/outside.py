@@ -93,6 +93,7 @@ class OutsideWatch:
         self._n_lines: int | None = None  # of a journal, by other programs
         self._of_others: set[int] = set()  # trials under way in other programs, and those that wait
         self._waiting: dict[int, WaitingTrial] = {}
+        self._taking: int | None = None  # a trial that waited, until it is known whose it is
         self._changes = OutsideChanges()
         self._asked_before: Any = None
         self._looking = threading.Lock()
@@ -195,20 +196,19 @@ class OutsideWatch:
         while self._waiting:
             with self._mutex:
                 number = min(self._waiting)
-                waiting = self._waiting.pop(number)
-                self.mine.add(number)
+                waiting, self._taking = self._waiting.pop(number), number
             try:
                 taken = self._take(number)
             except StorageError:  # the writer tells the user
                 with self._mutex:
-                    self._waiting[number] = waiting
-                    self.mine.discard(number)
+                    self._waiting[number], self._taking = waiting, None
                 return None
             with self._mutex:
-                self._of_others.discard(number)
+                self._taking = None
                 if taken:
+                    self._of_others.discard(number)
+                    self.mine.add(number)
                     return waiting
-                self.mine.discard(number)
                 self._of_others.add(number)  # how it goes on there is told later
         return None
 
@@ -255,6 +255,9 @@ class OutsideWatch:
         for number in sorted(self.mine | self._of_others | set(range(known, len(trials)))):
             if number >= len(trials):
                 continue  # it has begun since the trials were read
+            if number == self._taking:
+                self._n_lines = None  # the next look tells what becomes of it
+                continue
             trial = trials[number]
             finished = trial.state.is_finished()
             if number in self.mine:
@@ -263,6 +266,8 @@ class OutsideWatch:
                     self._changes.ended_here.append(trial)
                 continue
             if owner_of(trial) is not None or number in self._ending:
+                if finished:  # before this search noted that it is its own
+                    self._n_lines = None
                 continue  # this search's, which is about to note it, or another worker's
             if trial.state == OptunaState.WAITING:
                 self._of_others.add(number)
