@@ -295,10 +295,11 @@ class OutsideWatch:
             under_way = self.mine | self._of_others | self._ending.keys()
             waiting, known = set(self._waiting), self._n_known
         opened = rows.open_trials(study, known)
+        runs_on = {n for n, state in opened.items() if not OptunaState[state].is_finished()}
         new = {number for number in opened if number >= known} - self.mine
         runs = {number for number in waiting if opened.get(number) != OptunaState.WAITING.name}
         asked = rows.study_attribute(study, REQUEST)
-        return bool(under_way - opened.keys() or new or runs) or asked != self._asked_before
+        return bool(under_way - runs_on or new or runs) or asked != self._asked_before
 
     def _trials(self, storage: BaseStorage, study: int) -> list[FrozenTrial]:
         if self._reader is None or self._reader[0] is not storage:
