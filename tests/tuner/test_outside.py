@@ -28,7 +28,7 @@ from paceline.executor.base import EpochReport
 from paceline.study import outside
 from paceline.study.storage.storage import StudyStorage
 from paceline.tuner.loop import EpochReports
-from stopping import stopped_after
+from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {
@@ -345,7 +345,7 @@ def test_a_checkpoint_is_gone_on_from_where_others_added_trials(
 ) -> None:
     """To the bit: numbers that others took are skipped, and seeds are those that are stored."""
     with monkeypatch.context() as patch:
-        stopped_after(patch, 2)  # eight trials in four slots train twice at least
+        stopped_after(patch, 4)
         with pytest.raises(KeyboardInterrupt, match="^$"):
             tuner(storage).search(X, Y, n_trials=8, **CALL)
     study = opened(storage)
