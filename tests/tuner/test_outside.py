@@ -37,7 +37,7 @@ CALL: dict[str, Any] = {
     "batch_size": 16,
     "verbose": 0,
 }
-LONG = 12  # epochs
+EPOCHS = 12
 OURS = "hparams"  # an attribute that only Paceline's trials have
 
 
@@ -254,7 +254,7 @@ def searched(storage, notes, monkeypatch) -> Callable[..., paceline.Tuner]:
         join = meanwhile(disturb)
         tuned = tuner(storage, notes=notes.append)
         try:
-            call: dict[str, Any] = {**CALL, "n_trials": 6, "epochs": LONG, **arguments}
+            call: dict[str, Any] = {**CALL, "n_trials": 6, "epochs": EPOCHS, **arguments}
             tuned.search(X, Y, **call)
         finally:
             join()
@@ -273,7 +273,7 @@ def test_what_others_enqueue_is_trained_and_what_cannot_be_says_why(searched, no
     results = found.results()
     assert results["number"].tolist() == list(range(len(results)))
     (trial,) = [t for t in map(found.trial, results["number"]) if t.hparams.get("lr") == 0.05]
-    assert (trial.state, trial.epochs) == ("complete", LONG)
+    assert (trial.state, trial.epochs) == ("complete", EPOCHS)
     study = found.optuna_study()
     assert study.trials[trial.number].user_attrs["asked by"] == "me"
     failed = results[results["state"] == "failed"]
@@ -303,7 +303,7 @@ def test_a_trial_that_others_end_ends_here(searched, notes, state) -> None:
     found = searched(act)
     ended = {TrialState.FAIL: "failed", TrialState.PRUNED: "pruned"}[state]
     assert found.trial(told[0]).state == ended
-    assert found.trial(told[0]).epochs < LONG
+    assert found.trial(told[0]).epochs < EPOCHS
     assert (found.results()["state"] == "complete").sum() == 5
     assert any(f"trial {told[0]} ends here, {ended}" in note for note in notes)
     assert found.best_trial.number != told[0]
@@ -314,7 +314,7 @@ def test_a_search_stops_and_pauses_when_it_is_asked(searched, storage, notes) ->
         searched(lambda study: request(storage, "stop"))
     assert "stopped by `paceline stop`" in notes
     again = tuner(storage, notes=notes.append)  # which nobody has asked to stop
-    again.search(X, Y, **{**CALL, "n_trials": 6, "epochs": LONG})
+    again.search(X, Y, **{**CALL, "n_trials": 6, "epochs": EPOCHS})
     assert again.results()["state"].tolist() == ["complete"] * 6
     assert any("going on from the last checkpoint" in note for note in notes)
 

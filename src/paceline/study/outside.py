@@ -90,7 +90,7 @@ class OutsideWatch:
         self._mutex = threading.Lock()
         self._reader: tuple[BaseStorage, BaseStorage] | None = None
         self._n_known = 0
-        self._n_lines: int | None = None  # of a journal, by other programs
+        self._n_lines: int | None = None  # of a journal, by others; None to look again
         self._of_others: set[int] = set()  # trials under way in other programs, and those that wait
         self._waiting: dict[int, WaitingTrial] = {}
         self._taking: int | None = None  # a trial that waited, until it is known whose it is

@@ -93,6 +93,7 @@ def test_reading_makes_no_tables_on_a_server_and_leaves_no_connections(postgresq
     assert not rdb.has_tables(url)
     with contextlib.closing(stored_in(url)) as store:
         store.create("s", "minimize", {})
+    assert stored_in(url).names() == ["s"]
     assert len(optuna.load_study(study_name="s", storage=stored_in(url).storage).trials) == 0
     gc.collect()
     for _ in range(100):  # who forgets a store leaves no connection open; a server needs a moment

@@ -25,7 +25,7 @@ from paceline.study.storage import schema
 
 _BLOCK = 2**20  # bytes that are read at once
 #: Reads a line of a journal; ``record_of`` also knows NaN, and says what is wrong.
-RECORD = msgspec.json.Decoder(schema.JournalRecord)
+_RECORD = msgspec.json.Decoder(schema.JournalRecord)
 
 
 class DamagedLineError(ValueError):
@@ -190,7 +190,7 @@ def record_of(line: bytes) -> Any:
     """
     try:
         # msgspec does not look into what it skips: bad bytes there would end Optuna's own reader.
-        return RECORD.decode(line if line.isascii() else line.decode())
+        return _RECORD.decode(line if line.isascii() else line.decode())
     except schema.UNREADABLE as error:
         # msgspec knows no NaN and no infinities, which Optuna writes; Python's parser does.
         value: Any = None
