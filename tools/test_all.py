@@ -26,6 +26,7 @@ SUITES = (
     "test-compat",
     "test-backends",
     "test-oldest",
+    "test-ui",
     "test-chaos",
 )
 
