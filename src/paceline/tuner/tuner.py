@@ -1,4 +1,4 @@
-"""``Tuner``: checks arguments, runs searches, and shows what came of them."""
+"""``Tuner``: checks arguments and runs searches; ``results`` tells what came of them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from paceline.data.folds import Fold
 from paceline.errors import BuildError, DataError, StudyError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
@@ -16,36 +15,28 @@ from paceline.pack.mesh import check_mesh, check_use
 from paceline.program.trace import check_precision
 from paceline.report.live import live_view
 from paceline.report.progress import Progress
-from paceline.report.results import results_frame
 from paceline.study.metadata import check_name
 from paceline.study.pruners.pruners import check_pruner
 from paceline.study.samplers.samplers import strategy_of
 from paceline.study.storage.folder import study_lock
-from paceline.study.study import Study
-from paceline.study.trial import Trial
 from paceline.study.workers.worker import WORKERS, Worker
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
-from paceline.tuner.checkpoint.best_models import TrainedModels
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
 from paceline.tuner.first_build import first_preprocessing, probe
 from paceline.tuner.progress import to_stderr
 from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
+from paceline.tuner.results import StudyResults
 from paceline.tuner.search_run import Listeners, SearchRun, TunerConfig, WorkerFolder, one_of
 from paceline.tuner.timeouts import run_with_timeout
 from paceline.tuner.trial_events import IN_A_ROW
-
-if TYPE_CHECKING:
-    import numpy as np
-    import optuna
-    import pandas as pd
 
 EXECUTORS = ("auto", "local", "fit")
 PLANS = ("auto", "stacked", "mapped", "sequential")
 WIDTHS = ("auto", "apart", "together")
 
 
-class Tuner:
+class Tuner(StudyResults):
     """Searches the hyperparameters of a Keras model; many trials train in one compiled program.
 
     Args:
@@ -121,9 +112,8 @@ class Tuner:
         one_of("executor", executor, EXECUTORS)
         one_of("plan", plan, PLANS)
         one_of("widths", widths, WIDTHS)
-        self.name = study
         self._strategy = strategy_of(sampler)
-        self._config = TunerConfig(
+        config = TunerConfig(
             builder=builder,
             study=study,
             storage=storage,
@@ -140,17 +130,14 @@ class Tuner:
             keep_best=whole_number(keep_best, "keep_best"),
             origin=dict(origin) if origin else None,
         )
-        check_use(self._config.mesh, plan, executor)
+        check_use(config.mesh, plan, executor)
+        super().__init__(config)
         self._objective_given, self._direction = objective, direction
         self._progress = progress
         self._notes_given = notes
         self._when_stuck = when_stuck
-        self._notes: Callable[[str], None] = notes or to_stderr
-        self._study: Study | None = None
-        self._models: TrainedModels | None = None
-        self._enqueued: list[dict[str, Any]] = []
-        self._summary: dict[str, Any] = {}
-        self._folds: tuple[Fold, ...] = ()
+        if notes is not None:
+            self._notes = notes
 
     # -- searching ---------------------------------------------------------------------------------
 
@@ -370,10 +357,6 @@ class Tuner:
                 raise
             raise failed from failed.__cause__  # which may be why the data cannot be read
 
-    def _tell(self, text: str) -> None:
-        """Tells the user, by the live view or the function that is in use at the moment."""
-        self._notes(text)
-
     @contextmanager
     def _view(self, verbose: int | str) -> Iterator[None]:
         """Shows the search, unless the user gave ``progress`` or ``notes`` to be called."""
@@ -405,94 +388,3 @@ class Tuner:
         worker = Worker(whole / WORKERS, self._notes)
         stack.callback(worker.leave)
         return worker, whole if first else whole / WORKERS / worker.token
-
-    # -- what came of it ---------------------------------------------------------------------------
-
-    @property
-    def best_trial(self) -> Trial:
-        """The best trial.
-
-        Raises:
-            StudyError: No trial has a value yet.
-        """
-        best = self._require_study().trials.best
-        if best is None:
-            raise StudyError(
-                f"study: {self.name!r} has no finished trial with a value yet; run search first."
-            )
-        return best
-
-    @property
-    def best_hparams(self) -> dict[str, Any]:
-        """The hyperparameters of the best trial."""
-        return dict(self.best_trial.hparams)
-
-    def best_model(self) -> Any:
-        """The best trial's model, compiled, with the weights of its best epoch.
-
-        With repeats or folds that is the model of the trial's first member: trained from the
-        trial's own seed, with folds on all but the first of ``folds``. ``evaluate`` gives that
-        member's value, the first of ``best_trial.members[best_trial.best_epoch - 1]``, and not the
-        mean.
-
-        Raises:
-            StudyError: There is no such trial, or its saved weights are gone.
-        """
-        trial = self.best_trial
-        assert self._models is not None
-        return self._models.model(trial, self._tell)
-
-    def results(self) -> pd.DataFrame:
-        """All trials, a row each.
-
-        Returns:
-            Columns number, state, value, epochs, seconds, seed, program, plan, where there are
-            repeats or folds also spread, where a trial has failed error (why), then one for each
-            hyperparameter: ``hp.NAME`` where it is called like one of those.
-        """
-        return results_frame(self._require_study().trials)
-
-    def trial(self, number: int) -> Trial:
-        """One trial.
-
-        Raises:
-            StudyError: There is no trial of that number.
-        """
-        return self._require_study().trials.by_number(number)
-
-    @property
-    def folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The folds of the last search: numbers of examples to train on, and to validate on."""
-        return [(fold.train.copy(), fold.validation.copy()) for fold in self._folds]
-
-    def history(self, number: int) -> dict[str, list[float]]:
-        """Metric name -> one value per epoch, names as Keras has them; with members the mean.
-
-        NaN in epochs without validation, which Keras' history leaves out. A metric that is an array
-        has its mean under its name, and each number under ``NAME_0``, ``NAME_1`` and so on.
-        """
-        return dict(self.trial(number).history)
-
-    def enqueue(self, hparams: Mapping[str, Any]) -> None:
-        """Tries these values next; the sampler chooses those not named."""
-        self._enqueued.append(dict(hparams))
-
-    def optuna_study(self) -> optuna.Study:
-        """The study as Optuna's own object; StudyError or StorageError where it cannot be read."""
-        return self._require_study().optuna_study()
-
-    def summary(self) -> dict[str, Any]:
-        """What ``paceline search --json`` prints, for the last search."""
-        return dict(self._summary)
-
-    def _require_study(self) -> Study:
-        if self._study is None:
-            config = self._config
-            study = Study.open(self.name, storage=config.storage, directory=config.directory)
-            if not study.exists:
-                raise StudyError(f"study: there is no study {self.name!r} yet; run search first.")
-            self._study = study
-            self._models = TrainedModels(
-                study, config.builder, config.folder, config.keep_best, config.precision
-            )
-        return self._study

@@ -1,0 +1,131 @@
+"""What came of the searches of a study: trials, tables, models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from paceline.data.folds import Fold
+from paceline.errors import StudyError
+from paceline.report.results import results_frame
+from paceline.study.study import Study
+from paceline.study.trial import Trial
+from paceline.tuner.checkpoint.best_models import TrainedModels
+from paceline.tuner.progress import to_stderr
+from paceline.tuner.search_run import TunerConfig
+
+if TYPE_CHECKING:
+    import numpy as np
+    import optuna
+    import pandas as pd
+
+
+class StudyResults:
+    """What a ``Tuner`` tells of its study, which is opened when something is first asked.
+
+    Args:
+        config: The tuner's.
+    """
+
+    def __init__(self, config: TunerConfig) -> None:
+        self.name = config.study
+        self._config = config
+        self._notes: Callable[[str], None] = to_stderr
+        self._study: Study | None = None
+        self._models: TrainedModels | None = None
+        self._enqueued: list[dict[str, Any]] = []
+        self._summary: dict[str, Any] = {}
+        self._folds: tuple[Fold, ...] = ()
+
+    @property
+    def best_trial(self) -> Trial:
+        """The best trial.
+
+        Raises:
+            StudyError: No trial has a value yet.
+        """
+        best = self._require_study().trials.best
+        if best is None:
+            raise StudyError(
+                f"study: {self.name!r} has no finished trial with a value yet; run search first."
+            )
+        return best
+
+    @property
+    def best_hparams(self) -> dict[str, Any]:
+        """The hyperparameters of the best trial."""
+        return dict(self.best_trial.hparams)
+
+    def best_model(self) -> Any:
+        """The best trial's model, compiled, with the weights of its best epoch.
+
+        With repeats or folds that is the model of the trial's first member: trained from the
+        trial's own seed, with folds on all but the first of ``folds``. ``evaluate`` gives that
+        member's value, the first of ``best_trial.members[best_trial.best_epoch - 1]``, and not the
+        mean.
+
+        Raises:
+            StudyError: There is no such trial, or its saved weights are gone.
+        """
+        trial = self.best_trial
+        assert self._models is not None
+        return self._models.model(trial, self._tell)
+
+    def results(self) -> pd.DataFrame:
+        """All trials, a row each.
+
+        Returns:
+            Columns number, state, value, epochs, seconds, seed, program, plan, where there are
+            repeats or folds also spread, where a trial has failed error (why), then one for each
+            hyperparameter: ``hp.NAME`` where it is called like one of those.
+        """
+        return results_frame(self._require_study().trials)
+
+    def trial(self, number: int) -> Trial:
+        """One trial.
+
+        Raises:
+            StudyError: There is no trial of that number.
+        """
+        return self._require_study().trials.by_number(number)
+
+    @property
+    def folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The folds of the last search: numbers of examples to train on, and to validate on."""
+        return [(fold.train.copy(), fold.validation.copy()) for fold in self._folds]
+
+    def history(self, number: int) -> dict[str, list[float]]:
+        """Metric name -> one value per epoch, names as Keras has them; with members the mean.
+
+        NaN in epochs without validation, which Keras' history leaves out. A metric that is an array
+        has its mean under its name, and each number under ``NAME_0``, ``NAME_1`` and so on.
+        """
+        return dict(self.trial(number).history)
+
+    def enqueue(self, hparams: Mapping[str, Any]) -> None:
+        """Tries these values next; the sampler chooses those not named."""
+        self._enqueued.append(dict(hparams))
+
+    def optuna_study(self) -> optuna.Study:
+        """The study as Optuna's own object; StudyError or StorageError where it cannot be read."""
+        return self._require_study().optuna_study()
+
+    def summary(self) -> dict[str, Any]:
+        """What ``paceline search --json`` prints, for the last search."""
+        return dict(self._summary)
+
+    def _tell(self, text: str) -> None:
+        """Tells the user, by the live view or the function that is in use at the moment."""
+        self._notes(text)
+
+    def _require_study(self) -> Study:
+        if self._study is None:
+            config = self._config
+            study = Study.open(self.name, storage=config.storage, directory=config.directory)
+            if not study.exists:
+                raise StudyError(f"study: there is no study {self.name!r} yet; run search first.")
+            self._study = study
+            self._models = TrainedModels(
+                study, config.builder, config.folder, config.keep_best, config.precision
+            )
+        return self._study
