@@ -185,8 +185,9 @@ class Study:
         check_storage_text(storage)
         check_folder(Path(directory) / name)
         store = StudyStorage.of(storage, name, Path(directory))
-        outside = OutsideWatch(store)
-        writer = WriteBehind(store, note=note, owner=worker, look=worker and outside.look)
+        outside = OutsideWatch(store, numbered := set())
+        look = worker and outside.look
+        writer = WriteBehind(store, note=note, owner=worker, look=look, numbered=numbered)
         with writer.stopwatch.running():
             if worker is not None:
                 resumed = join(worker, store, name, writer, resumed, is_left)
@@ -305,7 +306,7 @@ class Study:
                 self.updates.restart(now)
                 trial.state = "running"
         under_way = {trial.number for trial in self.trials if trial.state in ("running", "paused")}
-        self.outside.own(under_way.intersection(found.values()))
+        self.outside.own(found.values(), under_way)
         return moved
 
     def sync_workers(self) -> PeerChanges | None:
