@@ -16,7 +16,7 @@ from paceline.cli import arguments
 from paceline.cli import output as terminal
 from paceline.errors import StorageError, StudyError, UsageError
 from paceline.program.files import replace_durably, temporary_beside, written_atomically
-from paceline.report import formats, summary, tables
+from paceline.report import formats, selection, summary, tables
 from paceline.study.trial import Trial
 
 if TYPE_CHECKING:
@@ -43,7 +43,15 @@ def show_best(name: str, *, storage: str | None, as_json: bool) -> None:
 
 
 def show_trials(
-    name: str, *, storage: str | None, as_csv: bool, as_json: bool, limit: int | None
+    name: str,
+    *,
+    storage: str | None,
+    as_csv: bool,
+    as_json: bool,
+    limit: int | None,
+    where: str | None = None,
+    sort: str | None = None,
+    reverse: bool = False,
 ) -> None:
     """Print the trials of a study as a table, as CSV or as JSON.
 
@@ -54,9 +62,12 @@ def show_trials(
         as_json: Print JSON.
         limit: How many trials, from the first on. None: all in CSV and JSON, and in the table
             ``ROWS`` of them; 0: all.
+        where: A condition on columns; None: all trials (``paceline.report.selection``).
+        sort: The column to sort by; None: the numbers.
+        reverse: Turn the order round.
 
     Raises:
-        UsageError: Both CSV and JSON are asked for.
+        UsageError: Both CSV and JSON are asked for, or there is no such column.
         StudyError: There is no such study.
     """
     if as_csv and as_json:
@@ -64,14 +75,22 @@ def show_trials(
     study = open_study(name, storage)
     if limit is None:
         limit = 0 if as_csv or as_json else ROWS
-    shown = study.trials[: limit or None]
+    chosen = selection.select(
+        study.trials,
+        where=where,
+        sort=sort,
+        reverse=reverse,
+        maximize=study.trials.direction != "minimize",
+        objective=study.meta.get("objective"),
+    )
+    shown = chosen[: limit or None]
     if as_json:
         terminal.print_json([tables.trial_record(trial) for trial in shown])
     elif as_csv:
         terminal.print_result(tables.to_csv(shown).removesuffix("\n"))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        terminal.print_result(_trials_text(study, shown, width))
+        terminal.print_result(_trials_text(study, chosen, shown, width))
 
 
 def export(name: str, *, storage: str | None, output: str) -> None:
@@ -250,17 +269,23 @@ def _best(study: StudyView, storage: str | None) -> Trial:
     return best
 
 
-def _trials_text(study: StudyView, shown: Sequence[Trial], width: int | None) -> str:
+def _trials_text(
+    study: StudyView, chosen: Sequence[Trial], shown: Sequence[Trial], width: int | None
+) -> str:
     best = study.trials.best
     number = None if best is None else best.number
-    text = tables.trials_table(shown, best=number, width=width)
-    lines = [text.removesuffix("\n"), *_failures(shown)]
+    lines = [f"none of the {len(study.trials):,} trials is like that"]
+    if shown or not study.trials:
+        text = tables.trials_table(shown, best=number, width=width)
+        lines = [text.removesuffix("\n"), *_failures(shown)]
+    if any(trial.state == "pruned" for trial in shown):
+        lines.append("pruned: stopped early")
     if best is not None and best in shown:
         lines.append(f"* best {objective(study.meta)}")
     elif best is not None:
         value = formats.metric(best.value)
         lines.append(f"best {objective(study.meta)}: {value}, trial {best.number}")
-    if (left := len(study.trials) - len(shown)) > 0:
+    if (left := len(chosen) - len(shown)) > 0:
         lines.append(f"{left:,} more trials: --limit N shows N, --all shows all")
     return "\n".join(lines)
 

@@ -75,9 +75,9 @@ class StudyResults:
         """All trials, a row each.
 
         Returns:
-            Columns number, state, value, epochs, seconds, seed, program, plan, where there are
-            repeats or folds also spread, where a trial has failed error (why), then one for each
-            hyperparameter: ``hp.NAME`` where it is called like one of those.
+            Columns value, where there are repeats or folds spread, then one for each
+            hyperparameter (``hp.NAME`` where it is called like one of the others), then number,
+            state, epochs, seconds, seed, program, plan, where a trial has failed also error (why).
         """
         return results_frame(self._require_study().trials)
 
