@@ -71,13 +71,28 @@ def trials(
 def export(
     study: StudyName,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE.keras", help="Where to write it.")
-    ] = "best.keras",
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE.keras",
+            help="Where to write the model.",
+            show_default="best.keras",
+        ),
+    ] = None,
+    bundle: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.zip",
+            help="Write the model with its hyperparameters, results, manifest and a predict.py.",
+            show_default="none",
+        ),
+    ] = None,
     storage: Storage = None,
 ) -> None:
-    """Write a study's best model, trained, as a Keras file."""
+    """Write a study's best model, trained, as a Keras file or as a bundle."""
     with exit_codes():
-        studies.export(study, storage=storage, output=output)
+        studies.export(study, storage=storage, output=output, bundle=bundle)
 
 
 def repair(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:

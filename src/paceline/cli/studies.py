@@ -18,6 +18,7 @@ from paceline.errors import StorageError, StudyError, UsageError
 from paceline.program.files import replace_durably, temporary_beside, written_atomically
 from paceline.report import formats, selection, summary, tables
 from paceline.study.trial import Trial
+from paceline.tuner.bundle import load_lines
 
 if TYPE_CHECKING:
     from paceline.study.storage.repair import Repaired
@@ -93,24 +94,65 @@ def show_trials(
         terminal.print_result(_trials_text(study, chosen, shown, width))
 
 
-def export(name: str, *, storage: str | None, output: str) -> None:
-    """Copy the saved model of the best trial to ``output``, whole or not at all.
+def export(name: str, *, storage: str | None, output: str | None, bundle: str | None) -> None:
+    """Write the saved model of the best trial, or a bundle of it, whole or not at all.
+
+    Args:
+        name: The study's name.
+        storage: URL of the storage; None for the journal in ``runs``.
+        output: The Keras file to write; None: best.keras, where no bundle is asked for.
+        bundle: The zip file to write; None: no bundle.
 
     Raises:
-        UsageError: ``output`` cannot be the name of a Keras file, or cannot be written.
+        UsageError: A file cannot be of that name, or cannot be written.
         StudyError: There is no such study or no best trial, or its saved model is gone or damaged.
     """
-    target = arguments.output_file(
+    if output is None and bundle is None:
+        output = "best.keras"
+    model = output and arguments.output_file(
         output, (".keras",), "a model's file ends in .keras; give a name such as best.keras"
+    )
+    zipped = bundle and arguments.output_file(
+        bundle, (".zip",), "a bundle's file ends in .zip; give a name such as best.zip", "--bundle"
     )
     study = open_study(name, storage)
     best = _best(study, storage)
-    _copy(_model_file(study, best), target)
-    terminal.print_result(
-        f"{target}: the model of trial {best.number}, {objective(study.meta)} "
-        f"{formats.metric(best.value)}\n"
-        f'Load it with keras.models.load_model("{target}").'
-    )
+    saved = _model_file(study, best)
+    what = f"trial {best.number}, {objective(study.meta)} {formats.metric(best.value)}"
+    lines = []
+    if model:
+        _copy(saved, model)
+        lines += [f"{model}: the model of {what}. Load it in Python:"]
+        lines += [f"  {line}" for line in load_lines(str(model), study.meta)]
+    if zipped:
+        lines += [f"{zipped}: {what}", *_write_bundle(zipped, study, best, saved)]
+    terminal.print_result("\n".join(lines))
+
+
+def _write_bundle(target: Path, study: StudyView, best: Trial, saved: Path) -> list[str]:
+    """Write a bundle; return lines that say what it holds and how to use it."""
+    from paceline.tuner.bundle import write_bundle
+
+    try:
+        with written_atomically(target) as part:
+            manifest = write_bundle(part, study, best, saved)
+    except OSError as error:
+        raise UsageError(
+            f"--bundle {target} cannot be written: {error.strerror or error}"
+        ) from error
+    folder = shlex.quote(str(target.with_suffix("")))
+    missing = [module for module in manifest["modules"] if f"{module}.py" not in manifest["files"]]
+    lines = [f"  {', '.join([*manifest['files'], 'manifest.json'])}"]
+    if missing:
+        lines.append(f"  the model needs {', '.join(missing)} too: put it beside predict.py")
+    return [
+        *lines,
+        "Use it, also on another machine, in an environment of its own:",
+        f"  python -m zipfile -e {shlex.quote(str(target))} {folder}",
+        f"  python -m venv {folder}/env",
+        f"  {folder}/env/bin/pip install -r {folder}/requirements.txt",
+        f"  {folder}/env/bin/python {folder}/predict.py DATA.npy",
+    ]
 
 
 def repair(name: str, *, storage: str | None, as_json: bool) -> None:
@@ -244,12 +286,23 @@ def command(name: str, study: str, storage: str | None, *more: str) -> str:
         storage: URL of the storage; None for the journal in ``runs``.
         *more: Further words.
     """
-    words = ["paceline", name, study, *more]
     if storage is None:
-        return shlex.join(words)
-    if _label(storage) != storage:
-        return f"{shlex.join(words)} --storage URL"
-    return shlex.join([*words, "--storage", storage])
+        given = []
+    else:
+        given = ["--storage", "URL" if _label(storage) != storage else storage]
+    if study.startswith("-"):  # else it would be taken for an option
+        words = [name, *more, *given, "--", study]
+    else:
+        words = [name, study, *more, *given]
+    return shlex.join([*_program(), *words])
+
+
+def _program() -> list[str]:
+    """The words by which this command was called: it may not be on the path."""
+    here = Path(__file__).resolve().parents[1] / "__main__.py"
+    if sys.argv and Path(sys.argv[0]).resolve() == here:
+        return [sys.orig_argv[0], "-m", "paceline"]
+    return ["paceline"]
 
 
 def _label(storage: str) -> str:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module, metadata
+from pathlib import Path
 from typing import Any
 
 import keras
 
 from paceline.data import arrays as data_module
 from paceline.study.objective import Objective
+from paceline.study.storage.rdb import hide_password
 from paceline.tuner.arguments import SearchArguments
 
 
@@ -67,7 +74,11 @@ def key(
 
 
 def meta(
-    settings: Mapping[str, Any], arguments: SearchArguments, objective: Objective, batch: Any
+    settings: Mapping[str, Any],
+    arguments: SearchArguments,
+    objective: Objective,
+    batch: Any,
+    origin: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """What a study remembers beside its trials.
 
@@ -76,6 +87,7 @@ def meta(
         arguments: As for ``key``.
         objective: As for ``key``.
         batch: Shapes of a batch, or None.
+        origin: Where the study comes from, for ``paceline resume``; None from Python.
 
     Returns:
         JSON values.
@@ -88,7 +100,64 @@ def meta(
         "data": None if arguments.data is None else arguments.data.digest(),
         "batch": None if batch is None else data_module.shapes_to_json(batch),
         "versions": versions(),
+        "run": _run(None if origin is None else origin.get("file")),
+        **({"origin": dict(origin)} if origin else {}),
     }
+
+
+def _run(file: str | None) -> dict[str, Any]:
+    """How this process was started, and the version of the user's code, as JSON values.
+
+    Args:
+        file: The user's file; None: the script that this process runs.
+    """
+    words = [hide_password(word) for word in sys.orig_argv]
+    return {
+        "command": None if _interactive() else shlex.join(words)[:2000],
+        "python": platform.python_version(),
+        "git": _git(_script_folder() if file is None else Path(file).parent),
+    }
+
+
+def _interactive() -> bool:
+    """Whether nobody typed the command of this process: it is the kernel of a notebook."""
+    return "ipykernel" in sys.modules
+
+
+def _script_folder() -> Path:
+    """The folder of the script that this process runs; for a notebook the working folder."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    if not isinstance(file, str) or _interactive():
+        return Path.cwd()
+    return Path(file).resolve().parent
+
+
+def _git(folder: Path) -> dict[str, Any] | None:
+    """The commit of a folder's repository, and whether tracked files differ from it; or None."""
+
+    def ask(*words: str) -> str:
+        # No program that the repository's settings name is run.
+        options = ["-c", "core.fsmonitor=false", "-c", "core.pager=cat"]
+        return subprocess.run(
+            ["git", *options, *words],
+            cwd=folder,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=5,
+        ).stdout.strip()
+
+    try:
+        commit = ask("rev-parse", "--verify", "HEAD")
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None  # no repository, no commit yet, or no git
+    try:
+        dirty = bool(ask("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return {"commit": commit, "dirty": None}
+    return {"commit": commit, "dirty": dirty}
 
 
 def compare(

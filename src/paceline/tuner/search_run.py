@@ -256,10 +256,10 @@ class SearchRun:
             stack.enter_context(context.stop.deferred())
             if study.trials:
                 provenance.compare(study.name, study.metadata.meta, self._arguments, self._notes)
-            meta = provenance.meta(
-                config.decisive(), self._arguments, self._objective, self._first_build.batch
+            batch, origin = self._first_build.batch, config.origin
+            study.persist(
+                provenance.meta(config.decisive(), self._arguments, self._objective, batch, origin)
             )
-            study.persist({**meta, **({"origin": config.origin} if config.origin else {})})
             stack.callback(self._finish, search, began)
             stack.callback(study.close)
             stack.callback(lambda: None if search.stuck else self._save())
