@@ -111,7 +111,9 @@ def _run(file: str | None) -> dict[str, Any]:
     Args:
         file: The user's file; None: the script that this process runs.
     """
-    words = [hide_password(word) for word in sys.orig_argv]
+    words = [
+        hide_password(word) if "://" in word or "=" in word else word for word in sys.orig_argv
+    ]
     return {
         "command": None if _interactive() else shlex.join(words)[:2000],
         "python": platform.python_version(),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from paceline.errors import BuildError, DataError, StudyError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
 from paceline.pack.mesh import check_mesh, check_use
 from paceline.program.trace import check_precision
+from paceline.report import formats
 from paceline.report.live import live_view
 from paceline.report.progress import Progress
 from paceline.study.metadata import check_name
@@ -254,6 +258,7 @@ class Tuner(StudyResults):
                 needs_end=not self._strategy.ends_by_itself,
             )
             stop.check()
+            self._warn_of_backend()
             self._folds = arguments.folds
             stack.enter_context(self._view(verbose))
             stack.enter_context(search_process(config.precision))
@@ -356,6 +361,20 @@ class Tuner(StudyResults):
             if failed is None:
                 raise
             raise failed from failed.__cause__  # which may be why the data cannot be read
+
+    def _warn_of_backend(self) -> None:
+        """Says how many trials can train at once, where Keras' backend is nobody's choice."""
+        backend = keras.backend.backend()
+        chosen = "KERAS_BACKEND" in os.environ or self._config.executor != "auto"
+        if backend == "jax" or chosen or not self._strategy.resumable:
+            return
+        text = (
+            "Trials train one after another in Keras' fit: packs, which train many trials at once, "
+            "need JAX. Restart Python (in a notebook: the kernel), and paste this above all other "
+            "imports:"
+        )
+        code = ("import os", 'os.environ["KERAS_BACKEND"] = "jax"')
+        self._tell(formats.boxed(f"Keras runs on {backend}", text, code))
 
     @contextmanager
     def _view(self, verbose: int | str) -> Iterator[None]:
