@@ -15,8 +15,11 @@ from typing import Any
 import keras
 
 from paceline.data import arrays as data_module
+from paceline.errors import PacelineError, StudyError
+from paceline.study.metadata import check_name
 from paceline.study.objective import Objective
 from paceline.study.storage.rdb import hide_password
+from paceline.study.storage.storage import StudyStorage
 from paceline.tuner.arguments import SearchArguments
 
 
@@ -160,6 +163,69 @@ def _git(folder: Path) -> dict[str, Any] | None:
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return {"commit": commit, "dirty": None}
     return {"commit": commit, "dirty": dirty}
+
+
+def default_study(directory: Path, storage: Any) -> tuple[str, str | None]:
+    """The name of a study that the user gives no name: that of the script or the notebook.
+
+    A study of that name goes on, and so does one called "study", as the default was until 0.1.
+
+    Args:
+        directory: Folder of the studies.
+        storage: As the argument of ``Tuner``.
+
+    Returns:
+        The name, and what to tell the user of it; None where there is nothing to tell.
+    """
+    name = _program_name()
+    if name is not None and not _has_study(name, directory, storage):
+        if not _has_study(UNNAMED, directory, storage):
+            return name, None
+        return UNNAMED, (
+            f"going on with the study {UNNAMED!r}, which is there already; study={name!r} begins "
+            "one of this program's name"
+        )
+    if name is not None:
+        return name, None
+    return UNNAMED, (
+        f"the study is called {UNNAMED!r}, as the name of this program is not known here; "
+        "study='NAME' gives it another name, so that programs do not mix their trials"
+    )
+
+
+#: What a study is called where nothing better is known.
+UNNAMED = "study"
+
+
+def _has_study(name: str, directory: Path, storage: Any) -> bool:
+    if storage is None:
+        return (directory / name / "journal.log").is_file()
+    try:
+        return StudyStorage.of(storage, name, directory).find(name) is not None
+    except PacelineError:
+        return False  # ``search`` says why
+
+
+def _program_name() -> str | None:
+    """The name of the script or notebook that this process runs; None where it has no such name."""
+    main = sys.modules.get("__main__")
+    if _interactive():
+        # VS Code and Jupyter say what notebook a kernel runs; others do not.
+        known = [vars(main).get(name) for name in ("__vsc_ipynb_file__", "__session__")]
+        known.append(os.environ.get("JPY_SESSION_NAME"))
+        files = [Path(each) for each in known if isinstance(each, str)]
+        file = next((each for each in files if each.suffix == ".ipynb"), None)
+    else:
+        script = getattr(main, "__file__", None)
+        file = Path(script) if isinstance(script, str) else None
+    if file is None:
+        return None
+    name = file.parent.name if file.name == "__main__.py" else file.stem
+    try:
+        check_name(name)
+    except StudyError:
+        return None
+    return name
 
 
 def compare(

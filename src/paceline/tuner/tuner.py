@@ -48,7 +48,9 @@ class Tuner(StudyResults):
         objective: A name in ``fit``'s logs such as ``"val_accuracy"``, ``"max:NAME"`` or
             ``"min:NAME"``; None: ``val_`` and the first metric the model was compiled with, else
             ``val_loss``.
-        study: The study's name; also the name of its folder below ``directory``.
+        study: The study's name; also the name of its folder below ``directory``. None: the name of
+            the script, or of the notebook where that is known, else "study"; a study called
+            "study" that is there goes on.
         storage: None for a journal file in the study's folder, ``"journal:PATH"``, any Optuna URL,
             or an Optuna storage object.
         sampler: "tpe", "random", "qmc", "grid", "gp", or an Optuna sampler; or a ``Searcher``,
@@ -92,7 +94,7 @@ class Tuner(StudyResults):
         self,
         build: Any,
         objective: Any = None,
-        study: str = "study",
+        study: str | None = None,
         storage: Any = None,
         sampler: Any = "tpe",
         pruner: Any = None,
@@ -117,6 +119,9 @@ class Tuner(StudyResults):
         one_of("plan", plan, PLANS)
         one_of("widths", widths, WIDTHS)
         self._strategy = strategy_of(sampler)
+        self._name_note: str | None = None
+        if study is None:
+            study, self._name_note = provenance.default_study(Path(directory), storage)
         config = TunerConfig(
             builder=builder,
             study=study,
@@ -259,6 +264,9 @@ class Tuner(StudyResults):
             )
             stop.check()
             self._warn_of_backend()
+            if self._name_note is not None:
+                self._tell(self._name_note)
+                self._name_note = None
             self._folds = arguments.folds
             stack.enter_context(self._view(verbose))
             stack.enter_context(search_process(config.precision))
