@@ -142,6 +142,10 @@ def search(
         str | None,
         typer.Option(metavar="NAME", help="Name of the study.", show_default="the file's"),
     ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Begin the study anew, instead of what is there of it."),
+    ] = False,
     storage: Storage = None,
     slots: Annotated[str, typer.Option(metavar="N|auto", help="Trials trained at once.")] = "auto",
     plan: Annotated[
@@ -186,6 +190,7 @@ def search(
             deadline=deadline,
             trial_timeout=trial_timeout,
             study=study,
+            fresh=fresh,
             storage=storage,
             slots=slots,
             plan=plan,

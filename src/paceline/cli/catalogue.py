@@ -86,7 +86,7 @@ def _records(directory: Path, storage: str | None) -> tuple[list[dict[str, Any]]
 
     check_storage_text(storage)
     if storage is None:
-        names = sorted(path.parent.name for path in directory.glob(f"*/{reading.JOURNAL}"))
+        names = sorted(path.parent.name for path in directory.glob(f"[!.]*/{reading.JOURNAL}"))
     else:
         names = StudyStorage.of(storage, "", directory).names()
     records, unreadable = [], {}

@@ -10,7 +10,7 @@ import typer
 
 def _complete_study(incomplete: str) -> list[str]:
     """Names of studies in ``runs``, for completion in a shell: it loads no storage."""
-    journals = Path("runs").glob("*/journal.log")
+    journals = Path("runs").glob("[!.]*/journal.log")
     names = sorted(path.parent.name for path in journals)
     return [name for name in names if name.isprintable() and name.startswith(incomplete)]
 

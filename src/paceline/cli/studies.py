@@ -249,7 +249,7 @@ def open_study(name: str, storage: str | None) -> StudyView:
     study = StudyView.open(name, storage=storage, directory=DIRECTORY)
     if study is None:
         where = f"in {DIRECTORY}" if storage is None else "in that storage"
-        there = sorted(path.parent.name for path in DIRECTORY.glob(f"*/{JOURNAL}"))
+        there = sorted(path.parent.name for path in DIRECTORY.glob(f"[!.]*/{JOURNAL}"))
         hint = f"; {DIRECTORY} has {', '.join(there)}" if there else ""
         raise StudyError(
             f"there is no study {name!r} {where}{hint}. `paceline search` makes one; --storage "

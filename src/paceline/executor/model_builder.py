@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import random
+import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,6 +83,62 @@ class ModelBuilder:
                 "new ones in each build."
             )
         return model
+
+    @property
+    def code_digest(self) -> str | None:
+        """Digest of the code of ``build`` and of what it calls in its module; None without code.
+
+        Comments and layout do not count, and neither does the value of any variable. Releases of
+        Python compile the same code to different bytes.
+        """
+        call = self._call
+        while isinstance(call, functools.partial):
+            call = call.func
+        if not hasattr(call, "__code__"):  # an object that can be called
+            call = call.__call__
+        parts: list[str] = []
+        _note_code(getattr(call, "__func__", call), getattr(call, "__self__", None), parts, set())
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest() if parts else None
+
+
+def _note_code(function: Any, owner: Any, parts: list[str], seen: set[int]) -> None:
+    """Appends the code of a function, and of the functions and classes of its module in it."""
+    code = getattr(function, "__code__", None)
+    if code is None or id(code) in seen or len(seen) > 1000:
+        return
+    seen.add(id(code))
+    parts.append(_code_text(code))
+    closed = zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False)
+    cells = {name: cell for name, cell in closed if cell != types.CellType()}
+    for name in _names(code):
+        if name in cells:
+            found: Any = cells[name].cell_contents
+        else:
+            found = function.__globals__.get(name, getattr(type(owner), name, None))
+        if getattr(found, "__module__", None) != function.__module__:
+            continue
+        if isinstance(found, type):
+            for each in vars(found).values():
+                _note_code(getattr(each, "__func__", each), None, parts, seen)
+        else:
+            _note_code(getattr(found, "__func__", found), owner, parts, seen)
+
+
+def _names(code: types.CodeType) -> list[str]:
+    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return [*code.co_names, *code.co_freevars, *(name for each in inner for name in _names(each))]
+
+
+def _code_text(code: types.CodeType) -> str:
+    consts = [
+        _code_text(each)
+        if isinstance(each, types.CodeType)
+        else repr(sorted(map(repr, each)))  # whose order differs between processes
+        if isinstance(each, frozenset)
+        else repr(each)
+        for each in code.co_consts
+    ]
+    return "\0".join([code.co_code.hex(), *code.co_names, *code.co_varnames, *consts])
 
 
 @contextmanager

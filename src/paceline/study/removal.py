@@ -1,4 +1,4 @@
-"""Removing a study: its folder, and what a storage that it shares with others holds of it."""
+"""Removing a study, its folder and its rows in a storage, and beginning it anew."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.errors import StorageError, StudyError
+from paceline.errors import PacelineError, StorageError, StudyError
 from paceline.study.metadata import check_name
-from paceline.study.storage.folder import check_storage_text, study_lock
+from paceline.study.storage.folder import aside_of, check_storage_text, study_lock
 from paceline.study.storage.storage import StudyStorage
+from paceline.study.view import StudyView
 from paceline.study.workers.heartbeat import MISSED, Heartbeats, is_held, seconds_between
 from paceline.study.workers.worker import WORKERS
 
@@ -101,7 +102,7 @@ class Removal:
         """
         with contextlib.ExitStack() as stack:
             if self.folder is not None:
-                self._check_free(stack, self.folder)
+                _check_free(self.name, stack, self.folder)
             if self.store is not None:
                 self._remove_rows(self.store, sleep, note)
             if self.folder is not None:
@@ -115,13 +116,6 @@ class Removal:
                         f"study {self.name!r}: {error.filename or self.folder} cannot be removed: "
                         f"{error.strerror or error}."
                     ) from None
-
-    def _check_free(self, stack: contextlib.ExitStack, folder: Path) -> None:
-        searched = StudyError(f"study {self.name!r} is being searched; stop the search first.")
-        if not stack.enter_context(study_lock(folder)):
-            raise searched
-        if any(is_held(path) for path in (folder / WORKERS).glob("*.lock")):
-            raise searched
 
     def _remove_rows(
         self, store: StudyStorage, sleep: Callable[[float], None], note: Callable[[str], None]
@@ -156,3 +150,82 @@ def _size(folder: Path) -> tuple[int, int]:
         for name in files
     ]
     return len(sizes), sum(sizes)
+
+
+@contextlib.contextmanager
+def begun_anew(name: str, directory: Path, *, fresh: bool) -> Iterator[None]:
+    """Put a study's folder aside while a new one begins.
+
+    When the block ends, the earlier study is removed if the new one has a trial that came to an end
+    without failing. It comes back if the new one has no trial, or failed ones only. Where trials of
+    the new one are under way both stay, until a later block ends.
+
+    Args:
+        name: The study's name; its storage is the journal in its folder.
+        directory: Folder of the studies.
+        fresh: Whether the study begins anew now; otherwise an earlier search began it so.
+
+    Raises:
+        StudyError: The study is being searched.
+        StorageError: The folder cannot be moved.
+    """
+    check_name(name)
+    folder = directory / name
+    aside = aside_of(folder)
+    _settle(name, directory)
+    if fresh and folder.is_dir() and not aside.exists():
+        with contextlib.ExitStack() as stack:
+            _check_free(name, stack, folder)
+            _move(name, folder, aside)
+    try:
+        yield
+    finally:
+        _settle(name, directory)
+
+
+def _settle(name: str, directory: Path) -> None:
+    """Remove the earlier study, or bring it back, as ``begun_anew`` says."""
+    folder = directory / name
+    aside = aside_of(folder)
+    if not aside.is_dir():
+        return
+    try:
+        view = StudyView.open(name, directory=directory)
+        states = {trial.state for trial in view.trials} if view is not None else set()
+    except PacelineError:
+        return  # what is there now cannot be read: both stay
+    if states & {"complete", "pruned"}:
+        shutil.rmtree(aside, ignore_errors=True)
+    elif states <= {"failed"}:
+        with contextlib.ExitStack() as stack:
+            if folder.exists():
+                try:
+                    _check_free(name, stack, folder)
+                except StudyError:
+                    return
+                gone = folder.with_name(f".{secrets.token_hex(4)}.removed")
+                _move(name, folder, gone)
+                shutil.rmtree(gone, ignore_errors=True)
+            _move(name, aside, folder)
+
+
+def _move(name: str, folder: Path, to: Path) -> None:
+    try:
+        folder.rename(to)
+    except OSError as error:
+        raise StorageError(
+            f"study {name!r}: {folder} cannot be moved to {to}: {error.strerror or error}."
+        ) from None
+
+
+def _check_free(name: str, stack: contextlib.ExitStack, folder: Path) -> None:
+    """Hold a study's folder until the stack ends.
+
+    Raises:
+        StudyError: The study is being searched.
+    """
+    searched = StudyError(f"study {name!r} is being searched; stop the search first.")
+    if not stack.enter_context(study_lock(folder)):
+        raise searched
+    if any(is_held(path) for path in (folder / WORKERS).glob("*.lock")):
+        raise searched

@@ -228,10 +228,28 @@ def _program_name() -> str | None:
     return name
 
 
+def code(digest: str | None) -> dict[str, Any] | None:
+    """What a study remembers of the code of ``build`` that its first trials were built with."""
+    major, minor = sys.version_info[:2]
+    return None if digest is None else {"digest": digest, "python": f"{major}.{minor}"}
+
+
 def compare(
-    study: str, before: Mapping[str, Any], arguments: SearchArguments, note: Callable[[str], None]
+    study: str,
+    before: Mapping[str, Any],
+    arguments: SearchArguments,
+    build: Mapping[str, Any] | None,
+    note: Callable[[str], None],
 ) -> None:
     """Notes why values of a search do not compare with earlier values of its study."""
+    then = before.get("build")
+    if build and isinstance(then, dict) and then.get("python") == build["python"]:
+        if then != build:
+            note(
+                f"the code of build(hp) has changed since trial 0 of study {study!r}: values of "
+                "trials before and after do not compare. fresh=True (--fresh) begins the study "
+                "anew, another study name keeps both"
+            )
     data = arguments.data
     if data is not None and before.get("data") not in (None, data.digest()):
         note(

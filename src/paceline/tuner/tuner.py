@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from paceline.errors import BuildError, DataError, StudyError
+from paceline.errors import BuildError, DataError, StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
 from paceline.pack.mesh import check_mesh, check_use
@@ -22,7 +22,7 @@ from paceline.report.progress import Progress
 from paceline.study.metadata import check_name
 from paceline.study.pruners.pruners import check_pruner
 from paceline.study.samplers.samplers import strategy_of
-from paceline.study.storage.folder import study_lock
+from paceline.study.storage.folder import aside_of, study_lock
 from paceline.study.workers.worker import WORKERS, Worker
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
@@ -75,6 +75,8 @@ class Tuner(StudyResults):
             it is.
         directory: Where study folders go.
         keep_best: How many of the best models are saved.
+        fresh: The first search begins the study anew. What is there of it is put aside, and removed
+            once the new study has a trial that is complete or pruned; it comes back where none is.
         progress: Called with a ``Progress`` a few times a second. When it returns False, the search
             stops at once, without an error; the next search goes on from the last checkpoint.
         notes: Called with sentences worth telling the user. Without ``progress`` and ``notes``, a
@@ -109,6 +111,7 @@ class Tuner(StudyResults):
         precision: str | None = None,
         directory: str | Path = "runs",
         keep_best: int = 1,
+        fresh: bool = False,
         progress: Callable[[Progress], object] | None = None,
         notes: Callable[[str], None] | None = None,
         origin: Mapping[str, Any] | None = None,
@@ -118,6 +121,12 @@ class Tuner(StudyResults):
         one_of("executor", executor, EXECUTORS)
         one_of("plan", plan, PLANS)
         one_of("widths", widths, WIDTHS)
+        if fresh and storage is not None:
+            raise UsageError(
+                "fresh: True works with the journal in the study's folder, and storage was given; "
+                "give another study name, or remove the study with `paceline rm`."
+            )
+        self._fresh = fresh
         self._strategy = strategy_of(sampler)
         self._name_note: str | None = None
         if study is None:
@@ -276,6 +285,7 @@ class Tuner(StudyResults):
                 lambda: probe(config.builder, arguments, config.seed, IN_A_ROW, first),
                 "trial_timeout: the first model, of default values, was not ready in time",
             )
+            self._put_aside(stack)
             worker, folder = self._join(stack)
             checkpoints = CheckpointManager(folder / "checkpoints", self._notes)
             stack.callback(checkpoints.close)
@@ -396,6 +406,18 @@ class Tuner(StudyResults):
                 yield
             finally:
                 self._progress, self._notes = None, to_stderr
+
+    def _put_aside(self, stack: ExitStack) -> None:
+        """Begins the study anew where that was asked for, or ends what an earlier search began."""
+        config = self._config
+        fresh, self._fresh = self._fresh, False
+        if config.storage is None and (fresh or aside_of(config.folder).exists()):
+            from paceline.study.removal import begun_anew  # seldom needed
+
+            if self._study is not None:
+                self._study.close()
+                self._study = None
+            stack.enter_context(begun_anew(self.name, config.directory, fresh=fresh))
 
     def _join(self, stack: ExitStack) -> tuple[Worker | None, Path]:
         """Joins the workers of the study until the stack ends.
