@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import random
+import math
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import keras
-import numpy as np
 
 from paceline.errors import BuildError, UsageError
+from paceline.executor.process import host_bytes
 from paceline.pack.plan import Workload
 from paceline.program import keras_private, trace
 from paceline.program.initial_weights import noted_build, shared_variables
@@ -65,7 +66,7 @@ class ModelBuilder:
         """
         keras.utils.set_random_seed(seed)
         with keras_private.fresh_names():
-            model = noted_build(lambda: self._call(hp))
+            model = noted_build(lambda: self._call(hp), _reserve())
         if not isinstance(model, keras.Model):
             raise BuildError(
                 f"build(hp) returned {type(model).__name__}, not a keras.Model; end it with "
@@ -99,6 +100,60 @@ class ModelBuilder:
         parts: list[str] = []
         _note_code(getattr(call, "__func__", call), getattr(call, "__self__", None), parts, set())
         return hashlib.sha256("\0".join(parts).encode()).hexdigest() if parts else None
+
+
+class VariableRoom:
+    """Adds up the variables of one model, and refuses those that would not fit into memory.
+
+    Where a system lends more memory than it has, it ends the process that uses it.
+
+    Args:
+        free: Returns the bytes that are free.
+    """
+
+    #: Bytes of variables between two looks at the memory, which take a tenth of a millisecond.
+    EVERY = 1 << 26
+
+    def __init__(self, free: Callable[[], float]) -> None:
+        self._free = free
+        self._total = self._looked = 0
+
+    def reserve(
+        self, initializer: Any = None, shape: Any = None, dtype: Any = None, *_: Any, **__: Any
+    ) -> None:
+        """Adds a variable that is to be made; arguments as of ``keras.Variable``.
+
+        Raises:
+            MemoryError: The variables of the model, and their gradients, would not fit.
+        """
+        if shape is None or not callable(initializer):
+            return
+        try:
+            n_bytes = math.prod(map(int, shape)) * _itemsize(dtype)
+        except (TypeError, ValueError):
+            return  # Keras says what is wrong
+        self._total += n_bytes
+        if self._total - self._looked < self.EVERY:
+            return
+        self._looked = self._total
+        # The variables before it are in memory; its own array and all gradients are to come.
+        if n_bytes + self._total > (free := self._free()):
+            raise MemoryError(
+                f"the model's variables take at least {self._total / 1e9:.3g} GB, their gradients "
+                f"as much again, and {free / 1e9:.3g} GB are free; make the model smaller"
+            )
+
+
+def _itemsize(dtype: Any) -> int:
+    name = keras.backend.standardize_dtype(dtype)
+    return jnp.dtype(name).itemsize
+
+
+def _reserve() -> Callable[..., None] | None:
+    """Refuses variables that would not fit; None where they are not in the host's memory."""
+    if keras.backend.backend() != "jax" or jax.default_backend() != "cpu":
+        return None
+    return VariableRoom(host_bytes).reserve
 
 
 def _note_code(function: Any, owner: Any, parts: list[str], seen: set[int]) -> None:
@@ -139,18 +194,6 @@ def _code_text(code: types.CodeType) -> str:
         for each in code.co_consts
     ]
     return "\0".join([code.co_code.hex(), *code.co_names, *code.co_varnames, *consts])
-
-
-@contextmanager
-def random_state_kept() -> Iterator[None]:
-    """Restores the user's random states afterwards: Python's, NumPy's and Keras' own."""
-    python, numpy_state = random.getstate(), np.random.get_state()
-    with keras_private.seed_state_kept():
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy_state)
 
 
 def _overrides_fit(hypermodel: Any) -> bool:
