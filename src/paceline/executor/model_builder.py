@@ -103,7 +103,7 @@ class ModelBuilder:
 
 
 class VariableRoom:
-    """Adds up the variables of one model, and refuses those that would not fit into memory.
+    """Refuses variables of a model that would not fit into memory, before they are made.
 
     Where a system lends more memory than it has, it ends the process that uses it.
 
@@ -116,7 +116,7 @@ class VariableRoom:
 
     def __init__(self, free: Callable[[], float]) -> None:
         self._free = free
-        self._total = self._looked = 0
+        self._since = 0  # bytes that were reserved since the last look
 
     def reserve(
         self, initializer: Any = None, shape: Any = None, dtype: Any = None, *_: Any, **__: Any
@@ -124,7 +124,7 @@ class VariableRoom:
         """Adds a variable that is to be made; arguments as of ``keras.Variable``.
 
         Raises:
-            MemoryError: The variables of the model, and their gradients, would not fit.
+            MemoryError: The variable would not fit.
         """
         if shape is None or not callable(initializer):
             return
@@ -132,15 +132,15 @@ class VariableRoom:
             n_bytes = math.prod(map(int, shape)) * _itemsize(dtype)
         except (TypeError, ValueError):
             return  # Keras says what is wrong
-        self._total += n_bytes
-        if self._total - self._looked < self.EVERY:
+        self._since += n_bytes
+        if self._since < self.EVERY:
             return
-        self._looked = self._total
-        # The variables before it are in memory; its own array and all gradients are to come.
-        if n_bytes + self._total > (free := self._free()):
+        wanted, self._since = self._since, 0
+        # What was made before is in memory already. Drawing an array takes as much again.
+        if 2 * wanted > (free := self._free()):
             raise MemoryError(
-                f"the model's variables take at least {self._total / 1e9:.3g} GB, their gradients "
-                f"as much again, and {free / 1e9:.3g} GB are free; make the model smaller"
+                f"variables of the model take {wanted / 1e9:.3g} GB more, drawing them as much "
+                f"again, and {free / 1e9:.3g} GB are free; make the model smaller"
             )
 
 
