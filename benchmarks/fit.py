@@ -27,7 +27,8 @@ import numpy as np
 import paceline
 from paceline.executor.base import Job
 from paceline.executor.fit import FitExecutor
-from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import random_state_kept
 from paceline.search_space import HyperParameters
 
 #: The fit executor may take this many times as long as Keras' own loop.

@@ -1,13 +1,16 @@
 """Paceline: hyperparameter search for Keras, many trials training at once in one compiled program.
 
 This module holds names only. JAX and Keras load when ``Tuner`` is first used, so that reports and
-``--help`` are quick.
+``--help`` are quick. It has Keras run on JAX, unless the user has chosen another backend.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +71,28 @@ _LAZY = {
     "from_keras_tuner": "paceline.compat.keras_tuner.projects",
     "from_talos_csv": "paceline.compat.talos.logs",
 }
+
+
+def _select_jax() -> None:
+    """Has Keras run on JAX where nobody has chosen a backend, in this process alone.
+
+    Keras reads KERAS_BACKEND once, when it is imported, and else its file keras.json, which it
+    writes itself: a backend in there that is not installed was not chosen by anyone.
+    """
+    if "keras" in sys.modules or "KERAS_BACKEND" in os.environ:
+        return
+    home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
+    try:
+        with open(os.path.join(home, "keras.json"), encoding="utf-8") as file:
+            chosen = json.load(file).get("backend")
+        there = isinstance(chosen, str) and find_spec(chosen) is not None
+    except (OSError, ValueError, AttributeError):
+        there = False
+    if not there:
+        os.environ["KERAS_BACKEND"] = "jax"
+
+
+_select_jax()
 
 
 def __getattr__(name: str) -> Any:

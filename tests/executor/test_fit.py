@@ -13,7 +13,8 @@ import toys
 from paceline.data.folds import make_folds
 from paceline.executor.base import Answer, EpochReport, Job
 from paceline.executor.fit import FitExecutor
-from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import random_state_kept
 from paceline.search_space import HyperParameters
 
 X, Y = toys.data()

@@ -16,6 +16,7 @@ import pytest
 import paceline
 import toys
 from paceline.executor import memory, planner
+from paceline.executor.process import host_bytes
 from paceline.pack.plan import StackedProgram
 from paceline.program.compile import Executable
 
@@ -209,3 +210,73 @@ def test_really_running_out(tmp_path: Path) -> None:
     )
     assert "['complete'] [2, 2, 2, 2, 2, 2, 2, 2]" in done.stdout, done.stderr[-3000:]
     assert "memory holds" in done.stderr
+
+
+# -- the host's memory -----------------------------------------------------------------------------
+
+
+def system(root: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+MEMINFO = "MemTotal: 9000 kB\nMemAvailable:  8000 kB\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, float("inf")),
+        ({"proc/meminfo": MEMINFO}, 8_192_000),
+        (  # version 2: the group and those around it
+            {
+                "proc/meminfo": MEMINFO,
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/memory.max": "5000",
+                "sys/fs/cgroup/a/memory.current": "3000",
+                "sys/fs/cgroup/a/memory.stat": "anon 1000\ninactive_file 500\n",
+                "sys/fs/cgroup/a/b/memory.max": "max",
+            },
+            2500,
+        ),
+        (  # version 1, in a container, where the group's path is the host's
+            {
+                "proc/self/cgroup": "9:cpu:/x\n8:memory:/docker/0a1b\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "6000",
+                "sys/fs/cgroup/memory/memory.usage_in_bytes": "1000",
+                "sys/fs/cgroup/memory/memory.stat": "total_inactive_file 250\n",
+            },
+            5250,
+        ),
+    ],
+)
+def test_the_limit_of_a_container_counts(tmp_path, files, expected):
+    assert host_bytes(system(tmp_path, **files)) == expected
+
+
+def test_a_model_too_large_for_the_host_fails_its_trial_before_it_is_made(monkeypatch, tmp_path):
+    """The kernel would end the process: Linux lends more memory than there is."""
+    from paceline.executor import model_builder
+
+    def build(hp: Any) -> keras.Model:
+        units = hp.Choice("units", [8, 40_000_000])  # 960 MB of weights
+        layers = [keras.layers.Dense(units), keras.layers.Dense(toys.CLASSES)]
+        if hp.Boolean("now"):
+            layers.insert(0, keras.Input((toys.FEATURES,)))
+        return toys.compiled(keras.Sequential(layers))
+
+    monkeypatch.setattr(model_builder, "host_bytes", lambda: 1e9)
+    tuner = paceline.Tuner(
+        build, study="s", sampler="grid", directory=tmp_path, notes=lambda text: None
+    )
+    tuner.search(*toys.data(), n_trials=4, **{**toys.CALL, "epochs": 1})
+    results = tuner.results()
+    assert (results["state"] == "failed").tolist() == (results["units"] > 8).tolist()
+    errors = results["error"].dropna().tolist()
+    assert len(errors) == 2
+    for error in errors:
+        assert "variables of the model take 0.96 GB more" in error
+        assert "and 1 GB are free; make the model smaller" in error

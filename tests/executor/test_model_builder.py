@@ -11,7 +11,8 @@ import pytest
 
 import toys
 from paceline.errors import UsageError
-from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import random_state_kept
 from paceline.search_space import HyperParameters
 
 

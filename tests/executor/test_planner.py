@@ -6,8 +6,9 @@ import toys
 from paceline.data.arrays import prepare
 from paceline.executor.base import Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
-from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.plan_choice import Candidate
+from paceline.executor.process import random_state_kept
 from paceline.search_space import HyperParameters
 
 X, Y = toys.data()

@@ -17,7 +17,8 @@ from paceline.data.arrays import prepare
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Answer, EpochReport, Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
-from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import random_state_kept
 from paceline.executor.snapshot import Arrays, PausedStates, state_like
 from paceline.pack.pack import SlotTrial
 from paceline.program.trace import State

@@ -13,7 +13,8 @@ import zoo
 from paceline.data.arrays import ArrayData, prepare, split
 from paceline.executor.base import Answer, EpochReport, Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
-from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import random_state_kept
 from paceline.program import compile as compiling
 from paceline.search_space import HyperParameters
 

@@ -59,3 +59,9 @@ def test_a_finished_study_shown_again_took_no_time():
 def test_a_model_without_hyperparameters_has_a_best_too():
     best = {"number": 0, "value": 0.5, "hparams": {}, "epochs": 1}
     assert summary.best_text(best, "val_loss") == "Best: val_loss 0.5000, trial 0, 1 epoch"
+
+
+def test_trials_that_a_pruner_ended_are_said_to_have_stopped_early():
+    result = {**RESULT, "n_trials": {"complete": 2, "pruned": 198}}
+    text = summary.search_summary(result, "val_accuracy", [])
+    assert text.startswith("digits: 200 trials (2 complete, 198 stopped early) in ")

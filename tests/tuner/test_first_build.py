@@ -10,7 +10,8 @@ import pytest
 
 import toys
 from paceline.errors import PacelineError
-from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import random_state_kept
 from paceline.program import keras_private
 from paceline.study.objective import resolve_objective
 from paceline.tuner.arguments import read_arguments

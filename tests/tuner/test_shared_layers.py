@@ -19,7 +19,8 @@ import pytest
 
 import toys
 from paceline.errors import BuildError
-from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import random_state_kept
 from paceline.pack.callbacks.slot_model import SlotModel
 from paceline.program.initial_weights import as_built, changes_kept, variables_noted
 from paceline.search_space import HyperParameters

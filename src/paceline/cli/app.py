@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli import large_pages, restart, steer
+from paceline.cli import catalogue, large_pages, read, restart, steer
 from paceline.cli import output as terminal
 from paceline.cli.options import (
     Data,
@@ -28,9 +28,7 @@ from paceline.cli.output import exit_codes
 
 app = typer.Typer(
     name="paceline",
-    help="Hyperparameter search for Keras models: many trials train in one compiled program.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -69,6 +67,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         terminal.close_stdout()
         terminal.say(f"failed: stdout cannot be written: {error.strerror or error}")
         raise SystemExit(terminal.FAILED) from None
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from paceline import __version__
+
+        terminal.print_result(f"paceline {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def paceline(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Hyperparameter search for Keras models: many trials train in one compiled program."""
 
 
 @app.command()
@@ -124,6 +142,10 @@ def search(
         str | None,
         typer.Option(metavar="NAME", help="Name of the study.", show_default="the file's"),
     ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Begin the study anew, instead of what is there of it."),
+    ] = False,
     storage: Storage = None,
     slots: Annotated[str, typer.Option(metavar="N|auto", help="Trials trained at once.")] = "auto",
     plan: Annotated[
@@ -168,6 +190,7 @@ def search(
             deadline=deadline,
             trial_timeout=trial_timeout,
             study=study,
+            fresh=fresh,
             storage=storage,
             slots=slots,
             plan=plan,
@@ -244,68 +267,15 @@ def reproduce(
         command.reproduce(study, trial, storage=storage, as_json=as_json, quiet=quiet)
 
 
-@app.command()
-def best(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
-    """Print a study's best configuration."""
-    from paceline.cli import studies
-
-    with exit_codes():
-        studies.show_best(study, storage=storage, as_json=as_json)
-
-
-@app.command()
-def trials(
-    study: StudyName,
-    storage: Storage = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
-    as_json: Json = False,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            metavar="N",
-            min=1,
-            help="Print N trials, from the first on.",
-            show_default="50; all with --csv or --json",
-        ),
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Print all trials.")] = False,
-) -> None:
-    """Print the trials of a study."""
-    from paceline.cli import studies
-
-    with exit_codes():
-        rows = 0 if every else limit
-        studies.show_trials(study, storage=storage, as_csv=as_csv, as_json=as_json, limit=rows)
-
-
-@app.command()
-def repair(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
-    """Repair a study's damaged journal: keep what is whole, list what was lost."""
-    from paceline.cli import studies
-
-    with exit_codes():
-        studies.repair(study, storage=storage, as_json=as_json)
-
-
+app.command()(read.best)
+app.command()(read.trials)
+app.command()(read.export)
+app.command()(catalogue.studies)
+app.command()(catalogue.rm)
 app.command()(steer.enqueue)
 app.command()(steer.stop)
 app.command()(steer.pause)
-
-
-@app.command()
-def export(
-    study: StudyName,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE.keras", help="Where to write it.")
-    ] = "best.keras",
-    storage: Storage = None,
-) -> None:
-    """Write a study's best model, trained, as a Keras file."""
-    from paceline.cli import studies
-
-    with exit_codes():
-        studies.export(study, storage=storage, output=output)
+app.command()(read.repair)
 
 
 @app.command()

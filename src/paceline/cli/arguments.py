@@ -138,23 +138,24 @@ def seconds_to_run(timeout: float | None, until: datetime | None, now: datetime)
     return min(limits, default=None)
 
 
-def output_file(text: str, endings: Sequence[str], ending: str) -> Path:
+def output_file(text: str, endings: Sequence[str], ending: str, option: str = "-o") -> Path:
     """Check ``-o``, the file that a command is to write, before the command does its work.
 
     Args:
         text: What the user typed.
         endings: What the name may end in.
         ending: Says so, for messages.
+        option: The option that it was given with.
 
     Raises:
         UsageError: The name has another ending, control characters or too many characters, or
             names a folder, or the folder that it names is not there.
     """
     if not text.isprintable():
-        raise UsageError(f"-o {text!a}: there are control characters in it; leave them out")
+        raise UsageError(f"{option} {text!a}: there are control characters in it; leave them out")
     path = Path(text)
     if path.suffix not in endings:
-        raise UsageError(f"-o {text}: {ending}")
+        raise UsageError(f"{option} {text}: {ending}")
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             path.lstat()  # raises where the name is too long; ``is_dir`` may not
@@ -162,7 +163,7 @@ def output_file(text: str, endings: Sequence[str], ending: str) -> Path:
         if wrong is None and not path.parent.is_dir():
             wrong = f"the folder {path.parent} does not exist"
     except OSError as error:  # the name is too long, or the folder cannot be looked into
-        raise UsageError(f"-o {text} cannot be written: {error.strerror or error}") from None
+        raise UsageError(f"{option} {text} cannot be written: {error.strerror or error}") from None
     if wrong is not None:
-        raise UsageError(f"-o {text}: {wrong}; give a file in a folder that exists")
+        raise UsageError(f"{option} {text}: {wrong}; give a file in a folder that exists")
     return path

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="Name of the study.")]
+
+def _complete_study(incomplete: str) -> list[str]:
+    """Names of studies in ``runs``, for completion in a shell: it loads no storage."""
+    journals = Path("runs").glob("[!.]*/journal.log")
+    names = sorted(path.parent.name for path in journals)
+    return [name for name in names if name.isprintable() and name.startswith(incomplete)]
+
+
+StudyName = Annotated[
+    str,
+    typer.Argument(metavar="STUDY", help="Name of the study.", autocompletion=_complete_study),
+]
 Data = Annotated[
     str | None,
     typer.Option(metavar="DATA", help="FILE.npz, digits or keras:NAME instead of data()."),

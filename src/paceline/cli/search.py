@@ -67,6 +67,7 @@ def search(
     deadline: str | None,
     trial_timeout: str | None,
     study: str | None,
+    fresh: bool,
     storage: str | None,
     slots: str,
     plan: str,
@@ -99,6 +100,7 @@ def search(
                 "widths": widths,
                 "mesh": mesh,
                 "precision": precision,
+                **({"fresh": True} if fresh else {}),
             },
             search={
                 "epochs": arguments.positive("--epochs", epochs),

@@ -16,8 +16,9 @@ from paceline.cli import arguments
 from paceline.cli import output as terminal
 from paceline.errors import StorageError, StudyError, UsageError
 from paceline.program.files import replace_durably, temporary_beside, written_atomically
-from paceline.report import formats, summary, tables
+from paceline.report import formats, selection, summary, tables
 from paceline.study.trial import Trial
+from paceline.tuner.bundle import load_lines
 
 if TYPE_CHECKING:
     from paceline.study.storage.repair import Repaired
@@ -43,7 +44,15 @@ def show_best(name: str, *, storage: str | None, as_json: bool) -> None:
 
 
 def show_trials(
-    name: str, *, storage: str | None, as_csv: bool, as_json: bool, limit: int | None
+    name: str,
+    *,
+    storage: str | None,
+    as_csv: bool,
+    as_json: bool,
+    limit: int | None,
+    where: str | None = None,
+    sort: str | None = None,
+    reverse: bool = False,
 ) -> None:
     """Print the trials of a study as a table, as CSV or as JSON.
 
@@ -54,9 +63,12 @@ def show_trials(
         as_json: Print JSON.
         limit: How many trials, from the first on. None: all in CSV and JSON, and in the table
             ``ROWS`` of them; 0: all.
+        where: A condition on columns; None: all trials (``paceline.report.selection``).
+        sort: The column to sort by; None: the numbers.
+        reverse: Turn the order round.
 
     Raises:
-        UsageError: Both CSV and JSON are asked for.
+        UsageError: Both CSV and JSON are asked for, or there is no such column.
         StudyError: There is no such study.
     """
     if as_csv and as_json:
@@ -64,34 +76,83 @@ def show_trials(
     study = open_study(name, storage)
     if limit is None:
         limit = 0 if as_csv or as_json else ROWS
-    shown = study.trials[: limit or None]
+    chosen = selection.select(
+        study.trials,
+        where=where,
+        sort=sort,
+        reverse=reverse,
+        maximize=study.trials.direction != "minimize",
+        objective=study.meta.get("objective"),
+    )
+    shown = chosen[: limit or None]
     if as_json:
         terminal.print_json([tables.trial_record(trial) for trial in shown])
     elif as_csv:
         terminal.print_result(tables.to_csv(shown).removesuffix("\n"))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        terminal.print_result(_trials_text(study, shown, width))
+        terminal.print_result(_trials_text(study, chosen, shown, width))
 
 
-def export(name: str, *, storage: str | None, output: str) -> None:
-    """Copy the saved model of the best trial to ``output``, whole or not at all.
+def export(name: str, *, storage: str | None, output: str | None, bundle: str | None) -> None:
+    """Write the saved model of the best trial, or a bundle of it, whole or not at all.
+
+    Args:
+        name: The study's name.
+        storage: URL of the storage; None for the journal in ``runs``.
+        output: The Keras file to write; None: best.keras, where no bundle is asked for.
+        bundle: The zip file to write; None: no bundle.
 
     Raises:
-        UsageError: ``output`` cannot be the name of a Keras file, or cannot be written.
+        UsageError: A file cannot be of that name, or cannot be written.
         StudyError: There is no such study or no best trial, or its saved model is gone or damaged.
     """
-    target = arguments.output_file(
+    if output is None and bundle is None:
+        output = "best.keras"
+    model = output and arguments.output_file(
         output, (".keras",), "a model's file ends in .keras; give a name such as best.keras"
+    )
+    zipped = bundle and arguments.output_file(
+        bundle, (".zip",), "a bundle's file ends in .zip; give a name such as best.zip", "--bundle"
     )
     study = open_study(name, storage)
     best = _best(study, storage)
-    _copy(_model_file(study, best), target)
-    terminal.print_result(
-        f"{target}: the model of trial {best.number}, {objective(study.meta)} "
-        f"{formats.metric(best.value)}\n"
-        f'Load it with keras.models.load_model("{target}").'
-    )
+    saved = _model_file(study, best)
+    what = f"trial {best.number}, {objective(study.meta)} {formats.metric(best.value)}"
+    lines = []
+    if model:
+        _copy(saved, model)
+        lines += [f"{model}: the model of {what}. Load it in Python:"]
+        lines += [f"  {line}" for line in load_lines(str(model), study.meta)]
+    if zipped:
+        lines += [f"{zipped}: {what}", *_write_bundle(zipped, study, best, saved)]
+    terminal.print_result("\n".join(lines))
+
+
+def _write_bundle(target: Path, study: StudyView, best: Trial, saved: Path) -> list[str]:
+    """Write a bundle; return lines that say what it holds and how to use it."""
+    from paceline.tuner.bundle import write_bundle
+
+    try:
+        with written_atomically(target) as part:
+            manifest = write_bundle(part, study, best, saved)
+    except OSError as error:
+        raise UsageError(
+            f"--bundle {target} cannot be written: {error.strerror or error}"
+        ) from error
+    folder = shlex.quote(str(target.with_suffix("")))
+    missing = [module for module in manifest["modules"] if f"{module}.py" not in manifest["files"]]
+    lines = [f"  {', '.join([*manifest['files'], 'manifest.json'])}"]
+    if missing:
+        lines.append(f"  the model needs {', '.join(missing)} too: put it beside predict.py")
+    return [
+        *lines,
+        "Use it, also on another machine, in an environment of its own:",
+        f"  python -m zipfile -e {shlex.quote(str(target))} {folder}",
+        f"  python -m venv {folder}/env",
+        f"  {folder}/env/bin/pip install -r {folder}/requirements.txt",
+        f"  {folder}/env/bin/python {folder}/predict.py DATA.npy",
+    ]
 
 
 def repair(name: str, *, storage: str | None, as_json: bool) -> None:
@@ -188,7 +249,7 @@ def open_study(name: str, storage: str | None) -> StudyView:
     study = StudyView.open(name, storage=storage, directory=DIRECTORY)
     if study is None:
         where = f"in {DIRECTORY}" if storage is None else "in that storage"
-        there = sorted(path.parent.name for path in DIRECTORY.glob(f"*/{JOURNAL}"))
+        there = sorted(path.parent.name for path in DIRECTORY.glob(f"[!.]*/{JOURNAL}"))
         hint = f"; {DIRECTORY} has {', '.join(there)}" if there else ""
         raise StudyError(
             f"there is no study {name!r} {where}{hint}. `paceline search` makes one; --storage "
@@ -225,12 +286,23 @@ def command(name: str, study: str, storage: str | None, *more: str) -> str:
         storage: URL of the storage; None for the journal in ``runs``.
         *more: Further words.
     """
-    words = ["paceline", name, study, *more]
     if storage is None:
-        return shlex.join(words)
-    if _label(storage) != storage:
-        return f"{shlex.join(words)} --storage URL"
-    return shlex.join([*words, "--storage", storage])
+        given = []
+    else:
+        given = ["--storage", "URL" if _label(storage) != storage else storage]
+    if study.startswith("-"):  # else it would be taken for an option
+        words = [name, *more, *given, "--", study]
+    else:
+        words = [name, study, *more, *given]
+    return shlex.join([*_program(), *words])
+
+
+def _program() -> list[str]:
+    """The words by which this command was called: it may not be on the path."""
+    here = Path(__file__).resolve().parents[1] / "__main__.py"
+    if sys.argv and Path(sys.argv[0]).resolve() == here:
+        return [sys.orig_argv[0], "-m", "paceline"]
+    return ["paceline"]
 
 
 def _label(storage: str) -> str:
@@ -250,17 +322,23 @@ def _best(study: StudyView, storage: str | None) -> Trial:
     return best
 
 
-def _trials_text(study: StudyView, shown: Sequence[Trial], width: int | None) -> str:
+def _trials_text(
+    study: StudyView, chosen: Sequence[Trial], shown: Sequence[Trial], width: int | None
+) -> str:
     best = study.trials.best
     number = None if best is None else best.number
-    text = tables.trials_table(shown, best=number, width=width)
-    lines = [text.removesuffix("\n"), *_failures(shown)]
+    lines = [f"none of the {len(study.trials):,} trials is like that"]
+    if shown or not study.trials:
+        text = tables.trials_table(shown, best=number, width=width)
+        lines = [text.removesuffix("\n"), *_failures(shown)]
+    if any(trial.state == "pruned" for trial in shown):
+        lines.append("pruned: stopped early")
     if best is not None and best in shown:
         lines.append(f"* best {objective(study.meta)}")
     elif best is not None:
         value = formats.metric(best.value)
         lines.append(f"best {objective(study.meta)}: {value}, trial {best.number}")
-    if (left := len(study.trials) - len(shown)) > 0:
+    if (left := len(chosen) - len(shown)) > 0:
         lines.append(f"{left:,} more trials: --limit N shows N, --all shows all")
     return "\n".join(lines)
 

@@ -362,8 +362,8 @@ def refuse_text(where: str, dtype: Any, *, labels: bool = False) -> None:
     if keras.backend.backend() == "jax":
         raise DataError(
             f"{where} holds text or objects ({dtype}), and JAX has numbers only; make numbers of "
-            "them before the search, for instance by calling a TextVectorization or StringLookup "
-            "layer on them and leaving it out of the model, or set KERAS_BACKEND=tensorflow."
+            "them before the search, by scikit-learn's TfidfVectorizer (docs/guides/data.md) or, "
+            "with TensorFlow, Keras' TextVectorization, or set KERAS_BACKEND=tensorflow."
         )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +17,7 @@ from paceline.errors import UsageError
 from paceline.executor.base import Notes
 from paceline.executor.grouping import Group
 from paceline.executor.planner import layout_of
+from paceline.executor.process import host_bytes
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import CompiledPlan
 from paceline.program.compile import Executable
@@ -165,17 +165,6 @@ def free_bytes() -> float:
     if stats and "bytes_limit" in stats:
         return _SHARE * (stats["bytes_limit"] - stats.get("bytes_in_use", 0))
     return float("inf") if device.platform != "cpu" else _SHARE * host_bytes()
-
-
-def host_bytes() -> float:
-    """Bytes of the host's memory that are free; infinity where nothing states them."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:  # not Linux
-        return float("inf")
-    sizes = {name: rest for name, _, rest in (line.partition(":") for line in lines)}
-    available = sizes.get("MemAvailable", "").split()
-    return 1024.0 * int(available[0]) if available else float("inf")
 
 
 def device_bytes(device: Any) -> int | None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import functools
+import hashlib
+import math
+import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import keras
-import numpy as np
 
 from paceline.errors import BuildError, UsageError
+from paceline.executor.process import host_bytes
 from paceline.pack.plan import Workload
 from paceline.program import keras_private, trace
 from paceline.program.initial_weights import noted_build, shared_variables
@@ -62,7 +66,7 @@ class ModelBuilder:
         """
         keras.utils.set_random_seed(seed)
         with keras_private.fresh_names():
-            model = noted_build(lambda: self._call(hp))
+            model = noted_build(lambda: self._call(hp), _reserve())
         if not isinstance(model, keras.Model):
             raise BuildError(
                 f"build(hp) returned {type(model).__name__}, not a keras.Model; end it with "
@@ -81,17 +85,115 @@ class ModelBuilder:
             )
         return model
 
+    @property
+    def code_digest(self) -> str | None:
+        """Digest of the code of ``build`` and of what it calls in its module; None without code.
 
-@contextmanager
-def random_state_kept() -> Iterator[None]:
-    """Restores the user's random states afterwards: Python's, NumPy's and Keras' own."""
-    python, numpy_state = random.getstate(), np.random.get_state()
-    with keras_private.seed_state_kept():
+        Comments and layout do not count, and neither does the value of any variable. Releases of
+        Python compile the same code to different bytes.
+        """
+        call = self._call
+        while isinstance(call, functools.partial):
+            call = call.func
+        if not hasattr(call, "__code__"):  # an object that can be called
+            call = call.__call__
+        parts: list[str] = []
+        _note_code(getattr(call, "__func__", call), getattr(call, "__self__", None), parts, set())
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest() if parts else None
+
+
+class VariableRoom:
+    """Refuses variables of a model that would not fit into memory, before they are made.
+
+    Where a system lends more memory than it has, it ends the process that uses it.
+
+    Args:
+        free: Returns the bytes that are free.
+    """
+
+    #: Bytes of variables between two looks at the memory, which take a tenth of a millisecond.
+    EVERY = 1 << 26
+
+    def __init__(self, free: Callable[[], float]) -> None:
+        self._free = free
+        self._since = 0  # bytes that were reserved since the last look
+
+    def reserve(
+        self, initializer: Any = None, shape: Any = None, dtype: Any = None, *_: Any, **__: Any
+    ) -> None:
+        """Adds a variable that is to be made; arguments as of ``keras.Variable``.
+
+        Raises:
+            MemoryError: The variable would not fit.
+        """
+        if shape is None or not callable(initializer):
+            return
         try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy_state)
+            n_bytes = math.prod(map(int, shape)) * _itemsize(dtype)
+        except (TypeError, ValueError):
+            return  # Keras says what is wrong
+        self._since += n_bytes
+        if self._since < self.EVERY:
+            return
+        wanted, self._since = self._since, 0
+        # What was made before is in memory already. Drawing an array takes as much again.
+        if 2 * wanted > (free := self._free()):
+            raise MemoryError(
+                f"variables of the model take {wanted / 1e9:.3g} GB more, drawing them as much "
+                f"again, and {free / 1e9:.3g} GB are free; make the model smaller"
+            )
+
+
+def _itemsize(dtype: Any) -> int:
+    name = keras.backend.standardize_dtype(dtype)
+    return jnp.dtype(name).itemsize
+
+
+def _reserve() -> Callable[..., None] | None:
+    """Refuses variables that would not fit; None where they are not in the host's memory."""
+    if keras.backend.backend() != "jax" or jax.default_backend() != "cpu":
+        return None
+    return VariableRoom(host_bytes).reserve
+
+
+def _note_code(function: Any, owner: Any, parts: list[str], seen: set[int]) -> None:
+    """Appends the code of a function, and of the functions and classes of its module in it."""
+    code = getattr(function, "__code__", None)
+    if code is None or id(code) in seen or len(seen) > 1000:
+        return
+    seen.add(id(code))
+    parts.append(_code_text(code))
+    closed = zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False)
+    cells = {name: cell for name, cell in closed if cell != types.CellType()}
+    for name in _names(code):
+        if name in cells:
+            found: Any = cells[name].cell_contents
+        else:
+            found = function.__globals__.get(name, getattr(type(owner), name, None))
+        if getattr(found, "__module__", None) != function.__module__:
+            continue
+        if isinstance(found, type):
+            for each in vars(found).values():
+                _note_code(getattr(each, "__func__", each), None, parts, seen)
+        else:
+            _note_code(getattr(found, "__func__", found), owner, parts, seen)
+
+
+def _names(code: types.CodeType) -> list[str]:
+    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return [*code.co_names, *code.co_freevars, *(name for each in inner for name in _names(each))]
+
+
+def _code_text(code: types.CodeType) -> str:
+    consts = [
+        _code_text(each)
+        if isinstance(each, types.CodeType)
+        else repr(sorted(map(repr, each)))  # whose order differs between processes
+        if isinstance(each, frozenset)
+        else repr(each)
+        for each in code.co_consts
+    ]
+    return "\0".join([code.co_code.hex(), *code.co_names, *code.co_varnames, *consts])
 
 
 def _overrides_fit(hypermodel: Any) -> bool:

@@ -2,7 +2,7 @@
 
 | what | why | code |
 |---|---|---|
-| random state | a search must not move the user's | ``executor.model_builder`` |
+| random state | a search must not move the user's | ``random_state_kept``, below |
 | Keras' dtype policy | ``precision=`` | ``program.trace`` |
 | settings of JAX's cache | programs are kept on disk | ``program.compilation_cache`` |
 | thresholds of ``gc``, frozen objects | collections walk fewer objects | ``gc_calmed``, below |
@@ -29,7 +29,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import math
 import os
+import random
 import signal
 import sys
 import sysconfig
@@ -38,10 +40,25 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from paceline.program.keras_private import RefCountedPatch
+from paceline.program.keras_private import RefCountedPatch, seed_state_kept
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Restores the user's random states afterwards: Python's, NumPy's and Keras' own."""
+    import numpy as np  # late: the command imports this module at its very start
+
+    python, numpy_state = random.getstate(), np.random.get_state()
+    with seed_state_kept():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy_state)
 
 
 @contextmanager
@@ -63,7 +80,6 @@ def search_process(
         memory: Change the garbage collector and the C allocator. Not where a model is only built.
         also: Changes that this caller alone makes; they are made first, and unmade last.
     """
-    from paceline.executor.model_builder import random_state_kept
     from paceline.program.compilation_cache import persistent_cache
     from paceline.program.initial_weights import shared_initializer_programs, variables_noted
     from paceline.program.trace import policy_of
@@ -431,3 +447,54 @@ def _numbers() -> list[int]:
 def _say(text: str) -> None:
     with suppress(OSError):  # sys.stderr may be in use at this moment, or its terminal gone
         os.write(2, f"\n{text}\n".encode())
+
+
+def host_bytes(root: Path = Path("/")) -> float:
+    """Bytes of the host's memory that this process may still take; infinity where nothing says.
+
+    In a container the system ends a process that takes more than the container's limit, however
+    much the machine has.
+
+    Args:
+        root: Where the system's files are.
+    """
+    found = [_container_bytes(root)]
+    with suppress(OSError):  # not Linux
+        lines = (root / "proc/meminfo").read_text().splitlines()
+        sizes = {name: rest.split() for name, _, rest in (line.partition(":") for line in lines)}
+        if available := sizes.get("MemAvailable"):
+            found.append(1024.0 * int(available[0]))
+    return min(found)
+
+
+#: The folder, and the files of a limit and of what is used, of control groups of both versions.
+_GROUPS = {
+    "": ("sys/fs/cgroup", "memory.max", "memory.current"),
+    "memory": ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+}
+
+
+def _container_bytes(root: Path) -> float:
+    """What the limits of this process' control groups leave."""
+    left = math.inf
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, kinds, path = [*line.split(":", 2), "", ""][:3]
+            for kind in set(kinds.split(",")) & set(_GROUPS):
+                top, limit, used = _GROUPS[kind]
+                inner = root / top / path.lstrip("/")
+                # Every group around it limits it too. In a container the path may not be there.
+                for group in (inner, *inner.parents):
+                    left = min(left, _group_bytes(group, limit, used))
+    return max(0.0, left)
+
+
+def _group_bytes(group: Path, limit: str, used: str) -> float:
+    try:
+        most, taken = int((group / limit).read_text()), int((group / used).read_text())
+        lines = (group / "memory.stat").read_text().splitlines()
+        stat = dict(line.split(" ", 1) for line in lines)
+        # Pages of files that nobody uses now are given up before memory runs out.
+        return most - taken + int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))
+    except (OSError, ValueError):  # no file, or no limit: "max"
+        return math.inf

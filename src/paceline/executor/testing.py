@@ -19,7 +19,8 @@ import keras
 import numpy as np
 
 from paceline.executor.base import Answer, EpochReport, Executor, Job
-from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import random_state_kept
 from paceline.search_space import HyperParameters
 
 #: x f32[N, 6], y i64[N]: examples whose class shows in the features.

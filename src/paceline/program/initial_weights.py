@@ -180,12 +180,18 @@ def variables_noted() -> Iterator[None]:
         yield
 
 
-def noted_build(build: Callable[[], Any]) -> Any:
+def noted_build(build: Callable[[], Any], reserve: Callable[..., None] | None = None) -> Any:
     """Calls ``build``, and returns the model that it makes.
 
     What the build before has changed of layers that were there before is put back first.
+
+    Args:
+        build: Makes the model.
+        reserve: Called before each variable is made, also where Keras makes it later, with the
+            arguments of ``keras.Variable``; may raise.
     """
-    global _last_build, _builds_now
+    global _last_build, _builds_now, _reserve
+    _reserve = reserve
     with _notes_patch.applied():
         _put_back()
         number = _last_build = next(_builds)
@@ -408,6 +414,8 @@ def _note_variables() -> None:
     def noting(self: Any, *args: Any, **kwargs: Any) -> None:
         key = id(self)
         _made[key] = weakref.ref(self, lambda _: _made.pop(key, None)), _last_build
+        if _reserve is not None:
+            _reserve(*args, **kwargs)
         init(self, *args, **kwargs)
 
     @functools.wraps(assign)
@@ -455,4 +463,5 @@ def _stop_noting() -> None:
             setattr(cls, name, own)
 
 
+_reserve: Callable[..., None] | None = None
 _notes_patch = RefCountedPatch(_note_variables, _stop_noting)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 #: Columns of a line of text at most, because longer lines are harder to read.
@@ -87,6 +88,20 @@ def size(value: float | None) -> str:
 def _three(value: float) -> str:
     digits = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
     return f"{value:.{digits}f}"
+
+
+def boxed(title: str, text: str, code: Sequence[str]) -> str:
+    """Return a warning that nobody overlooks, with lines of code that can be pasted.
+
+    Args:
+        title: A few words.
+        text: Sentences; they are wrapped.
+        code: Lines that stay as they are, at the left edge, without a frame.
+    """
+    width = 76
+    lines = [f"\u250c\u2500 {title} ".ljust(width, "\u2500")]
+    lines += [f"\u2502 {line}" for line in textwrap.wrap(text, width - 2)]
+    return "\n".join(["", *lines, "", *code, "", "\u2514".ljust(width, "\u2500")])
 
 
 def strict(value: Any) -> Any:

@@ -30,24 +30,21 @@ def results_frame(trials: Sequence[Trial]) -> pd.DataFrame:
         trials: The trials, in the order of the rows.
 
     Returns:
-        Columns number, state, value, epochs, seconds, seed, program and plan; with repeats or folds
-        also spread; if some trial goes on with another one also continues (the number of that one);
-        if some trial has failed also error; then one column for each hyperparameter. A
-        hyperparameter with the name of another column has the column ``hp.NAME``. A value that a
-        trial lacks is missing in its row.
+        Columns value; with repeats or folds spread; one column for each hyperparameter; number,
+        state, epochs, seconds, seed, program and plan; if some trial goes on with another one also
+        continues (the number of that one); if some trial has failed also error. A hyperparameter
+        with the name of another column has the column ``hp.NAME``. A value that a trial lacks is
+        missing in its row.
     """
     import pandas as pd
 
-    columns: dict[str, pd.Series] = {}
-    records = [tables.trial_record(trial) for trial in trials]
-    first = tables.columns(trials)
-    for name in first:
-        values = [record.get(name) for record in records]
-        columns[name] = pd.Series(values, dtype=_DTYPES.get(name))
-    for name in tables.hparam_names(trials):
-        values = [trial.hparams.get(name) for trial in trials]
-        columns[tables.column_name(name, first)] = pd.Series(values, dtype=_dtype(values))
-    return pd.DataFrame(columns)
+    fixed = tables.columns(trials)
+    return pd.DataFrame(
+        {
+            name: pd.Series(values, dtype=_DTYPES.get(name) if name in fixed else _dtype(values))
+            for name, values in tables.values_by_column(trials).items()
+        }
+    )
 
 
 def _dtype(values: Sequence[Any]) -> str | None:

@@ -7,6 +7,9 @@ from typing import Any
 
 from paceline.report import formats
 
+#: What people are told of a state, where Optuna's word for it does not say what happened.
+_STATES = {"pruned": "stopped early"}
+
 
 def search_summary(
     summary: Mapping[str, Any], objective: str, next_steps: Sequence[tuple[str, str]]
@@ -69,7 +72,7 @@ def reproduction_text(study: str, again: Mapping[str, Any]) -> str:
 def _headline(summary: Mapping[str, Any]) -> str:
     counts = {state: count for state, count in summary["n_trials"].items() if count}
     total = sum(counts.values())
-    states = ", ".join(f"{count:,} {state}" for state, count in counts.items())
+    states = ", ".join(f"{count:,} {_STATES.get(state, state)}" for state, count in counts.items())
     text = f"{summary['study']}: {_plural(total, 'trial')} ({states or 'none'})"
     seconds = summary.get("seconds", {})
     if seconds.get("train"):  # zero if the study was finished before this call

@@ -58,7 +58,7 @@ def _spread(trial: Trial) -> dict[str, Any]:
 
 
 def columns(trials: Iterable[Trial]) -> tuple[str, ...]:
-    """Return the names of the columns that come before those of hyperparameters."""
+    """Return the names of the columns beside those of hyperparameters."""
     found = list(trials)
     further = {
         SPREAD: any(trial.members for trial in found),
@@ -78,16 +78,29 @@ def column_name(hparam: str, taken: Sequence[str] = FIXED_COLUMNS) -> str:
     return f"hp.{hparam}" if hparam in taken else hparam
 
 
+def values_by_column(trials: Sequence[Trial]) -> dict[str, list[Any]]:
+    """Return column -> one value per trial, None where a trial lacks it.
+
+    The order is that of ``Tuner.results()``: the value and its spread, the hyperparameters, the
+    rest.
+    """
+    records, fixed = [trial_record(trial) for trial in trials], columns(trials)
+    found = {name: [record.get(name) for record in records] for name in fixed}
+    hparams = {
+        column_name(name, fixed): [trial.hparams.get(name) for trial in trials]
+        for name in hparam_names(trials)
+    }
+    first = {name: found.pop(name) for name in ("value", SPREAD) if name in found}
+    return {**first, **hparams, **found}
+
+
 def to_csv(trials: Sequence[Trial]) -> str:
     """Return CSV with the columns of ``Tuner.results()``; a value that a trial lacks is empty."""
-    names, first = hparam_names(trials), columns(trials)
+    found = values_by_column(trials)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*first, *(column_name(name, first) for name in names)])
-    for trial in trials:
-        record = trial_record(trial)
-        fixed = [record.get(column) for column in first]
-        writer.writerow([*fixed, *(trial.hparams.get(name) for name in names)])
+    writer.writerow(found)
+    writer.writerows(zip(*found.values(), strict=True))
     return text.getvalue()
 
 
@@ -104,13 +117,14 @@ def trials_table(trials: Sequence[Trial], *, best: int | None, width: int | None
     Returns:
         Lines without colours, the last one with a line end.
     """
-    text = _render(_build(trials, best, hparam_names(trials)), None)
+    text = render(_build(trials, best, hparam_names(trials)), None)
     if width is not None and max(map(len, text.splitlines())) > width:
-        text = _render(_build(trials, best, None), width)
+        text = render(_build(trials, best, None), width)
     return text
 
 
-def _render(table: Table, width: int | None) -> str:
+def render(table: Table, width: int | None) -> str:
+    """Return a table as lines without colours and without blanks at their ends."""
     console = Console(file=io.StringIO(), width=width or 100_000, color_system=None)
     with console.capture() as capture:
         console.print(table)

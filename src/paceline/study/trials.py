@@ -76,6 +76,16 @@ class TrialTable(Sequence[Trial]):
         return best
 
     @property
+    def ranked(self) -> list[Trial]:
+        """The complete trials with a value, the best first; of equals the first comes first."""
+        direction = self.direction
+        if direction is None:
+            return []
+        there = [(t.value, t) for t in self if t.state == "complete" and t.value is not None]
+        numbers = [pair for pair in there if not math.isnan(pair[0])]
+        return [t for _, t in sorted(numbers, key=lambda pair: rank(pair[0], direction))]
+
+    @property
     def leading(self) -> Trial | None:
         """The trial with the best value so far, whatever its state; None when there is none."""
         leading: Trial | None = None

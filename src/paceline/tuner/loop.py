@@ -107,7 +107,7 @@ class SearchLoop:
             self._train_fit()
         elif not self._resume_best() and not self._peers.wait():
             self._verdicts.give_up(list(self._trials.paused))
-            self._raise_cause()
+            self._raise_cause(self._all_failed())
             self._context.models.last_variables.awaited.clear()
             self.done = True
             return False
@@ -176,9 +176,16 @@ class SearchLoop:
     def _resume_best(self) -> bool:
         return self._failures.cause is None and self._verdicts.resume_best()
 
-    def _raise_cause(self) -> None:
+    def _all_failed(self) -> bool:
+        """Whether the study has nothing but failed trials; a searcher decides for itself."""
+        if not self._study.strategy.resumable:
+            return False
+        return all(trial.state == "failed" for trial in self._study.trials)
+
+    def _raise_cause(self, all_failed: bool = False) -> None:
         """Ends the search where too many trials have failed."""
-        found = self._failures.error(self._launcher.over)  # a searcher's space is never over
+        # A searcher's space is never over.
+        found = self._failures.error(self._launcher.over or all_failed)
         if found is not None:
             # The trials that failed have ended: once the build is mended, the search goes on.
             self.checkpointer.save()

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module, metadata
+from pathlib import Path
 from typing import Any
 
 import keras
 
 from paceline.data import arrays as data_module
+from paceline.errors import PacelineError, StudyError
+from paceline.study.metadata import check_name
 from paceline.study.objective import Objective
+from paceline.study.storage.rdb import hide_password
+from paceline.study.storage.storage import StudyStorage
 from paceline.tuner.arguments import SearchArguments
 
 
@@ -67,7 +77,11 @@ def key(
 
 
 def meta(
-    settings: Mapping[str, Any], arguments: SearchArguments, objective: Objective, batch: Any
+    settings: Mapping[str, Any],
+    arguments: SearchArguments,
+    objective: Objective,
+    batch: Any,
+    origin: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """What a study remembers beside its trials.
 
@@ -76,6 +90,7 @@ def meta(
         arguments: As for ``key``.
         objective: As for ``key``.
         batch: Shapes of a batch, or None.
+        origin: Where the study comes from, for ``paceline resume``; None from Python.
 
     Returns:
         JSON values.
@@ -88,13 +103,153 @@ def meta(
         "data": None if arguments.data is None else arguments.data.digest(),
         "batch": None if batch is None else data_module.shapes_to_json(batch),
         "versions": versions(),
+        "run": _run(None if origin is None else origin.get("file")),
+        **({"origin": dict(origin)} if origin else {}),
     }
 
 
+def _run(file: str | None) -> dict[str, Any]:
+    """How this process was started, and the version of the user's code, as JSON values.
+
+    Args:
+        file: The user's file; None: the script that this process runs.
+    """
+    words = [
+        hide_password(word) if "://" in word or "=" in word else word for word in sys.orig_argv
+    ]
+    return {
+        "command": None if _interactive() else shlex.join(words)[:2000],
+        "python": platform.python_version(),
+        "git": _git(_script_folder() if file is None else Path(file).parent),
+    }
+
+
+def _interactive() -> bool:
+    """Whether nobody typed the command of this process: it is the kernel of a notebook."""
+    return "ipykernel" in sys.modules
+
+
+def _script_folder() -> Path:
+    """The folder of the script that this process runs; for a notebook the working folder."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    if not isinstance(file, str) or _interactive():
+        return Path.cwd()
+    return Path(file).resolve().parent
+
+
+def _git(folder: Path) -> dict[str, Any] | None:
+    """The commit of a folder's repository, and whether tracked files differ from it; or None."""
+
+    def ask(*words: str) -> str:
+        # No program that the repository's settings name is run.
+        options = ["-c", "core.fsmonitor=false", "-c", "core.pager=cat"]
+        return subprocess.run(
+            ["git", *options, *words],
+            cwd=folder,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=5,
+        ).stdout.strip()
+
+    try:
+        commit = ask("rev-parse", "--verify", "HEAD")
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None  # no repository, no commit yet, or no git
+    try:
+        dirty = bool(ask("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return {"commit": commit, "dirty": None}
+    return {"commit": commit, "dirty": dirty}
+
+
+def default_study(directory: Path, storage: Any) -> tuple[str, str | None]:
+    """The name of a study that the user gives no name: that of the script or the notebook.
+
+    A study of that name goes on, and so does one called "study", as the default was until 0.1.
+
+    Args:
+        directory: Folder of the studies.
+        storage: As the argument of ``Tuner``.
+
+    Returns:
+        The name, and what to tell the user of it; None where there is nothing to tell.
+    """
+    name = _program_name()
+    if name is not None and not _has_study(name, directory, storage):
+        if not _has_study(UNNAMED, directory, storage):
+            return name, None
+        return UNNAMED, (
+            f"going on with the study {UNNAMED!r}, which is there already; study={name!r} begins "
+            "one of this program's name"
+        )
+    if name is not None:
+        return name, None
+    return UNNAMED, (
+        f"the study is called {UNNAMED!r}, as the name of this program is not known here; "
+        "study='NAME' gives it another name, so that programs do not mix their trials"
+    )
+
+
+#: What a study is called where nothing better is known.
+UNNAMED = "study"
+
+
+def _has_study(name: str, directory: Path, storage: Any) -> bool:
+    if storage is None:
+        return (directory / name / "journal.log").is_file()
+    try:
+        return StudyStorage.of(storage, name, directory).find(name) is not None
+    except PacelineError:
+        return False  # ``search`` says why
+
+
+def _program_name() -> str | None:
+    """The name of the script or notebook that this process runs; None where it has no such name."""
+    main = sys.modules.get("__main__")
+    if _interactive():
+        # VS Code and Jupyter say what notebook a kernel runs; others do not.
+        known = [vars(main).get(name) for name in ("__vsc_ipynb_file__", "__session__")]
+        known.append(os.environ.get("JPY_SESSION_NAME"))
+        files = [Path(each) for each in known if isinstance(each, str)]
+        file = next((each for each in files if each.suffix == ".ipynb"), None)
+    else:
+        script = getattr(main, "__file__", None)
+        file = Path(script) if isinstance(script, str) else None
+    if file is None:
+        return None
+    name = file.parent.name if file.name == "__main__.py" else file.stem
+    try:
+        check_name(name)
+    except StudyError:
+        return None
+    return name
+
+
+def code(digest: str | None) -> dict[str, Any] | None:
+    """What a study remembers of the code of ``build`` that its first trials were built with."""
+    major, minor = sys.version_info[:2]
+    return None if digest is None else {"digest": digest, "python": f"{major}.{minor}"}
+
+
 def compare(
-    study: str, before: Mapping[str, Any], arguments: SearchArguments, note: Callable[[str], None]
+    study: str,
+    before: Mapping[str, Any],
+    arguments: SearchArguments,
+    build: Mapping[str, Any] | None,
+    note: Callable[[str], None],
 ) -> None:
     """Notes why values of a search do not compare with earlier values of its study."""
+    then = before.get("build")
+    if build and isinstance(then, dict) and then.get("python") == build["python"]:
+        if then != build:
+            note(
+                f"the code of build(hp) has changed since trial 0 of study {study!r}: values of "
+                "trials before and after do not compare. fresh=True (--fresh) begins the study "
+                "anew, another study name keeps both"
+            )
     data = arguments.data
     if data is not None and before.get("data") not in (None, data.digest()):
         note(

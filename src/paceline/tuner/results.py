@@ -10,6 +10,7 @@ from paceline.errors import StudyError
 from paceline.report.results import results_frame
 from paceline.study.study import Study
 from paceline.study.trial import Trial
+from paceline.tuner.arguments import whole_number
 from paceline.tuner.checkpoint.best_models import TrainedModels
 from paceline.tuner.progress import to_stderr
 from paceline.tuner.search_run import TunerConfig
@@ -56,28 +57,61 @@ class StudyResults:
         """The hyperparameters of the best trial."""
         return dict(self.best_trial.hparams)
 
-    def best_model(self) -> Any:
-        """The best trial's model, compiled, with the weights of its best epoch.
+    def best_model(self, rank: int = 1) -> Any:
+        """The model of the best trial, compiled, with the weights of its best epoch.
 
         With repeats or folds that is the model of the trial's first member: trained from the
         trial's own seed, with folds on all but the first of ``folds``. ``evaluate`` gives that
         member's value, the first of ``best_trial.members[best_trial.best_epoch - 1]``, and not the
         mean.
 
+        Args:
+            rank: 1 for the best trial, 2 for the second best. Models of the best ``keep_best``
+                trials are kept.
+
         Raises:
-            StudyError: There is no such trial, or its saved weights are gone.
+            StudyError: There is no such trial, or its model is not kept.
+            UsageError: ``rank`` is no whole number from 1.
         """
-        trial = self.best_trial
+        whole_number(rank, "rank")
+        return self._ranked_model(rank)
+
+    def best_models(self, n: int) -> list[Any]:
+        """The models of the ``n`` best trials, the best first, as ``best_model`` makes them.
+
+        Args:
+            n: How many; at most ``keep_best``.
+
+        Raises:
+            StudyError, UsageError: As from ``best_model``.
+        """
+        whole_number(n, "n")
+        self._ranked_trial(n)
+        return [self._ranked_model(rank) for rank in range(1, n + 1)]
+
+    def _ranked_model(self, rank: int) -> Any:
+        trial = self._ranked_trial(rank)
         assert self._models is not None
-        return self._models.model(trial, self._tell)
+        return self._models.model(trial, self._tell, rank=rank)
+
+    def _ranked_trial(self, rank: int) -> Trial:
+        if rank == 1:
+            return self.best_trial
+        trials = self._require_study().trials.ranked
+        if rank > len(trials):
+            raise StudyError(
+                f"study: {self.name!r} has {len(trials)} complete trials with a value, and the "
+                f"model of rank {rank} was asked for."
+            )
+        return trials[rank - 1]
 
     def results(self) -> pd.DataFrame:
         """All trials, a row each.
 
         Returns:
-            Columns number, state, value, epochs, seconds, seed, program, plan, where there are
-            repeats or folds also spread, where a trial has failed error (why), then one for each
-            hyperparameter: ``hp.NAME`` where it is called like one of those.
+            Columns value, where there are repeats or folds spread, then one for each
+            hyperparameter (``hp.NAME`` where it is called like one of the others), then number,
+            state, epochs, seconds, seed, program, plan, where a trial has failed also error (why).
         """
         return results_frame(self._require_study().trials)
 

@@ -254,12 +254,15 @@ class SearchRun:
             search = SearchLoop(context)
             context.stop.check()  # nothing has been written yet
             stack.enter_context(context.stop.deferred())
-            if study.trials:
-                provenance.compare(study.name, study.metadata.meta, self._arguments, self._notes)
+            before = study.metadata.meta if study.trials else {}
+            build = provenance.code(config.builder.code_digest)
+            if before:
+                provenance.compare(study.name, before, self._arguments, build, self._notes)
+            batch, origin = self._first_build.batch, config.origin
             meta = provenance.meta(
-                config.decisive(), self._arguments, self._objective, self._first_build.batch
+                config.decisive(), self._arguments, self._objective, batch, origin
             )
-            study.persist({**meta, **({"origin": config.origin} if config.origin else {})})
+            study.persist({**meta, "build": before.get("build") or build})
             stack.callback(self._finish, search, began)
             stack.callback(study.close)
             stack.callback(lambda: None if search.stuck else self._save())

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from paceline.errors import BuildError, DataError, StudyError
+import keras
+
+from paceline.errors import BuildError, DataError, StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
 from paceline.pack.mesh import check_mesh, check_use
 from paceline.program.trace import check_precision
+from paceline.report import formats
 from paceline.report.live import live_view
 from paceline.report.progress import Progress
 from paceline.study.metadata import check_name
 from paceline.study.pruners.pruners import check_pruner
 from paceline.study.samplers.samplers import strategy_of
-from paceline.study.storage.folder import study_lock
+from paceline.study.storage.folder import aside_of, study_lock
 from paceline.study.workers.worker import WORKERS, Worker
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
@@ -44,7 +48,9 @@ class Tuner(StudyResults):
         objective: A name in ``fit``'s logs such as ``"val_accuracy"``, ``"max:NAME"`` or
             ``"min:NAME"``; None: ``val_`` and the first metric the model was compiled with, else
             ``val_loss``.
-        study: The study's name; also the name of its folder below ``directory``.
+        study: The study's name; also the name of its folder below ``directory``. None: the name of
+            the script, or of the notebook where that is known, else "study"; a study called
+            "study" that is there goes on.
         storage: None for a journal file in the study's folder, ``"journal:PATH"``, any Optuna URL,
             or an Optuna storage object.
         sampler: "tpe", "random", "qmc", "grid", "gp", or an Optuna sampler; or a ``Searcher``,
@@ -69,6 +75,8 @@ class Tuner(StudyResults):
             it is.
         directory: Where study folders go.
         keep_best: How many of the best models are saved.
+        fresh: The first search begins the study anew. What is there of it is put aside, and removed
+            once the new study has a trial that is complete or pruned; it comes back where none is.
         progress: Called with a ``Progress`` a few times a second. When it returns False, the search
             stops at once, without an error; the next search goes on from the last checkpoint.
         notes: Called with sentences worth telling the user. Without ``progress`` and ``notes``, a
@@ -88,7 +96,7 @@ class Tuner(StudyResults):
         self,
         build: Any,
         objective: Any = None,
-        study: str = "study",
+        study: str | None = None,
         storage: Any = None,
         sampler: Any = "tpe",
         pruner: Any = None,
@@ -103,6 +111,7 @@ class Tuner(StudyResults):
         precision: str | None = None,
         directory: str | Path = "runs",
         keep_best: int = 1,
+        fresh: bool = False,
         progress: Callable[[Progress], object] | None = None,
         notes: Callable[[str], None] | None = None,
         origin: Mapping[str, Any] | None = None,
@@ -112,7 +121,16 @@ class Tuner(StudyResults):
         one_of("executor", executor, EXECUTORS)
         one_of("plan", plan, PLANS)
         one_of("widths", widths, WIDTHS)
+        if fresh and storage is not None:
+            raise UsageError(
+                "fresh: True works with the journal in the study's folder, and storage was given; "
+                "give another study name, or remove the study with `paceline rm`."
+            )
+        self._fresh = fresh
         self._strategy = strategy_of(sampler)
+        self._name_note: str | None = None
+        if study is None:
+            study, self._name_note = provenance.default_study(Path(directory), storage)
         config = TunerConfig(
             builder=builder,
             study=study,
@@ -254,6 +272,10 @@ class Tuner(StudyResults):
                 needs_end=not self._strategy.ends_by_itself,
             )
             stop.check()
+            self._warn_of_backend()
+            if self._name_note is not None:
+                self._tell(self._name_note)
+                self._name_note = None
             self._folds = arguments.folds
             stack.enter_context(self._view(verbose))
             stack.enter_context(search_process(config.precision))
@@ -263,6 +285,7 @@ class Tuner(StudyResults):
                 lambda: probe(config.builder, arguments, config.seed, IN_A_ROW, first),
                 "trial_timeout: the first model, of default values, was not ready in time",
             )
+            self._put_aside(stack)
             worker, folder = self._join(stack)
             checkpoints = CheckpointManager(folder / "checkpoints", self._notes)
             stack.callback(checkpoints.close)
@@ -357,6 +380,20 @@ class Tuner(StudyResults):
                 raise
             raise failed from failed.__cause__  # which may be why the data cannot be read
 
+    def _warn_of_backend(self) -> None:
+        """Says how many trials can train at once, where Keras' backend is nobody's choice."""
+        backend = keras.backend.backend()
+        chosen = "KERAS_BACKEND" in os.environ or self._config.executor != "auto"
+        if backend == "jax" or chosen or not self._strategy.resumable:
+            return
+        text = (
+            "Trials train one after another in Keras' fit: packs, which train many trials at once, "
+            "need JAX. Restart Python (in a notebook: the kernel), and paste this above all other "
+            "imports:"
+        )
+        code = ("import os", 'os.environ["KERAS_BACKEND"] = "jax"')
+        self._tell(formats.boxed(f"Keras runs on {backend}", text, code))
+
     @contextmanager
     def _view(self, verbose: int | str) -> Iterator[None]:
         """Shows the search, unless the user gave ``progress`` or ``notes`` to be called."""
@@ -369,6 +406,18 @@ class Tuner(StudyResults):
                 yield
             finally:
                 self._progress, self._notes = None, to_stderr
+
+    def _put_aside(self, stack: ExitStack) -> None:
+        """Begins the study anew where that was asked for, or ends what an earlier search began."""
+        config = self._config
+        fresh, self._fresh = self._fresh, False
+        if config.storage is None and (fresh or aside_of(config.folder).exists()):
+            from paceline.study.removal import begun_anew  # seldom needed
+
+            if self._study is not None:
+                self._study.close()
+                self._study = None
+            stack.enter_context(begun_anew(self.name, config.directory, fresh=fresh))
 
     def _join(self, stack: ExitStack) -> tuple[Worker | None, Path]:
         """Joins the workers of the study until the stack ends.

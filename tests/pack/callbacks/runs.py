@@ -14,7 +14,8 @@ import zoo
 from paceline.data.arrays import prepare
 from paceline.executor.base import Answer, EpochReport, Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
-from paceline.executor.model_builder import ModelBuilder, random_state_kept
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import random_state_kept
 from paceline.search_space import HyperParameters
 
 X, Y = toys.data()

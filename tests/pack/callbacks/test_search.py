@@ -420,6 +420,7 @@ def test_tensorboard_writes_what_it_writes_in_fit(make, monkeypatch) -> None:
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, "tensorflow", package)
             patch.setitem(sys.modules, "tensorflow.summary", summary)
+            patch.setitem(sys.modules, "tensorboard", types.ModuleType("tensorboard"))
             tuner = make(study=executor, executor=executor)
             tuner.search(
                 X,

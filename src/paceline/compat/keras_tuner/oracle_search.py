@@ -26,7 +26,7 @@ from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.errors import FatalError, is_a
 from paceline.compat.keras_tuner.oracles.hyperband import BEGIN, EPOCHS, PARENT
 from paceline.errors import BuildError, DataError
-from paceline.executor.model_builder import random_state_kept
+from paceline.executor.process import random_state_kept
 from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.program import keras_private
 from paceline.program.initial_weights import (

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import Any
 
 import keras
 
+from paceline.errors import MissingExtraError
 from paceline.program import keras_private
 
 #: Hooks that ``fit`` calls within an epoch, which a pack trains in one piece.
@@ -37,6 +40,27 @@ def why_not_packed(callbacks: Iterable[Any]) -> str | None:
         if why is not None:
             return f"callbacks: {name} {why}, and packs call callbacks between epochs only"
     return None
+
+
+def check_packages(callbacks: Iterable[Any]) -> None:
+    """Refuse callbacks of Keras that would fail in every trial, for want of a package.
+
+    Raises:
+        MissingExtraError: The message has the line that installs what is missing.
+    """
+    for callback in callbacks:
+        if not isinstance(callback, keras.callbacks.TensorBoard):
+            continue
+        # On every backend Keras writes its event files with tensorflow.summary.
+        needed = [name for name in ("tensorflow", "tensorboard") if name not in sys.modules]
+        missing = [name for name in needed if find_spec(name) is None]
+        if missing:
+            raise MissingExtraError(
+                f"callbacks: TensorBoard needs {' and '.join(missing)}, which "
+                f"{'is' if len(missing) == 1 else 'are'} not installed: pip install "
+                f"{' '.join(missing)}. Keras can run on JAX beside them; keras.callbacks.CSVLogger "
+                "needs nothing."
+            )
 
 
 def _why(callback: Any) -> str | None:

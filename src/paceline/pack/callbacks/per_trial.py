@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from paceline.errors import UsageError
-from paceline.pack.callbacks.packable import why_not_packed
+from paceline.pack.callbacks.packable import check_packages, why_not_packed
 from paceline.pack.callbacks.state import PATHS_OF_TRIAL
 from paceline.program.trace import each_number
 
@@ -85,6 +85,7 @@ class CallbackFactory:
 
     Raises:
         UsageError: ``given`` is none of these, or its callbacks cannot be copied.
+        MissingExtraError: A callback needs a package that is not installed.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class CallbackFactory:
             self._function = given
             return
         self._given = _flat(given)
+        check_packages(self._given)
         try:
             copy.deepcopy(self._given)
         except Exception as error:
@@ -129,9 +131,10 @@ class CallbackFactory:
 
         Raises:
             UsageError: The function returns something else than callbacks.
+            MissingExtraError: A callback needs a package that is not installed.
         """
         if self._function is not None:
-            _flat(self._function(hp))
+            check_packages(_flat(self._function(hp)))
 
     def check_logs(self, hp: Any, names: Sequence[str]) -> None:
         """Checks that callbacks watch logs that there are, as far as that can be told.

@@ -65,6 +65,11 @@ def _remove_if_empty(folder: Path) -> None:
             folder.parent.rmdir()  # fails, and is suppressed, where it holds other studies
 
 
+def aside_of(folder: Path) -> Path:
+    """Return where the earlier study is kept while a new one begins; no study is called so."""
+    return folder.with_name(f".{folder.name}.before")
+
+
 def check_folder(folder: Path) -> None:
     """Refuse a study's folder that holds a link to a place outside, a pipe, a socket or a device.
 

@@ -236,6 +236,8 @@ class StudyMeta(Struct):
     batch: BatchShape | None = None
     versions: dict[str, str] = {}
     origin: Any = None  # ``paceline resume`` looks closer: it runs the file that this names
+    build: Any = None  # the code's digest; compared, and nothing else
+    run: Any = None  # of what is exported; nothing reads it that would act on it
 
 
 # -- what Paceline keeps beside a study ------------------------------------------------------------

@@ -345,6 +345,7 @@ class TrainedModels:
         study_folder: Path | None = None,
     ) -> None:
         self._study, self._builder, self._precision = study, builder, precision
+        self._keep = keep
         self._folder, self._study_folder = folder / FOLDER, study_folder or folder
         self._said: str | None = None
         self._last_save = time.perf_counter()
@@ -366,12 +367,15 @@ class TrainedModels:
             values,
         )
 
-    def model(self, trial: Trial, note: Callable[[str], None] = lambda _: None) -> Any:
+    def model(
+        self, trial: Trial, note: Callable[[str], None] = lambda _: None, rank: int = 1
+    ) -> Any:
         """A trial's model, compiled, with the weights of its best epoch.
 
         Args:
             trial: The trial.
             note: Told of layers that the model has in common with other models.
+            rank: Its place among the trials, 1 for the best.
 
         Raises:
             StudyError: Its saved weights are gone, or do not fit the model that build makes now.
@@ -385,11 +389,19 @@ class TrainedModels:
         if weights is None:
             path = self.best.weights_path(trial.number)
             path = path or find_saved(self._study_folder, trial.number, trial.value)
+            if path is None and rank > self._keep:
+                raise StudyError(
+                    f"study: keep_best is {self._keep}, and the model of rank {rank} (trial "
+                    f"{trial.number}) is not kept. Search with Tuner(keep_best={rank}), or build "
+                    "it again: "
+                    f"build(paceline.HyperParameters(values=tuner.trial({trial.number}).hparams))."
+                )
             if path is None:
                 raise StudyError(
                     f"study: the saved model of trial {trial.number} is not in {self._folder}, or "
                     "it was changed there; train it again with "
-                    "build(paceline.HyperParameters(values=tuner.best_hparams))."
+                    "build(paceline.HyperParameters(values="
+                    f"tuner.trial({trial.number}).hparams))."
                 )
 
         def load(model: Any) -> None:

@@ -31,8 +31,7 @@ from paceline.compat.keras_tuner.errors import (
     is_a,
 )
 from paceline.compat.keras_tuner.files import read_json, write_json
-from paceline.executor.model_builder import random_state_kept
-from paceline.executor.process import repeated_warnings_hidden, search_process
+from paceline.executor.process import random_state_kept, repeated_warnings_hidden, search_process
 from paceline.program import keras_private
 from paceline.program.initial_weights import noted_build, own_model
 from paceline.search_space import HyperParameters

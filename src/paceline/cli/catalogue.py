@@ -1,0 +1,134 @@
+"""``paceline studies`` and ``rm``: the studies of a folder or a storage, and removing one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from paceline.cli import output as terminal
+from paceline.cli import studies as reading
+from paceline.cli.options import Json, Storage, StudyName
+from paceline.cli.output import exit_codes
+from paceline.errors import PacelineError
+from paceline.report import formats, tables
+
+if TYPE_CHECKING:
+    from paceline.study.view import StudyView
+
+Directory = Annotated[
+    Path, typer.Option("--directory", metavar="FOLDER", help="Folder of the studies.")
+]
+
+
+def studies(
+    directory: Directory = reading.DIRECTORY, storage: Storage = None, as_json: Json = False
+) -> None:
+    """List the studies in a folder, or in a storage."""
+    with exit_codes():
+        records, unreadable = _records(directory, storage)
+        if as_json:
+            terminal.print_json(
+                [*records, *({"study": name, "error": why} for name, why in unreadable.items())]
+            )
+            return
+        lines = [_table(records)] if records else []
+        lines += [f"{_shown(name)} cannot be read: {why}" for name, why in unreadable.items()]
+        if not lines:
+            where = f"in {directory}" if storage is None else "in that storage"
+            lines = [f"no studies {where}; `paceline search FILE.py` makes one"]
+        terminal.print_result("\n".join(lines))
+
+
+def rm(
+    study: StudyName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    directory: Directory = reading.DIRECTORY,
+    storage: Storage = None,
+) -> None:
+    """Remove a study: its folder, and with --storage what that storage holds of it."""
+    with exit_codes():
+        from paceline.study.removal import Removal
+
+        found = Removal.of(study, storage, directory)
+        parts = []
+        if found.folder is not None:
+            files = f"{found.n_files:,} file{'' if found.n_files == 1 else 's'}"
+            size = formats.size(found.n_bytes)
+            parts.append(f"the folder {found.folder} ({files}, {size})")
+        if found.store is not None:
+            parts.append(f"its trials in {found.store.label}")
+        what = terminal.visible(" and ".join(parts))
+        if not yes and not _agrees(f"Remove {what}? There is no way back."):
+            raise terminal.Failed("nothing was removed; --yes removes without asking")
+        found.carry_out(note=terminal.say)
+        terminal.print_result(f"removed {what}")
+
+
+def _agrees(question: str) -> bool:
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:  # no answer: the end of stdin
+        terminal.say_plain("")
+        return False
+
+
+def _records(directory: Path, storage: str | None) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return a record for each study, and for those that cannot be read: name -> reason."""
+    from paceline.study.storage.folder import check_storage_text
+    from paceline.study.storage.storage import StudyStorage
+    from paceline.study.view import StudyView
+
+    check_storage_text(storage)
+    if storage is None:
+        names = sorted(path.parent.name for path in directory.glob(f"[!.]*/{reading.JOURNAL}"))
+    else:
+        names = StudyStorage.of(storage, "", directory).names()
+    records, unreadable = [], {}
+    for name in names:
+        try:
+            view = StudyView.open(name, storage=storage, directory=directory)
+            if view is not None:
+                records.append(_record(view))
+        except PacelineError as error:
+            unreadable[name] = str(error)
+    return records, unreadable
+
+
+def _record(view: StudyView) -> dict[str, Any]:
+    best = view.trials.best
+    return {
+        "study": view.name,
+        "n_trials": dict(Counter(trial.state for trial in view.trials)),
+        "objective": reading.objective(view.meta),
+        "best": None if best is None else tables.best_record(best),
+    }
+
+
+def _table(records: list[dict[str, Any]]) -> str:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("study", overflow="fold")
+    for heading in ("trials", "complete", "stopped early", "failed", "best"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("objective", overflow="fold")
+    for record in records:
+        counts, best = record["n_trials"], record["best"]
+        cells = [
+            _shown(record["study"]),
+            f"{sum(counts.values()):,}",
+            *(f"{counts.get(state, 0):,}" for state in ("complete", "pruned", "failed")),
+            formats.metric(best["value"] if best else None),
+            _shown(record["objective"]),
+        ]
+        table.add_row(*map(Text, cells))
+    return tables.render(table, terminal.width()).removesuffix("\n")
+
+
+def _shown(name: str) -> str:
+    """Return a name that may be a stranger's on one line."""
+    return terminal.visible(name).replace("\n", " ").replace("\t", " ")

@@ -1,0 +1,271 @@
+"""Which trials are shown and in what order: ``--where "lr<1e-3 and units>=64"``, ``--sort``.
+
+A condition compares columns of ``Tuner.results()`` with literals:
+
+    condition := all ("or" all)*            all := one ("and" one)*
+    one := name operator literal | "(" condition ")"
+    operator := < <= > >= = == !=
+    literal := number | word | 'text' | "text" | true | false | none
+
+Names with blanks or signs in them stand between backquotes. ``none`` is a value that a trial lacks;
+apart from ``name = none``, a trial that lacks the value does not fulfil a comparison.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.report import tables
+from paceline.study.trial import Trial
+
+Row = Mapping[str, Any]
+Condition = Callable[[Row], bool]
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<sign><=|>=|==|!=|<|>|=|\(|\))
+      | `(?P<name>[^`]*)`
+      | "(?P<double>[^"]*)" | '(?P<single>[^']*)'
+      | (?P<word>[^\s<>=!()`"']+)
+    )""",
+    re.VERBOSE,
+)
+#: Conditions nest no deeper, so that no text can use up Python's stack.
+_DEEPEST = 50
+
+
+@dataclass(frozen=True)
+class _Token:
+    """A part of a condition: ``kind`` is sign, name, text or word; ``at`` is its place."""
+
+    kind: str
+    text: str
+    at: int
+
+
+class Columns:
+    """The columns by which trials can be selected, and each trial's values in them.
+
+    Args:
+        trials: All trials of the study.
+        objective: The objective's name, another name of the column ``value``.
+    """
+
+    def __init__(self, trials: Sequence[Trial], objective: str | None = None) -> None:
+        fixed = tables.columns(trials)
+        self._hparams = {tables.column_name(n, fixed): n for n in tables.hparam_names(trials)}
+        self.names = [*fixed, *self._hparams]
+        others = {"trial": "number", "time": "seconds", objective or "value": "value"}
+        self._aliases = {name: column for name, column in others.items() if name not in self.names}
+        # What text is compared with: a column of numbers has no alphabetical order.
+        self._numeric = {
+            name
+            for name in self.names
+            if (kinds := {type(value) for t in trials if (value := self.of(t)[name]) is not None})
+            and kinds <= {int, float}
+        }
+
+    def of(self, trial: Trial) -> dict[str, Any]:
+        """Return a trial's value in each column; None where it lacks one."""
+        record = tables.trial_record(trial)
+        row = {name: record.get(name) for name in self.names}
+        return row | {column: trial.hparams.get(name) for column, name in self._hparams.items()}
+
+    def named(self, name: str, option: str) -> str:
+        """Return the column of a name.
+
+        Raises:
+            UsageError: There is none.
+        """
+        found = self._aliases.get(name, name)
+        if found not in self.names:
+            raise UsageError(
+                f"{option}: there is no column {name!r}; the study has {', '.join(self.names)}"
+            )
+        return found
+
+    def is_numeric(self, name: str) -> bool:
+        """Whether the column holds numbers and nothing else."""
+        return name in self._numeric
+
+
+def select(
+    trials: Sequence[Trial],
+    *,
+    where: str | None = None,
+    sort: str | None = None,
+    reverse: bool = False,
+    maximize: bool = True,
+    objective: str | None = None,
+) -> list[Trial]:
+    """Return trials that fulfil a condition, in the order of a column.
+
+    Args:
+        trials: The trials.
+        where: The condition; None: all trials.
+        sort: The column; None: the order of ``trials``. ``value`` has the best trial first, other
+            columns the smallest value. Trials that lack the value come last.
+        reverse: Turn that order round.
+        maximize: Whether the largest value is the best.
+        objective: The objective's name, another name of the column ``value``.
+
+    Raises:
+        UsageError: The condition or the column cannot be read; the message says what there is.
+    """
+    columns = Columns(trials, objective)
+    found = list(trials)
+    if where is not None:
+        condition = _Parser(where, columns).condition()
+        found = [trial for trial in found if condition(columns.of(trial))]
+    if sort is None:
+        return found[::-1] if reverse else found
+    name = columns.named(sort, f"--sort {sort}")
+    with_value = [(columns.of(trial)[name], trial) for trial in found]
+    there = [pair for pair in with_value if not _lacks(pair[0])]
+    downwards = (name == "value" and maximize) != reverse
+    there.sort(key=lambda pair: _rank(pair[0]), reverse=downwards)
+    return [trial for _, trial in [*there, *(pair for pair in with_value if _lacks(pair[0]))]]
+
+
+def _lacks(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _rank(value: Any) -> tuple[bool, Any]:
+    """Orders numbers before texts, so that a column may hold both."""
+    return (True, str(value)) if not isinstance(value, bool | int | float) else (False, value)
+
+
+class _Parser:
+    """Reads one condition, by recursive descent."""
+
+    def __init__(self, text: str, columns: Columns) -> None:
+        self._text, self._columns = text, columns
+        self._tokens = self._split()
+        self._next = 0
+        self._depth = 0
+
+    def condition(self) -> Condition:
+        """Return the whole text as a condition."""
+        if not self._tokens:
+            raise self._error('is empty; give a condition such as "lr<1e-3 and units>=64"')
+        found = self._any()
+        if self._next < len(self._tokens):
+            token = self._tokens[self._next]
+            raise self._error(
+                f"{token.text!r} at {token.at + 1}: `and`, `or` or the end belongs there"
+            )
+        return found
+
+    def _split(self) -> list[_Token]:
+        tokens, at = [], 0
+        text = self._text.rstrip()
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise self._error(
+                    f"{text[at:].strip()[:10]!r} at {at + 1} is no name, number or sign"
+                )
+            group = str(match.lastgroup)
+            kind = "text" if group in ("double", "single") else group
+            tokens.append(_Token(kind, match[group], match.start(group)))
+            at = match.end()
+        return tokens
+
+    def _any(self) -> Condition:
+        parts = [self._all()]
+        while self._take_word("or"):
+            parts.append(self._all())
+        return parts[0] if len(parts) == 1 else lambda row: any(part(row) for part in parts)
+
+    def _all(self) -> Condition:
+        parts = [self._one()]
+        while self._take_word("and"):
+            parts.append(self._one())
+        return parts[0] if len(parts) == 1 else lambda row: all(part(row) for part in parts)
+
+    def _one(self) -> Condition:
+        token = self._take("a name of a column")
+        if token.kind == "sign" and token.text == "(":
+            self._depth += 1
+            if self._depth > _DEEPEST:
+                raise self._error(f"has more than {_DEEPEST} brackets in each other")
+            found = self._any()
+            closing = self._take("a closing bracket")
+            if closing.text != ")" or closing.kind != "sign":
+                raise self._error(f"{closing.text!r} at {closing.at + 1}: ) belongs there")
+            self._depth -= 1
+            return found
+        if token.kind not in ("name", "word"):
+            raise self._error(f"{token.text!r} at {token.at + 1}: a name of a column belongs there")
+        name = self._columns.named(token.text, f"--where {self._text!r}")
+        sign = self._take(f"an operator ({' '.join(_COMPARE)})")
+        if sign.kind != "sign" or sign.text not in _COMPARE:
+            raise self._error(
+                f"{sign.text!r} at {sign.at + 1}: an operator belongs there: {' '.join(_COMPARE)}"
+            )
+        return self._comparison(name, sign.text, self._take(f"a value after {sign.text}"))
+
+    def _comparison(self, name: str, sign: str, literal: _Token) -> Condition:
+        if literal.kind not in ("word", "text"):
+            raise self._error(f"{literal.text!r} at {literal.at + 1}: a value belongs there")
+        compare, text = _COMPARE[sign], literal.text
+        word = text.lower() if literal.kind == "word" else ""
+        if word == "none":
+            if sign not in ("=", "==", "!="):
+                raise self._error(f"{sign} none: a missing value has no order; write = or !=")
+            return lambda row: compare(_lacks(row[name]), True)
+        number = {"true": True, "false": False}.get(word)
+        if number is None and literal.kind == "word":
+            number = _number(text)
+        if number is None and self._columns.is_numeric(name):
+            raise self._error(f"column {name!r} holds numbers, and {text!r} is not one")
+
+        def holds(row: Row) -> bool:
+            value = row[name]
+            if _lacks(value):
+                return False
+            if isinstance(value, bool | int | float):
+                return compare(value, number) if number is not None else sign == "!="
+            return compare(str(value), text)
+
+        return holds
+
+    def _take(self, wanted: str) -> _Token:
+        if self._next == len(self._tokens):
+            raise self._error(f"ends where {wanted} belongs")
+        self._next += 1
+        return self._tokens[self._next - 1]
+
+    def _take_word(self, word: str) -> bool:
+        if self._next == len(self._tokens):
+            return False
+        token = self._tokens[self._next]
+        found = token.kind == "word" and token.text.lower() == word
+        self._next += found
+        return found
+
+    def _error(self, text: str) -> UsageError:
+        return UsageError(f"--where {self._text!r}: {text}")
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

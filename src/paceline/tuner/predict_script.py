@@ -1,0 +1,86 @@
+"""Predict with the model in this folder: python predict.py DATA.npy [-o predictions.npy].
+
+DATA.npy holds the examples, first axis examples; DATA.npz holds one array, or one called x, or one
+for each input of the model, under the input's name. It needs the packages in requirements.txt, and
+not Paceline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    """Read the examples, predict, and write the predictions."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("data", type=Path, help="examples: a .npy or .npz file")
+    parser.add_argument("-o", "--output", type=Path, default=Path("predictions.npy"))
+    parser.add_argument("--batch-size", type=int, default=32)
+    options = parser.parse_args()
+    manifest = json.loads((HERE / "manifest.json").read_text(encoding="utf-8"))
+    # Keras reads this once, when it is imported.
+    os.environ.setdefault("KERAS_BACKEND", manifest["keras_backend"])
+    model = load(manifest)
+    try:
+        x = examples(options.data, [each.name.partition(":")[0] for each in model.inputs])
+    except (OSError, ValueError, KeyError) as error:
+        sys.exit(f"{options.data}: {error}")
+    predictions = model.predict(x, batch_size=options.batch_size, verbose=0)
+    write(options.output, predictions)
+
+
+def load(manifest: dict[str, Any]) -> Any:
+    """Load the model, with the classes that the files in this folder define."""
+    import keras
+
+    sys.path.insert(0, str(HERE))
+    classes: dict[str, Any] = {}
+    for name in manifest["modules"]:
+        try:
+            found = importlib.import_module(name)
+        except ImportError as error:
+            sys.exit(f"the model needs the module {name}: {error}; put it beside predict.py")
+        classes |= {key: value for key, value in vars(found).items() if isinstance(value, type)}
+    return keras.models.load_model(HERE / manifest["model"], custom_objects=classes)
+
+
+def examples(path: Path, inputs: list[str]) -> Any:
+    """Read the examples from a file."""
+    if path.suffix == ".npy":
+        return np.load(path, allow_pickle=False)
+    with np.load(path, allow_pickle=False) as arrays:
+        found = dict(arrays)
+    if set(inputs) <= set(found):
+        return {name: found[name] for name in inputs}
+    if "x" in found or len(found) == 1:
+        return found["x"] if "x" in found else next(iter(found.values()))
+    raise ValueError(f"holds {', '.join(found)}; call an array x, or each as an input: {inputs}")
+
+
+def write(path: Path, predictions: Any) -> None:
+    """Write the predictions: one array as .npy, several as .npz."""
+    if isinstance(predictions, (list, tuple)):
+        predictions = {f"output_{number}": each for number, each in enumerate(predictions)}
+    if isinstance(predictions, dict):
+        path = path.with_suffix(".npz")
+        np.savez(path, allow_pickle=False, **{k: np.asarray(v) for k, v in predictions.items()})
+        shapes = {name: np.shape(each) for name, each in predictions.items()}
+    else:
+        path = path.with_suffix(".npy")
+        np.save(path, predictions)
+        shapes = np.shape(predictions)
+    sys.stdout.write(f"{path}: predictions {shapes}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Trials by a condition and in an order."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.errors import UsageError
+from paceline.report import selection
+from paceline.study.trial import Trial
+
+TRIALS = [
+    Trial(0, "complete", 0.91, {"lr": 0.01, "units": 64, "opt": "adam", "bn": True}, 10),
+    Trial(1, "failed", None, {"lr": 0.5, "opt": "sgd", "my rate": 3}, 2, error="loss is nan"),
+    Trial(2, "pruned", 0.95, {"lr": 0.0005, "units": 32, "opt": "32", "bn": False, "epochs": 7}, 4),
+    Trial(3, "complete", math.nan, {"lr": 0.001, "units": 16, "opt": "adam"}, 4),
+]
+
+
+def numbers(where: str | None = None, **arguments) -> list[int]:
+    found = selection.select(TRIALS, where=where, objective="val_acc", **arguments)
+    return [trial.number for trial in found]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("lr<1e-3", [2]),
+        ("lr <= .001", [2, 3]),
+        ("lr>1e-3 and lr<0.1", [0]),
+        ("lr<1e-3 or state = failed", [1, 2]),
+        ("state=failed or units>20 and opt=adam", [0, 1]),  # `and` binds closer
+        ("(state=failed or units>20) and opt=adam", [0]),
+        ("units!=64", [2, 3]),  # trial 1 has no units
+        ("units = none", [1]),
+        ("units != NONE", [0, 2, 3]),
+        ("opt='adam'", [0, 3]),
+        ('opt!="adam"', [1, 2]),
+        ("opt=32", [2]),
+        ("bn=true", [0]),
+        ("bn=false", [2]),
+        ("`my rate`>=3", [1]),
+        ("hp.epochs=7", [2]),
+        ("epochs>4", [0]),
+        ("val_acc>0.92", [2]),
+        ("value>0.92", [2]),
+        ("trial>=2 AND time=0", [2, 3]),
+        ("error='loss is nan'", [1]),
+    ],
+)
+def test_a_condition_selects(where, expected):
+    assert numbers(where) == expected
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("", "is empty"),
+        ("lrr<1", "there is no column 'lrr'; the study has number, state, value"),
+        ("lr<x", "column 'lr' holds numbers, and 'x' is not one"),
+        ("lr", "ends where an operator (< <= > >= = == !=) belongs"),
+        ("lr<", "ends where a value after < belongs"),
+        ("lr<1 lr", "'lr' at 6: `and`, `or` or the end belongs there"),
+        ("(lr<1", "ends where a closing bracket belongs"),
+        ("lr 1", "'1' at 4: an operator belongs there"),
+        ("lr < <", "'<' at 6: a value belongs there"),
+        ("'lr'<1", "'lr' at 2: a name of a column belongs there"),
+        ("lr<none", "a missing value has no order"),
+        ("lr<1 and", "ends where a name of a column belongs"),
+        ("opt='adam", "at 5 is no name, number or sign"),
+        ("(" * 60 + "lr<1", "has more than 50 brackets in each other"),
+    ],
+)
+def test_a_condition_that_cannot_be_read_says_where(where, why):
+    with pytest.raises(UsageError, match="--where") as error:
+        numbers(where)
+    assert why in str(error.value)
+
+
+@given(st.text(alphabet="lruntsopae<>=!()`'\"10.- ", max_size=30))
+def test_any_text_is_a_condition_or_a_clear_error(text):
+    with contextlib.suppress(UsageError):  # whose texts have a test of their own
+        assert set(numbers(text)) <= {0, 1, 2, 3}
+
+
+def test_a_condition_selects_as_python_would():
+    draw = random.Random(3)
+    trials = [Trial(n, hparams={"a": draw.random(), "b": draw.randint(0, 5)}) for n in range(200)]
+    found = selection.select(trials, where="a<0.5 and b>2 or b=0")
+    slow = [
+        t for t in trials if (t.hparams["a"] < 0.5 and t.hparams["b"] > 2) or not t.hparams["b"]
+    ]
+    assert found == slow and 0 < len(slow) < 200
+
+
+def test_the_best_comes_first_and_what_has_no_value_last():
+    assert numbers(sort="value") == [2, 0, 1, 3]
+    assert numbers(sort="val_acc", maximize=False) == [0, 2, 1, 3]
+    assert numbers(sort="value", reverse=True) == [0, 2, 1, 3]
+    assert numbers(sort="lr") == [2, 3, 0, 1]
+    assert numbers(sort="units", reverse=True) == [0, 2, 3, 1]
+    assert numbers(sort="opt") == [2, 0, 3, 1]
+    assert numbers(reverse=True) == [3, 2, 1, 0]
+
+
+def test_a_column_that_is_not_there_cannot_sort():
+    with pytest.raises(UsageError, match="--sort x: there is no column 'x'; the study has number"):
+        numbers(sort="x")
+
+
+def test_a_hyperparameter_of_the_name_of_the_objective_is_itself():
+    trials = [Trial(0, value=1.0, hparams={"acc": 5}), Trial(1, value=5.0, hparams={"acc": 1})]
+    assert selection.select(trials, where="acc=5", objective="acc") == trials[:1]

@@ -1,0 +1,213 @@
+"""Models that are taken away: the best few, a bundle, and the hints that are printed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import paceline
+import toys
+from paceline.cli.app import main
+from paceline.tuner.provenance import _git
+
+MODEL = """\
+import keras
+import numpy as np
+
+
+class Doubled(keras.layers.Layer):
+    def call(self, x):
+        return 2 * x
+
+
+def build(hp):
+    layers = [keras.Input((4,)), Doubled(), keras.layers.Dense(3, activation="softmax")]
+    model = keras.Sequential(layers)
+    model.compile(keras.optimizers.Adam(hp.Float("lr", 1e-3, 1e-1)),
+                  "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def data():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 4)).astype("float32"), rng.integers(0, 3, 40)
+    return (x[:30], y[:30]), (x[30:], y[30:])
+"""
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory) -> paceline.Tuner:
+    tuner = paceline.Tuner(
+        toys.dense,
+        study="s",
+        sampler="random",
+        keep_best=2,
+        directory=tmp_path_factory.mktemp("home") / "runs",
+        notes=lambda text: None,
+    )
+    call = {**toys.CALL, "epochs": 2}
+    tuner.search(*toys.data(), n_trials=4, **call)
+    return tuner
+
+
+@pytest.fixture
+def at_home(searched, monkeypatch) -> paceline.Tuner:
+    """The study, seen from the folder that it is below."""
+    monkeypatch.chdir(searched._config.directory.parent)
+    return searched
+
+
+def run(words: list[str], environment: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        words,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+    assert done.returncode == 0, f"{words}:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def without_keras_backend() -> dict[str, str]:
+    """What a shell of a user has: no PYTHONPATH, no backend chosen."""
+    ours = ("PYTHONPATH", "KERAS_BACKEND", "JAX_PLATFORMS", "XLA_FLAGS")
+    return {name: value for name, value in os.environ.items() if name not in ours}
+
+
+def test_the_best_models_come_in_order(searched):
+    x, y = toys.data(23, seed=1)
+    one, two = searched.best_models(2)
+    order = searched.results().sort_values("value", ascending=False)
+    for model, value in ((one, order.value.iloc[0]), (two, order.value.iloc[1])):
+        assert model.evaluate(x, y, verbose=0, return_dict=True)["accuracy"] == pytest.approx(value)
+    again = searched.best_model(rank=2)
+    np.testing.assert_array_equal(again.predict(x, verbose=0), two.predict(x, verbose=0))
+
+
+@pytest.mark.parametrize(
+    ("rank", "error", "why"),
+    [
+        (3, paceline.StudyError, r"keep_best is 2, and the model of rank 3 \(trial \d\) is not"),
+        (5, paceline.StudyError, "has 4 complete trials with a value, and the model of rank 5"),
+        (0, paceline.UsageError, "rank"),
+    ],
+)
+def test_a_model_that_is_not_kept_says_why(searched, rank, error, why):
+    with pytest.raises(error, match=why):
+        searched.best_model(rank=rank)
+    if rank > 2:
+        with pytest.raises(error, match=why):
+            searched.best_models(rank)
+
+
+def exported(*words: str) -> None:
+    with pytest.raises(SystemExit, match="^0$"):
+        main(["export", "s", *words])
+
+
+def test_a_bundle_has_all_that_is_needed(at_home, tmp_path, capsys):
+    exported("--bundle", str(tmp_path / "best.zip"))
+    with zipfile.ZipFile(tmp_path / "best.zip") as file:
+        names = set(file.namelist())
+        manifest = json.loads(file.read("manifest.json"))
+        assert json.loads(file.read("hparams.json")) == at_home.best_hparams
+        assert file.read("results.csv").decode().startswith("value,dropout,lr,number")
+        requirements = file.read("requirements.txt").decode().split()
+    wanted = {"model.keras", "hparams.json", "results.csv", "predict.py", "requirements.txt"}
+    assert wanted | {"manifest.json"} <= names
+    assert manifest["trial"]["number"] == at_home.best_trial.number
+    assert manifest["keras_backend"] == "jax" and manifest["modules"] == []
+    assert manifest["seed"] == 0 and manifest["data"] is not None
+    assert manifest["versions"]["keras"] == manifest["packages"]["keras"]
+    assert {line.partition("==")[0] for line in requirements} == {"keras", "jax", "jaxlib", "numpy"}
+    assert set(manifest["files"]) == names - {"manifest.json"}
+    assert manifest["command"] == shlex.join(sys.orig_argv)[:2000]
+    x, _ = toys.data(23, seed=1)
+    np.savez(tmp_path / "x.npz", x=x)
+    with zipfile.ZipFile(tmp_path / "best.zip") as file:
+        file.extractall(tmp_path / "b")
+    words = ["b/predict.py", "x.npz", "-o", "y.npy"]
+    command = [sys.executable, *(str(tmp_path / w) if "." in w else w for w in words)]
+    assert "predictions (23, 3)" in run(command, without_keras_backend())
+    expected = at_home.best_model().predict(x, verbose=0)
+    # The same program in another process: float32's rounding, 1e-7 measured.
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5)
+
+
+def test_a_bundle_of_another_name_is_refused(at_home, capsys):
+    with pytest.raises(SystemExit, match="^2$"):
+        main(["export", "s", "--bundle", "best.tar"])
+    assert "--bundle best.tar: a bundle's file ends in .zip" in capsys.readouterr().err
+
+
+def test_what_export_prints_can_be_pasted(at_home, tmp_path, capsys):
+    exported("-o", str(tmp_path / "it's best.keras"))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert len(lines) == 2
+    code = "\n".join([*(line[2:] for line in lines), "print(model.count_params())"])
+    assert run([sys.executable, "-c", code], without_keras_backend()) == "83\n"
+
+
+def test_the_version_of_the_users_code_is_kept(tmp_path):
+    assert _git(tmp_path) is None
+
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    assert _git(tmp_path) is None
+    (tmp_path / "a").write_text("1")
+    git("add", "a")
+    git("commit", "-m", "one")
+    clean = _git(tmp_path)
+    assert clean is not None
+    assert re.fullmatch("[0-9a-f]{40}", clean["commit"]) and clean["dirty"] is False
+    (tmp_path / "a").write_text("2")
+    assert _git(tmp_path) == {**clean, "dirty": True}
+
+
+@pytest.mark.slow  # a virtual environment with JAX and Keras in it: minutes and 500 MB
+def test_everything_that_a_search_prints_can_be_pasted(tmp_path):
+    """Search, every line under "Next:", the bundle's lines in an environment of its own."""
+    (tmp_path / "own model.py").write_text(MODEL)
+    (tmp_path / "own_model.py").write_text(MODEL)
+    environment = without_keras_backend()
+    source = str(Path(paceline.__file__).resolve().parents[1])
+
+    def shell(line: str, **more: str) -> str:
+        done = subprocess.run(
+            ["sh", "-c", line],
+            cwd=tmp_path,
+            env=environment | more,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=500,
+        )
+        assert done.returncode == 0, f"{line}:\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    command = f"{sys.executable} -m paceline"
+    for name in ("'own model'", "own_model"):
+        out = shell(f"{command} search {name}.py --trials 3 --epochs 2 --quiet", PYTHONPATH=source)
+        steps = out.partition("Next:\n")[2].splitlines()
+        assert len(steps) == 4
+        for step in steps:
+            assert shell(step.strip().rpartition("  ")[0], PYTHONPATH=source)
+    out = shell(f"{command} export own_model --bundle best.zip", PYTHONPATH=source)
+    np.save(tmp_path / "DATA.npy", np.zeros((5, 4), "float32"))
+    for line in out.partition("of its own:\n")[2].splitlines():
+        shell(line.strip())
+    assert np.load(tmp_path / "predictions.npy").shape == (5, 3)
