@@ -76,6 +76,7 @@ def shape(text: str) -> list[str]:
     """A printed text without numbers of training, progress bars, and the order of trials."""
     text = re.sub(r"Trial \d+ - Epoch [^\n]*", "", text)
     text = re.sub(r"\x1b\[[0-9;]*m|[^\n]*[━\b][^\n]*|Epoch \d+/\d+", "", text)
+    text = text.replace("\x1b[2K", "")  # KerasTuner clears the line where IPython is installed
     text = re.sub(r"\d\dh \d\dm \d\ds", "TIME", text)
     text = re.sub(r"((?:Score|val_accuracy|So Far): )[\d.]+", r"\1NUMBER", text)
     return [line.rstrip() for line in text.splitlines() if line.strip()]
