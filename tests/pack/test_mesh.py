@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import paceline
+from paceline.errors import BuildError
 from paceline.executor import planner
 from paceline.pack.mesh import MeshLayout, check_mesh, lay_out, local_devices
 from paceline.pack.pack import Pack
@@ -242,10 +243,10 @@ def test_out_of_memory_on_a_mesh_that_cannot_shrink_ends(searched, monkeypatch) 
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
 
     monkeypatch.setattr(Pack, "run_epoch", full)
-    with monkeypatch.context() as patch:
-        patch.setattr(paceline.Tuner, "history", lambda self, number: {})
-        spread = searched((2, 1), 2, slots=2)
-    assert (spread.results["state"] == "failed").all()
+    with pytest.raises(BuildError, match="every trial of this search failed.*Out of memory"):
+        searched((2, 1), 2, slots=2)
+    failed = paceline.Tuner(build, objective="val_loss", study="on-mesh")
+    assert failed.results()["state"].tolist() == ["failed"] * 2
 
 
 def test_a_row_is_read_from_the_device_that_has_it() -> None:

@@ -91,7 +91,7 @@ def test_value_and_spread_are_those_of_the_best_epochs_members(make) -> None:
     tuner = make()
     tuner.search(X, Y, repeats=3, n_trials=4, **HELD_OUT)
     results = tuner.results()
-    assert list(results.columns[8:]) == ["spread", "dropout", "lr"]
+    assert list(results.columns[:4]) == ["value", "spread", "dropout", "lr"]
     for number in range(4):
         trial = tuner.trial(number)
         means = np.mean(trial.members, axis=1)
