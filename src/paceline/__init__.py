@@ -6,11 +6,9 @@ This module holds names only. JAX and Keras load when ``Tuner`` is first used, s
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -84,12 +82,23 @@ def _select_jax() -> None:
     home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
     try:
         with open(os.path.join(home, "keras.json"), encoding="utf-8") as file:
-            chosen = json.load(file).get("backend")
-        there = isinstance(chosen, str) and find_spec(chosen) is not None
-    except (OSError, ValueError, AttributeError):
-        there = False
-    if not there:
+            text = file.read()
+    except (OSError, ValueError):
+        text = ""
+    if not text or not _names_installed_backend(text):
         os.environ["KERAS_BACKEND"] = "jax"
+
+
+def _names_installed_backend(text: str) -> bool:
+    """Whether the text of a keras.json names a backend that is installed."""
+    import json
+    from importlib.util import find_spec
+
+    try:
+        chosen = json.loads(text).get("backend")
+        return isinstance(chosen, str) and find_spec(chosen) is not None
+    except (ValueError, AttributeError):
+        return False
 
 
 _select_jax()

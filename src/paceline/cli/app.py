@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli import catalogue, large_pages, read, restart, steer
+from paceline.cli import large_pages, read, restart, steer
 from paceline.cli import output as terminal
 from paceline.cli.options import (
     Data,
@@ -270,8 +270,8 @@ def reproduce(
 app.command()(read.best)
 app.command()(read.trials)
 app.command()(read.export)
-app.command()(catalogue.studies)
-app.command()(catalogue.rm)
+app.command()(read.studies)
+app.command()(read.rm)
 app.command()(steer.enqueue)
 app.command()(steer.stop)
 app.command()(steer.pause)

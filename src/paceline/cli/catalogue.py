@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich import box
@@ -13,61 +13,54 @@ from rich.text import Text
 
 from paceline.cli import output as terminal
 from paceline.cli import studies as reading
-from paceline.cli.options import Json, Storage, StudyName
-from paceline.cli.output import exit_codes
 from paceline.errors import PacelineError
 from paceline.report import formats, tables
+from paceline.study.removal import Removal
 
 if TYPE_CHECKING:
     from paceline.study.view import StudyView
 
-Directory = Annotated[
-    Path, typer.Option("--directory", metavar="FOLDER", help="Folder of the studies.")
-]
+
+def list_studies(directory: Path, storage: str | None, *, as_json: bool) -> None:
+    """Print the studies in a folder, or in a storage.
+
+    Raises:
+        StorageError: The storage does not answer.
+    """
+    records, unreadable = _records(directory, storage)
+    if as_json:
+        terminal.print_json(
+            [*records, *({"study": name, "error": why} for name, why in unreadable.items())]
+        )
+        return
+    lines = [_table(records)] if records else []
+    lines += [f"{_shown(name)} cannot be read: {why}" for name, why in unreadable.items()]
+    if not lines:
+        where = f"in {directory}" if storage is None else "in that storage"
+        lines = [f"no studies {where}; `paceline search FILE.py` makes one"]
+    terminal.print_result("\n".join(lines))
 
 
-def studies(
-    directory: Directory = reading.DIRECTORY, storage: Storage = None, as_json: Json = False
-) -> None:
-    """List the studies in a folder, or in a storage."""
-    with exit_codes():
-        records, unreadable = _records(directory, storage)
-        if as_json:
-            terminal.print_json(
-                [*records, *({"study": name, "error": why} for name, why in unreadable.items())]
-            )
-            return
-        lines = [_table(records)] if records else []
-        lines += [f"{_shown(name)} cannot be read: {why}" for name, why in unreadable.items()]
-        if not lines:
-            where = f"in {directory}" if storage is None else "in that storage"
-            lines = [f"no studies {where}; `paceline search FILE.py` makes one"]
-        terminal.print_result("\n".join(lines))
+def remove(study: str, directory: Path, storage: str | None, *, ask: bool) -> None:
+    """Remove a study.
 
-
-def rm(
-    study: StudyName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    directory: Directory = reading.DIRECTORY,
-    storage: Storage = None,
-) -> None:
-    """Remove a study: its folder, and with --storage what that storage holds of it."""
-    with exit_codes():
-        from paceline.study.removal import Removal
-
-        found = Removal.of(study, storage, directory)
-        parts = []
-        if found.folder is not None:
-            files = f"{found.n_files:,} file{'' if found.n_files == 1 else 's'}"
-            size = formats.size(found.n_bytes)
-            parts.append(f"the folder {found.folder} ({files}, {size})")
-        if found.store is not None:
-            parts.append(f"its trials in {found.store.label}")
-        what = terminal.visible(" and ".join(parts))
-        if not yes and not _agrees(f"Remove {what}? There is no way back."):
-            raise terminal.Failed("nothing was removed; --yes removes without asking")
-        found.carry_out(note=terminal.say)
-        terminal.print_result(f"removed {what}")
+    Raises:
+        StudyError: There is no such study, or it is being searched.
+        StorageError: The storage does not answer.
+    """
+    found = Removal.of(study, storage, directory)
+    parts = []
+    if found.folder is not None:
+        files = f"{found.n_files:,} file{'' if found.n_files == 1 else 's'}"
+        size = formats.size(found.n_bytes)
+        parts.append(f"the folder {found.folder} ({files}, {size})")
+    if found.store is not None:
+        parts.append(f"its trials in {found.store.label}")
+    what = terminal.visible(" and ".join(parts))
+    if ask and not _agrees(f"Remove {what}? There is no way back."):
+        raise terminal.Failed("nothing was removed; --yes removes without asking")
+    found.carry_out(note=terminal.say)
+    terminal.print_result(f"removed {what}")
 
 
 def _agrees(question: str) -> bool:

@@ -1,20 +1,30 @@
-"""``paceline best``, ``trials``, ``export`` and ``repair``: names, options and help texts."""
+"""``paceline best``, ``trials``, ``export``, ``repair``, ``studies`` and ``rm``: names and options.
+
+What the commands do is loaded when one is called, so that ``--help`` is quick.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from paceline.cli import studies
 from paceline.cli.options import Json, Storage, StudyName
 from paceline.cli.output import exit_codes
+
+Directory = Annotated[
+    Path, typer.Option("--directory", metavar="FOLDER", help="Folder of the studies.")
+]
+RUNS = Path("runs")
 
 
 def best(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
     """Print a study's best configuration."""
+    from paceline.cli import studies as command
+
     with exit_codes():
-        studies.show_best(study, storage=storage, as_json=as_json)
+        command.show_best(study, storage=storage, as_json=as_json)
 
 
 def trials(
@@ -55,8 +65,10 @@ def trials(
     every: Annotated[bool, typer.Option("--all", help="Print all trials.")] = False,
 ) -> None:
     """Print the trials of a study."""
+    from paceline.cli import studies as command
+
     with exit_codes():
-        studies.show_trials(
+        command.show_trials(
             study,
             storage=storage,
             as_csv=as_csv,
@@ -91,11 +103,36 @@ def export(
     storage: Storage = None,
 ) -> None:
     """Write a study's best model, trained, as a Keras file or as a bundle."""
+    from paceline.cli import studies as command
+
     with exit_codes():
-        studies.export(study, storage=storage, output=output, bundle=bundle)
+        command.export(study, storage=storage, output=output, bundle=bundle)
 
 
 def repair(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
     """Repair a study's damaged journal: keep what is whole, list what was lost."""
+    from paceline.cli import studies as command
+
     with exit_codes():
-        studies.repair(study, storage=storage, as_json=as_json)
+        command.repair(study, storage=storage, as_json=as_json)
+
+
+def studies(directory: Directory = RUNS, storage: Storage = None, as_json: Json = False) -> None:
+    """List the studies in a folder, or in a storage."""
+    from paceline.cli import catalogue
+
+    with exit_codes():
+        catalogue.list_studies(directory, storage, as_json=as_json)
+
+
+def rm(
+    study: StudyName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    directory: Directory = RUNS,
+    storage: Storage = None,
+) -> None:
+    """Remove a study: its folder, and with --storage what that storage holds of it."""
+    from paceline.cli import catalogue
+
+    with exit_codes():
+        catalogue.remove(study, directory, storage, ask=not yes)
