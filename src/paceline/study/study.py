@@ -185,9 +185,8 @@ class Study:
         check_storage_text(storage)
         check_folder(Path(directory) / name)
         store = StudyStorage.of(storage, name, Path(directory))
-        outside = OutsideWatch(store, numbered := set())
-        look = worker and outside.look
-        writer = WriteBehind(store, note=note, owner=worker, look=look, numbered=numbered)
+        outside = OutsideWatch(store)
+        writer = WriteBehind(store, note=note, owner=worker, look=worker and outside.look)
         with writer.stopwatch.running():
             if worker is not None:
                 resumed = join(worker, store, name, writer, resumed, is_left)
@@ -306,7 +305,7 @@ class Study:
                 self.updates.restart(now)
                 trial.state = "running"
         under_way = {trial.number for trial in self.trials if trial.state in ("running", "paused")}
-        self.outside.own(found.values(), under_way)
+        self.outside.own(under_way.intersection(found.values()))
         return moved
 
     def sync_workers(self) -> PeerChanges | None:

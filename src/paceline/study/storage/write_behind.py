@@ -49,7 +49,6 @@ class WriteBehind:
         owner: Asked before a trial is written that the storage has not numbered; None where no
             other worker can take this one for dead.
         look: Called now and then by the thread; what it raises is no trouble of the records.
-        numbered: Where the thread notes the numbers of the trials that it has begun.
 
     Attributes:
         stopwatch: Time of the calling threads.
@@ -74,12 +73,10 @@ class WriteBehind:
         note: Callable[[str], None] = LOGGED,
         owner: TrialOwner | None = None,
         look: Callable[[], None] | None = None,
-        numbered: set[int] | None = None,
     ) -> None:
         self.stopwatch = Stopwatch()
         self.cpu_seconds = 0.0
         self._store, self._note, self._owner, self._look = store, note, owner, look
-        self._numbered = set() if numbered is None else numbered
         self._next_look = 0.0
         self._study = 0
         # Trials that have another number in the storage than they were handed over with.
@@ -88,7 +85,8 @@ class WriteBehind:
         self._late = False  # whether the storage has not numbered them within ``NUMBERING``
         self._given: dict[int, int] = {}  # the same, of trials that are being written
         self._there: dict[str, int] | None = None  # trials of the storage, after a failure
-        self._ids: dict[int, int] = {}  # trial number -> the storage's trial id
+        # Paceline's trial number -> the storage's trial id.
+        self._ids: dict[int, int] = {}
         self._records: collections.deque[Record] = collections.deque()
         self._change = threading.Condition()
         self._unwritten = 0
@@ -96,13 +94,15 @@ class WriteBehind:
         self._begins = False  # whether a trial is to be numbered, which a caller waits for soon
         self._closing = False
         self._until = 0.0  # when to give up, once it closes
-        self._attempts = self._failed = 0  # of all, and of the last that failed
+        self._attempts = 0  # in all
+        self._failed = 0  # number of the last attempt that failed
         self._doubtful = False  # whether the records to write may be in the storage already
         self._trouble: PacelineError | None = None
         self._error: PacelineError | None = None
         self._thread: threading.Thread | None = None
         self._noted_trouble = False
-        self._taken_over = False  # whether the owner has lost, for good, what it began alone
+        # Whether the owner has lost what it began without the storage; it never gets that back.
+        self._taken_over = False
         self._dropped: set[int] = set()
 
     @property
@@ -165,7 +165,7 @@ class WriteBehind:
                 raise RuntimeError("the study is closed; open it again to go on")
             before = len(self._records)
             self._records.extend(records)
-            self._unwritten += len(records)
+            self._unwritten += len(self._records) - before
             if not before:  # the thread sleeps only while there is nothing to do
                 self._change.notify_all()
 
@@ -442,8 +442,6 @@ class WriteBehind:
                 number = self._given.pop(record.number)
                 if number != record.number:
                     self._numbers[record.number] = number
-                if record.number not in self._dropped:
-                    self._numbered.add(number)
                 record.numbered.set_result(number)
 
     def _begun(self, record: TrialCreated) -> int | None:
