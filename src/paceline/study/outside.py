@@ -11,7 +11,7 @@ import contextlib
 import math
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -99,8 +99,6 @@ class OutsideWatch:
         self._looking = threading.Lock()
         # Trials that have ended here, and how: another program may have ended them before.
         self._ending: dict[int, TrialFinished] = {}
-        # This search's trials that it has not noted as its own yet, and how others ended them.
-        self._unowned: dict[int, FrozenTrial | None] = {}
         self.mine: set[int] = set()
         self.runs_waiting = True
         self.request: Request | None = None
@@ -174,29 +172,16 @@ class OutsideWatch:
             self._asked_before = asked
             self.request = _meaning(asked)
 
-    def own(self, numbers: Iterable[int]) -> None:
-        """Note trials under way that the storage has numbered as this search's."""
-        with self._mutex:
-            for number in numbers:
-                ended = self._unowned.pop(number, None)
-                if ended is None:
-                    self.mine.add(number)
-                else:
-                    self._changes.ended_here.append(ended)
-
     def end(self, end: TrialFinished) -> None:
         """Note that a trial of this search has ended here; the storage is about to be told."""
         with self._mutex:
             self.mine.discard(end.number)
             self._ending[end.number] = end
 
-    @property
-    def has_changes(self) -> bool:
-        """Whether ``take_changes`` has anything to return."""
-        return bool(self._changes)
-
     def take_changes(self) -> OutsideChanges:
         """Return what was found since the last call."""
+        if not self._changes:
+            return self._changes
         with self._mutex:
             found, self._changes = self._changes, OutsideChanges()
         return found
@@ -267,8 +252,7 @@ class OutsideWatch:
                 del self._ending[number]
                 if not _ended_so(trial, end):  # the first end stands
                     self._changes.ended_here.append(trial)
-        new = range(known, len(trials))
-        for number in sorted({*self.mine, *self._of_others, *self._unowned, *new}):
+        for number in sorted(self.mine | self._of_others | set(range(known, len(trials)))):
             if number >= len(trials):
                 continue  # it has begun since the trials were read
             if number == self._taking:
@@ -281,9 +265,9 @@ class OutsideWatch:
                     self.mine.discard(number)
                     self._changes.ended_here.append(trial)
                 continue
-            if (owner := owner_of(trial)) is not None or number in self._ending:
-                if owner == self._token and number not in self._ending:
-                    self._unowned[number] = trial if finished else None
+            if owner_of(trial) is not None or number in self._ending:
+                if finished:  # before this search noted that it is its own
+                    self._n_lines = None
                 continue  # this search's, which is about to note it, or another worker's
             if trial.state == OptunaState.WAITING:
                 self._of_others.add(number)
@@ -308,7 +292,7 @@ class OutsideWatch:
         if rows is None:
             return True
         with self._mutex:
-            under_way = {*self.mine, *self._of_others, *self._unowned, *self._ending}
+            under_way = self.mine | self._of_others | self._ending.keys()
             waiting, known = set(self._waiting), self._n_known
         opened = rows.open_trials(study, known)
         runs_on = {n for n, state in opened.items() if not OptunaState[state].is_finished()}
