@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import optuna
     import pandas as pd
 
+    from paceline.report.plots import StudyPlots
+
 
 class StudyResults:
     """What a ``Tuner`` tells of its study, which is opened when something is first asked.
@@ -135,6 +137,15 @@ class StudyResults:
         has its mean under its name, and each number under ``NAME_0``, ``NAME_1`` and so on.
         """
         return dict(self.trial(number).history)
+
+    @property
+    def plot(self) -> StudyPlots:
+        """Figures of the study: ``plot.history()``, ``importances``, ``parallel`` and so on."""
+        from paceline.report.plots import StudyPlots
+
+        study = self._require_study()
+        objective = str(study.metadata.meta.get("objective") or "value")
+        return StudyPlots(self.optuna_study(), study.trials, objective)
 
     def enqueue(self, hparams: Mapping[str, Any]) -> None:
         """Tries these values next; the sampler chooses those not named."""

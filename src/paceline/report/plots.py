@@ -1,0 +1,195 @@
+"""``tuner.plot``: figures of a study, most of them Optuna's own, in Plotly.
+
+Plotly and Optuna's visualizations are loaded when a figure is asked for.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from paceline.errors import StudyError, UsageError
+from paceline.study.trial import Trial
+from paceline.study.trials import TrialTable
+
+if TYPE_CHECKING:
+    import optuna
+    from plotly.graph_objects import Figure
+
+
+class StudyPlots:
+    """Figures of one study; each method returns a new ``plotly.graph_objects.Figure``.
+
+    Args:
+        study: The study, as Optuna has it.
+        trials: Its trials, as Paceline has them.
+        objective: The name of the objective.
+
+    Raises:
+        StudyError: From each method, where the study has too few trials for its figure.
+    """
+
+    #: Trials up to which each has a learning curve of its own, and how many have one beyond.
+    EACH, BEST = 200, 50
+
+    def __init__(self, study: optuna.Study, trials: TrialTable, objective: str) -> None:
+        self._study, self._trials, self._objective = study, trials, objective
+
+    def history(self) -> Figure:
+        """Each trial's value by number, and the best value until then."""
+        from optuna.visualization import plot_optimization_history
+
+        self._require(1)
+        return plot_optimization_history(self._study, target_name=self._objective)
+
+    def importances(self) -> Figure:
+        """How much each hyperparameter matters for the value, as Optuna estimates it."""
+        from optuna.visualization import plot_param_importances
+
+        self._require(2)
+        self._known(None, "importances")
+        try:
+            return plot_param_importances(self._study, target_name=self._objective)
+        except (ValueError, RuntimeError) as error:  # values that are all alike, on Optuna 4
+            raise StudyError(
+                f"plot.importances: study {self._study.study_name!r} does not tell which "
+                f"hyperparameter matters: {error}"
+            ) from None
+
+    def parallel(self, hparams: Sequence[str] | None = None) -> Figure:
+        """Each trial as a line through its hyperparameters and its value.
+
+        Args:
+            hparams: Which hyperparameters, as Optuna stores them; None: all.
+
+        Raises:
+            UsageError: There is no such hyperparameter.
+        """
+        from optuna.visualization import plot_parallel_coordinate
+
+        names = self._known(hparams, "parallel")
+        return plot_parallel_coordinate(self._study, params=names, target_name=self._objective)
+
+    def slice(self, hparams: Sequence[str] | None = None) -> Figure:
+        """The value by each hyperparameter, side by side; arguments as of ``parallel``."""
+        from optuna.visualization import plot_slice
+
+        names = self._known(hparams, "slice")
+        return plot_slice(self._study, params=names, target_name=self._objective)
+
+    def curves(self, metric: str | None = None) -> Figure:
+        """A metric by epoch, a line for each trial.
+
+        Of more than ``EACH`` trials the best ``BEST`` have lines, and bands show where a half and
+        four fifths of all trials lie; the title says so.
+
+        Args:
+            metric: A name in ``tuner.history``; None: the objective.
+
+        Raises:
+            UsageError: No trial has such a metric.
+        """
+        metric = self._objective if metric is None else metric
+        trained = [trial for trial in self._trials if trial.epochs]
+        if not trained:
+            raise StudyError(
+                f"plot.curves: no trial of study {self._study.study_name!r} has trained an epoch "
+                "yet; run search first."
+            )
+        with_metric = [trial for trial in trained if metric in trial.history]
+        if not with_metric:
+            known = ", ".join(dict.fromkeys(name for t in trained for name in t.history))
+            raise UsageError(f"plot.curves: metric {metric!r} is not one of {known}.")
+        return self._curves(metric, with_metric)
+
+    def _curves(self, metric: str, trials: list[Trial]) -> Figure:
+        import plotly.graph_objects as go
+
+        figure, title = go.Figure(), f"{html.escape(metric)} by epoch"
+        shown = trials
+        if len(trials) > self.EACH:
+            shown = self._best(trials)
+            for low, high in ((10, 90), (25, 75)):
+                figure.add_traces(_band(metric, trials, low, high))
+            title += (
+                f": the best {len(shown)} of {len(trials):,} trials, and bands in which a half and "
+                "four fifths of all lie"
+            )
+        for trial in shown:
+            values = trial.history[metric]
+            figure.add_scatter(
+                x=list(range(1, len(values) + 1)),
+                y=values,
+                mode="lines+markers" if len(values) == 1 else "lines",
+                name=f"trial {trial.number}",
+                connectgaps=True,  # epochs without validation
+                line={"width": 1.5},
+                hovertext=html.escape(", ".join(f"{k}={v}" for k, v in trial.hparams.items())),
+            )
+        figure.update_layout(title=title, xaxis_title="epoch", yaxis_title=html.escape(metric))
+        return figure
+
+    def _best(self, trials: list[Trial]) -> list[Trial]:
+        sign = -1 if self._trials.direction == "maximize" else 1
+
+        def rank(trial: Trial) -> float:
+            value = trial.value
+            return math.inf if value is None or math.isnan(value) else sign * value
+
+        return sorted(trials, key=rank)[: self.BEST]
+
+    def _require(self, least: int) -> None:
+        n = sum(trial.state == "complete" and trial.value is not None for trial in self._trials)
+        if n < least:
+            raise StudyError(
+                f"plot: study {self._study.study_name!r} has {n} complete trials with a value, and "
+                f"this figure needs {least}; search on."
+            )
+
+    def _known(self, names: Sequence[str] | None, figure: str) -> list[str] | None:
+        """Check names of hyperparameters; None stays None."""
+        self._require(1)
+        trials = self._study.get_trials(deepcopy=False)
+        known = dict.fromkeys(name for trial in trials for name in trial.params)
+        if not known:
+            raise StudyError(
+                f"plot.{figure}: study {self._study.study_name!r} has no hyperparameters; take "
+                "values from hp in build."
+            )
+        for name in names or ():
+            if name not in known:
+                raise UsageError(
+                    f"plot.{figure}: hparams: {name!r} is not one of {', '.join(known)}."
+                )
+        return None if names is None else list(names)
+
+
+def _band(metric: str, trials: list[Trial], low: int, high: int) -> list[Any]:
+    """Two lines with the room between them filled: percentiles over trials, by epoch."""
+    import numpy as np
+    import plotly.graph_objects as go
+
+    n_epochs = max(len(trial.history[metric]) for trial in trials)
+    values = np.full((len(trials), n_epochs), np.nan)
+    for row, trial in zip(values, trials, strict=True):
+        row[: len(trial.history[metric])] = trial.history[metric]
+    there = ~np.isnan(values).all(axis=0)
+    epochs = np.arange(1, n_epochs + 1)[there]
+    lower, upper = np.nanpercentile(values[:, there], [low, high], axis=0)
+    line, name = {"width": 0}, f"{low} to {high} % of all trials"
+    fill = "rgba(128, 128, 128, 0.2)"
+    return [
+        go.Scatter(x=epochs, y=lower, line=line, mode="lines", showlegend=False, hoverinfo="skip"),
+        go.Scatter(
+            x=epochs,
+            y=upper,
+            line=line,
+            mode="lines",
+            fill="tonexty",
+            fillcolor=fill,
+            name=name,
+            hoverinfo="skip",
+        ),
+    ]

@@ -1,0 +1,123 @@
+"""``tuner.plot``: figures of studies, made by hand and searched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import optuna
+import pytest
+
+import paceline
+import toys
+from paceline.errors import StudyError, UsageError
+from paceline.report.plots import StudyPlots
+from paceline.study.trial import Trial
+from paceline.study.trials import TrialTable
+
+FIGURES = ("history", "importances", "parallel", "slice", "curves")
+
+
+@pytest.fixture
+def plots() -> Callable[..., StudyPlots]:
+    """Plots of a study of complete trials, made by hand; lr falls and val_loss with it."""
+
+    def make(n: int, **hparams: Any) -> StudyPlots:
+        study = optuna.create_study(study_name="s")
+        trials = TrialTable("s")
+        trials.direction = "minimize"
+        for number in range(n):
+            loss = 1 / (1 + number)
+            values = {"lr": 0.001 * (n - number), "units": 8 * (number % 4), **hparams}
+            distributions = {
+                "lr": optuna.distributions.FloatDistribution(0.0, 10.0),
+                "units": optuna.distributions.IntDistribution(0, 64),
+            }
+            params = {name: values[name] for name in distributions}
+            study.add_trial(
+                optuna.trial.create_trial(params=params, distributions=distributions, value=loss)
+            )
+            history = {"val_loss": [2 * loss, loss], "loss": [loss, loss / 2]}
+            trial = Trial(number, "complete", loss, values, history=history, epochs=2)
+            trials.add(trial)
+        return StudyPlots(study, trials, "val_loss")
+
+    return make
+
+
+def text_of(figure: Any) -> str:
+    return str(figure.to_json())
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_each_figure_names_the_objective(plots, name: str) -> None:
+    figure = getattr(plots(8), name)()
+    assert len(figure.data) >= 1
+    assert "val_loss" in text_of(figure)
+    assert "Objective Value" not in text_of(figure)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_study_without_trials_says_what_to_do(plots, name: str) -> None:
+    with pytest.raises(StudyError, match=r"^plot.*(search on|run search first)\.$"):
+        getattr(plots(0), name)()
+
+
+def test_one_trial_tells_no_importance(plots) -> None:
+    with pytest.raises(StudyError, match="has 1 complete trials with a value, and .* needs 2"):
+        plots(1).importances()
+
+
+@pytest.mark.parametrize("name", ["importances", "parallel", "slice"])
+def test_a_space_without_hyperparameters_is_told(name: str) -> None:
+    study, trials = optuna.create_study(study_name="s"), TrialTable("s")
+    for number in range(3):
+        study.add_trial(optuna.trial.create_trial(value=float(number)))
+        trials.add(Trial(number, "complete", float(number), epochs=1))
+    with pytest.raises(StudyError, match=f"plot.{name}: study 's' has no hyperparameters"):
+        getattr(StudyPlots(study, trials, "loss"), name)()
+
+
+def test_unknown_names_are_told_with_those_there_are(plots) -> None:
+    found = plots(4)
+    for name in ("parallel", "slice"):
+        with pytest.raises(UsageError, match=rf"plot.{name}: hparams: 'depth' .* lr, units"):
+            getattr(found, name)(["depth"])
+    with pytest.raises(UsageError, match="metric 'acc' is not one of val_loss, loss"):
+        found.curves("acc")
+    assert len(found.slice(["lr"]).data) == 1
+
+
+def test_each_curve_is_the_trials_history(plots) -> None:
+    figure = plots(3).curves("loss")
+    assert [line.name for line in figure.data] == ["trial 0", "trial 1", "trial 2"]
+    assert figure.data[1].x == (1, 2)
+    assert figure.data[1].y == (0.5, 0.25)
+
+
+def test_of_many_trials_the_best_have_curves_and_all_a_band(plots) -> None:
+    figure = plots(StudyPlots.EACH + 1).curves()
+    lines = [trace for trace in figure.data if trace.name and trace.name.startswith("trial")]
+    assert {line.name for line in lines} == {f"trial {n}" for n in range(151, 201)}
+    assert "the best 50 of 201 trials" in figure.layout.title.text
+    bands = [trace for trace in figure.data if trace.name and "of all trials" in trace.name]
+    assert [band.name for band in bands] == ["10 to 90 % of all trials", "25 to 75 % of all trials"]
+    # The last epoch's values are 1, 1/2, ... 1/201: nine tenths of them lie below 1/20.1 or so.
+    assert bands[0].y[1] == pytest.approx(1 / 21, rel=1e-6)
+
+
+def test_names_of_users_are_text(plots) -> None:
+    found = plots(2, **{"<b>x</b>": "<i>y</i>"})
+    assert "<b>" not in text_of(found.curves())
+
+
+def test_a_tuner_plots_its_study(fresh_folder) -> None:
+    x, y = toys.data()
+    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", notes=lambda text: None)
+    tuner.search(x, y, validation_data=(x, y), epochs=2, batch_size=20, n_trials=3)
+    again = paceline.Tuner(toys.dense, study="s")
+    for name in FIGURES:
+        assert "val_accuracy" in text_of(getattr(tuner.plot, name)())
+        assert "val_accuracy" in text_of(getattr(again.plot, name)())
+    (first, *_) = tuner.plot.curves("loss").data
+    assert list(first.y) == tuner.history(0)["loss"]
