@@ -63,3 +63,43 @@ def test_who_is_found_dead_while_one_waits_leaves_nothing_behind() -> None:
     assert notes == ["trial 7 goes on in place of one whose worker is gone, after epoch 3"]
     assert not others.wait()
     assert len(pauses) == 2
+
+
+def test_a_renumbered_trial_begins_once_no_other_trains_under_its_number() -> None:
+    # Trials 5 and 6 were begun without the storage and are 6 and 7: the job 6 in a slot is the
+    # former trial 6, whose reports must not be taken for those of the trial that is 6 now.
+    begun: list[int] = []
+    in_slots, running = {5, 6}, {5, 6}
+    moved = [{5: 6, 6: 7}]
+
+    class Launcher:
+        def adopt(self, number: int) -> int:
+            begun.append(number)
+            return 0
+
+    def forget(number: int) -> bool:
+        running.discard(number)
+        return True
+
+    study: Any = SimpleNamespace(
+        take_renumbered=lambda: moved.pop() if moved else {},
+        peers=SimpleNamespace(shared=False),
+        outside=SimpleNamespace(request=None, take_changes=list),
+    )
+    context: Any = SimpleNamespace(
+        study=study,
+        trials=SimpleNamespace(forget=forget),
+        members=SimpleNamespace(end=lambda number: None, in_slot=in_slots.__contains__),
+        models=SimpleNamespace(best=SimpleNamespace(forget=lambda number: None)),
+        pruner=None,
+        notes=lambda text: None,
+    )
+    events: Any = None  # no trial of this search ends
+    watcher = PeerWatcher(context, Launcher(), events)
+    watcher.look()
+    assert (begun, running) == ([7], set())
+    in_slots.clear()  # both were told to stop when they reported
+    watcher.look()
+    assert begun == [7, 6]
+    watcher.look()
+    assert begun == [7, 6]

@@ -315,6 +315,7 @@ class PeerWatcher:
         self._next = 0.0
         self._waits = False
         self._took = False  # whether trials were taken over since ``wait`` last returned False
+        self._to_begin: list[int] = []  # trials under way that have got another number
 
     def look(self, n_left: int | None = None) -> None:
         """Takes in what the other workers did, unless that was done less than ``EVERY`` ago.
@@ -379,13 +380,17 @@ class PeerWatcher:
                 self._context.models.best.forget(number)
                 if self._pruner is not None:
                     self._pruner.restart({number})
-                self._launcher.adopt(now)
+                self._to_begin.insert(0, now)
             else:
                 self._context.models.best.renumber(number, now)
             self._context.notes(
                 f"trial {number} is trial {now}: another program added trials while the storage "
                 "did not answer"
             )
+        # What is in a slot under that number is another trial, which was called so before.
+        for now in [now for now in self._to_begin if not self._context.members.in_slot(now)]:
+            self._to_begin.remove(now)
+            self._launcher.adopt(now)
 
     def wait(self) -> bool:
         """With nothing to do, waits a moment for workers whose trials may have to be taken over.
