@@ -12,8 +12,9 @@ import pytest
 from rich.console import Console
 
 from paceline.report import live
+from paceline.report.notebook import NotebookScreen
 from paceline.report.progress import Progress
-from paceline.report.screens import LineScreen, NotebookScreen, PanelScreen, QuietScreen, Screen
+from paceline.report.screens import LineScreen, PanelScreen, QuietScreen, Screen
 
 PROGRESS = Progress(
     "digits", "training", 4, 1, 0, 0, 3, 10, 5.0, 2.0, 15.0, "val_accuracy", 0, 0.5, {"lr": 0.1}

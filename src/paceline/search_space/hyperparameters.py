@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from paceline.errors import SpaceError
-from paceline.search_space import declaration
+from paceline.search_space import declaration, html
 from paceline.search_space.declaration import Condition, HyperParameter
 from paceline.search_space.distribution import Scalar, plain, same
 from paceline.search_space.parameter import Parameter
@@ -70,6 +70,12 @@ class HyperParameters:
         # Plain name -> the declaration that gave the name its value; in the order met.
         self._holders: dict[str, HyperParameter] = {}
         self._parameters: dict[str, Parameter] = {}
+
+    def __repr__(self) -> str:
+        return f"HyperParameters({self.values!r})"
+
+    def _repr_html_(self) -> str:
+        return html.pairs("hyperparameters", self.values)
 
     # Declaring
 
