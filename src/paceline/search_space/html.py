@@ -139,3 +139,19 @@ class HparamsTable(dict[str, Any]):
 
     def _repr_html_(self) -> str:
         return pairs("hyperparameters", self)
+
+
+class ShownValues:
+    """What is shown by its ``values``, in Python and in a notebook.
+
+    Attributes:
+        values: Name -> value.
+    """
+
+    values: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.values!r})"
+
+    def _repr_html_(self) -> str:
+        return pairs("hyperparameters", self.values)

@@ -28,7 +28,7 @@ class InactiveHyperParameterError(SpaceError):
     """``hp.get`` of an inactive hyperparameter; a ValueError as in KerasTuner."""
 
 
-class HyperParameters:
+class HyperParameters(html.ShownValues):
     """The hyperparameters of one configuration: declared, chosen and looked up.
 
     A hyperparameter is unique by name and conditions. Within one configuration a name has one
@@ -70,12 +70,6 @@ class HyperParameters:
         # Plain name -> the declaration that gave the name its value; in the order met.
         self._holders: dict[str, HyperParameter] = {}
         self._parameters: dict[str, Parameter] = {}
-
-    def __repr__(self) -> str:
-        return f"HyperParameters({self.values!r})"
-
-    def _repr_html_(self) -> str:
-        return html.pairs("hyperparameters", self.values)
 
     # Declaring
 

@@ -145,7 +145,9 @@ class StudyResults:
         return [(fold.train.copy(), fold.validation.copy()) for fold in self._folds]
 
     def history(self, number: int) -> dict[str, list[float]]:
-        """Metric name -> one value per epoch, which a notebook shows as a table; names as Keras has them; with members the mean.
+        """Metric name -> one value per epoch, names as Keras has them; with members the mean.
+
+        A dict, which a notebook shows as a table.
 
         NaN in epochs without validation, which Keras' history leaves out. A metric that is an array
         has its mean under its name, and each number under ``NAME_0``, ``NAME_1`` and so on.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -420,7 +421,8 @@ class Tuner(StudyResults):
             objective = "value" if view.latest is None else view.latest.objective
             steps = steps_in_python(self._summary, more=more)
             with suppress(OSError, ValueError):  # stdout may be closed
-                print(formats.visible(search_summary(self._summary, objective, steps)))
+                text = formats.visible(search_summary(self._summary, objective, steps))
+                sys.stdout.write(f"{text}\n")
 
     def _put_aside(self, stack: ExitStack) -> None:
         """Begins the study anew where that was asked for, or ends what an earlier search began."""
