@@ -68,8 +68,8 @@ def test_lines_show_the_newest_record_with_the_clock_moved_on():
     )
 
 
-def test_lines_come_once_a_minute():
-    assert LineScreen.interval == 60
+def test_lines_come_every_30_seconds():
+    assert LineScreen.interval == 30
 
 
 def test_a_note_is_shown_at_once_and_once():
@@ -202,7 +202,7 @@ def put_ipython(monkeypatch, shell: object) -> FakeDisplay:
     return display
 
 
-def test_a_notebook_gets_one_line_that_is_replaced(monkeypatch, capsys):
+def test_a_notebook_gets_one_output_that_is_replaced(monkeypatch, capsys):
     display = put_ipython(monkeypatch, types.SimpleNamespace(kernel=object()))
     view = live.live_view("digits", last_line=True)
     assert isinstance(screen_of(view), NotebookScreen)
@@ -236,3 +236,13 @@ def test_something_else_called_ipython_is_no_notebook(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace())
     monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace())
     assert live.notebook_display() is None
+
+
+def test_a_note_wraps_at_words():
+    stream = Terminal()
+    console = Console(file=stream, force_terminal=True, width=40)
+    PanelScreen(console, "digits").note("word " * 20 + "[red]last[/red]")
+    lines = stream.getvalue().rstrip().split("\n")
+    assert len(lines) == 4
+    assert all(len(line) <= 40 and not line.startswith("ord") for line in lines)
+    assert lines[-1].rstrip().endswith("[red]last[/red]")

@@ -1,4 +1,4 @@
-"""The live view: a panel in a terminal, a table in a notebook, one line a minute elsewhere.
+"""The live view: a panel in a terminal, a table in a notebook, a line every 30 seconds elsewhere.
 
 The training thread only hands records over, which takes well under a microsecond; a thread of the
 view draws them. No error of the view reaches the training: a terminal that is closed or a broken

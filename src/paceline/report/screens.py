@@ -73,7 +73,7 @@ class PanelScreen(Screen):
 
     def note(self, text: str) -> None:  # noqa: D102
         console = self._live.console
-        console.print(f"paceline: {text}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"paceline: {text}", markup=False, highlight=False)
 
     def close(self, last: Progress | None) -> None:  # noqa: D102
         self._live.stop()
@@ -81,9 +81,9 @@ class PanelScreen(Screen):
 
 
 class LineScreen(Screen):
-    """Plain lines for logs and pipes, one a minute."""
+    """Plain lines for logs and pipes, one every 30 seconds."""
 
-    interval = 60.0
+    interval = 30.0
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
