@@ -238,6 +238,18 @@ def test_something_else_called_ipython_is_no_notebook(monkeypatch):
     assert live.notebook_display() is None
 
 
+def test_the_clock_moves_before_the_first_record():
+    clock, stream = FakeClock(), Terminal()
+    screen = PanelScreen(Console(file=stream, force_terminal=True, width=60), "digits")
+    view = live.LiveView(screen, clock=clock)
+    screen.interval = 60
+    with view:
+        view.status("loading the data")
+        clock.now += 7
+        view.draw()
+    assert "0:07  loading the data" in stream.getvalue()
+
+
 def test_a_note_wraps_at_words():
     stream = Terminal()
     console = Console(file=stream, force_terminal=True, width=40)

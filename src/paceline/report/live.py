@@ -42,11 +42,13 @@ class LiveView:
         self._clock = clock
         self._last_line = last_line
         self._latest: tuple[Progress, float] | None = None
+        self._began: float | None = None
         self._said: set[str] = set()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> LiveView:
+        self._began = self._clock()
         self._guarded(self._screen.open)
         # The thread runs in the caller's context, by which a notebook finds the cell that prints.
         self._thread = threading.Thread(
@@ -98,6 +100,9 @@ class LiveView:
             progress, when = latest
             moment = panel.later(progress, self._clock() - when)
             self._guarded(lambda: self._screen.draw(moment))
+        elif self._began is not None:
+            waited = self._clock() - self._began
+            self._guarded(lambda: self._screen.wait(waited))
 
     def _run(self) -> None:
         while not self._ended.wait(self._screen.interval):

@@ -86,6 +86,7 @@ class LivePanel:
     def __init__(self, title: str) -> None:
         self.title = title
         self.status = "starting"
+        self.waited = 0.0  # seconds without a record
         self.progress: Progress | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -100,7 +101,7 @@ class LivePanel:
     def _draw(self, width: int) -> RenderableType:
         progress = self.progress
         if progress is None:
-            body, title = Text(self.status, no_wrap=True, overflow="crop"), self.title
+            body, title = _text(f"{formats.duration(self.waited)}  {self.status}"), self.title
         else:
             body, title = rows(progress, width - 4), f"{progress.study}, {progress.phase}"
         return Panel(

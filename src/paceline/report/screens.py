@@ -24,6 +24,9 @@ class Screen(ABC):
     def status(self, text: str) -> None:  # noqa: B027 - some screens do not show this
         """Show what happens before there is a first record."""
 
+    def wait(self, seconds: float) -> None:  # noqa: B027 - most screens do not show this
+        """Show how long there has been no record."""
+
     @abstractmethod
     def draw(self, progress: Progress) -> None:
         """Show the state of the search."""
@@ -65,6 +68,10 @@ class PanelScreen(Screen):
 
     def status(self, text: str) -> None:  # noqa: D102
         self._panel.status = text
+        self._live.refresh()
+
+    def wait(self, seconds: float) -> None:  # noqa: D102
+        self._panel.waited = seconds
         self._live.refresh()
 
     def draw(self, progress: Progress) -> None:  # noqa: D102
