@@ -18,9 +18,9 @@ class Shared:
         self.looks, self.left = looks, [7]
         self.peers = self
         # No other program changes it.
-        self.outside = SimpleNamespace(request=None, has_changes=False)
+        self.outside = SimpleNamespace(request=None, take_changes=list)
 
-    def take_numbered(self) -> dict[int, int]:
+    def take_renumbered(self) -> dict[int, int]:
         return {}
 
     def watch_peers(self) -> None:

@@ -220,10 +220,6 @@ class LocalExecutor:
         for trial in dropped:
             abandon_callbacks(trial)
 
-    def in_slot(self, number: int) -> bool:
-        """Whether a trial is in a slot."""
-        return any(group.pack_of(number) is not None for group in self._grouper.groups)
-
     def replace(self, number: int, state: State) -> None:
         """Gives a trial that waits for its next epoch other values of its variables.
 

@@ -238,7 +238,6 @@ class Demand:
         family: Trials that come with one structure where the sampler is adaptive. The search sets
             this and the following attributes.
         expected: Trials still to come, including those that wait.
-        begun: Trials that are about to be submitted.
         all_asked: Whether no trial will be submitted any more.
         uniform: Whether the space has no choice that could make another program.
         unasked: Of the trials still to come, the number of those that have not been taken in.
@@ -248,7 +247,7 @@ class Demand:
         self._planner, self._grouper, self._in_order = planner, grouper, in_order
         self.family = self.expected = 1
         self.all_asked = self.uniform = False
-        self.unasked = self.begun = 0
+        self.unasked = 0
 
     def expect_members(self, n_members: int) -> None:
         """Counts a trial with so many members that is about to be taken in."""
@@ -263,7 +262,7 @@ class Demand:
     def hungry(self) -> bool:
         """Whether training should wait for more trials, because slots would stay empty."""
         groups = self._grouper.groups
-        have = self.begun + sum(len(group.queue) + group.n_live for group in groups)
+        have = sum(len(group.queue) + group.n_live for group in groups)
         begins = self._in_order and any(group.program is None for group in groups)
         # With several programs in sight, look further ahead, so that each fills a pack of its own.
         # Where trials come in order, look for a second program before the first is compiled.
@@ -273,8 +272,7 @@ class Demand:
     @property
     def room(self) -> bool:
         """Whether one more trial is worth tracing now, to be ready when a slot becomes free."""
-        waiting = self._grouper.waiting + self.begun
-        return waiting < 4 * self._planner.slots_now(self._grouper.groups)
+        return self._grouper.waiting < 4 * self._planner.slots_now(self._grouper.groups)
 
     @property
     def one_program(self) -> bool:

@@ -11,7 +11,7 @@ import contextlib
 import math
 import secrets
 import threading
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -75,8 +75,6 @@ class OutsideWatch:
 
     Args:
         store: Where the study is.
-        numbered: Numbers of trials that this search's writer has begun in the storage and that
-            ``own`` has not been told of. The thread that looks adds to them.
 
     Attributes:
         mine: Numbers of this search's trials under way.
@@ -85,9 +83,8 @@ class OutsideWatch:
             since ``begin``, but that a study which was paused before stays paused.
     """
 
-    def __init__(self, store: StudyStorage, numbered: set[int] | None = None) -> None:
+    def __init__(self, store: StudyStorage) -> None:
         self._store = store
-        self._numbered: set[int] = set() if numbered is None else numbered
         self._study: int | None = None
         self._token: str | None = None
         self._mutex = threading.Lock()
@@ -102,8 +99,6 @@ class OutsideWatch:
         self._looking = threading.Lock()
         # Trials that have ended here, and how: another program may have ended them before.
         self._ending: dict[int, TrialFinished] = {}
-        # Trials that others have ended before ``own`` was told of them.
-        self._ended_early: dict[int, FrozenTrial] = {}
         self.mine: set[int] = set()
         self.runs_waiting = True
         self.request: Request | None = None
@@ -177,31 +172,16 @@ class OutsideWatch:
             self._asked_before = asked
             self.request = _meaning(asked)
 
-    def own(self, numbers: Iterable[int], under_way: Container[int]) -> None:
-        """Note trials that the storage has numbered; those that are not under way have ended."""
-        with self._mutex:
-            for number in numbers:
-                self._numbered.discard(number)
-                ended = self._ended_early.pop(number, None)
-                if number in under_way:
-                    if ended is None:
-                        self.mine.add(number)
-                    else:
-                        self._changes.ended_here.append(ended)
-
     def end(self, end: TrialFinished) -> None:
         """Note that a trial of this search has ended here; the storage is about to be told."""
         with self._mutex:
             self.mine.discard(end.number)
             self._ending[end.number] = end
 
-    @property
-    def has_changes(self) -> bool:
-        """Whether ``take_changes`` has anything to return."""
-        return bool(self._changes)
-
     def take_changes(self) -> OutsideChanges:
         """Return what was found since the last call."""
+        if not self._changes:
+            return self._changes
         with self._mutex:
             found, self._changes = self._changes, OutsideChanges()
         return found
@@ -272,8 +252,7 @@ class OutsideWatch:
                 del self._ending[number]
                 if not _ended_so(trial, end):  # the first end stands
                     self._changes.ended_here.append(trial)
-        new = range(known, len(trials))
-        for number in sorted({*self.mine, *self._of_others, *self._numbered, *new}):
+        for number in sorted(self.mine | self._of_others | set(range(known, len(trials)))):
             if number >= len(trials):
                 continue  # it has begun since the trials were read
             if number == self._taking:
@@ -286,9 +265,9 @@ class OutsideWatch:
                     self.mine.discard(number)
                     self._changes.ended_here.append(trial)
                 continue
-            if number in self._numbered and finished:
-                self._ended_early[number] = trial
             if owner_of(trial) is not None or number in self._ending:
+                if finished:  # before this search noted that it is its own
+                    self._n_lines = None
                 continue  # this search's, which is about to note it, or another worker's
             if trial.state == OptunaState.WAITING:
                 self._of_others.add(number)
@@ -313,11 +292,11 @@ class OutsideWatch:
         if rows is None:
             return True
         with self._mutex:
-            under_way = {*self.mine, *self._of_others, *self._numbered, *self._ending}
+            under_way = self.mine | self._of_others | self._ending.keys()
             waiting, known = set(self._waiting), self._n_known
         opened = rows.open_trials(study, known)
         runs_on = {n for n, state in opened.items() if not OptunaState[state].is_finished()}
-        new = {number for number in opened if number >= known} - self.mine - self._numbered
+        new = {number for number in opened if number >= known} - self.mine
         runs = {number for number in waiting if opened.get(number) != OptunaState.WAITING.name}
         asked = rows.study_attribute(study, REQUEST)
         return bool(under_way - runs_on or new or runs) or asked != self._asked_before

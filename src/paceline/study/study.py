@@ -185,9 +185,8 @@ class Study:
         check_storage_text(storage)
         check_folder(Path(directory) / name)
         store = StudyStorage.of(storage, name, Path(directory))
-        outside = OutsideWatch(store, numbered := set())
-        look = worker and outside.look
-        writer = WriteBehind(store, note=note, owner=worker, look=look, numbered=numbered)
+        outside = OutsideWatch(store)
+        writer = WriteBehind(store, note=note, owner=worker, look=worker and outside.look)
         with writer.stopwatch.running():
             if worker is not None:
                 resumed = join(worker, store, name, writer, resumed, is_left)
@@ -226,14 +225,14 @@ class Study:
             hp: After build.
 
         Returns:
-            The trial's number, which ``take_numbered`` may change until the storage has it.
+            The trial's number.
 
         Raises:
             ClaimLost: Another worker was quicker, or the storage, which would have to number the
                 trial, does not answer; the draft is dropped.
             SpaceError: A parameter is known with other bounds.
         """
-        values, parameters, confirmed = self.proposer.stored_values(draft, hp), hp.parameters, True
+        values, parameters = self.proposer.stored_values(draft, hp), hp.parameters
         trial = Trial(draft.number, hparams=hp.hparams, seed=draft.seed, continues=draft.continues)
         # Another worker that joins meanwhile waits: a trial is numbered here or by the storage.
         with self.peers.numbering_lock():
@@ -254,15 +253,12 @@ class Study:
                     raise ClaimLost
                 draft.number = trial.number = number
             elif not self._restored.is_stored(draft.number):
-                # The trial before may have got a higher number since this one was drafted.
-                number = max(draft.number, self.proposer.next_number)
+                number = self.writer.create(draft.number, stored)
                 if number != draft.number:
                     self.strategy.on_renumbered(draft.number, number)
                     draft.number = trial.number = number
-                self.writer.create(number, stored)
-                confirmed = False  # ``take_numbered`` tells whose it is
         self.proposer.accept(draft, values, hp.hparams)
-        if confirmed and not self._restored.ended_before(trial.number):
+        if not self._restored.ended_before(trial.number):
             self.outside.mine.add(trial.number)
         self.trials.add(trial)
         self.asker.count_trial(trial)
@@ -286,15 +282,13 @@ class Study:
         under_way = self.updates.under_way(afresh)
         return {**self.proposer.state(), "open": under_way, "session": self.metadata.session}
 
-    def take_numbered(self) -> dict[int, int]:
-        """Take up the numbers that the storage has given to trials.
+    def take_renumbered(self) -> dict[int, int]:
+        """Take up the storage's numbers of trials that were begun while it did not answer.
 
         Returns:
-            Number until now -> new number, of the trials that have another one. Those under way are
-            as at their beginning.
+            Number until now -> new number. Those under way are as at their beginning.
         """
-        found = self.writer.take_numbered()
-        moved = {number: now for number, now in found.items() if number != now}
+        moved = self.writer.take_renumbered()
         for number, now in sorted(moved.items(), reverse=True):  # they only grow
             trial = self.trials.by_number(number)
             self.trials.remove(number)
@@ -302,11 +296,12 @@ class Study:
             self.trials.add(trial)
             self.proposer.renumber(number, now)
             self.strategy.on_renumbered(number, now)
+            if number in self.outside.mine:
+                self.outside.mine.discard(number)
+                self.outside.mine.add(now)
             if trial.state in ("running", "paused"):
                 self.updates.restart(now)
                 trial.state = "running"
-        under_way = {trial.number for trial in self.trials if trial.state in ("running", "paused")}
-        self.outside.own(found.values(), under_way)
         return moved
 
     def sync_workers(self) -> PeerChanges | None:

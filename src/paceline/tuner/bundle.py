@@ -6,12 +6,11 @@ Nothing here loads JAX or Keras, or runs what a study holds.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import platform
 import zipfile
 from collections.abc import Iterator, Mapping
-from importlib import import_module, metadata
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +52,6 @@ def write_bundle(path: Path, study: StudyView, trial: Trial, model: Path) -> dic
         "results.csv": tables.to_csv(study.trials).encode(),
         "predict.py": (Path(__file__).with_name("predict_script.py")).read_bytes(),
     }
-    if (page := _report(study)) is not None:
-        files["report.html"] = page.encode()
     for name, text in _sources(study.meta, modules):
         files[name] = text
     manifest = _manifest(study, trial, modules)
@@ -152,13 +149,6 @@ def _sources(meta: Mapping[str, Any], modules: list[str]) -> Iterator[tuple[str,
             yield path.name, path.read_bytes()
     except OSError:
         return  # gone; the manifest names the module
-
-
-def _report(study: StudyView) -> str | None:
-    """The study's report as one page; None where this version has no reports."""
-    if importlib.util.find_spec("paceline.report.html") is None:
-        return None
-    return str(import_module("paceline.report.html").page(study))
 
 
 def _json(value: Any) -> bytes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any
 
 import optuna
 
@@ -26,27 +27,8 @@ from paceline.tuner.progress import ProgressReporter
 from paceline.tuner.trial_events import PeerWatcher, TrialEvents
 
 
-class ProposedTrial(NamedTuple):
-    """A trial that is about to begin.
-
-    Attributes:
-        draft: Its number and seed.
-        hp: After build.
-        built: What was built, or what the build raised.
-        source: The trial that it continues; None for most.
-    """
-
-    draft: Draft
-    hp: HyperParameters
-    built: BuiltTrial | Exception
-    source: Trial | None
-
-
 class TrialLauncher:
     """Begins the trials of one search.
-
-    A trial is proposed and built, begins, and is submitted to an executor. The storage numbers it
-    when it begins, while the model of the next one is built.
 
     Args:
         context: The search.
@@ -69,85 +51,48 @@ class TrialLauncher:
         self.seconds = 0.0
         self.over = False
         self.to_continue: deque[int] = deque()
-        self._begun: tuple[int, ProposedTrial] | None = None
 
-    def propose(self) -> ProposedTrial | None:
-        """Proposes and builds the next trial; None where there is none.
-
-        The first are those that continue the trials of ``to_continue``.
-        """
-        source = None
+    def ask(self) -> bool:
+        """Begins the trial that the study proposes; returns False when there is none."""
         try:
-            if self.to_continue:
-                source = self._study.trials.by_number(self.to_continue.popleft())
-                proposal = self._asker.propose_continuation(source.number, self._build)
-            else:
-                proposal = self._asker.propose(self._build)
+            proposal = self._asker.propose(self._build)
         except BuildFailed as failed:
-            return ProposedTrial(failed.draft, failed.hp, failed.cause, source)
-        if proposal is not None:
-            return ProposedTrial(*proposal, source)
-        if self._proposer.exhausted:  # else a searcher has no more, or waits for results
+            self._begin_failed(failed)
+            return True
+        if proposal is None:
+            if not self._proposer.exhausted:  # a searcher has no more, or waits for results
+                return False
             self.over = True
             self._say_once("every configuration of the space has been tried")
-        return None
+            return False
+        draft, hp, built = proposal
+        try:
+            number = self._study.accept(draft, hp)
+        except ClaimLost:
+            return True
+        self._begin(number, built.epochs)
+        self._submit(number, draft.seed, hp.hparams, built)
+        return True
 
-    def begin(self, proposed: ProposedTrial) -> None:
-        """Makes what was proposed last a running trial; ``submit`` hands it to an executor."""
-        draft, hp, built, source = proposed
-        epochs = 0 if isinstance(built, Exception) else built.epochs
-        if source is not None and 0 < epochs <= source.epochs:
+    def continue_next(self) -> None:
+        """Begins a trial that continues the next of ``to_continue``."""
+        source = self._study.trials.by_number(self.to_continue.popleft())
+        try:
+            draft, hp, built = self._asker.propose_continuation(source.number, self._build)
+        except BuildFailed as failed:
+            self._begin_failed(failed, extra=True)
+            return
+        if built.epochs <= source.epochs:
             self._proposer.reject(draft)
             return
         try:
             number = self._study.accept(draft, hp)
         except ClaimLost:
-            if source is not None and self._study.peers.waits:
+            if self._study.peers.waits:
                 self.to_continue.appendleft(source.number)
             return
-        self._begin(number, epochs, extra=source is not None)
-        self._begun = number, proposed
-        self._expect(self._members.size)
-
-    @property
-    def n_begun(self) -> int:
-        """How many trials have begun and are still to be submitted: one, or none."""
-        return int(self._begun is not None)
-
-    def renumber(self, number: int, now: int) -> bool:
-        """Gives the trial that was begun last another number, unless it was submitted."""
-        if self._begun is None or self._begun[0] != number:
-            return False
-        epochs = self._trials.renumber(number, now).epochs
-        self._members.end(number)
-        self._members.begin(now, epochs)
-        self._begun = now, self._begun[1]
-        return True
-
-    def submit(self) -> bool:
-        """Hands the trial that was begun last to an executor; returns False where there is none."""
-        if self._begun is None:
-            return False
-        (number, (draft, hp, built, source)), self._begun = self._begun, None
-        self._expect(0)
-        if number not in self._trials.running:  # another program has ended it
-            return True
-        if isinstance(built, optuna.TrialPruned):  # the user's build thinks little of it
-            self._events.pruned(number)
-        elif isinstance(built, Exception):
-            self._events.build_failed(number, built)
-        else:
-            self._submit(number, draft.seed, hp.hparams, built)
-            if source is not None:
-                self._go_on_from(number, source)
-        return True
-
-    def _expect(self, n_jobs: int) -> None:
-        if self._packs is not None:
-            self._packs.demand.begun = n_jobs
-
-    def _go_on_from(self, number: int, source: Trial) -> None:
-        """Has a trial that was submitted continue another one."""
+        self._begin(number, built.epochs, extra=True)
+        self._submit(number, draft.seed, hp.hparams, built)
         running = self._trials.running.get(number)
         if running is None:
             return  # it has failed
@@ -228,6 +173,16 @@ class TrialLauncher:
     def _begin(self, number: int, epochs: int, *, extra: bool = False) -> None:
         self._trials.begin(number, epochs, extra=extra)
         self._members.begin(number, epochs)
+
+    def _begin_failed(self, failed: BuildFailed, *, extra: bool = False) -> None:
+        """Begins a trial whose build has raised, so that the study has it as a failed one."""
+        with suppress(ClaimLost):
+            number = self._study.accept(failed.draft, failed.hp)
+            self._begin(number, 0, extra=extra)
+            if isinstance(failed.cause, optuna.TrialPruned):  # the user's build thinks little of it
+                self._events.pruned(number)
+            else:
+                self._events.build_failed(number, failed.cause)
 
     def _build_again(self, trial: Trial) -> BuiltTrial:
         return self._build(HyperParameters(values=trial.hparams), trial)
@@ -365,26 +320,11 @@ class TrialPrefetch:
 
     def fill(self) -> None:
         """Between two rounds, asks for the trials that must be there before packs train."""
-        packs, launcher = self._packs, self._launcher
-        while True:
-            if packs is None or packs.demand.hungry or not (packs.busy or launcher.n_begun):
-                if self.ask():
-                    self._ask_family()
-                    continue
-            if not self.settle():
-                break
+        packs = self._packs
+        while (packs is None or packs.demand.hungry or not packs.busy) and self.ask():
+            self._ask_family()
         if packs is not None and packs.demand.uncompiled:
             self._ask_family()
-            self.settle()
-
-    def settle(self) -> bool:
-        """Submits the trial that was begun last, under the number that the storage gave it.
-
-        Returns:
-            Whether there was one.
-        """
-        self._peers.confirm_numbers()
-        return self._launcher.submit()
 
     def begin_round(self, packs: LocalExecutor) -> None:
         """Works out how many trials to ask for while packs train."""
@@ -409,37 +349,29 @@ class TrialPrefetch:
 
     def break_off(self) -> None:
         """Notes what this round has still to ask for: the round will begin again."""
-        self.settle()
         self.carried_over = self._due
 
     def ask_ahead(self, packs: LocalExecutor) -> bool:
         """While packs train, asks for one more trial; returns False when the round has enough."""
         if self._due is None:
-            return (packs.demand.room and self.ask()) or self.settle()
+            return packs.demand.room and self.ask()
         if self._due <= 0:  # asked again and again while a program is compiled
-            return self.settle()
+            return False
         self._due -= 1
-        return self.ask() or self.settle()
+        return self.ask()
 
     def ask(self) -> bool:
-        """Asks for one trial and begins it; returns False when there is none.
-
-        It is submitted when the next one is built, or by ``settle``.
-        """
+        """Asks for one trial, builds it and submits it; returns False when there is none."""
         limit = self._arguments.n_trials
         self._peers.look(None if limit is None else limit - self._trials.n_counted)
         if not self._may_ask():
             return False
         if self._trials.trial_epochs == 0 and not (self._packs and self._packs.compiling):
             self._progress.show("building")
-        proposed = self._launcher.propose()
-        if proposed is None:
-            return False
-        self.settle()
-        self._launcher.begin(proposed)
-        if isinstance(proposed.built, Exception):
-            self.settle()  # too many failures in a row end the search
-        return True
+        if self._launcher.to_continue:
+            self._launcher.continue_next()
+            return True
+        return self._launcher.ask()
 
     def all_asked(self) -> bool:
         """Whether this search will ask for no more trials."""
@@ -457,8 +389,7 @@ class TrialPrefetch:
         if self._study_peers.waits or self.all_asked():
             return False
         # Trials in ``fit`` are trained one by one: only so many may wait for their turn.
-        waiting = self._fit.waiting + self._launcher.n_begun
-        if waiting >= (self._packs.max_slots if self._packs and self._packs.busy else 1):
+        if self._fit.waiting >= (self._packs.max_slots if self._packs and self._packs.busy else 1):
             return False
         if self._launcher.to_continue:
             return True

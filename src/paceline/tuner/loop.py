@@ -85,10 +85,9 @@ class SearchLoop:
 
     def _round(self) -> bool:
         """One round: asks for trials, trains for an epoch; False at the end of the search."""
-        self._study.writer.check_storage()
-        self._prefetch.settle()
-        self._peers.look()
         self._context.models.save_if_due(self._context.notes)
+        self._study.writer.check_storage()
+        self._peers.look()
         if self._peers.paused:
             self._pause()
         if self._stop.asked:

@@ -43,10 +43,6 @@ class PausesJobs(DropsJobs, Protocol):
         """Trains a paused job on."""
         ...
 
-    def in_slot(self, number: int) -> bool:
-        """Whether a job is in a slot."""
-        ...
-
 
 class HandlesReports(Protocol):
     """Handles the reports of whole trials."""
@@ -356,10 +352,6 @@ class MemberReports:
             self._fit.drop(job)
             if self._packs is not None:
                 self._packs.drop(job)
-
-    def in_slot(self, number: int) -> bool:
-        """Whether packs train a job that has the number of one of a trial's."""
-        return self._packs is not None and any(map(self._packs.in_slot, self.jobs_of(number)))
 
     def withdraw(self, number: int) -> None:
         """Takes a trial's jobs back from the packs, because ``fit`` will train them."""

@@ -73,7 +73,8 @@ def write(path: Path, predictions: Any) -> None:
         predictions = {f"output_{number}": each for number, each in enumerate(predictions)}
     if isinstance(predictions, dict):
         path = path.with_suffix(".npz")
-        np.savez(path, allow_pickle=False, **{k: np.asarray(v) for k, v in predictions.items()})
+        arrays: dict[str, Any] = {name: np.asarray(each) for name, each in predictions.items()}
+        np.savez(path, **arrays)
         shapes = {name: np.shape(each) for name, each in predictions.items()}
     else:
         path = path.with_suffix(".npy")

@@ -95,11 +95,6 @@ class RunningTrials:
         was = self.running.pop(number, None) or self.paused.pop(number, None)
         return was is not None
 
-    def renumber(self, number: int, now: int) -> RunningTrial:
-        """Gives a running trial another number, and returns it."""
-        self.running[now] = self.running.pop(number)
-        return self.running[now]
-
     def share(self, trials: Iterable[Trial], n_theirs: int) -> None:
         """Counts the trials of a study that other workers search too.
 

@@ -278,11 +278,7 @@ def describe(error: BaseException) -> str:
 
 
 class AdoptsTrials(Protocol):
-    """What can begin trials that another worker has left, or that have another number now."""
-
-    def renumber(self, number: int, now: int) -> bool:
-        """Gives the trial that was begun last another number, unless it trains already."""
-        ...
+    """What can train trials on that another worker has left: the launcher."""
 
     def adopt(self, number: int) -> int:
         """Begins such a trial; returns the epoch after which it goes on."""
@@ -319,7 +315,6 @@ class PeerWatcher:
         self._next = 0.0
         self._waits = False
         self._took = False  # whether trials were taken over since ``wait`` last returned False
-        self._to_begin: list[int] = []  # trials under way that have got another number
 
     def look(self, n_left: int | None = None) -> None:
         """Takes in what the other workers did, unless that was done less than ``EVERY`` ago.
@@ -328,10 +323,6 @@ class PeerWatcher:
             n_left: Trials that the study still lacks; None where there is no total.
         """
         self._take_numbers()
-        # A job of that number may be another trial's, as it was called before, in a slot still.
-        for now in [now for now in self._to_begin if not self._context.members.in_slot(now)]:
-            self._to_begin.remove(now)
-            self._launcher.adopt(now)
         self.hear()
         if not self._peers.shared:
             return
@@ -368,13 +359,8 @@ class PeerWatcher:
             self._outside.request = None
             self._context.notes("stopped by `paceline stop`")
             self._context.stop.asked = True
-        if not self._outside.has_changes:
-            return
-        self.confirm_numbers()
-        if self._study.writer.unnumbered:
-            return  # a number that another trial has may be one of ours, too
         changes = self._outside.take_changes()
-        if self._peers.shared:  # other workers tell of them, too
+        if not changes or self._peers.shared:  # other workers tell of them, too
             return
         for stored in changes.ended_here:
             self._events.told(stored)
@@ -384,24 +370,16 @@ class PeerWatcher:
         running = [t for t in self._study.trials if t.state == "running" and t.number not in ours]
         self._trials.share(self._study.trials, len(running))
 
-    def confirm_numbers(self) -> None:
-        """Waits a moment for the numbers of the trials that were begun last, and takes them up."""
-        if self._study.writer.unnumbered:
-            self._study.writer.confirm()
-            self._take_numbers()
-
     def _take_numbers(self) -> None:
-        """Takes up the storage's numbers of trials that were begun."""
-        moved = self._study.take_numbered()
+        """Takes up the storage's numbers of trials that were begun while it did not answer."""
+        moved = self._study.take_renumbered()
         for number, now in sorted(moved.items(), reverse=True):  # they only grow
-            if self._launcher.renumber(number, now):
-                continue  # nobody has seen it
             if self._trials.forget(number):
                 self._context.members.end(number)
                 self._context.models.best.forget(number)
                 if self._pruner is not None:
                     self._pruner.restart({number})
-                self._to_begin.insert(0, now)
+                self._launcher.adopt(now)
             else:
                 self._context.models.best.renumber(number, now)
             self._context.notes(

@@ -49,7 +49,6 @@ class WriteBehind:
         owner: Asked before a trial is written that the storage has not numbered; None where no
             other worker can take this one for dead.
         look: Called now and then by the thread; what it raises is no trouble of the records.
-        numbered: Where the thread notes the numbers of the trials that it has begun.
 
     Attributes:
         stopwatch: Time of the calling threads.
@@ -62,7 +61,7 @@ class WriteBehind:
     WAITS = (0.5, 1.0, 2.0, 5.0, 10.0)
     # Seconds that a study which ends waits for a storage that does not answer.
     PATIENCE = 60.0
-    # Seconds that a search waits for the numbers of trials that begin.
+    # Seconds that a trial which begins waits for its number.
     NUMBERING = 1.0
     # Seconds between two looks for what other programs have changed.
     LOOK = 0.25
@@ -74,35 +73,34 @@ class WriteBehind:
         note: Callable[[str], None] = LOGGED,
         owner: TrialOwner | None = None,
         look: Callable[[], None] | None = None,
-        numbered: set[int] | None = None,
     ) -> None:
         self.stopwatch = Stopwatch()
         self.cpu_seconds = 0.0
         self._store, self._note, self._owner, self._look = store, note, owner, look
-        self._numbered = set() if numbered is None else numbered
         self._next_look = 0.0
         self._study = 0
-        # Trials that have another number in the storage than they were handed over with.
+        # Trials that were begun while the storage did not answer, and have another number there.
         self._numbers: dict[int, int] = {}
         self._unnumbered: dict[int, Future[int]] = {}
-        self._late = False  # whether the storage has not numbered them within ``NUMBERING``
         self._given: dict[int, int] = {}  # the same, of trials that are being written
         self._there: dict[str, int] | None = None  # trials of the storage, after a failure
-        self._ids: dict[int, int] = {}  # trial number -> the storage's trial id
+        # Paceline's trial number -> the storage's trial id.
+        self._ids: dict[int, int] = {}
         self._records: collections.deque[Record] = collections.deque()
         self._change = threading.Condition()
         self._unwritten = 0
         self._hurry = 0  # how many callers wait
-        self._begins = False  # whether a trial is to be numbered, which a caller waits for soon
         self._closing = False
         self._until = 0.0  # when to give up, once it closes
-        self._attempts = self._failed = 0  # of all, and of the last that failed
+        self._attempts = 0  # in all
+        self._failed = 0  # number of the last attempt that failed
         self._doubtful = False  # whether the records to write may be in the storage already
         self._trouble: PacelineError | None = None
         self._error: PacelineError | None = None
         self._thread: threading.Thread | None = None
         self._noted_trouble = False
-        self._taken_over = False  # whether the owner has lost, for good, what it began alone
+        # Whether the owner has lost what it began without the storage; it never gets that back.
+        self._taken_over = False
         self._dropped: set[int] = set()
 
     @property
@@ -127,11 +125,18 @@ class WriteBehind:
 
     @property
     def dropped(self) -> frozenset[int]:
-        """Numbers of trials not written, because a worker that took this one for dead has them."""
+        """Numbers of trials that were not written, because another worker took this one for dead.
+
+        Another worker may have given their numbers to trials of its own by then.
+        """
         return frozenset(self._dropped)
 
     def check_storage(self) -> bool:
-        """Tell the user when the storage stops or resumes taking records; whether it takes them."""
+        """Tell the user when the storage stops taking records and when it takes them again.
+
+        Returns:
+            Whether it takes them.
+        """
         trouble = self.trouble
         if trouble is not None and not self._noted_trouble:
             self._note(
@@ -165,62 +170,62 @@ class WriteBehind:
                 raise RuntimeError("the study is closed; open it again to go on")
             before = len(self._records)
             self._records.extend(records)
-            self._unwritten += len(records)
+            self._unwritten += len(self._records) - before
             if not before:  # the thread sleeps only while there is nothing to do
                 self._change.notify_all()
 
-    def create(self, number: int, template: FrozenTrial) -> None:
-        """Hand over a trial that begins to run.
+    def create(self, number: int, template: FrozenTrial) -> int:
+        """Hand over a trial that begins to run; wait a moment for the number that it gets.
 
         Args:
-            number: Its own unless another program has added trials, which ``take_numbered`` tells.
+            number: The one that it has unless another program has added trials.
             template: The trial in its stored form.
+
+        Returns:
+            The storage's number. Where the storage does not answer, ``number``: ``take_renumbered``
+            tells of another one later.
         """
         record = TrialCreated(number, template)
-        self._unnumbered[number] = record.numbered
-        with self._change:
-            self._begins = True
-            self._change.notify_all()
         self.record(record)
-
-    def confirm(self) -> None:
-        """Wait a moment for the numbers of all trials handed over, if the storage answers."""
-        if not self._unnumbered or not self.started or self._late or self._trouble is not None:
-            return
-        last = next(reversed(self._unnumbered.values()))
-        with self.stopwatch.running(), self._hurried():
-            try:
-                last.result(self.NUMBERING)
-            except NotYet:
-                self._late = True
+        waits = self.started and self._trouble is None
+        if waits and all(numbered.done() for numbered in self._unnumbered.values()):
+            with self.stopwatch.running(), self._hurried(), contextlib.suppress(NotYet):
+                found = record.numbered.result(self.NUMBERING)
+                if found != number:
+                    with self._change:  # no record is of ``number``
+                        self._ids.pop(number, None)
+                        self._numbers.pop(number, None)
+                return found
+        self._unnumbered[number] = record.numbered
+        return number
 
     @property
     def unnumbered(self) -> bool:
         """Whether some trials have numbers that the storage has not confirmed."""
         return bool(self._unnumbered)
 
-    def take_numbered(self) -> dict[int, int]:
-        """The numbers that the storage has given to trials, once it has numbered all of them.
+    def take_renumbered(self) -> dict[int, int]:
+        """The trials that were begun while the storage did not answer and now have other numbers.
 
         Returns:
-            Number handed over -> the storage's; records handed over from now on are of the latter.
+            Number that ``create`` returned -> the storage's number, of all of them at once, when
+            the storage answers again. Records handed over from then on are of the latter.
         """
         if not self._unnumbered or not all(n.done() for n in self._unnumbered.values()):
             return {}
         found = {number: numbered.result() for number, numbered in self._unnumbered.items()}
-        moved = any(number != now for number, now in found.items())
-        if moved:
-            try:
-                self.flush()  # what was handed over before is of the former numbers
-            except StorageError:
-                return {}
+        if all(number == now for number, now in found.items()):
+            self._unnumbered.clear()
+            return {}
+        try:
+            self.flush()  # what was handed over before is of the former numbers
+        except StorageError:
+            return {}
         with self._change:
             self._unnumbered.clear()
-            self._late = False
-            if moved:
-                self._numbers.clear()
-                self._ids.clear()
-        return found
+            self._numbers.clear()
+            self._ids.clear()
+        return {number: now for number, now in found.items() if now != number}
 
     @contextlib.contextmanager
     def _hurried(self) -> Iterator[None]:
@@ -355,12 +360,9 @@ class WriteBehind:
                 finally:
                     self._change.acquire()
             self._change.wait_for(
-                lambda: (
-                    self._hurry or self._begins or self._closing or len(self._records) >= self.BATCH
-                ),
+                lambda: self._hurry or self._closing or len(self._records) >= self.BATCH,
                 timeout=self._store.linger,
             )
-            self._begins = False
             count = min(len(self._records), self.BATCH)
             return [self._records.popleft() for _ in range(count)]
 
@@ -442,8 +444,6 @@ class WriteBehind:
                 number = self._given.pop(record.number)
                 if number != record.number:
                     self._numbers[record.number] = number
-                if record.number not in self._dropped:
-                    self._numbered.add(number)
                 record.numbered.set_result(number)
 
     def _begun(self, record: TrialCreated) -> int | None:
