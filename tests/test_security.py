@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 import paceline
 import toys
 from paceline.cli.app import main
-from paceline.cli.output import visible
+from paceline.report.formats import visible
 from paceline.study.study import Study
 from paceline.tuner.checkpoint import files
 

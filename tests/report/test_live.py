@@ -12,8 +12,9 @@ import pytest
 from rich.console import Console
 
 from paceline.report import live
+from paceline.report.notebook import NotebookScreen
 from paceline.report.progress import Progress
-from paceline.report.screens import LineScreen, NotebookScreen, PanelScreen, QuietScreen, Screen
+from paceline.report.screens import LineScreen, PanelScreen, QuietScreen, Screen
 
 PROGRESS = Progress(
     "digits", "training", 4, 1, 0, 0, 3, 10, 5.0, 2.0, 15.0, "val_accuracy", 0, 0.5, {"lr": 0.1}
@@ -67,8 +68,8 @@ def test_lines_show_the_newest_record_with_the_clock_moved_on():
     )
 
 
-def test_lines_come_once_a_minute():
-    assert LineScreen.interval == 60
+def test_lines_come_every_30_seconds():
+    assert LineScreen.interval == 30
 
 
 def test_a_note_is_shown_at_once_and_once():
@@ -201,7 +202,7 @@ def put_ipython(monkeypatch, shell: object) -> FakeDisplay:
     return display
 
 
-def test_a_notebook_gets_one_line_that_is_replaced(monkeypatch, capsys):
+def test_a_notebook_gets_one_output_that_is_replaced(monkeypatch, capsys):
     display = put_ipython(monkeypatch, types.SimpleNamespace(kernel=object()))
     view = live.live_view("digits", last_line=True)
     assert isinstance(screen_of(view), NotebookScreen)
@@ -235,3 +236,25 @@ def test_something_else_called_ipython_is_no_notebook(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace())
     monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace())
     assert live.notebook_display() is None
+
+
+def test_the_clock_moves_before_the_first_record():
+    clock, stream = FakeClock(), Terminal()
+    screen = PanelScreen(Console(file=stream, force_terminal=True, width=60), "digits")
+    view = live.LiveView(screen, clock=clock)
+    screen.interval = 60
+    with view:
+        view.status("loading the data")
+        clock.now += 7
+        view.draw()
+    assert "0:07  loading the data" in stream.getvalue()
+
+
+def test_a_note_wraps_at_words():
+    stream = Terminal()
+    console = Console(file=stream, force_terminal=True, width=40)
+    PanelScreen(console, "digits").note("word " * 20 + "[red]last[/red]")
+    lines = stream.getvalue().rstrip().split("\n")
+    assert len(lines) == 4
+    assert all(len(line) <= 40 and not line.startswith("ord") for line in lines)
+    assert lines[-1].rstrip().endswith("[red]last[/red]")

@@ -31,6 +31,7 @@ from paceline.benchmark.records import (
 from paceline.errors import DataError, UsageError
 from paceline.report import formats
 from paceline.report.forecast import Costs, Prediction, asha_share, predict
+from paceline.search_space.html import preformatted
 
 #: The endings of files that a result can be written to.
 ENDINGS = (".html", ".json")
@@ -167,6 +168,9 @@ class Bench:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise UsageError(f"output: {path} cannot be written ({error})") from None
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.text())
 
     def __str__(self) -> str:
         return self.text(formats.READABLE)

@@ -56,7 +56,7 @@ def remove(study: str, directory: Path, storage: str | None, *, ask: bool) -> No
         parts.append(f"the folder {found.folder} ({files}, {size})")
     if found.store is not None:
         parts.append(f"its trials in {found.store.label}")
-    what = terminal.visible(" and ".join(parts))
+    what = formats.visible(" and ".join(parts))
     if ask and not _agrees(f"Remove {what}? There is no way back."):
         raise terminal.Failed("nothing was removed; --yes removes without asking")
     found.carry_out(note=terminal.say)
@@ -124,4 +124,4 @@ def _table(records: list[dict[str, Any]]) -> str:
 
 def _shown(name: str) -> str:
     """Return a name that may be a stranger's on one line."""
-    return terminal.visible(name).replace("\n", " ").replace("\t", " ")
+    return formats.visible(name).replace("\n", " ").replace("\t", " ")

@@ -120,7 +120,7 @@ def close_stdout() -> None:
 def say(text: str) -> None:
     """Print a message for the user on stderr; the terminal may be gone, or the disk full."""
     with contextlib.suppress(OSError):
-        typer.echo(f"paceline: {visible(text)}", err=True)
+        typer.echo(f"paceline: {formats.visible(text)}", err=True)
 
 
 def say_plain(text: str) -> None:
@@ -145,12 +145,7 @@ def print_result(text: str) -> None:
     Raises:
         Failed: Stdout is closed or cannot be written.
     """
-    _print(visible(text))
-
-
-def visible(text: str) -> str:
-    """Return a text without control characters: a stranger's names must not steer the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+    _print(formats.visible(text))
 
 
 def print_json(value: Any) -> None:

@@ -104,6 +104,16 @@ def boxed(title: str, text: str, code: Sequence[str]) -> str:
     return "\n".join(["", *lines, "", *code, "", "\u2514".ljust(width, "\u2500")])
 
 
+def visible(text: str) -> str:
+    """Return a text without control characters: a stranger's names must not steer the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
+def state(name: str) -> str:
+    """Return what people are told of a state, where Optuna's word does not say what happened."""
+    return {"pruned": "stopped early"}.get(name, name)
+
+
 def strict(value: Any) -> Any:
     """Return ``value`` in the types of JSON; a number that is not finite becomes None.
 

@@ -1,4 +1,4 @@
-"""The live view: a panel in a terminal, a line in a notebook, one line a minute elsewhere.
+"""The live view: a panel in a terminal, a table in a notebook, a line every 30 seconds elsewhere.
 
 The training thread only hands records over, which takes well under a microsecond; a thread of the
 view draws them. No error of the view reaches the training: a terminal that is closed or a broken
@@ -13,13 +13,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from rich.console import Console
 
 from paceline.report import panel
+from paceline.report.notebook import NotebookScreen, notebook_display
 from paceline.report.progress import Progress
-from paceline.report.screens import LineScreen, NotebookScreen, PanelScreen, QuietScreen, Screen
+from paceline.report.screens import LineScreen, PanelScreen, QuietScreen, Screen
 
 Clock = Callable[[], float]
 
@@ -42,11 +42,13 @@ class LiveView:
         self._clock = clock
         self._last_line = last_line
         self._latest: tuple[Progress, float] | None = None
+        self._began: float | None = None
         self._said: set[str] = set()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> LiveView:
+        self._began = self._clock()
         self._guarded(self._screen.open)
         # The thread runs in the caller's context, by which a notebook finds the cell that prints.
         self._thread = threading.Thread(
@@ -68,8 +70,7 @@ class LiveView:
         self._ended.set()
         if self._thread is not None:
             self._thread.join(timeout=5)  # a terminal that is stuck must not hold up the end
-        latest = self.latest if self._last_line else None
-        last = None if latest is None else panel.last_line(latest)
+        last = self.latest if self._last_line else None
         self._guarded(lambda: self._screen.close(last))
 
     @property
@@ -99,6 +100,9 @@ class LiveView:
             progress, when = latest
             moment = panel.later(progress, self._clock() - when)
             self._guarded(lambda: self._screen.draw(moment))
+        elif self._began is not None:
+            waited = self._clock() - self._began
+            self._guarded(lambda: self._screen.wait(waited))
 
     def _run(self) -> None:
         while not self._ended.wait(self._screen.interval):
@@ -130,17 +134,3 @@ def live_view(title: str, *, quiet: bool = False, last_line: bool = False) -> Li
     if sys.stderr.isatty() and console.is_terminal and not console.is_dumb_terminal:
         return LiveView(PanelScreen(console, title), last_line=last_line)
     return LiveView(LineScreen(sys.stderr), last_line=last_line)
-
-
-def notebook_display() -> Callable[..., Any] | None:
-    """Return IPython's ``display`` inside a notebook, else None. IPython is not imported for it."""
-    ipython = sys.modules.get("IPython")
-    display = sys.modules.get("IPython.display")
-    try:
-        shell = ipython.get_ipython() if ipython is not None else None
-        # A notebook's shell has a kernel; IPython in a terminal has none.
-        if display is not None and getattr(shell, "kernel", None) is not None:
-            return display.display
-    except Exception:  # some other module that is called IPython
-        pass
-    return None

@@ -54,7 +54,26 @@ def line(progress: Progress) -> str:
 
 def last_line(progress: Progress) -> str:
     """Return one line about a search that has ended."""
-    return line(replace(progress, rate=None, seconds_left=None))
+    return line(ended(progress))
+
+
+def ended(progress: Progress) -> Progress:
+    """Return the record of a search that has ended, without estimates."""
+    return replace(progress, rate=None, seconds_left=None)
+
+
+def facts(progress: Progress) -> list[str]:
+    """Return the state of a search in a few lines: trials and time, the best one, the devices."""
+    first = f"{_count(progress)}{_others(progress, ' (', ')')}, {_time(progress)}"
+    if progress.rate is not None:
+        first += f", {formats.rate(progress.rate)} trial-epochs/s"
+    best = _best(progress).plain
+    lines = [first, best if progress.best_value is None else f"best {best}"]
+    if progress.best_hparams:
+        lines.append(formats.hparams(progress.best_hparams))
+    busy = None if progress.busy is None else f"slots {progress.busy:.0%} busy"
+    where = ", ".join(part for part in (progress.devices, busy) if part)
+    return [*lines, where] if where else lines
 
 
 class LivePanel:
@@ -67,6 +86,7 @@ class LivePanel:
     def __init__(self, title: str) -> None:
         self.title = title
         self.status = "starting"
+        self.waited = 0.0  # seconds without a record
         self.progress: Progress | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -81,7 +101,7 @@ class LivePanel:
     def _draw(self, width: int) -> RenderableType:
         progress = self.progress
         if progress is None:
-            body, title = Text(self.status, no_wrap=True, overflow="crop"), self.title
+            body, title = _text(f"{formats.duration(self.waited)}  {self.status}"), self.title
         else:
             body, title = rows(progress, width - 4), f"{progress.study}, {progress.phase}"
         return Panel(

@@ -7,6 +7,25 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class TrialRow:
+    """One trial of the live table.
+
+    Attributes:
+        number, state, value, hparams: The trial's.
+        epoch, epochs: Epochs trained, and to train; ``epochs`` is 0 where the trial has ended.
+        curve: The objective after each epoch, at most as many values as a small curve has points.
+    """
+
+    number: int
+    state: str
+    value: float | None
+    epoch: int
+    epochs: int
+    hparams: dict[str, Any]
+    curve: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
 class Progress:
     """The state of a search at one moment.
 
@@ -27,6 +46,9 @@ class Progress:
             epoch.
         pace: Number of trials at once and seconds of a round, over the last rounds; None before the
             first one.
+        rows: The leading trials and some that run, the best first.
+        busy: Share of slot-epochs that trained a trial; None before the first one.
+        devices: The devices in words: ``2 x NVIDIA H100``; None while unknown.
     """
 
     study: str
@@ -46,3 +68,6 @@ class Progress:
     best_hparams: dict[str, Any] = field(default_factory=dict)
     rounds: int = 0
     pace: tuple[float, float] | None = None
+    rows: tuple[TrialRow, ...] = ()
+    busy: float | None = None
+    devices: str | None = None

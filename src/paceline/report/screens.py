@@ -1,11 +1,10 @@
-"""Screens that show a running search: a terminal, a notebook, a log."""
+"""Screens that show a running search: a terminal, a log. That of a notebook is elsewhere."""
 
 from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -25,6 +24,9 @@ class Screen(ABC):
     def status(self, text: str) -> None:  # noqa: B027 - some screens do not show this
         """Show what happens before there is a first record."""
 
+    def wait(self, seconds: float) -> None:  # noqa: B027 - most screens do not show this
+        """Show how long there has been no record."""
+
     @abstractmethod
     def draw(self, progress: Progress) -> None:
         """Show the state of the search."""
@@ -33,14 +35,14 @@ class Screen(ABC):
     def note(self, text: str) -> None:
         """Show a sentence that stays."""
 
-    def close(self, last_line: str | None) -> None:
+    def close(self, last: Progress | None) -> None:
         """Leave the screen as it was.
 
         Args:
-            last_line: A line that stays; None: nothing stays.
+            last: The state of the search that stays, as a line; None: nothing stays.
         """
-        if last_line is not None:
-            self.note(last_line)
+        if last is not None:
+            self.note(panel.last_line(last))
 
 
 class PanelScreen(Screen):
@@ -68,23 +70,27 @@ class PanelScreen(Screen):
         self._panel.status = text
         self._live.refresh()
 
+    def wait(self, seconds: float) -> None:  # noqa: D102
+        self._panel.waited = seconds
+        self._live.refresh()
+
     def draw(self, progress: Progress) -> None:  # noqa: D102
         self._panel.progress = progress
         self._live.refresh()
 
     def note(self, text: str) -> None:  # noqa: D102
         console = self._live.console
-        console.print(f"paceline: {text}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"paceline: {text}", markup=False, highlight=False)
 
-    def close(self, last_line: str | None) -> None:  # noqa: D102
+    def close(self, last: Progress | None) -> None:  # noqa: D102
         self._live.stop()
-        super().close(last_line)
+        super().close(last)
 
 
 class LineScreen(Screen):
-    """Plain lines for logs and pipes, one a minute."""
+    """Plain lines for logs and pipes, one every 30 seconds."""
 
-    interval = 60.0
+    interval = 30.0
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -102,38 +108,3 @@ class QuietScreen(LineScreen):
 
     def draw(self, progress: Progress) -> None:  # noqa: D102
         pass
-
-
-class NotebookScreen(LineScreen):
-    """One line in the output of a notebook's cell.
-
-    The line is replaced and not repeated, so that a saved notebook stays small.
-
-    Args:
-        display: IPython's ``display``.
-        stream: The stream for notes.
-    """
-
-    interval = 1.0
-
-    def __init__(self, display: Callable[..., Any], stream: TextIO) -> None:
-        super().__init__(stream)
-        self._display = display
-        self._handle: Any = None
-
-    def status(self, text: str) -> None:  # noqa: D102
-        self._show(f"paceline: {text}")
-
-    def draw(self, progress: Progress) -> None:  # noqa: D102
-        self._show(panel.line(progress))
-
-    def close(self, last_line: str | None) -> None:  # noqa: D102
-        if last_line is not None:
-            self._show(last_line)
-
-    def _show(self, text: str) -> None:
-        content = {"text/plain": text}
-        if self._handle is None:
-            self._handle = self._display(content, raw=True, display_id=True)
-        else:
-            self._handle.update(content, raw=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 from paceline.report import formats
 
-#: What people are told of a state, where Optuna's word for it does not say what happened.
-_STATES = {"pruned": "stopped early"}
+#: Pairs of a command and what it does.
+Steps = list[tuple[str, str]]
 
 
 def search_summary(
@@ -31,6 +31,24 @@ def search_summary(
         blocks.append(f"No trial is complete yet, so there is no best {objective}.")
     blocks.append(_steps(next_steps))
     return "\n\n".join(blocks)
+
+
+def steps_in_python(summary: Mapping[str, Any], *, more: bool) -> Steps:
+    """Return what to do next from Python, for ``search_summary``; ``tuner`` is the tuner.
+
+    Args:
+        summary: The summary of the search.
+        more: Whether there may be more configurations to try.
+    """
+    steps = [("tuner.results()", "every trial, as a table")]
+    if summary.get("best"):
+        steps[:0] = [
+            ("tuner.best_hparams", "this configuration again"),
+            ("tuner.best_model()", "its trained model"),
+        ]
+    if more:
+        steps.append(('tuner.search(..., n_trials="+32")', "32 more trials"))
+    return steps
 
 
 def best_text(best: Mapping[str, Any], objective: str) -> str:
@@ -72,7 +90,7 @@ def reproduction_text(study: str, again: Mapping[str, Any]) -> str:
 def _headline(summary: Mapping[str, Any]) -> str:
     counts = {state: count for state, count in summary["n_trials"].items() if count}
     total = sum(counts.values())
-    states = ", ".join(f"{count:,} {_STATES.get(state, state)}" for state, count in counts.items())
+    states = ", ".join(f"{count:,} {formats.state(state)}" for state, count in counts.items())
     text = f"{summary['study']}: {_plural(total, 'trial')} ({states or 'none'})"
     seconds = summary.get("seconds", {})
     if seconds.get("train"):  # zero if the study was finished before this call

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from paceline.errors import SpaceError
-from paceline.search_space import declaration
+from paceline.search_space import declaration, html
 from paceline.search_space.declaration import Condition, HyperParameter
 from paceline.search_space.distribution import Scalar, plain, same
 from paceline.search_space.parameter import Parameter
@@ -28,7 +28,7 @@ class InactiveHyperParameterError(SpaceError):
     """``hp.get`` of an inactive hyperparameter; a ValueError as in KerasTuner."""
 
 
-class HyperParameters:
+class HyperParameters(html.ShownValues):
     """The hyperparameters of one configuration: declared, chosen and looked up.
 
     A hyperparameter is unique by name and conditions. Within one configuration a name has one

@@ -7,6 +7,8 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from paceline.search_space import html
+
 TrialState = Literal["complete", "pruned", "failed", "running", "paused"]
 
 #: The error of a trial that was running when its process ended.
@@ -66,3 +68,18 @@ class Trial:
         values = self.members[self.best_epoch - 1]
         # A member may have no number in that epoch.
         return statistics.pstdev(values) if values and all(map(math.isfinite, values)) else None
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "state": self.state,
+            "value": "-" if self.value is None else self.value,
+            "best epoch": "-" if self.best_epoch is None else f"{self.best_epoch} of {self.epochs}",
+            **({"error": self.error} if self.error else {}),
+        }
+        curves = [[name, html.curve(v), v[-1] if v else "-"] for name, v in self.history.items()]
+        parts = [html.table(("", ""), list(facts.items()))]
+        if self.hparams:
+            parts.append(html.table(("hyperparameter", "value"), list(self.hparams.items())))
+        if curves:
+            parts.append(html.table(("metric", "curve", "last"), curves))
+        return html.block(f"trial {self.number}", *parts)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import Any
+
+import keras
 
 from paceline.executor.reporting import Seconds
 from paceline.report.forecast import Pace, pace_of, rounds_left
-from paceline.report.progress import Progress
+from paceline.report.progress import Progress, TrialRow
 from paceline.report.tables import best_record
+from paceline.search_space import html
+from paceline.study.trial import Trial
 from paceline.tuner.context import SearchContext
 
 #: Seconds between two calls of the user's ``progress``.
 BETWEEN_LOOKS = 0.1
+#: Seconds between two looks for the trials of the live table.
+BETWEEN_TABLES = 1.0
+#: Trials of that table at most: complete ones, running ones.
+LEADING, RUNNING = 5, 8
 
 
 class SearchStopped(BaseException):
@@ -41,6 +51,9 @@ class ProgressReporter:
         self._recent: deque[tuple[float, int]] = deque(maxlen=64)
         self._round_ends: deque[tuple[float, int]] = deque(maxlen=64)  # when, how many rounds
         self._n_rounds = 0
+        self._rows: tuple[TrialRow, ...] = ()
+        self._looked = -math.inf
+        self._devices = _devices()
 
     def show(self, phase: str) -> None:
         """Calls the user's ``progress``, unless that was just done.
@@ -89,6 +102,41 @@ class ProgressReporter:
             best_hparams=best.hparams if best else {},
             rounds=trials.trial_epochs if packs is None else packs.timings.n_rounds,
             pace=None if pace is None else (pace.at_once, pace.round),
+            rows=self._table(now, phase),
+            busy=packs.timings.busy_share if packs is not None else None,
+            devices=self._devices,
+        )
+
+    def _table(self, now: float, phase: str) -> tuple[TrialRow, ...]:
+        """The leading trials and some that run; looked up once a second, as studies may be long."""
+        if phase != "done" and now - self._looked < BETWEEN_TABLES:
+            return self._rows
+        self._looked, sign = now, self._study.trials.sign
+
+        def worth(trial: Trial) -> tuple[float, int]:
+            known = trial.value is not None and not math.isnan(trial.value)
+            return (sign * trial.value if known and trial.value is not None else math.inf), (
+                trial.number
+            )
+
+        trials = [t for t in self._study.trials if t.state != "failed"]
+        running = [t for t in trials if t.number in self._trials.running]
+        ended = [t for t in trials if t.value is not None and t.state == "complete"]
+        shown = heapq.nsmallest(LEADING, ended, worth) + heapq.nsmallest(RUNNING, running, worth)
+        rows = {trial.number: trial for trial in shown}
+        self._rows = tuple(self._row(trial) for trial in sorted(rows.values(), key=worth))
+        return self._rows
+
+    def _row(self, trial: Trial) -> TrialRow:
+        here = self._trials.running.get(trial.number)
+        return TrialRow(
+            trial.number,
+            trial.state,
+            trial.value,
+            trial.epochs,
+            0 if here is None else here.epochs,
+            dict(trial.hparams),
+            html.thin(trial.history.get(self._objective, ())),
         )
 
     def _pace(self, now: float) -> Pace | None:
@@ -165,6 +213,16 @@ class ProgressReporter:
             "checkpoint_seconds": checkpoint_seconds,
             "writer_seconds": study.writer.cpu_seconds,
         }
+
+
+def _devices() -> str | None:
+    """The devices of JAX in words; None where Keras runs on something else."""
+    if keras.backend.backend() != "jax":
+        return None
+    import jax
+
+    kinds = Counter(device.device_kind for device in jax.local_devices())
+    return ", ".join(kind if n == 1 else f"{n} x {kind}" for kind, n in kinds.items())
 
 
 def to_stderr(text: str) -> None:

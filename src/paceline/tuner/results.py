@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from paceline.data.folds import Fold
-from paceline.errors import StudyError
+from paceline.errors import PacelineError, StudyError
+from paceline.report.notebook import tuner_html, tuner_text
 from paceline.report.results import results_frame
+from paceline.search_space.html import HistoryTable, HparamsTable
 from paceline.study.study import Study
 from paceline.study.trial import Trial
+from paceline.study.trials import TrialTable
 from paceline.tuner.arguments import whole_number
 from paceline.tuner.checkpoint.best_models import TrainedModels
 from paceline.tuner.progress import to_stderr
@@ -40,6 +43,19 @@ class StudyResults:
         self._summary: dict[str, Any] = {}
         self._folds: tuple[Fold, ...] = ()
 
+    def __repr__(self) -> str:
+        return tuner_text(self.name, self._known_trials())
+
+    def _repr_html_(self) -> str:
+        return tuner_html(self.name, self._known_trials())
+
+    def _known_trials(self) -> TrialTable | None:
+        """The trials; None where the study is not there yet, or cannot be read."""
+        try:
+            return self._require_study().trials
+        except PacelineError:
+            return None
+
     @property
     def best_trial(self) -> Trial:
         """The best trial.
@@ -57,7 +73,7 @@ class StudyResults:
     @property
     def best_hparams(self) -> dict[str, Any]:
         """The hyperparameters of the best trial."""
-        return dict(self.best_trial.hparams)
+        return HparamsTable(self.best_trial.hparams)
 
     def best_model(self, rank: int = 1) -> Any:
         """The model of the best trial, compiled, with the weights of its best epoch.
@@ -133,10 +149,12 @@ class StudyResults:
     def history(self, number: int) -> dict[str, list[float]]:
         """Metric name -> one value per epoch, names as Keras has them; with members the mean.
 
+        A dict, which a notebook shows as a table.
+
         NaN in epochs without validation, which Keras' history leaves out. A metric that is an array
         has its mean under its name, and each number under ``NAME_0``, ``NAME_1`` and so on.
         """
-        return dict(self.trial(number).history)
+        return HistoryTable(self.trial(number).history)
 
     @property
     def plot(self) -> StudyPlots:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from paceline.pack.mesh import check_mesh, check_use
 from paceline.program.trace import check_precision
 from paceline.report import formats
 from paceline.report.live import live_view
+from paceline.report.notebook import interrupted
 from paceline.report.progress import Progress
+from paceline.report.summary import search_summary, steps_in_python
 from paceline.study.metadata import check_name
 from paceline.study.pruners.pruners import check_pruner
 from paceline.study.samplers.samplers import strategy_of
@@ -277,7 +280,7 @@ class Tuner(StudyResults):
                 self._tell(self._name_note)
                 self._name_note = None
             self._folds = arguments.folds
-            stack.enter_context(self._view(verbose))
+            stack.enter_context(self._view(arguments, verbose))
             stack.enter_context(search_process(config.precision))
             first = self._strategy.first_look()
             found = run_with_timeout(
@@ -395,17 +398,31 @@ class Tuner(StudyResults):
         self._tell(formats.boxed(f"Keras runs on {backend}", text, code))
 
     @contextmanager
-    def _view(self, verbose: int | str) -> Iterator[None]:
-        """Shows the search, unless the user gave ``progress`` or ``notes`` to be called."""
-        if self._progress is not None or self._notes_given is not None:
-            yield
-            return
-        with live_view(self.name, quiet=verbose == 0, last_line=True) as view:
-            self._progress, self._notes = view.update, view.note
-            try:
+    def _view(self, arguments: SearchArguments, verbose: int | str) -> Iterator[None]:
+        """Shows the search and its end, unless the user gave ``progress`` or ``notes``."""
+        before = self._summary
+        try:
+            if self._progress is not None or self._notes_given is not None:
                 yield
-            finally:
-                self._progress, self._notes = None, to_stderr
+                return
+            with live_view(self.name, quiet=verbose == 0, last_line=verbose != 0) as view:
+                self._progress, self._notes = view.update, view.note
+                try:
+                    yield
+                finally:
+                    self._progress, self._notes = None, to_stderr
+        except KeyboardInterrupt as stop:
+            raise interrupted(stop, None if self._summary is before else self._summary) from None
+        if verbose != 0 and self._summary is not before:
+            total = sum(self._summary["n_trials"].values())
+            cut_off = arguments.timeout is not None
+            tried_all = arguments.n_trials is not None and total < arguments.n_trials
+            more = self._strategy.resumable and (cut_off or not tried_all)
+            objective = "value" if view.latest is None else view.latest.objective
+            steps = steps_in_python(self._summary, more=more)
+            with suppress(OSError, ValueError):  # stdout may be closed
+                text = formats.visible(search_summary(self._summary, objective, steps))
+                sys.stdout.write(f"{text}\n")
 
     def _put_aside(self, stack: ExitStack) -> None:
         """Begins the study anew where that was asked for, or ends what an earlier search began."""

@@ -1,0 +1,178 @@
+"""What a notebook shows of a search: a live view that stays as a summary, and a short interrupt.
+
+The view is one output of the cell, which is replaced, without widgets: so it is shown wherever
+notebooks are, and a saved notebook keeps its last state.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
+
+from paceline.report import formats, panel
+from paceline.report.progress import Progress, TrialRow
+from paceline.report.screens import LineScreen
+from paceline.search_space import html
+from paceline.study.trials import TrialTable
+
+#: Hyperparameters of a trial that a row shows.
+_HPARAMS = 4
+#: Trials that a tuner shows.
+_BEST = 10
+
+
+class SearchInterrupted(KeyboardInterrupt):
+    """Ctrl-C in a notebook: IPython shows its lines instead of a traceback.
+
+    Args:
+        lines: What has become of the search, and how it goes on.
+    """
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__(" ".join(lines))
+        self._lines = list(lines)
+
+    def _render_traceback_(self) -> list[str]:
+        return self._lines
+
+
+def interrupted(stop: KeyboardInterrupt, summary: Mapping[str, Any] | None) -> KeyboardInterrupt:
+    """Return what to raise for Ctrl-C: in IPython one that shows two lines, else the same.
+
+    Args:
+        stop: The interrupt.
+        summary: The summary of the search; None: it has written nothing.
+    """
+    if not in_ipython():
+        return stop
+    if summary is None:
+        lines = ["Interrupted before the search began; nothing was written."]
+        return SearchInterrupted([*lines, "Run the cell again to search."])
+    counts = dict(summary["n_trials"])
+    running = counts.pop("running", 0)
+    lines = [
+        f"Interrupted: {sum(counts.values()):,} finished trials are kept, "
+        f"{running:,} under way are saved."
+    ]
+    look = " tuner.results() shows the trials." if sum(counts.values()) else ""
+    return SearchInterrupted([*lines, f"Run the cell again to go on.{look}"])
+
+
+def in_ipython() -> bool:
+    """Whether IPython runs this code, in a notebook or a terminal."""
+    try:
+        ipython = sys.modules.get("IPython")
+        return ipython is not None and ipython.get_ipython() is not None
+    except Exception:  # some other module that is called IPython
+        return False
+
+
+class NotebookScreen(LineScreen):
+    """A table in the output of a notebook's cell, and the same in a line where HTML is not shown.
+
+    Args:
+        display: IPython's ``display``.
+        stream: The stream for notes.
+    """
+
+    interval = 1.0
+
+    def __init__(self, display: Callable[..., Any], stream: TextIO) -> None:
+        super().__init__(stream)
+        self._display = display
+        self._handle: Any = None
+
+    def status(self, text: str) -> None:  # noqa: D102
+        self._show(f"paceline: {text}", html.block(f"paceline: {text}"))
+
+    def draw(self, progress: Progress) -> None:  # noqa: D102
+        self._show(panel.line(progress), progress_html(progress))
+
+    def close(self, last: Progress | None) -> None:  # noqa: D102
+        if last is not None:
+            self._show(panel.last_line(last), progress_html(panel.ended(last)))
+
+    def _show(self, plain: str, markup: str) -> None:
+        content = {"text/plain": formats.visible(plain), "text/html": markup}
+        if self._handle is None:
+            self._handle = self._display(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
+
+
+def progress_html(progress: Progress) -> str:
+    """Return the state of a search as HTML."""
+    parts = []
+    if progress.n_trials:
+        parts.append(html.bar(panel.finished(progress) / progress.n_trials))
+    parts += [_line(text) for text in panel.facts(progress)]
+    if progress.rows:
+        head = ("trial", "state", progress.objective, "epoch", "curve", "hyperparameters")
+        parts.append(html.table(head, [_row(row, progress.best_number) for row in progress.rows]))
+    stopped = progress.phase == "done" and progress.n_running
+    phase = "stopped" if stopped else progress.phase
+    return html.block(f"{progress.study}: {phase}", *parts)
+
+
+def tuner_text(study: str, trials: TrialTable | None) -> str:
+    """Return what ``repr`` says of a tuner.
+
+    Args:
+        study: Name of the study.
+        trials: Its trials; None where there is no study yet.
+    """
+    if trials is None:
+        return f"Tuner({study!r}, no trials yet)"
+    best = trials.best
+    said = "" if best is None else f", best {formats.metric(best.value)} (trial {best.number})"
+    return f"Tuner({study!r}, {len(trials):,} trials{said})"
+
+
+def tuner_html(study: str, trials: TrialTable | None) -> str:
+    """Return a tuner as a table of its best trials, with the arguments of ``tuner_text``."""
+    if trials is None:
+        return html.block(f"{study}: no trials yet")
+    states = Counter(formats.state(trial.state) for trial in trials)
+    said = ", ".join(f"{count:,} {state}" for state, count in states.items())
+    rows = [
+        _row(TrialRow(t.number, t.state, t.value, t.epochs, 0, t.hparams), None)
+        for t in trials.ranked[:_BEST]
+    ]
+    for row, trial in zip(rows, trials.ranked, strict=False):
+        row[4] = html.text(trial.program or "-")
+    head = ("trial", "state", "value", "epochs", "program", "hyperparameters")
+    parts = [html.table(head, rows)] if rows else []
+    return html.block(f"{study}: {said or 'no trials yet'}", *parts)
+
+
+def _line(text: str) -> html.Markup:
+    return html.Markup(f"<div>{html.text(text)}</div>")
+
+
+def _row(row: TrialRow, best: int | None) -> list[object]:
+    shown = dict(list(row.hparams.items())[:_HPARAMS])
+    more = len(row.hparams) - len(shown)
+    return [
+        f"{row.number} (best)" if row.number == best else row.number,
+        row.state,
+        formats.metric(row.value),
+        f"{row.epoch} of {row.epochs}" if row.epochs else row.epoch,
+        html.curve(row.curve),
+        formats.hparams(shown) + (f" and {more} more" if more else ""),
+    ]
+
+
+def notebook_display() -> Callable[..., Any] | None:
+    """Return IPython's ``display`` inside a notebook, else None. IPython is not imported for it."""
+    ipython = sys.modules.get("IPython")
+    display = sys.modules.get("IPython.display")
+    try:
+        shell = ipython.get_ipython() if ipython is not None else None
+        # A notebook's shell has a kernel; IPython in a terminal has none.
+        if display is not None and getattr(shell, "kernel", None) is not None:
+            return display.display
+    except Exception:  # some other module that is called IPython
+        pass
+    return None

@@ -1,0 +1,59 @@
+"""The view in a notebook: what it shows, that it stays small, and that names cannot steer it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from paceline.report.notebook import SearchInterrupted, progress_html
+from paceline.report.progress import Progress, TrialRow
+from paceline.search_space import html
+
+HOSTILE = '<script>alert(1)</script>\x1b[31m&"'
+PROGRESS = Progress(
+    HOSTILE, "training", 4, 1, 0, 0, 3, 10, 5.0, 2.0, 15.0, HOSTILE, 0, 0.5, {HOSTILE: HOSTILE}
+)
+ROW = TrialRow(0, "complete", 0.5, 3, 0, {HOSTILE: HOSTILE}, (0.1, 0.4, 0.5))
+
+
+def test_names_are_escaped_and_cannot_steer():
+    shown = progress_html(replace(PROGRESS, rows=(ROW,), devices=HOSTILE))
+    assert "<script" not in shown
+    assert "\x1b" not in shown
+    assert "&lt;script&gt;" in shown
+
+
+def test_the_view_says_what_runs_where_and_how_long():
+    shown = progress_html(replace(PROGRESS, rows=(ROW,), busy=0.875, devices="2 x TPU"))
+    for said in ("1 of 4 trials", "about 0:15 left", "0.5000", "2 x TPU", "slots 88% busy", "<svg"):
+        assert said in shown
+
+
+def test_no_background_is_fixed():
+    assert "background:#fff" not in progress_html(replace(PROGRESS, rows=(ROW,)))
+    assert "currentColor" in html.curve([1.0, 2.0])
+
+
+def test_long_searches_make_no_long_output():
+    curve = html.thin(float(i) for i in range(10_000))
+    rows = [replace(ROW, number=n, curve=curve) for n in range(5_000)]
+    assert len(progress_html(replace(PROGRESS, n_trials=5_000, rows=tuple(rows)))) < 150_000
+    history = html.HistoryTable({f"metric_{i}": [0.5] * 5_000 for i in range(3)})
+    assert len(history._repr_html_()) < 30_000
+    assert len(html.pairs("hp", {"text": "x" * 100_000})) < 2_000
+
+
+def test_a_curve_of_odd_numbers_is_drawn():
+    assert html.curve([]) == html.curve([math.nan, math.inf]) == ""
+    assert "nan" not in html.curve([1.0, math.nan, 1.0])
+    assert "inf" not in html.curve([-1.7e308, 1.7e308]).replace("infinity", "")
+
+
+def test_a_curve_keeps_its_last_point():
+    assert html.thin(range(1_000))[-1] == 999
+
+
+def test_an_interrupt_renders_itself_in_its_lines():
+    stop = SearchInterrupted(["one", "two"])
+    assert isinstance(stop, KeyboardInterrupt)
+    assert stop._render_traceback_() == ["one", "two"]

@@ -1,0 +1,42 @@
+"""A search in a real kernel: its table, what comes next, and Ctrl-C."""
+
+from __future__ import annotations
+
+import notebooks
+
+SEARCH = "tuner = tuner_of('<b>book')\ntuner.search(x, y, n_trials=4, **toys.CALL)"
+STOP = """
+tuner = tuner_of('stopped')
+def interrupt():
+    while not (tuner._study is not None and len(tuner._study.trials)):
+        threading.Event().wait(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt, daemon=True).start()
+tuner.search(x, y, n_trials=5000, **toys.CALL)
+"""
+LATER = (
+    "print(len(tuner.results()) > 0, [t.name for t in threading.enumerate() if 'live' in t.name])"
+)
+
+
+def test_a_search_leaves_a_table_and_ends_in_two_lines_when_interrupted(tmp_path) -> None:
+    book = notebooks.execute(tmp_path, SEARCH, "tuner", "tuner.history(2)", STOP, LATER)
+    _, search, shown, history, stopped, later = book.cells
+    (view,) = notebooks.outputs(search, "display_data")
+    assert "<b>book" not in view.data["text/html"]
+    assert "&lt;b&gt;book: done" in view.data["text/html"]
+    assert view.data["text/html"].count("<svg") == 4
+    assert "4 of 4 trials" in view.data["text/plain"]
+    text = "".join(o.text for o in notebooks.outputs(search, "stream") if o.name == "stdout")
+    assert "Best: val_accuracy" in text
+    assert "tuner.best_model()" in text
+    for cell in (shown, history):
+        (result,) = notebooks.outputs(cell, "execute_result")
+        assert "<table" in result.data["text/html"]
+    (error,) = notebooks.outputs(stopped, "error")
+    assert len(error.traceback) == 2
+    assert error.traceback[0].startswith("Interrupted: ")
+    assert "<b>" not in error.traceback[0]
+    (view,) = notebooks.outputs(stopped, "display_data")
+    assert "stopped: stopped" in view.data["text/html"]
+    assert later.outputs[0].text == "True []\n"
