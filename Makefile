@@ -26,7 +26,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo test test-all test-numerics test-slow test-chaos test-backends test-oldest test-compat test-ui lint format bench bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples lock
+.PHONY: help env demo test test-all test-numerics test-slow test-chaos test-backends test-oldest test-compat test-ui test-trackers lint format bench bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ test-ui: .venv-ui/.installed ## look at pages, notebooks and the dashboard in Ch
 	@tools/install_chromium.sh
 	.venv-ui/bin/python -m pytest tests/ui $(ARGS)
 
+test-trackers: .venv-trackers/.installed ## log searches to MLflow, Weights & Biases and TensorBoard, and read them back (ARGS)
+	.venv-trackers/bin/python -m pytest tests/trackers $(ARGS)
+
 lint: env ## ruff, pyright, and the directions of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -105,6 +108,8 @@ lock: ## work the locks out anew; ARGS=--upgrade takes the newest releases
 		$(LOCK_OPTIONS) -o requirements/torch.lock > /dev/null
 	$(UV) pip compile pyproject.toml --extra dashboard --group backends --group ui --universal --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/ui.lock > /dev/null
+	$(UV) pip compile pyproject.toml --extra mlflow --extra wandb --extra tensorboard --group trackers --universal --python-version 3.11 \
+		$(LOCK_OPTIONS) -o requirements/trackers.lock > /dev/null
 	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/dev.lock > /dev/null
 	$(UV) pip compile requirements/oldest.in --python-version 3.11 \

@@ -27,6 +27,7 @@ SUITES = (
     "test-backends",
     "test-oldest",
     "test-ui",
+    "test-trackers",
     "test-chaos",
 )
 

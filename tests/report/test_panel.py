@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from paceline.report import panel
-from paceline.report.progress import Progress
+from paceline.report.progress import Progress, TrialRow
 
 PROGRESS = Progress(
     study="digits",
@@ -30,6 +30,7 @@ PROGRESS = Progress(
     best_value=0.97222,
     best_hparams={"dropout": 0.2131231, "units[type=a]": 64, "lr": 0.00412345},
 )
+HPARAMS = {"units": 64, "lr": 0.00412345, "another_long_name_of_a_hyperparameter": "relu"}
 NOTHING_YET = Progress("digits", "building", 32, 0, 0, 0, 0, 0, 0.4, None, None, "val_accuracy")
 
 
@@ -57,13 +58,62 @@ def test_the_panel_says_all_that_is_known(width):
     for part in (
         "paceline digits, training",
         "20 of 32",
-        "8 running, 1 pruned, 1 failed",
+        "8 running, 1 stopped early, 1 failed",
         "412 trial-epochs/s, 1,200 so far",
         "0:12, about 0:07 left",
         "0.9722 val_accuracy, trial 17",
         "dropout 0.213123, units[type=a] 64, lr 0.00412345",
     ):
         assert part in text
+
+
+ROWS = tuple(
+    TrialRow(17 + i, "running" if i else "complete", 0.97 - i / 100, 3, 10 if i else 0, HPARAMS)
+    for i in range(12)
+)
+
+
+def drawn_at(progress: Progress, width: int, height: int) -> list[str]:
+    console = Console(
+        file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None
+    )
+    shown = panel.LivePanel("digits")
+    shown.progress = progress
+    with console.capture() as capture:
+        console.print(shown)
+    return capture.get().splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_the_trials_are_a_table_as_wide_as_the_terminal(width):
+    lines = drawn_at(replace(PROGRESS, rows=ROWS), width, 50)
+    assert {cell_len(line) for line in lines} == {width - 2}
+    (head,) = [line for line in lines if "epoch" in line and "state" in line]
+    assert "units" in head
+    assert ("lr" in head) == (width >= 80)
+    assert ("another_long_name" in head) == (width == 200)
+    assert sum("running" in line and "of 10" in line for line in lines) == 11
+    assert sum(re.match(r"│ +17 .* best ", line) is not None for line in lines) == 1
+
+
+def test_a_table_leaves_most_of_a_low_terminal_alone():
+    assert len(drawn_at(replace(PROGRESS, rows=ROWS), 80, 15)) == 7
+    assert len(drawn_at(replace(PROGRESS, rows=ROWS), 80, 20)) == 7 + 2 + 6
+
+
+@pytest.mark.parametrize(
+    ("phase", "compiles", "said"),
+    [
+        ("building", (0, 0), "building and tracing trial 9"),
+        ("compiling", (1, 4), "compiling 2 of 4"),
+        ("compiling", (4, 4), "compiling 4 of 4"),
+        ("training", (4, 4), "training"),
+        ("done", (4, 4), "stopped"),
+    ],
+)
+def test_the_title_says_what_the_search_does(phase, compiles, said):
+    text = drawn(replace(PROGRESS, phase=phase, compiles=compiles), 80)
+    assert f"paceline digits, {said} ─" in text
 
 
 def test_a_name_and_its_value_stay_on_one_line():
@@ -98,7 +148,7 @@ def test_a_fault_in_drawing_becomes_a_line():
 
 def test_the_line_says_the_same():
     assert panel.line(PROGRESS) == (
-        "digits: 20 of 32 trials (8 running, 1 pruned, 1 failed), 412 trial-epochs/s, "
+        "digits: 20 of 32 trials (8 running, 1 stopped early, 1 failed), 412 trial-epochs/s, "
         "best val_accuracy 0.9722 (trial 17), 0:12, about 0:07 left"
     )
     assert panel.line(NOTHING_YET) == "digits: 0 of 32 trials, 0:00"

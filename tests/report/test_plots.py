@@ -11,7 +11,7 @@ import pytest
 import paceline
 import toys
 from paceline.errors import StudyError, UsageError
-from paceline.report.plots import StudyPlots
+from paceline.report.plots import EACH, StudyPlots
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
 
@@ -96,7 +96,7 @@ def test_each_curve_is_the_trials_history(plots) -> None:
 
 
 def test_of_many_trials_the_best_have_curves_and_all_a_band(plots) -> None:
-    figure = plots(StudyPlots.EACH + 1).curves()
+    figure = plots(EACH + 1).curves()
     lines = [trace for trace in figure.data if trace.name and trace.name.startswith("trial")]
     assert {line.name for line in lines} == {f"trial {n}" for n in range(151, 201)}
     assert "the best 50 of 201 trials" in figure.layout.title.text

@@ -124,7 +124,14 @@ def test_a_bundle_has_all_that_is_needed(at_home, tmp_path, capsys):
         assert json.loads(file.read("hparams.json")) == at_home.best_hparams
         assert file.read("results.csv").decode().startswith("value,dropout,lr,number")
         requirements = file.read("requirements.txt").decode().split()
-    wanted = {"model.keras", "hparams.json", "results.csv", "predict.py", "requirements.txt"}
+    wanted = {
+        "model.keras",
+        "hparams.json",
+        "results.csv",
+        "report.html",
+        "predict.py",
+        "requirements.txt",
+    }
     assert wanted | {"manifest.json"} <= names
     assert manifest["trial"]["number"] == at_home.best_trial.number
     assert manifest["keras_backend"] == "jax" and manifest["modules"] == []

@@ -56,7 +56,13 @@ def searched(folder: Path, live: list[int], sampler: str, n_trials: int) -> tupl
     """The trials of a search, and how many trained together on average."""
     live.clear()
     tuner = paceline.Tuner(
-        six, study="s", sampler=sampler, slots=SLOTS, directory=folder, notes=lambda text: None
+        six,
+        study="s",
+        sampler=sampler,
+        slots=SLOTS,
+        widths="apart",  # together they have one program, and their packs are full anyway
+        directory=folder,
+        notes=lambda text: None,
     )
     tuner.search(X, Y, n_trials=n_trials, **CALL)
     trials = [tuner.trial(number) for number in range(n_trials)]

@@ -6,8 +6,10 @@ commands that only read load neither JAX nor Keras: heavy modules are imported w
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from typing import Annotated
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,9 +24,13 @@ from paceline.cli.options import (
     Storage,
     StudyName,
     Timeout,
+    Track,
     TrialTimeout,
 )
 from paceline.cli.output import exit_codes
+
+if TYPE_CHECKING:
+    from paceline.executor.process import StopSignal
 
 app = typer.Typer(
     name="paceline",
@@ -44,18 +50,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         SystemExit: Always. The code is 0 for success, 1 if the command failed, 2 for wrong usage or
             input, 130 after Ctrl-C, SIGTERM or SIGHUP.
     """
-    from paceline.executor.process import StopSignal  # heard from here on; loads nothing heavy
-
     restart.own = arguments is None
     if restart.own:
         terminal.replace_closed_streams()
         terminal.check_folder()
+    stop: StopSignal | None = None
     try:
-        with StopSignal.of_process() as stop:
+        with ExitStack() as stack:
+            if not _asks_for_help(sys.argv[1:] if arguments is None else arguments):
+                # Heard from here on. The module loads nothing heavy; for a help text it is a tenth.
+                from paceline.executor.process import StopSignal
+
+                stop = stack.enter_context(StopSignal.of_process())
             app(args=arguments, prog_name="paceline")
     except SystemExit as end:
         code = end.code
-        if stop.asked and code == terminal.FAILED:  # Typer's code for an interrupt
+        if stop is not None and stop.asked and code == terminal.FAILED:  # Typer's for an interrupt
             code = terminal.INTERRUPTED
         if restart.own:
             terminal.leave(code)
@@ -67,6 +77,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         terminal.close_stdout()
         terminal.say(f"failed: stdout cannot be written: {error.strerror or error}")
         raise SystemExit(terminal.FAILED) from None
+
+
+def _asks_for_help(words: Sequence[str]) -> bool:
+    """Whether the command prints a text and ends, so that a signal finds nothing to save."""
+    return not words or any(word in ("--help", "-h", "--version") for word in words)
 
 
 def _print_version(wanted: bool) -> None:
@@ -166,6 +181,7 @@ def search(
         ),
     ] = "auto",
     precision: Precision = None,
+    track: Track = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -197,6 +213,7 @@ def search(
             widths=widths,
             mesh=mesh,
             precision=precision,
+            track=track,
             as_json=as_json,
             quiet=quiet,
         )
@@ -229,6 +246,7 @@ def resume(
     deadline: Deadline = None,
     trial_timeout: TrialTimeout = None,
     storage: Storage = None,
+    track: Track = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -246,6 +264,7 @@ def resume(
             timeout=timeout,
             deadline=deadline,
             trial_timeout=trial_timeout,
+            track=track,
             as_json=as_json,
             quiet=quiet,
         )
@@ -269,6 +288,8 @@ def reproduce(
 
 app.command()(read.best)
 app.command()(read.trials)
+app.command()(read.report)
+app.command()(read.dashboard)
 app.command()(read.export)
 app.command()(read.studies)
 app.command()(read.rm)

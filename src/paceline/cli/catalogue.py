@@ -95,11 +95,13 @@ def _records(directory: Path, storage: str | None) -> tuple[list[dict[str, Any]]
 
 def _record(view: StudyView) -> dict[str, Any]:
     best = view.trials.best
+    from paceline.study.trial_codec import best_record  # loads Optuna
+
     return {
         "study": view.name,
         "n_trials": dict(Counter(trial.state for trial in view.trials)),
         "objective": reading.objective(view.meta),
-        "best": None if best is None else tables.best_record(best),
+        "best": None if best is None else best_record(best),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 
-def _complete_study(incomplete: str) -> list[str]:
+def complete_study(incomplete: str) -> list[str]:
     """Names of studies in ``runs``, for completion in a shell: it loads no storage."""
     journals = Path("runs").glob("[!.]*/journal.log")
     names = sorted(path.parent.name for path in journals)
@@ -17,7 +17,7 @@ def _complete_study(incomplete: str) -> list[str]:
 
 StudyName = Annotated[
     str,
-    typer.Argument(metavar="STUDY", help="Name of the study.", autocompletion=_complete_study),
+    typer.Argument(metavar="STUDY", help="Name of the study.", autocompletion=complete_study),
 ]
 Data = Annotated[
     str | None,
@@ -54,4 +54,14 @@ TrialTimeout = Annotated[
 ]
 Deadline = Annotated[
     str | None, typer.Option(metavar="CLOCK", help="Stop by this time of day: 17:30.")
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="NAME",
+        help="Tell mlflow, wandb or tensorboard of each trial; may be given several times. "
+        "mlflow+model and wandb+model store the best model too.",
+        show_default="none",
+    ),
 ]

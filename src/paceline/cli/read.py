@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.options import Json, Storage, StudyName
+from paceline.cli.options import Json, Storage, StudyName, complete_study
 from paceline.cli.output import exit_codes
 
 Directory = Annotated[
@@ -107,6 +107,53 @@ def export(
 
     with exit_codes():
         command.export(study, storage=storage, output=output, bundle=bundle)
+
+
+def report(
+    study: StudyName,
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FILE.html", help="Where to write the page."),
+    ] = "report.html",
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STUDY2",
+            help="Another study to put beside it.",
+            show_default="none",
+            autocompletion=complete_study,
+        ),
+    ] = None,
+    storage: Storage = None,
+) -> None:
+    """Write a report of a study: one HTML page with figures, which needs no network."""
+    from paceline.cli import report as command
+
+    with exit_codes():
+        command.write(study, storage=storage, output=output, compare=compare)
+
+
+def dashboard(
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[STUDY]",
+            help="Name of the study.",
+            show_default="the one searched last",
+            autocompletion=complete_study,
+        ),
+    ] = None,
+    storage: Storage = None,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0: any that is free.")
+    ] = 8080,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
+) -> None:
+    """Serve optuna-dashboard and a page of the running packs on this machine."""
+    from paceline.cli import dashboard as command
+
+    with exit_codes():
+        command.serve(study, storage=storage, port=port, browser=browser)
 
 
 def repair(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:

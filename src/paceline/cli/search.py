@@ -74,6 +74,7 @@ def search(
     widths: str,
     mesh: str,
     precision: str | None,
+    track: list[str] | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -100,6 +101,7 @@ def search(
                 "widths": widths,
                 "mesh": mesh,
                 "precision": precision,
+                "track": track or None,
                 **({"fresh": True} if fresh else {}),
             },
             search={
@@ -146,6 +148,7 @@ def resume(
     timeout: str | None,
     deadline: str | None,
     trial_timeout: str | None,
+    track: list[str] | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -163,6 +166,7 @@ def resume(
     run(
         replace(
             command,
+            tuner={**command.tuner, "track": track or None},
             search={**command.search, **changes},
             timeout=None if timeout is None else arguments.timeout_seconds(timeout),
             deadline=None if deadline is None else arguments.deadline(deadline, _now()),

@@ -35,8 +35,10 @@ def show_best(name: str, *, storage: str | None, as_json: bool) -> None:
     Raises:
         StudyError: There is no such study, or no trial of it is complete.
     """
+    from paceline.study.trial_codec import best_record  # loads Optuna
+
     study = open_study(name, storage)
-    best = tables.best_record(_best(study, storage))
+    best = best_record(_best(study, storage))
     if as_json:
         terminal.print_json(best)
         return
@@ -131,11 +133,13 @@ def export(name: str, *, storage: str | None, output: str | None, bundle: str | 
 
 def _write_bundle(target: Path, study: StudyView, best: Trial, saved: Path) -> list[str]:
     """Write a bundle; return lines that say what it holds and how to use it."""
+    from paceline.study.timeline import read_timelines
     from paceline.tuner.bundle import write_bundle
 
     try:
         with written_atomically(target) as part:
-            manifest = write_bundle(part, study, best, saved)
+            timelines = read_timelines(DIRECTORY / study.name)
+            manifest = write_bundle(part, study, best, saved, timelines)
     except OSError as error:
         raise UsageError(
             f"--bundle {target} cannot be written: {error.strerror or error}"

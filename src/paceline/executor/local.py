@@ -34,7 +34,13 @@ from paceline.executor.memory import DeviceData, batches_bytes, chunk_bytes_of, 
 from paceline.executor.plan_choice import Candidate
 from paceline.executor.planner import Planner
 from paceline.executor.process import Dropped
-from paceline.executor.reporting import EpochReporter, ExecutorTimings
+from paceline.executor.reporting import (
+    CompiledStep,
+    EpochReporter,
+    ExecutorTimings,
+    SlotTimeline,
+    compiled_steps,
+)
 from paceline.executor.slots import Demand, SlotAllocator
 from paceline.executor.snapshot import (
     Arrays,
@@ -107,7 +113,7 @@ class LocalExecutor:
         self._dropped = Dropped()
         self._round = 0  # calls of ``advance``
         self.demand = Demand(self._planner, self._grouper, in_order=in_order)
-        self.timings = ExecutorTimings()
+        self.timings, self.timeline = ExecutorTimings(), SlotTimeline()
         self.compiling = self.lockstep = self._resubmitting = False
 
     @property
@@ -331,6 +337,7 @@ class LocalExecutor:
         filled = [(group, self._slots.refill(group, all_asked=all_asked)) for group in ready]
         packs = [(group, pack) for group, found in filled for pack in found]
         packs = [(group, pack) for group, pack in packs if self._reporter.begin_epoch(pack, failed)]
+        self.timeline.begin_round(packs)
         now = EpochRound(packs, self._lanes)
         try:
             now.run(meanwhile, self._limit.seconds, lockstep=self.lockstep)
@@ -338,6 +345,7 @@ class LocalExecutor:
             self._patience = 0.0  # the thread that waits for the epoch will never end
             raise
         self.timings.add_round(now.wall, now.packs, now.trained)
+        self.timeline.end_round(now.packs, {job for results, _ in now.trained for job in results})
         n_full = now.n_full(self._planner.lanes)
         tight = self._report_round(now, report, failed)
         for group in tight:
@@ -430,6 +438,25 @@ class LocalExecutor:
     def compile_seconds(self) -> float:
         """Seconds spent lowering and compiling, in all threads together."""
         return sum(e.seconds for role in self._planner.compiled_roles() for e in role)
+
+    @property
+    def compiles(self) -> tuple[int, int]:
+        """Number of programs that are compiled, and of all that were asked for."""
+        programs = self._planner.programs
+        return sum(program.ready() for program in programs), len(programs)
+
+    def slots_now(self) -> list[tuple[str, str, list[int | None]]]:
+        """Each pack that trains: its program, its plan, and the job in each slot or None."""
+        return [
+            (group.name, pack.program.plan, [t and t.number for t in pack.slots])
+            for group in self._grouper.groups
+            for pack in group.packs
+            if pack.live
+        ]
+
+    def compiled_steps(self) -> list[CompiledStep]:
+        """The steps that were compiled, or found in the cache, in the order they were asked for."""
+        return compiled_steps(self._planner.programs, self._grouper.groups)
 
     def close(self) -> None:
         """Ends the lanes' threads; all trials, packs and data are dropped."""

@@ -1,12 +1,16 @@
 """What an executor reports: each trial's epochs to the search, and where time and slots went.
 
 A trial's callbacks see an epoch before the search does, since they may change its logs or stop it.
+Which job was in which slot when, is seen from outside: packs know nothing of it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import time
+import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from paceline.executor.base import Answer, EpochReport, Failed, LateAnswer, Notes, Report
@@ -15,6 +19,7 @@ from paceline.executor.lanes import PackEpoch
 from paceline.executor.snapshot import PausedStates
 from paceline.pack.callbacks.driver import CallbackDriver
 from paceline.pack.pack import EpochTimes, Pack, SlotTrial
+from paceline.pack.plan import CompiledPlan
 
 #: Number of the last rounds that show how fast the search goes now.
 _LATELY = 64
@@ -181,3 +186,171 @@ class ExecutorTimings:
     def busy_share(self) -> float | None:
         """Share of the slots that held a trial, over all epochs; None before the first epoch."""
         return self._busy_epochs / self._slot_epochs if self._slot_epochs else None
+
+
+@dataclass
+class JobStay:
+    """A job was in a slot. Moments are those of ``time.perf_counter``.
+
+    Attributes:
+        job: Its number.
+        pack: The pack's number: packs are numbered as they are first seen.
+        slot: The slot's number in the pack.
+        program: Short fingerprint of the pack's program.
+        plan: The pack's plan.
+        began: When the first epoch in the slot began.
+        ended: When the last one ended.
+        epochs: Epochs that the job has trained in the slot.
+        counts: Whether it belongs to the record.
+    """
+
+    job: int
+    pack: int
+    slot: int
+    program: str
+    plan: str
+    began: float
+    ended: float
+    epochs: int = 0
+    counts: bool = True
+
+
+@dataclass(frozen=True)
+class SeenPack:
+    """A pack: its number, its slots, and when it was first seen."""
+
+    pack: int
+    slots: int
+    program: str
+    plan: str
+    began: float
+
+
+@dataclass(frozen=True)
+class CompiledStep:
+    """A step that was compiled.
+
+    Attributes:
+        key: Tells it from all other steps of the executor.
+        program: Short fingerprint of its program; None where no trial is of it any more.
+        plan: Its plan.
+        slots: Slots that it trains.
+        began, ended: When, by ``time.perf_counter``; ``began`` as if it had been done in one go.
+        from_cache: Whether it came from the cache.
+    """
+
+    key: int
+    program: str | None
+    plan: str
+    slots: int
+    began: float
+    ended: float
+    from_cache: bool
+
+
+def compiled_steps(programs: Iterable[CompiledPlan], groups: Iterable[Group]) -> list[CompiledStep]:
+    """Return the steps of programs, each once; those that failed to compile are left out.
+
+    Args:
+        programs: The programs, in the order in which they were asked for.
+        groups: The groups, some of which have one of these programs.
+    """
+    names = {id(p): g.name for g in groups for p in (g.program, g.next_program) if p is not None}
+    found: dict[int, CompiledStep] = {}
+    for program in programs:
+        if not program.ready():
+            continue
+        with contextlib.suppress(Exception):  # XLA raises many kinds
+            for executable in (each for role in program.roles() for each in role):
+                began = executable.ended - executable.seconds
+                found[id(executable)] = CompiledStep(
+                    id(executable),
+                    names.get(id(program)),
+                    program.plan,
+                    program.n_slots,
+                    began,
+                    executable.ended,
+                    executable.from_cache,
+                )
+    return list(found.values())
+
+
+class SlotTimeline:
+    """Stays of jobs in slots, until they are taken out for the record."""
+
+    #: Stays that wait to be taken out, at most: where nobody takes them, they do not pile up.
+    MOST = 10_000
+
+    def __init__(self) -> None:
+        self._numbers: weakref.WeakKeyDictionary[Pack, int] = weakref.WeakKeyDictionary()
+        self._n_packs = 0
+        self._open: dict[tuple[int, int], tuple[SlotTrial, JobStay]] = {}  # by pack and slot
+        self._ended: list[JobStay] = []
+        self._packs: list[SeenPack] = []
+
+    def begin_round(self, packs: Iterable[tuple[Group, Pack]]) -> None:
+        """Note the jobs in slots, before a round trains them."""
+        now = time.perf_counter()
+        there: set[tuple[int, int]] = set()
+        for group, pack in packs:
+            number, plan = self._number_of(group, pack, now), pack.program.plan
+            for slot, trial in enumerate(pack.slots):
+                if trial is None:
+                    continue
+                there.add((number, slot))
+                held = self._open.get((number, slot))
+                if held is not None and held[0] is trial:
+                    continue
+                if held is not None:
+                    self._end(held[1])
+                stay = JobStay(trial.number, number, slot, group.name, plan, now, now)
+                self._open[number, slot] = trial, stay
+        for key in [key for key in self._open if key not in there]:
+            self._end(self._open.pop(key)[1])
+
+    def end_round(self, packs: Iterable[Pack], trained: set[int]) -> None:
+        """Note that a round is over.
+
+        Args:
+            packs: The packs of the round.
+            trained: The numbers of the jobs that have trained an epoch.
+        """
+        now = time.perf_counter()
+        numbers = {self._numbers[pack] for pack in packs}
+        for (number, _), (_, stay) in self._open.items():
+            if number in numbers:
+                stay.ended = now
+                stay.epochs += stay.job in trained
+
+    def forget(self, jobs: Container[int]) -> None:
+        """Leave jobs that are in slots now out of the record: their numbers are others' now."""
+        for _, stay in self._open.values():
+            if stay.job in jobs:
+                stay.counts = False
+
+    def take(self, *, all_ended: bool = False) -> tuple[list[JobStay], list[SeenPack]]:
+        """Take out the stays that are over, and the packs that are new since the last time.
+
+        Args:
+            all_ended: Whether the stays that are not over count as over now: the search ends.
+        """
+        if all_ended:
+            for _, stay in self._open.values():
+                self._end(stay)
+            self._open.clear()
+        ended, self._ended = self._ended, []
+        packs, self._packs = self._packs, []
+        return ended, packs
+
+    def _end(self, stay: JobStay) -> None:
+        if stay.counts and stay.epochs and len(self._ended) < self.MOST:
+            self._ended.append(stay)
+
+    def _number_of(self, group: Group, pack: Pack, now: float) -> int:
+        if pack not in self._numbers:
+            self._numbers[pack] = self._n_packs
+            self._n_packs += 1
+            if len(self._packs) < self.MOST:
+                n_slots, plan = len(pack.slots), pack.program.plan
+                self._packs.append(SeenPack(self._numbers[pack], n_slots, group.name, plan, now))
+        return self._numbers[pack]

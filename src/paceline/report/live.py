@@ -70,7 +70,10 @@ class LiveView:
         self._ended.set()
         if self._thread is not None:
             self._thread.join(timeout=5)  # a terminal that is stuck must not hold up the end
-        last = self.latest if self._last_line else None
+        latest = self.latest
+        if latest is not None and latest.phase == "done" and latest.n_running:
+            self._guarded(lambda: self._screen.stay(latest))
+        last = latest if self._last_line else None
         self._guarded(lambda: self._screen.close(last))
 
     @property

@@ -111,9 +111,7 @@ def progress_html(progress: Progress) -> str:
     if progress.rows:
         head = ("trial", "state", progress.objective, "epoch", "curve", "hyperparameters")
         parts.append(html.table(head, [_row(row, progress.best_number) for row in progress.rows]))
-    stopped = progress.phase == "done" and progress.n_running
-    phase = "stopped" if stopped else progress.phase
-    return html.block(f"{progress.study}: {phase}", *parts)
+    return html.block(f"{progress.study}: {progress.doing}", *parts)
 
 
 def tuner_text(study: str, trials: TrialTable | None) -> str:

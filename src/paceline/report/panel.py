@@ -8,9 +8,10 @@ not be taken for a style.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -19,10 +20,15 @@ from rich.text import Text
 from paceline.report import formats
 from paceline.report.progress import Progress
 
-WIDEST = 100  # columns of a panel; a wider one is harder to read
+WIDEST = 100  # columns of text; a wider one is harder to read. The table of trials may be wider
 BAR = (10, 40)  # columns of the bar, least and most
-BESIDE_BAR = 56  # columns for the label and the counts of a long search
+BESIDE_BAR = 64  # columns for the label and the counts of a long search
 HPARAM_LINES = 2
+#: Lines of the terminal that are not for the table of trials: the rest of the panel, and some of
+#: what was there before.
+_OTHER_LINES = 14
+#: Rows for which a table is worth its head.
+_LEAST_ROWS = 2
 
 
 def finished(progress: Progress) -> int:
@@ -92,25 +98,29 @@ class LivePanel:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         # Two columns stay free because a terminal echoes ^C behind the last line. If that wrapped
         # to a new line, the panel could no longer be erased.
-        width = max(1, min(options.max_width - 2, WIDEST))
+        width = max(1, options.max_width - 2)
         try:
-            yield self._draw(width)
+            yield self._draw(width, options.height or console.size.height)
         except Exception as error:  # an error in drawing must not reach the training
             yield Text(f"paceline: the live view failed ({error}); the search goes on")
 
-    def _draw(self, width: int) -> RenderableType:
-        progress = self.progress
+    def _draw(self, width: int, height: int) -> RenderableType:
+        progress, narrow = self.progress, min(width, WIDEST)
+        body: RenderableType
         if progress is None:
-            body, title = _text(f"{formats.duration(self.waited)}  {self.status}"), self.title
-        else:
-            body, title = rows(progress, width - 4), f"{progress.study}, {progress.phase}"
-        return Panel(
-            body,
-            title=Text.assemble(("paceline ", "bold"), title),
-            title_align="left",
-            border_style="cyan",
-            width=width,
-        )
+            body = _text(f"{formats.duration(self.waited)}  {self.status}")
+            return _panel(body, self.title, narrow)
+        title = f"{progress.study}, {progress.doing}"
+        body, room = rows(progress, narrow - 4), height - _OTHER_LINES
+        if len(progress.rows) < _LEAST_ROWS or room < _LEAST_ROWS:
+            return _panel(body, title, narrow)
+        return _panel(Group(body, "", trials_table(progress, width - 4, room)), title, width)
+
+
+def _panel(body: RenderableType, title: str, width: int) -> Panel:
+    text = Text.assemble(("paceline ", "bold"), title)
+    text.truncate(max(1, width - 6), overflow="ellipsis")
+    return Panel(body, title=text, title_align="left", border_style="cyan", width=width)
 
 
 def rows(progress: Progress, width: int) -> Table:
@@ -132,6 +142,42 @@ def rows(progress: Progress, width: int) -> Table:
     for text in _wrapped(formats.hparams(progress.best_hparams), width - len("trials") - 2):
         table.add_row("", _text(text))
     return table
+
+
+def trials_table(progress: Progress, width: int, room: int) -> Table:
+    """Return the leading and the running trials: as many as there is room for, the best first.
+
+    Args:
+        progress: The record to show.
+        width: Columns of the table at most; hyperparameters that find no place are left out.
+        room: Rows at most.
+    """
+    shown = progress.rows[:room]
+    names = list(dict.fromkeys(name for row in shown for name in row.hparams))
+    columns = {"trial": [str(row.number) for row in shown]}
+    columns[progress.objective] = [formats.metric(row.value) for row in shown]
+    columns["epoch"] = [f"{r.epoch} of {r.epochs}" if r.epochs else str(r.epoch) for r in shown]
+    columns["state"] = [
+        "best" if row.number == progress.best_number else formats.state(row.state) for row in shown
+    ]
+    left = width - sum(_width(head, cells) + 2 for head, cells in columns.items())
+    for name in names:
+        cells = [formats.hparam(r.hparams[name])[:24] if name in r.hparams else "" for r in shown]
+        left -= _width(name, cells) + 2
+        if left < 0:
+            break
+        columns[f"{name}"] = cells
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for i, head in enumerate(columns):
+        table.add_column(_text(head), no_wrap=True, justify="left" if i == 3 else "right")
+    for row, cells in zip(shown, zip(*columns.values(), strict=True), strict=True):
+        style = "bold green" if row.number == progress.best_number else ""
+        table.add_row(*map(_text, cells), style=style)
+    return table
+
+
+def _width(head: str, cells: Sequence[str]) -> int:
+    return max(map(len, [head, *cells]))
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -182,7 +228,7 @@ def _count(progress: Progress, unit: str = " trials") -> str:
 def _others(progress: Progress, before: str, after: str) -> str:
     counts = {
         "running": progress.n_running,
-        "pruned": progress.n_pruned,
+        formats.state("pruned"): progress.n_pruned,
         "failed": progress.n_failed,
     }
     said = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)

@@ -11,12 +11,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import StudyError, UsageError
+from paceline.report.slots import slots_figure
+from paceline.study.timeline import SearchTimeline
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
 
 if TYPE_CHECKING:
     import optuna
     from plotly.graph_objects import Figure
+
+
+#: Trials up to which each has a learning curve of its own, and how many have one beyond.
+EACH, BEST = 200, 50
 
 
 class StudyPlots:
@@ -26,16 +32,21 @@ class StudyPlots:
         study: The study, as Optuna has it.
         trials: Its trials, as Paceline has them.
         objective: The name of the objective.
+        timelines: What its searches did when.
 
     Raises:
         StudyError: From each method, where the study has too few trials for its figure.
     """
 
-    #: Trials up to which each has a learning curve of its own, and how many have one beyond.
-    EACH, BEST = 200, 50
-
-    def __init__(self, study: optuna.Study, trials: TrialTable, objective: str) -> None:
+    def __init__(
+        self,
+        study: optuna.Study,
+        trials: TrialTable,
+        objective: str,
+        timelines: Sequence[SearchTimeline] = (),
+    ) -> None:
         self._study, self._trials, self._objective = study, trials, objective
+        self._timelines = timelines
 
     def history(self) -> Figure:
         """Each trial's value by number, and the best value until then."""
@@ -82,7 +93,7 @@ class StudyPlots:
     def curves(self, metric: str | None = None) -> Figure:
         """A metric by epoch, a line for each trial.
 
-        Of more than ``EACH`` trials the best ``BEST`` have lines, and bands show where a half and
+        Of more than 200 trials the best 50 have lines, and bands show where a half and
         four fifths of all trials lie; the title says so.
 
         Args:
@@ -102,43 +113,20 @@ class StudyPlots:
         if not with_metric:
             known = ", ".join(dict.fromkeys(name for t in trained for name in t.history))
             raise UsageError(f"plot.curves: metric {metric!r} is not one of {known}.")
-        return self._curves(metric, with_metric)
+        return curves_figure(self._trials, metric, with_metric)
 
-    def _curves(self, metric: str, trials: list[Trial]) -> Figure:
-        import plotly.graph_objects as go
+    def slots(self) -> Figure:
+        """Which trial was in which slot when, and when programs were compiled.
 
-        figure, title = go.Figure(), f"{html.escape(metric)} by epoch"
-        shown = trials
-        if len(trials) > self.EACH:
-            shown = self._best(trials)
-            for low, high in ((10, 90), (25, 75)):
-                figure.add_traces(_band(metric, trials, low, high))
-            title += (
-                f": the best {len(shown)} of {len(trials):,} trials, and bands in which a half and "
-                "four fifths of all lie"
+        Searches of the study are drawn one after another.
+        """
+        if not any(search.stays or search.compiled for search in self._timelines):
+            raise StudyError(
+                f"plot.slots: no search of study {self._study.study_name!r} has recorded its slots "
+                "here; searches do so from version 0.1 on, in the study's folder."
             )
-        for trial in shown:
-            values = trial.history[metric]
-            figure.add_scatter(
-                x=list(range(1, len(values) + 1)),
-                y=values,
-                mode="lines+markers" if len(values) == 1 else "lines",
-                name=f"trial {trial.number}",
-                connectgaps=True,  # epochs without validation
-                line={"width": 1.5},
-                hovertext=html.escape(", ".join(f"{k}={v}" for k, v in trial.hparams.items())),
-            )
-        figure.update_layout(title=title, xaxis_title="epoch", yaxis_title=html.escape(metric))
-        return figure
-
-    def _best(self, trials: list[Trial]) -> list[Trial]:
-        sign = -1 if self._trials.direction == "maximize" else 1
-
-        def rank(trial: Trial) -> float:
-            value = trial.value
-            return math.inf if value is None or math.isnan(value) else sign * value
-
-        return sorted(trials, key=rank)[: self.BEST]
+        best = self._trials.best
+        return slots_figure(self._timelines, None if best is None else best.number)
 
     def _require(self, least: int) -> None:
         n = sum(trial.state == "complete" and trial.value is not None for trial in self._trials)
@@ -164,6 +152,49 @@ class StudyPlots:
                     f"plot.{figure}: hparams: {name!r} is not one of {', '.join(known)}."
                 )
         return None if names is None else list(names)
+
+
+def curves_figure(table: TrialTable, metric: str, trials: list[Trial]) -> Figure:
+    """Draw a metric by epoch.
+
+    Args:
+        table: All trials, which know whether high values are good.
+        metric: The metric's name.
+        trials: Those that have the metric in their histories.
+    """
+    import plotly.graph_objects as go
+
+    figure, title = go.Figure(), f"{html.escape(metric)} by epoch"
+    shown = trials
+    if len(trials) > EACH:
+        shown = _best(table, trials)
+        for low, high in ((10, 90), (25, 75)):
+            figure.add_traces(_band(metric, trials, low, high))
+        title += (
+            f": the best {len(shown)} of {len(trials):,} trials, and bands in which a half and "
+            "four fifths of all lie"
+        )
+    for trial in shown:
+        values = trial.history[metric]
+        figure.add_scatter(
+            x=list(range(1, len(values) + 1)),
+            y=values,
+            mode="lines+markers" if len(values) == 1 else "lines",
+            name=f"trial {trial.number}",
+            connectgaps=True,  # epochs without validation
+            line={"width": 1.5},
+            hovertext=html.escape(", ".join(f"{k}={v}" for k, v in trial.hparams.items())),
+        )
+    figure.update_layout(title=title, xaxis_title="epoch", yaxis_title=html.escape(metric))
+    return figure
+
+
+def _best(table: TrialTable, trials: list[Trial]) -> list[Trial]:
+    def rank(trial: Trial) -> float:
+        value = trial.value
+        return math.inf if value is None or math.isnan(value) else table.sign * value
+
+    return sorted(trials, key=rank)[:BEST]
 
 
 def _band(metric: str, trials: list[Trial], low: int, high: int) -> list[Any]:

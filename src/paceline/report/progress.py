@@ -49,6 +49,7 @@ class Progress:
         rows: The leading trials and some that run, the best first.
         busy: Share of slot-epochs that trained a trial; None before the first one.
         devices: The devices in words: ``2 x NVIDIA H100``; None while unknown.
+        compiles: Programs that are compiled, and that were asked for.
     """
 
     study: str
@@ -71,3 +72,16 @@ class Progress:
     rows: tuple[TrialRow, ...] = ()
     busy: float | None = None
     devices: str | None = None
+    compiles: tuple[int, int] = (0, 0)
+
+    @property
+    def doing(self) -> str:
+        """The phase in words: ``compiling 2 of 4``."""
+        if self.phase == "done":
+            return "stopped" if self.n_running else "done"
+        ready, asked = self.compiles
+        if self.phase == "compiling" and asked:
+            return f"compiling {min(ready + 1, asked)} of {asked}"
+        if self.phase == "building":
+            return f"building and tracing trial {self.n_running + 1}"
+        return self.phase

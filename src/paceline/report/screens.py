@@ -35,6 +35,9 @@ class Screen(ABC):
     def note(self, text: str) -> None:
         """Show a sentence that stays."""
 
+    def stay(self, progress: Progress) -> None:  # noqa: B027 - most screens have nothing to do here
+        """Take the last record of a search that was stopped: what is shown of it is to stay."""
+
     def close(self, last: Progress | None) -> None:
         """Leave the screen as it was.
 
@@ -81,6 +84,10 @@ class PanelScreen(Screen):
     def note(self, text: str) -> None:  # noqa: D102
         console = self._live.console
         console.print(f"paceline: {text}", markup=False, highlight=False)
+
+    def stay(self, progress: Progress) -> None:  # noqa: D102
+        self._panel.progress = panel.ended(progress)
+        self._live.transient = False
 
     def close(self, last: Progress | None) -> None:  # noqa: D102
         self._live.stop()

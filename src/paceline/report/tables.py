@@ -42,17 +42,6 @@ def trial_record(trial: Trial) -> dict[str, Any]:
     }
 
 
-def best_record(trial: Trial) -> dict[str, Any]:
-    """Return the best trial as ``paceline best --json`` prints it."""
-    return {
-        "number": trial.number,
-        "value": trial.value,
-        "hparams": trial.hparams,
-        "epochs": trial.epochs,
-        **_spread(trial),
-    }
-
-
 def _spread(trial: Trial) -> dict[str, Any]:
     return {SPREAD: trial.spread} if trial.members else {}
 

@@ -259,3 +259,14 @@ def folded(batch: list[Record]) -> list[Record]:
                 template.state, template.value = OPTUNA_STATES[state], value
                 template.datetime_complete = when
     return others
+
+
+def best_record(trial: Trial) -> dict[str, Any]:
+    """Return the best trial as summaries have it: with repeats or folds also its spread."""
+    return {
+        "number": trial.number,
+        "value": trial.value,
+        "hparams": trial.hparams,
+        "epochs": trial.epochs,
+        **({"spread": trial.spread} if trial.members else {}),
+    }

@@ -83,6 +83,11 @@ class StudyView:
     meta: dict[str, Any]
     _stored: StoredStudy
 
+    @property
+    def stored_trials(self) -> list[FrozenTrial]:
+        """Its trials as Optuna has them, by number."""
+        return self._stored.trials
+
     @cached_property
     def trials(self) -> TrialTable:
         """Its trials."""

@@ -9,7 +9,7 @@ import hashlib
 import json
 import platform
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from paceline.report import formats, tables
 from paceline.study.trial import Trial
 
 if TYPE_CHECKING:
+    from paceline.study.timeline import SearchTimeline
     from paceline.study.view import StudyView
 
 MODEL = "model.keras"
@@ -30,7 +31,13 @@ _BACKENDS = {"jax": ("jax", "jaxlib"), "tensorflow": ("tensorflow",), "torch": (
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def write_bundle(path: Path, study: StudyView, trial: Trial, model: Path) -> dict[str, Any]:
+def write_bundle(
+    path: Path,
+    study: StudyView,
+    trial: Trial,
+    model: Path,
+    timelines: Sequence[SearchTimeline] = (),
+) -> dict[str, Any]:
     """Write the bundle of one trial.
 
     Args:
@@ -38,6 +45,7 @@ def write_bundle(path: Path, study: StudyView, trial: Trial, model: Path) -> dic
         study: The study.
         trial: The trial, complete.
         model: The trial's saved model, a .keras file.
+        timelines: What the searches of the study did when, for the report.
 
     Returns:
         The manifest.
@@ -45,6 +53,10 @@ def write_bundle(path: Path, study: StudyView, trial: Trial, model: Path) -> dic
     Raises:
         OSError: A file cannot be read or written.
     """
+    # Optuna and its plots load here, and not with `paceline --help`.
+    from paceline.report.html.page import report_page
+    from paceline.report.html.subject import ReportSubject
+
     modules = custom_modules(model)
     files: dict[str, bytes] = {
         MODEL: model.read_bytes(),
@@ -52,6 +64,8 @@ def write_bundle(path: Path, study: StudyView, trial: Trial, model: Path) -> dic
         "results.csv": tables.to_csv(study.trials).encode(),
         "predict.py": (Path(__file__).with_name("predict_script.py")).read_bytes(),
     }
+    subject = ReportSubject(study.name, study.meta, study.trials, study.stored_trials, timelines)
+    files["report.html"] = report_page(subject).encode()
     for name, text in _sources(study.meta, modules):
         files[name] = text
     manifest = _manifest(study, trial, modules)

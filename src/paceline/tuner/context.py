@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
@@ -20,6 +22,7 @@ from paceline.tuner.checkpoint.trial_variables import TrialHandoff
 from paceline.tuner.members import MemberReports
 from paceline.tuner.running_trials import RunningTrials
 from paceline.tuner.timeouts import SearchTimeout, TrialTimeout
+from paceline.tuner.trackers.threads import TrackerThreads
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,12 +44,16 @@ class SearchContext:
         trials: Which trials run or are paused, and how many have ended.
         members: Turns the reports of a trial's members into reports of the trial.
         models: The weights and last variables of the best trials.
+        trackers: Told of the trials that end; None for a search without trackers.
         timeout: The limit of the whole search.
         trial_timeout: The limit of each trial.
         policy: Says when a checkpoint is due and writes it; None when none are written.
         handoff: The trials of workers that have died; None for a search without a worker.
         stop: Says whether a signal has asked the search to stop.
         notes: Called with sentences worth telling the user.
+        said: The last of these sentences.
+        folder: The study's folder.
+        began: When the call of ``Tuner.search`` began, by ``time.perf_counter``, in seconds.
         progress: Called with the search at this moment, a few times a second; stops the search by
             returning False. None for nobody.
     """
@@ -62,10 +69,14 @@ class SearchContext:
     trials: RunningTrials
     members: MemberReports
     models: TrainedModels
+    trackers: TrackerThreads | None
     timeout: SearchTimeout
     trial_timeout: TrialTimeout
     policy: SavePolicy | None
     handoff: TrialHandoff | None
     stop: StopSignal
     notes: Callable[[str], None]
+    said: deque[str]
+    folder: Path
+    began: float
     progress: Callable[[Progress], object] | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from paceline.report.progress import Progress
 from paceline.tuner.context import SearchContext
 from paceline.tuner.launcher import TrialLauncher, TrialPrefetch
 from paceline.tuner.progress import ProgressReporter, SearchStopped
+from paceline.tuner.recording import LiveWriter, TimelineRecorder
 from paceline.tuner.search_state import SearchCheckpointer
 from paceline.tuner.timeouts import shielded
 from paceline.tuner.trial_events import PeerWatcher, PrunerVerdicts, TrialEvents
@@ -27,6 +29,9 @@ class SearchLoop:
 
     Attributes:
         checkpointer: Saves the search, and restores it when it goes on.
+        timeline: Records what the search does when.
+        trackers: Told of the trials that end.
+        live: Writes what the search does now, for a dashboard.
         done: ``run`` has come to its end, and no trial is left running or paused.
         stuck: The device does not answer any more.
     """
@@ -41,10 +46,12 @@ class SearchLoop:
         self._launcher = TrialLauncher(context, self._events)
         self._peers = PeerWatcher(context, self._launcher, self._events)
         self._progress = ProgressReporter(context)
+        self.timeline = TimelineRecorder(context, self._progress.devices)
         self._prefetch = TrialPrefetch(
             context, self._events, self._launcher, self._peers, self._progress
         )
-        self._stop = context.stop
+        self._stop, self.trackers = context.stop, context.trackers
+        self.live = LiveWriter(context)
         self._reports = EpochReports(
             context, self._events, self._verdicts, self._progress, self._stop, self._peers
         )
@@ -94,6 +101,13 @@ class SearchLoop:
             self.checkpointer.save()
             raise KeyboardInterrupt
         self.checkpointer.save_if_due()
+        if self.live.due:
+            self.live.write(self._progress.progress("training"))
+        if self.timeline.due:
+            left = self._progress.progress("training").seconds_left
+            self.timeline.write(self.summary(time.perf_counter() - self._context.began), left)
+        if self.trackers is not None:
+            self.trackers.pass_on()
         self._verdicts.apply_late()
         self._prefetch.fill()
         if self._timeout.over:
@@ -133,13 +147,17 @@ class SearchLoop:
         before = times.train + times.validate
         packs.advance(self._reports.receive, self._ask_ahead, self._reports.failed)
         self._prefetch.end_round()
+        self.timeline.collect()
         self._timeout.round_took(times.train + times.validate - before)
 
     def _ask_ahead(self) -> bool:
         """While the device works, gets one more trial ready; False when there is none to."""
         packs = self._packs
         assert packs is not None
-        self._progress.show("compiling" if packs.compiling else "training")
+        phase = "compiling" if packs.compiling else "training"
+        self._progress.show(phase)
+        if self.live.due:
+            self.live.write(self._progress.progress(phase))
         if self._stop.asked and packs.compiling:  # nothing trains: the round has not begun
             self._prefetch.break_off()
             self.checkpointer.save()
@@ -149,7 +167,7 @@ class SearchLoop:
     def _train_fit(self) -> None:
         """Trains one trial in Keras' ``fit``, to its end."""
         members, job = self._context.members, self._fit.next_number
-        number = members.trial_of(job)
+        number, began = members.trial_of(job), time.perf_counter()
         try:
             self._context.trial_timeout.fit(
                 number,
@@ -159,6 +177,7 @@ class SearchLoop:
             )
         except TrialTimeoutError as error:
             self._events.training_failed(number, error)
+        self.timeline.fit_ended(number, began)
         if number in self._trials.running and not self._reports.stopped:
             if not members.trained(job):
                 self._events.training_failed(number, RuntimeError("fit ended without an epoch"))

@@ -14,9 +14,9 @@ import keras
 from paceline.executor.reporting import Seconds
 from paceline.report.forecast import Pace, pace_of, rounds_left
 from paceline.report.progress import Progress, TrialRow
-from paceline.report.tables import best_record
 from paceline.search_space import html
 from paceline.study.trial import Trial
+from paceline.study.trial_codec import best_record
 from paceline.tuner.context import SearchContext
 
 #: Seconds between two calls of the user's ``progress``.
@@ -39,6 +39,9 @@ class ProgressReporter:
 
     Args:
         context: The search.
+
+    Attributes:
+        devices: The devices of JAX in words; None where Keras runs on something else.
     """
 
     def __init__(self, context: SearchContext) -> None:
@@ -53,7 +56,7 @@ class ProgressReporter:
         self._n_rounds = 0
         self._rows: tuple[TrialRow, ...] = ()
         self._looked = -math.inf
-        self._devices = _devices()
+        self.devices = _devices()
 
     def show(self, phase: str) -> None:
         """Calls the user's ``progress``, unless that was just done.
@@ -104,7 +107,8 @@ class ProgressReporter:
             pace=None if pace is None else (pace.at_once, pace.round),
             rows=self._table(now, phase),
             busy=packs.timings.busy_share if packs is not None else None,
-            devices=self._devices,
+            devices=self.devices,
+            compiles=(0, 0) if packs is None else packs.compiles,
         )
 
     def _table(self, now: float, phase: str) -> tuple[TrialRow, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.data.folds import Fold
@@ -11,6 +13,7 @@ from paceline.report.notebook import tuner_html, tuner_text
 from paceline.report.results import results_frame
 from paceline.search_space.html import HistoryTable, HparamsTable
 from paceline.study.study import Study
+from paceline.study.timeline import read_timelines
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
 from paceline.tuner.arguments import whole_number
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     import optuna
     import pandas as pd
 
+    from paceline.report.html.subject import ReportSubject
     from paceline.report.plots import StudyPlots
 
 
@@ -161,9 +165,42 @@ class StudyResults:
         """Figures of the study: ``plot.history()``, ``importances``, ``parallel`` and so on."""
         from paceline.report.plots import StudyPlots
 
+        study, subject = self._require_study(), self._subject()
+        return StudyPlots(self.optuna_study(), study.trials, subject.objective, subject.timelines)
+
+    def report(self, path: str | Path = "report.html", *, compare: str | None = None) -> Path:
+        """Writes a report of the study: one HTML page that needs no other file and no network.
+
+        Args:
+            path: An .html file in a folder that is there; one of that name is replaced.
+            compare: Another study of the same storage to put beside it.
+
+        Returns:
+            The path.
+
+        Raises:
+            StudyError: There is no such study.
+            StorageError: The storage cannot be read.
+            UsageError: The file cannot be written.
+        """
+        from paceline.report.html.writing import check_path, write_report
+
+        target = check_path(path)
+        other = None
+        if compare is not None:
+            config = replace(self._config, study=compare)
+            other = StudyResults(config)._subject()
+        write_report(target, self._subject(), other)
+        return target
+
+    def _subject(self) -> ReportSubject:
+        """The study as reports and plots take it."""
+        from paceline.report.html.subject import ReportSubject
+
         study = self._require_study()
-        objective = str(study.metadata.meta.get("objective") or "value")
-        return StudyPlots(self.optuna_study(), study.trials, objective)
+        frozen = self.optuna_study().get_trials(deepcopy=False)
+        timelines = read_timelines(self._config.folder)
+        return ReportSubject(study.name, study.metadata.meta, study.trials, frozen, timelines)
 
     def enqueue(self, hparams: Mapping[str, Any]) -> None:
         """Tries these values next; the sampler chooses those not named."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from paceline.study.trials import trials_to_continue
 from paceline.study.workers.worker import Worker
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments
-from paceline.tuner.checkpoint.best_models import TrainedModels
+from paceline.tuner.checkpoint.best_models import TrainedModels, find_saved
 from paceline.tuner.checkpoint.files import SavePolicy, Snapshot
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
 from paceline.tuner.context import SearchContext
@@ -34,6 +35,11 @@ from paceline.tuner.loop import SearchLoop
 from paceline.tuner.members import MemberReports
 from paceline.tuner.running_trials import RunningTrials, counts
 from paceline.tuner.timeouts import SearchTimeout, StuckTrials, TrialTimeout, WhenStuck
+from paceline.tuner.trackers.base import TrackedStudy, Tracker
+from paceline.tuner.trackers.threads import TrackerThreads
+
+#: Notes that a dashboard shows.
+_NOTES = 30
 
 
 def one_of(name: str, value: Any, known: Sequence[str]) -> None:
@@ -68,6 +74,7 @@ class TunerConfig:
     precision: str | None
     directory: Path
     keep_best: int
+    track: Mapping[str, Tracker]
     origin: dict[str, Any] | None
 
     @property
@@ -167,14 +174,20 @@ class SearchRun:
         folder: WorkerFolder,
     ) -> None:
         self._config, self._arguments, self._objective = config, arguments, objective
-        self._first_build, self._listeners, self._notes = first_build, listeners, listeners.notes
+        self._first_build, self._listeners = first_build, listeners
+        self._said: deque[str] = deque(maxlen=_NOTES)
         self._worker, self._policy, self._folder = folder.worker, folder.policy, folder.path
         self._handoff = None
         if self._worker is not None:
             key = self._policy.key
-            self._handoff = TrialHandoff(config.folder, key, self._notes, own=folder.path)
+            self._handoff = TrialHandoff(config.folder, key, self._note, own=folder.path)
         self._snapshot: Snapshot | None = None
         self.summary: dict[str, Any] = {}
+
+    def _note(self, text: str) -> None:
+        """Tells the user, and remembers it for whoever looks on."""
+        self._said.append(text)
+        self._listeners.notes(text)
 
     def open(self, enqueued: Iterable[Mapping[str, Any]]) -> None:
         """Opens the study and its last checkpoint; writes nothing.
@@ -188,7 +201,7 @@ class SearchRun:
         config, objective = self._config, self._objective
         check_folder(config.folder)
         resumable = strategy_of(config.sampler).resumable
-        snapshot = self._policy.load(self._notes) if resumable else None
+        snapshot = self._policy.load(self._note) if resumable else None
         self.study = study = Study.open(
             config.study,
             storage=config.storage,
@@ -199,7 +212,7 @@ class SearchRun:
             resumed=None if snapshot is None else snapshot.facts["study"],
             worker=self._worker,
             is_left=None if self._handoff is None else self._handoff.has,
-            note=self._notes,
+            note=self._note,
         )
         if self._handoff is not None:
             self._handoff.forget()  # the other workers may train on, and die later
@@ -222,12 +235,12 @@ class SearchRun:
             study_folder=config.folder,
         )
         if snapshot is not None and not study.resumed and snapshot.facts["trials"]:
-            self._notes(
+            self._note(
                 "the checkpoint of this study is not used: the storage holds other trials than it "
                 "was taken with; those that were under way are tried again"
             )
         if (n_again := study.updates.n_again) and resumable and not self._policy.any:
-            self._notes(
+            self._note(
                 f"there is no checkpoint in {config.folder / 'checkpoints'} (it was removed, or "
                 "never written: several processes that search one study write none): "
                 f"{n_again} trials that were under way begin again as new ones; what has ended "
@@ -250,25 +263,27 @@ class SearchRun:
         n_done, n_open = self._settle()
         # The stack calls back in reverse order: it closes the study first, the packs last.
         with ExitStack() as stack:
-            context = self._context(stack, n_done - n_open)
+            context = self._context(stack, n_done - n_open, began)
             search = SearchLoop(context)
             context.stop.check()  # nothing has been written yet
             stack.enter_context(context.stop.deferred())
             before = study.metadata.meta if study.trials else {}
             build = provenance.code(config.builder.code_digest)
             if before:
-                provenance.compare(study.name, before, self._arguments, build, self._notes)
+                provenance.compare(study.name, before, self._arguments, build, self._note)
             batch, origin = self._first_build.batch, config.origin
             meta = provenance.meta(
                 config.decisive(), self._arguments, self._objective, batch, origin
             )
             study.persist({**meta, "build": before.get("build") or build})
+            if context.trackers is not None:
+                context.trackers.begin(self._tracked())
             stack.callback(self._finish, search, began)
             stack.callback(study.close)
             stack.callback(lambda: None if search.stuck else self._save())
             self._continue_best(search)
             if self._snapshot is not None:
-                self._notes(
+                self._note(
                     f"going on from the last checkpoint: {n_done - n_open} trials have ended "
                     f"there, {n_open} are under way; what came after it comes again"
                 )
@@ -288,7 +303,7 @@ class SearchRun:
                 if self._worker is not None and not self._worker.has_peers and self._handoff:
                     self._handoff.clear()
 
-    def _context(self, stack: ExitStack, n_ended: int) -> SearchContext:
+    def _context(self, stack: ExitStack, n_ended: int, began: float) -> SearchContext:
         """Makes what trains the trials; ``n_ended`` trials of the study have ended."""
         study, arguments = self.study, self._arguments
         pruner = self._make_pruner()
@@ -297,13 +312,14 @@ class SearchRun:
             arguments.trial_timeout, stuck_trials, study, self._listeners.stuck
         )
         packs = self._make_packs(stack, stuck_trials)
-        fit = FitExecutor(arguments.fit, batched=arguments.batched, note=self._notes)
+        fit = FitExecutor(arguments.fit, batched=arguments.batched, note=self._note)
         if packs is not None:
             limit = arguments.n_trials
             if study.strategy.resumable and (limit is None or limit > n_ended):
                 with suppress(TrialTimeoutError):  # the trials will take too long too, and say so
                     trial_timeout.build(lambda: self._pretrace(packs))
             study.proposer.families.fill(max(1, packs.max_slots // arguments.n_members))
+        track = self._config.track
         return SearchContext(
             study=study,
             arguments=arguments,
@@ -316,13 +332,27 @@ class SearchRun:
             trials=RunningTrials(study.trials),
             members=MemberReports(arguments.n_members, pruner is not None, packs, fit),
             models=self.models,
+            trackers=TrackerThreads(track, study, self._note) if track else None,
             timeout=SearchTimeout(arguments.timeout),
             trial_timeout=trial_timeout,
             policy=self._policy if study.strategy.resumable else None,
             handoff=self._handoff,
             stop=self._listeners.stop,
-            notes=self._notes,
+            notes=self._note,
+            said=self._said,
+            folder=self._config.folder,
+            began=began,
             progress=self._listeners.progress,
+        )
+
+    def _tracked(self) -> TrackedStudy:
+        """What trackers are told of the study."""
+        return TrackedStudy(
+            self.study.name,
+            self._objective.name,
+            self._objective.direction,
+            self._config.folder,
+            self.study.metadata.meta,
         )
 
     def _pretrace(self, packs: LocalExecutor) -> None:
@@ -340,7 +370,7 @@ class SearchRun:
         if numbers:
             search.checkpointer.continue_trials(numbers, [best, wanted or 0])
         else:
-            self._notes(
+            self._note(
                 f"none of the best {best} trials of study {self.study.name!r} can go on: none is "
                 f"complete, or they have {epochs} epochs already; give more epochs"
             )
@@ -381,12 +411,12 @@ class SearchRun:
         limit = arguments.n_trials
         study.asker.limit_trials(limit)
         if limit is not None and n_done >= limit and not is_open and not arguments.continue_best:
-            self._notes(
+            self._note(
                 f"study {study.name!r} already has its {limit} trials; n_trials='+N' (--trials +N) "
                 "adds N"
             )
         if arguments.folds_text is not None:
-            self._notes(arguments.folds_text)
+            self._note(arguments.folds_text)
         return n_done, n_open
 
     def _make_pruner(self) -> Pruner | None:
@@ -399,7 +429,7 @@ class SearchRun:
             epochs=None if callable(epochs) else int(epochs),
             n_trials=self._arguments.n_trials,
             n_members=self._arguments.n_members,
-            note=self._notes,
+            note=self._note,
             past=[
                 (trial, trial.history.get(objective.name, []))
                 for trial in self.study.trials
@@ -416,7 +446,7 @@ class SearchRun:
         packs = LocalExecutor(
             data,
             PackOptions(config.slots, config.plan, config.mesh),
-            note=self._notes,
+            note=self._note,
             limit=EpochLimit(arguments.trial_timeout, stuck_trials.suspects),
             in_order=self.study.strategy.ends_by_itself,
         )
@@ -426,9 +456,17 @@ class SearchRun:
         return packs
 
     def _save(self) -> str | None:
-        return self.models.save(self._notes)
+        return self.models.save(self._note)
 
     def _finish(self, search: SearchLoop, began: float) -> None:
         self.summary = search.summary(time.perf_counter() - began)
+        search.timeline.finish(self.summary, finished=search.done)
+        if search.trackers is not None:
+            folder = self._config.folder
+            search.trackers.close(
+                lambda trial: find_saved(folder, trial.number, trial.value),
+                hurried=not search.done,
+            )
+        search.live.finish(search)
         if self._listeners.progress is not None:
             self._listeners.progress(search.progress("done"))

@@ -37,7 +37,7 @@ class TrialEvents:
     def __init__(self, context: SearchContext) -> None:
         self._study, self._trials, self._members = context.study, context.trials, context.members
         self._models, self._pruner, self._notes = context.models, context.pruner, context.notes
-        self._strategy = context.study.strategy
+        self._trackers, self._strategy = context.trackers, context.study.strategy
         limits = self._strategy.limits_failures
         self.failures = FailureLimit(math.inf) if limits else FailureLimit()
 
@@ -80,6 +80,7 @@ class TrialEvents:
             if self._pruner is not None:
                 self._pruner.end_trial(trial)
             self._strategy.on_trial_complete(trial)
+            self._log(trial)
         self._trials.ended[trial.state] += 1
         if trial.state == "complete":
             self._models.best.complete(number)
@@ -122,6 +123,11 @@ class TrialEvents:
         if self._pruner is not None:
             self._pruner.end_trial(trial)
         self._strategy.on_trial_complete(trial)
+        self._log(trial)
+
+    def _log(self, trial: Trial) -> None:
+        if self._trackers is not None:
+            self._trackers.log_trial(trial)
 
 
 class PrunerVerdicts:
@@ -377,6 +383,8 @@ class PeerWatcher:
         for number, now in sorted(moved.items(), reverse=True):  # they only grow
             if self._trials.forget(number):
                 self._context.members.end(number)
+                if self._context.packs is not None:
+                    self._context.packs.timeline.forget(self._context.members.jobs_of(number))
                 self._context.models.best.forget(number)
                 if self._pruner is not None:
                     self._pruner.restart({number})

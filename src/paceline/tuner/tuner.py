@@ -36,6 +36,7 @@ from paceline.tuner.reproduce import Reproduction, arguments_again, changes, tra
 from paceline.tuner.results import StudyResults
 from paceline.tuner.search_run import Listeners, SearchRun, TunerConfig, WorkerFolder, one_of
 from paceline.tuner.timeouts import run_with_timeout
+from paceline.tuner.trackers.choice import make_trackers
 from paceline.tuner.trial_events import IN_A_ROW
 
 EXECUTORS = ("auto", "local", "fit")
@@ -78,6 +79,9 @@ class Tuner(StudyResults):
             it is.
         directory: Where study folders go.
         keep_best: How many of the best models are saved.
+        track: "mlflow", "wandb", "tensorboard", an object with the methods begin, log_trial and
+            end, or a list of these: told of each trial that ends, while trials stay in packs.
+            "mlflow+model" and "wandb+model" also store the best model.
         fresh: The first search begins the study anew. What is there of it is put aside, and removed
             once the new study has a trial that is complete or pruned; it comes back where none is.
         progress: Called with a ``Progress`` a few times a second. When it returns False, the search
@@ -114,6 +118,7 @@ class Tuner(StudyResults):
         precision: str | None = None,
         directory: str | Path = "runs",
         keep_best: int = 1,
+        track: Any = None,
         fresh: bool = False,
         progress: Callable[[Progress], object] | None = None,
         notes: Callable[[str], None] | None = None,
@@ -149,6 +154,7 @@ class Tuner(StudyResults):
             precision=check_precision(precision),
             directory=Path(directory),
             keep_best=whole_number(keep_best, "keep_best"),
+            track=make_trackers(track),
             origin=dict(origin) if origin else None,
         )
         check_use(config.mesh, plan, executor)

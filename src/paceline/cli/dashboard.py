@@ -1,0 +1,76 @@
+"""``paceline dashboard``: needs neither JAX nor Keras."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from importlib.util import find_spec
+
+from paceline.cli import output as terminal
+from paceline.cli import report, studies
+from paceline.errors import StudyError, UsageError
+
+
+def serve(name: str | None, *, storage: str | None, port: int, browser: bool) -> None:
+    """Serve the dashboard of a study until Ctrl-C.
+
+    Args:
+        name: The study's name; None: the one that was searched last.
+        storage: URL of the storage; None for the journal in ``runs``.
+        port: The port; 0 for one that is free.
+        browser: Whether to open a browser.
+
+    Raises:
+        StudyError: There is no such study.
+        StorageError: The storage cannot be read.
+        UsageError: The port cannot be had, or optuna-dashboard is not installed.
+    """
+    if find_spec("optuna_dashboard") is None:
+        raise UsageError(
+            'the dashboard needs optuna-dashboard: pip install "paceline[dashboard]"; '
+            "`paceline report` works without it"
+        )
+    if name is None:
+        name = _latest()
+        terminal.say(f"showing the study {name!r}, which was searched last")
+    report.read_subject(name, storage)  # raises where there is none
+
+    from optuna_dashboard import wsgi  # pyright: ignore[reportMissingImports] - an extra
+
+    from paceline.report.dashboard.app import DashboardApp
+    from paceline.report.dashboard.server import make_server
+    from paceline.study.storage.storage import StudyStorage
+
+    store = StudyStorage.of(storage, name, studies.DIRECTORY)
+    study = name
+    app = DashboardApp(
+        study,
+        studies.DIRECTORY / study,
+        wsgi(store.storage),
+        lambda: report.read_subject(study, storage),
+    )
+    with make_server(app, port) as server:
+        address = f"http://127.0.0.1:{server.server_address[1]}/"
+        terminal.print_result(
+            f"{address} shows {study}; Ctrl-C ends it.\n"
+            "It has no login: whoever can use this machine can open it, and change the study.\n"
+            f"From another machine: ssh -L {server.server_address[1]}:127.0.0.1:"
+            f"{server.server_address[1]} THIS_MACHINE"
+        )
+        sys.stdout.flush()
+        if browser:
+            webbrowser.open(address)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            terminal.say("the dashboard has ended")
+
+
+def _latest() -> str:
+    journals = list(studies.DIRECTORY.glob(f"[!.]*/{studies.JOURNAL}"))
+    if not journals:
+        raise StudyError(
+            f"there is no study in {studies.DIRECTORY}; `paceline search` makes one, and --storage "
+            "with a study's name shows one of another storage"
+        )
+    return max(journals, key=lambda path: path.stat().st_mtime).parent.name

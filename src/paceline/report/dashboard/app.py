@@ -1,0 +1,169 @@
+"""The dashboard as a WSGI application: our page, its events, the report, and optuna-dashboard.
+
+There is no login, so the server listens on the loopback address alone, and the application answers
+only requests that name it so: a page of somebody else, which a browser has open at the same time,
+can neither read it under a name of its own (DNS rebinding) nor send it anything.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from paceline.errors import PacelineError
+from paceline.report.html.page import report_page
+from paceline.report.html.subject import ReportSubject
+from paceline.study.timeline import LATELY, read_live, watch
+
+Environ = dict[str, Any]
+Start = Callable[..., Any]
+App = Callable[[Environ, Start], Iterable[bytes]]
+
+_HERE = Path(__file__).parent
+#: Our page loads nothing from elsewhere; its own script and events are allowed.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+#: Files of our page.
+_FILES = {
+    "/": ("dashboard.html", "text/html; charset=utf-8"),
+    "/paceline/dashboard.css": ("dashboard.css", "text/css; charset=utf-8"),
+    "/paceline/dashboard.js": ("dashboard.js", "text/javascript; charset=utf-8"),
+}
+#: Pages that show packs at the same time, at most: each keeps a thread.
+_MOST_PAGES = 16
+
+
+class DashboardApp:
+    """Answers the requests of a browser.
+
+    Args:
+        name: The study's name.
+        folder: Its folder.
+        inner: optuna-dashboard's application.
+        read: Reads the study, for the report.
+        every: Seconds between two events.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        inner: App,
+        read: Callable[[], ReportSubject],
+        every: float = 1.0,
+    ) -> None:
+        self._name, self._folder, self._inner = name, folder, inner
+        self._read, self._every = read, every
+        self._one_at_a_time = threading.Lock()  # the storage's threads must take turns
+        self._pages = threading.Semaphore(_MOST_PAGES)
+        self.hosts: frozenset[str] = frozenset()
+
+    def listen_on(self, port: int) -> None:
+        """Note the port, once it is known: requests must name it."""
+        names = ("127.0.0.1", "localhost", "[::1]")
+        self.hosts = frozenset(f"{name}:{port}" for name in names)
+
+    def __call__(self, environ: Environ, start_response: Start) -> Iterable[bytes]:
+        """Answer a request."""
+        if environ.get("HTTP_HOST", "").lower() not in self.hosts:
+            return _text(start_response, "403 Forbidden", "This server answers to localhost alone.")
+        if not self._is_own(environ):
+            return _text(
+                start_response, "403 Forbidden", "A page of another server asked for this."
+            )
+        path = environ.get("PATH_INFO", "/") or "/"
+        if path in _FILES:
+            file, kind = _FILES[path]
+            headers = [("Content-Type", kind), ("Content-Security-Policy", _POLICY)]
+            return _answer(start_response, "200 OK", headers, _HERE.joinpath(file).read_bytes())
+        if path == "/paceline/events":
+            return self._events(start_response)
+        if path == "/paceline/report":
+            return self._report(start_response)
+        with self._one_at_a_time:
+            return list(self._inner(environ, start_response))
+
+    def _is_own(self, environ: Environ) -> bool:
+        """Whether a request that changes something comes from a page of ours."""
+        if environ.get("REQUEST_METHOD", "GET") in ("GET", "HEAD"):
+            return True
+        origin = environ.get("HTTP_ORIGIN")
+        return origin is None or urlsplit(origin).netloc.lower() in self.hosts
+
+    def _report(self, start_response: Start) -> Iterable[bytes]:
+        try:
+            with self._one_at_a_time:
+                page = report_page(self._read())
+        except PacelineError as error:
+            return _text(start_response, "500 Internal Server Error", str(error))
+        headers = [("Content-Type", "text/html; charset=utf-8")]
+        return _answer(start_response, "200 OK", headers, page.encode())
+
+    def _events(self, start_response: Start) -> Iterable[bytes]:
+        if not self._pages.acquire(blocking=False):
+            return _text(start_response, "503 Service Unavailable", "Too many pages are open.")
+        start_response(
+            "200 OK", [("Content-Type", "text/event-stream"), ("Cache-Control", "no-store")]
+        )
+        return _Events(self._states(), self._pages.release)
+
+    def _states(self) -> Iterator[bytes]:
+        while True:
+            watch(self._folder)
+            yield b"data: " + state_json(self._name, self._folder) + b"\n\n"
+            time.sleep(self._every)
+
+
+class _Events:
+    """An endless answer, which gives its place back when the browser goes away."""
+
+    def __init__(self, states: Iterator[bytes], release: Callable[[], None]) -> None:
+        self._states, self._release = states, release
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._states
+
+    def close(self) -> None:
+        self._release()
+
+
+def state_json(name: str, folder: Path) -> bytes:
+    """Return what our page shows, as one line of JSON.
+
+    Args:
+        name: The study's name.
+        folder: Its folder.
+    """
+    state = read_live(folder)
+    fresh = state is not None and state.phase != "done" and time.time() - state.at < LATELY
+    found = {"study": name, "running": fresh, "state": msgspec.to_builtins(state)}
+    return json.dumps(found, allow_nan=False).encode()
+
+
+def _text(start_response: Start, status: str, text: str) -> Iterable[bytes]:
+    headers = [("Content-Type", "text/plain; charset=utf-8")]
+    return _answer(start_response, status, headers, text.encode())
+
+
+def _answer(
+    start_response: Start, status: str, headers: list[tuple[str, str]], body: bytes
+) -> Iterable[bytes]:
+    start_response(
+        status,
+        [
+            *headers,
+            ("Content-Length", str(len(body))),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Cache-Control", "no-store"),
+        ],
+    )
+    return [body]

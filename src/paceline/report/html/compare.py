@@ -1,0 +1,81 @@
+"""Two studies side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from paceline.report import formats
+from paceline.report.html.facts import manifest_of
+from paceline.report.html.figures import ReportFigure, figure_html, history_figure, to_json
+from paceline.report.html.markup import dim, table
+from paceline.report.html.subject import ReportSubject
+from paceline.report.html.verdict import shape_of
+
+
+def compare_figure(subject: ReportSubject, other: ReportSubject) -> ReportFigure | None:
+    """Draw the best value until each trial, of both studies; None where they cannot be compared."""
+    if not subject.ranked or not other.ranked or subject.objective != other.objective:
+        return None
+    figure = history_figure([subject, other])
+    return ReportFigure("compare", "", to_json(figure), height=360)
+
+
+def compare_part(
+    subject: ReportSubject, other: ReportSubject, figure: ReportFigure | None
+) -> Iterator[str]:
+    """Give what two studies came to, and what differs in how they were made."""
+    first, second = dict(_results(subject)), dict(_results(other))
+    yield '<h2 id="compare">Side by side</h2>'
+    yield _rows(subject, other, first, second)
+    if figure is not None:
+        yield from figure_html(figure)
+    else:
+        yield dim(
+            f"{subject.name} has the objective {subject.objective}, {other.name} has "
+            f"{other.objective}, and values are compared where both have some of one objective."
+        )
+    yield "<h3>Best configurations</h3>"
+    yield _rows(subject, other, *(_best(each) for each in (subject, other)))
+    ranges = [{n: shape_of(d) for n, d in s.distributions.items()} for s in (subject, other)]
+    for title, (one, two) in (
+        ("What differs in how they were made", [manifest_of(s.meta) for s in (subject, other)]),
+        ("What differs in their ranges", ranges),
+    ):
+        names = [name for name in {**one, **two} if one.get(name) != two.get(name)]
+        yield f"<h3>{title}</h3>"
+        if not names:
+            yield dim("Nothing.")
+        else:
+            chosen = [{n: each.get(n, "-") for n in names} for each in (one, two)]
+            yield _rows(subject, other, *chosen)
+
+
+def _rows(
+    subject: ReportSubject, other: ReportSubject, first: dict[str, str], second: dict[str, str]
+) -> str:
+    names = list({**first, **second})
+    rows = [(name, first.get(name, "-"), second.get(name, "-")) for name in names]
+    return table(("", subject.name, other.name), rows)
+
+
+def _results(subject: ReportSubject) -> Iterator[tuple[str, str]]:
+    best = subject.ranked[0] if subject.ranked else None
+    yield f"best {subject.objective}", formats.metric(None if best is None else best.value)
+    if best is not None:
+        yield "best trial", f"{best.number}, epoch {best.best_epoch or best.epochs}"
+        if best.spread is not None:
+            yield "spread over its members", formats.metric(best.spread)
+    yield "trials", f"{len(subject.trials):,}"
+    counts = Counter(formats.state(trial.state) for trial in subject.trials)
+    for state, count in counts.items():
+        yield state, f"{count:,}"
+    yield "epochs of all trials", f"{sum(trial.epochs for trial in subject.trials):,}"
+    seconds = [s.spent.seconds.get("total", 0.0) for s in subject.timelines if s.spent is not None]
+    yield "seconds of searching", formats.seconds(sum(seconds)) if seconds else "not recorded"
+
+
+def _best(subject: ReportSubject) -> dict[str, str]:
+    best = subject.ranked[0] if subject.ranked else None
+    values = {} if best is None else best.hparams
+    return {name: formats.hparam(value) for name, value in values.items()}

@@ -1,0 +1,273 @@
+"""The parts of a report that are tables: trials, failures, programs, time, and the manifest."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from paceline.report import formats
+from paceline.report.html.markup import dim, items, table
+from paceline.report.html.subject import ReportSubject
+from paceline.report.html.verdict import shape_of
+from paceline.report.slots import busy_share
+from paceline.study.timeline import SearchTimeline
+from paceline.study.trial import Trial
+
+#: Rows of the table of trials at most.
+MOST_TRIALS = 50
+#: Causes of failures, programs and searches that are listed at most.
+_MOST_ROWS = 30
+#: Accounts in the order in which a trial meets them; others follow.
+_ACCOUNTS = {
+    "build": "build(hp)",
+    "trace": "tracing the steps",
+    "compile": "lowering and compiling",
+    "train": "training",
+    "validate": "validating",
+    "sampler": "the sampler",
+    "storage": "waiting for the storage",
+    "checkpoint": "waiting for checkpoints",
+}
+
+
+def headline(subject: ReportSubject) -> Iterator[str]:
+    """Give what stands below the study's name: counts, the objective, devices."""
+    counts = Counter(formats.state(trial.state) for trial in subject.trials)
+    states = ", ".join(f"{count:,} {state}" for state, count in counts.items())
+    n = len(subject.trials)
+    said = f"{n:,} trial{'' if n == 1 else 's'}"
+    yield f"{said}{f': {states}' if states else ''}. Objective: {subject.objective}, to " + (
+        "maximize." if subject.maximize else "minimize."
+    )
+    versions = subject.meta.get("versions") or {}
+    device = next((s.begun.devices for s in reversed(subject.timelines) if s.begun.devices), None)
+    parts = [f"{name} {version}" for name, version in versions.items() if name != "device"]
+    device = device or versions.get("device")
+    if device:
+        parts.insert(0, str(device))
+    if parts:
+        yield f"{', '.join(parts)}."
+
+
+def trials_part(subject: ReportSubject) -> Iterator[str]:
+    """Give the best trials as a table."""
+    ranked = subject.ranked[:MOST_TRIALS]
+    if not ranked:
+        return
+    names = list(dict.fromkeys(name for trial in ranked for name in trial.hparams))
+    spread = any(trial.spread is not None for trial in ranked)
+    head = ["trial", subject.objective, *(["spread"] if spread else []), "epoch", *names, "seconds"]
+    rows = [
+        [
+            trial.number,
+            formats.metric(trial.value),
+            *([formats.metric(trial.spread)] if spread else []),
+            f"{trial.best_epoch} of {trial.epochs}",
+            *(formats.hparam(trial.hparams[n]) if n in trial.hparams else "" for n in names),
+            formats.seconds(trial.seconds),
+        ]
+        for trial in ranked
+    ]
+    yield '<h2 id="trials">Best trials</h2>'
+    yield table(head, rows, numbers={0, 1, *([2] if spread else []), len(head) - 1}, marked={0})
+    if (left := len(subject.trials) - len(rows)) > 0:
+        yield dim(f"{left:,} more trials: `paceline trials {subject.name} --all` lists all.")
+
+
+def failures_part(subject: ReportSubject) -> Iterator[str]:
+    """Give failed trials by their cause."""
+    failed = [trial for trial in subject.trials if trial.state == "failed"]
+    if not failed:
+        return
+    causes: dict[str, list[Trial]] = {}
+    for trial in failed:
+        causes.setdefault(cause_of(trial.error or "no reason is known"), []).append(trial)
+    rows = []
+    for trials in sorted(causes.values(), key=len, reverse=True)[:_MOST_ROWS]:
+        example = trials[0]
+        numbers = ", ".join(str(trial.number) for trial in trials[:8])
+        more = f" and {len(trials) - 8:,} more" if len(trials) > 8 else ""
+        rows.append(
+            (len(trials), example.error or "", f"{numbers}{more}", formats.hparams(example.hparams))
+        )
+    yield '<h2 id="failures">Failures</h2>'
+    yield table(("trials", "cause", "numbers", "hyperparameters of the first"), rows, numbers={0})
+    if len(causes) > _MOST_ROWS:
+        yield dim(f"{len(causes) - _MOST_ROWS:,} more causes.")
+
+
+def cause_of(error: str) -> str:
+    """Return an error without what differs between trials that fail for one reason."""
+    cause = error.split("\n", maxsplit=1)[0].partition(", with {")[0]
+    return re.sub(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?", "#", cause)[:200]
+
+
+def programs_part(subject: ReportSubject) -> Iterator[str]:
+    """Give the programs and plans that trials trained in."""
+    groups: dict[tuple[str, str], list[Trial]] = {}
+    for trial in subject.trials:
+        if trial.epochs:
+            groups.setdefault((trial.program or "-", trial.plan or "-"), []).append(trial)
+    if not groups:
+        return
+    rows = [
+        (program, plan, len(trials), sum(t.epochs for t in trials), _seconds_of(trials))
+        for (program, plan), trials in sorted(groups.items(), key=lambda pair: -len(pair[1]))
+    ]
+    yield '<h2 id="programs">Programs and plans</h2>'
+    head = ("program", "plan", "trials", "epochs", "seconds an epoch of a trial")
+    yield table(head, rows[:_MOST_ROWS], numbers={2, 3, 4})
+    if len(rows) > _MOST_ROWS:
+        yield dim(f"{len(rows) - _MOST_ROWS:,} more programs.")
+    reasons = Counter(t.not_packed for t in subject.trials if t.not_packed)
+    if reasons:
+        yield "<h3>Trials that trained alone</h3>"
+        yield items(f"{count:,}: {reason}" for reason, count in reasons.most_common(10))
+
+
+def _seconds_of(trials: list[Trial]) -> str:
+    epochs = sum(trial.epochs for trial in trials)
+    return formats.fine(sum(trial.seconds for trial in trials) / epochs) if epochs else "-"
+
+
+def accounts_part(subject: ReportSubject) -> Iterator[str]:
+    """Give where the time of the searches went, and how good their forecasts were."""
+    yield '<h2 id="time">Time</h2>'
+    searches = [search for search in subject.timelines if search.spent is not None]
+    if not searches:
+        yield dim(
+            "Where the time went is not recorded: the searches of this study were made by an older "
+            "version, in another folder, or ended before they could write it."
+        )
+        return
+    totals: Counter[str] = Counter()
+    for search in searches:
+        if search.spent is not None:
+            totals.update({name: max(0.0, s) for name, s in search.spent.seconds.items()})
+    total = totals.pop("total", 0.0)
+    names = [*(n for n in _ACCOUNTS if n in totals), *(n for n in totals if n not in _ACCOUNTS)]
+    rows = [
+        (_ACCOUNTS.get(name, name), formats.seconds(totals[name]), _share(totals[name], total))
+        for name in names
+    ]
+    yield table(("what", "seconds", "of the whole"), rows, numbers={1, 2})
+    said = f"{len(searches):,} search{'' if len(searches) == 1 else 'es'}"
+    yield dim(
+        f"Of {formats.seconds(total)} in {said}. Building, tracing and compiling run beside "
+        "training, so the shares do not add up to the whole."
+    )
+    yield from _searches(subject)
+    yield from _forecasts(subject)
+
+
+def _share(seconds: float, total: float) -> str:
+    return f"{seconds / total:.0%}" if total else "-"
+
+
+def _searches(subject: ReportSubject) -> Iterator[str]:
+    rows = []
+    for search in subject.timelines[-_MOST_ROWS:]:
+        at = datetime.datetime.fromtimestamp(search.begun.at, tz=datetime.UTC)
+        compiled = [each for each in search.compiled if not each.from_cache]
+        first = min((stay.began for stay in search.stays), default=None)
+        rows.append(
+            (
+                f"{at:%Y-%m-%d %H:%M} UTC",
+                formats.seconds(search.seconds),
+                formats.seconds(first),
+                f"{len(compiled)} and {len(search.compiled) - len(compiled)}",
+                formats.seconds(sum(each.ended - each.began for each in compiled)),
+                _busy(search),
+                "its end is not recorded" if search.spent is None else _end(search),
+            )
+        )
+    yield "<h3>Searches</h3>"
+    head = (
+        "began",
+        "took",
+        "first trial after",
+        "steps compiled and from the cache",
+        "compiling",
+        "slots held",
+        "ended",
+    )
+    yield table(head, rows, numbers={1, 2, 4, 5})
+
+
+def _busy(search: SearchTimeline) -> str:
+    share = busy_share(search)
+    if share is None and search.spent is not None:
+        share = search.spent.slots_busy
+    return "-" if share is None else f"{share:.0%}"
+
+
+def _end(search: SearchTimeline) -> str:
+    return "with all its trials" if search.spent and search.spent.finished else "before its end"
+
+
+def _forecasts(subject: ReportSubject) -> Iterator[str]:
+    rows = []
+    for search in subject.timelines:
+        if search.spent is None or not search.spent.finished or not search.forecasts:
+            continue
+        real = search.seconds
+        chosen = {}
+        for share in (0.1, 0.25, 0.5, 0.75):
+            nearest = min(search.forecasts, key=lambda each: abs(each.at - share * real))
+            chosen[nearest.at] = nearest
+        for each in chosen.values():
+            predicted = each.at + each.left
+            off = (predicted - real) / real if real else 0.0
+            rows.append(
+                (
+                    formats.seconds(each.at),
+                    formats.seconds(predicted),
+                    formats.seconds(real),
+                    f"{off:+.0%}",
+                )
+            )
+    if rows:
+        yield "<h3>Predicted and real</h3>"
+        yield table(("after", "predicted", "took", "off by"), rows[:_MOST_ROWS], numbers=range(4))
+
+
+def manifest_part(subject: ReportSubject) -> Iterator[str]:
+    """Give what a study remembers of how it was made."""
+    yield '<h2 id="manifest">Manifest</h2><div class="two">'
+    yield table(("what", "value"), list(manifest_of(subject.meta).items()))
+    yield table(
+        ("hyperparameter", "range or choices"),
+        [(name, shape_of(each)) for name, each in subject.distributions.items()],
+    )
+    yield "</div>"
+
+
+def manifest_of(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a study remembers of how it was made: name -> text, what is unknown left out."""
+    told = meta.get("run")
+    run: dict[str, Any] = told if isinstance(told, dict) else {}
+    search = meta.get("search")
+    found: dict[str, Any] = {
+        "command": run.get("command"),
+        "git commit": _commit(run.get("git")),
+        "Python": run.get("python"),
+        **(meta.get("versions") or {}),
+        **{name: meta.get(name) for name in ("sampler", "pruner", "seed", "precision", "plan")},
+        **(search if isinstance(search, dict) else {}),
+        "data": meta.get("data"),
+    }
+    return {name: _brief(value) for name, value in found.items() if value not in (None, [], {})}
+
+
+def _commit(git: Any) -> str | None:
+    if not isinstance(git, dict) or not git.get("commit"):
+        return None
+    changed = {True: ", with changes", False: "", None: ", changes unknown"}
+    return f"{git['commit']}{changed.get(git.get('dirty'), '')}"
+
+
+def _brief(value: Any) -> str:
+    return value if isinstance(value, str) else formats.to_json(value).strip('"')

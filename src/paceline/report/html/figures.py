@@ -1,0 +1,311 @@
+"""The figures of a report, thinned and rounded so that a page of thousands of trials is quick."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.report import formats
+from paceline.report.html.importance import Importances, in_memory, quiet
+from paceline.report.html.subject import ReportSubject
+from paceline.report.plots import EACH, curves_figure
+from paceline.report.slots import slots_figure
+from paceline.study.trial import Trial
+
+#: Points of a figure at most; beyond, the best trials and an even choice of the others.
+MOST_POINTS = 500
+#: Of these, the best.
+_BEST = 100
+#: Hyperparameters that have a slice each, the most important first.
+MOST_SLICES = 12
+#: Points of a learning curve at most.
+_CURVE_POINTS = 200
+
+
+@dataclass(frozen=True)
+class ReportFigure:
+    """A figure with what is said of it.
+
+    Attributes:
+        name: Tells it from the page's other figures: letters and digits.
+        title: A heading.
+        json: Plotly's ``data`` and ``layout``, safe inside a ``script`` element.
+        note: A sentence below it; empty for none.
+        height: Pixels.
+        wide: Whether it takes the whole width of the page.
+    """
+
+    name: str
+    title: str
+    json: str
+    note: str = ""
+    height: int = 360
+    wide: bool = True
+
+
+def figures_of(subject: ReportSubject, importances: Importances) -> Iterator[ReportFigure]:
+    """Draw what there is to draw of a study."""
+    if subject.ranked:
+        yield _history(subject)
+    if importances.shares:
+        yield _importances(importances)
+    if subject.ranked and subject.distributions:
+        yield from _of_optuna(subject, importances)
+    trained = [trial for trial in subject.trials if trial.epochs]
+    if any(subject.objective in trial.history for trial in trained):
+        yield _curves(subject, trained)
+    if any(search.stays or search.compiled for search in subject.timelines):
+        yield _slots(subject)
+
+
+def shown_trials(subject: ReportSubject) -> set[int]:
+    """Return the numbers of the trials that figures of single trials show."""
+    ranked = subject.ranked
+    if len(ranked) <= MOST_POINTS:
+        return {trial.number for trial in ranked}
+    shown = {trial.number for trial in ranked[:_BEST]}
+    rest = ranked[_BEST:]
+    step = len(rest) / (MOST_POINTS - _BEST)
+    return shown | {rest[int(i * step)].number for i in range(MOST_POINTS - _BEST)}
+
+
+def thin_note(subject: ReportSubject) -> str:
+    """Return what is said below figures that do not show all trials."""
+    n = len(subject.ranked)
+    if n <= MOST_POINTS:
+        return ""
+    return (
+        f"Shown are {MOST_POINTS} of the {n:,} complete trials: the best {_BEST} and an even "
+        "choice of the others."
+    )
+
+
+def _history(subject: ReportSubject) -> ReportFigure:
+    figure = history_figure([subject])
+    return ReportFigure("history", "History", to_json(figure), thin_note(subject), height=340)
+
+
+def history_figure(subjects: Iterable[ReportSubject]) -> dict[str, Any]:
+    """Draw the value of each trial by its number, and the best value until then."""
+    data: list[dict[str, Any]] = []
+    subjects = list(subjects)
+    for i, subject in enumerate(subjects):
+        of = f" of {html.escape(subject.name)}" if len(subjects) > 1 else ""
+        shown, best = shown_trials(subject), None
+        points: list[Trial] = []
+        steps: list[tuple[int, float]] = []
+        for trial in sorted(subject.ranked, key=lambda each: each.number):
+            if trial.number in shown:
+                points.append(trial)
+            if trial.value is not None and subject.trials.better(trial.value, best):
+                best = trial.value
+                steps.append((trial.number, best))
+        if steps:
+            last = max(trial.number for trial in subject.ranked)
+            steps.append((last, steps[-1][1]))
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": f"a trial{of}",
+                "x": [trial.number for trial in points],
+                "y": [trial.value for trial in points],
+                "text": [_hover(trial) for trial in points],
+                "hoverinfo": "text",
+                "marker": {"size": 5, "color": _COLOURS[2 * i], "opacity": 0.7},
+            }
+        )
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": f"the best until then{of}",
+                "x": [number for number, _ in steps],
+                "y": [value for _, value in steps],
+                "line": {"shape": "hv", "width": 2, "color": _COLOURS[2 * i + 1]},
+            }
+        )
+    objective = html.escape(subjects[0].objective)
+    layout = {"xaxis": {"title": {"text": "trial"}}, "yaxis": {"title": {"text": objective}}}
+    return {"data": data, "layout": layout}
+
+
+_COLOURS = ("#4c78a8", "#e45756", "#54a24b", "#f58518")
+
+
+def _hover(trial: Trial) -> str:
+    values = [f"{name} {formats.hparam(value)}" for name, value in trial.hparams.items()]
+    lines = [f"trial {trial.number}: {formats.metric(trial.value)}", *values[:20]]
+    return "<br>".join(html.escape(line[:120]) for line in lines)
+
+
+def _importances(importances: Importances) -> ReportFigure:
+    shares = list(importances.shares.items())[:30][::-1]
+    figure = {
+        "data": [
+            {
+                "type": "bar",
+                "orientation": "h",
+                "y": [html.escape(name) for name, _ in shares],
+                "x": [share for _, share in shares],
+                "text": [f"{share:.0%}" for _, share in shares],
+                "textposition": "auto",
+                "hoverinfo": "skip",
+                "marker": {"color": _COLOURS[0]},
+            }
+        ],
+        "layout": {
+            "xaxis": {
+                "title": {"text": "share in the differences of values"},
+                "rangemode": "tozero",
+            },
+            "yaxis": {"type": "category", "automargin": True},
+        },
+    }
+    height = 120 + 26 * len(shares)
+    note = importances.caution or ""
+    return ReportFigure("importances", "Importances", to_json(figure), note, height=height)
+
+
+def _of_optuna(subject: ReportSubject, importances: Importances) -> Iterator[ReportFigure]:
+    """Parallel coordinates, and a slice for each hyperparameter, as Optuna draws them."""
+    from optuna.visualization import plot_parallel_coordinate, plot_slice
+
+    shown = sorted(shown_trials(subject))
+    frozen = [subject.stored[number] for number in shown if number in subject.stored]
+    study = in_memory(subject, frozen, escaped=True)
+    names = [
+        *importances.shares,
+        *(n for n in subject.distributions if n not in importances.shares),
+    ]
+    there = {name for trial in frozen for name in trial.params}
+    names = [html.escape(name) for name in names if name in there][:MOST_SLICES]
+    objective, note = html.escape(subject.objective), thin_note(subject)
+    if not names:
+        return
+    with quiet():
+        parallel = plot_parallel_coordinate(study, params=names, target_name=objective)
+        yield ReportFigure(
+            "parallel",
+            "Parallel coordinates",
+            to_json(_plain(parallel)),
+            " ".join(filter(None, [note, "Drag along an axis to choose trials."])),
+            height=420,
+        )
+        for i, name in enumerate(names):
+            figure = _plain(plot_slice(study, params=[name], target_name=objective))
+            for trace in figure["data"]:
+                _colour_by_number(trace, shown)
+            yield ReportFigure(
+                f"slice{i}",
+                "",
+                to_json(figure),
+                "" if i or len(there) <= len(names) else f"The {len(names)} that matter most.",
+                height=300,
+                wide=False,
+            )
+
+
+def _colour_by_number(trace: dict[str, Any], numbers: list[int]) -> None:
+    """Colour points by their trials' numbers in the study, not in the copy that was drawn."""
+    marker = trace.get("marker", {})
+    colours = marker.get("color")
+    if isinstance(colours, list) and all(isinstance(c, int) and c < len(numbers) for c in colours):
+        marker["color"] = [numbers[colour] for colour in colours]
+    marker["colorscale"] = [[0, "#9ecae9"], [1, "#1f4e8c"]]
+    marker.setdefault("line", {})["width"] = 0.5
+
+
+def _curves(subject: ReportSubject, trained: list[Trial]) -> ReportFigure:
+    with_objective = [trial for trial in trained if subject.objective in trial.history]
+    figure = _plain(curves_figure(subject.trials, subject.objective, with_objective))
+    for trace in figure["data"]:
+        _thin_curve(trace)
+    each = len(with_objective) <= EACH
+    note = "" if each else (figure["layout"].get("title") or {}).get("text", "")
+    figure["layout"].pop("title", None)
+    figure["layout"]["showlegend"] = False
+    if note:  # as HTML: the page escapes it once more
+        note = html.unescape(note[0].upper() + note[1:]) + "."
+    return ReportFigure("curves", "Learning curves", to_json(figure), note, height=400)
+
+
+def _thin_curve(trace: dict[str, Any]) -> None:
+    x, y = list(trace.get("x") or ()), list(trace.get("y") or ())
+    if len(x) > _CURVE_POINTS:
+        kept = [round(i * (len(x) - 1) / (_CURVE_POINTS - 1)) for i in range(_CURVE_POINTS)]
+        trace["x"], trace["y"] = [x[i] for i in kept], [y[i] for i in kept]
+
+
+def _slots(subject: ReportSubject) -> ReportFigure:
+    best = subject.ranked[0].number if subject.ranked else None
+    figure = _plain(slots_figure(subject.timelines, best))
+    title = figure["layout"].pop("title", {})
+    text = title.get("text", "") if isinstance(title, dict) else ""
+    note = text[0].upper() + text[1:] + "." if ":" in text else ""
+    return ReportFigure("slots", "Slot timeline", to_json(figure), note, height=440)
+
+
+def figure_html(figure: ReportFigure) -> Iterator[str]:
+    """Return the place of a figure in the page."""
+    yield (
+        f'<div class="figure" data-figure="json-{figure.name}" data-height="{figure.height}" '
+        f'style="height:{figure.height}px"></div>'
+    )
+    if figure.note:
+        yield f'<p class="dim">{html.escape(figure.note)}</p>'
+
+
+# -- JSON for the page -----------------------------------------------------------------------------
+
+
+def _plain(figure: Any) -> dict[str, Any]:
+    """A Plotly figure as dicts and lists, without its template: the page has its own colours."""
+    found = json.loads(figure.to_json())
+    found["layout"].pop("template", None)
+    return {"data": [_decoded(trace) for trace in found["data"]], "layout": found["layout"]}
+
+
+def _decoded(value: Any) -> Any:
+    """Arrays that Plotly has packed as base64, as lists: they are rounded and thinned here."""
+    if isinstance(value, dict):
+        if set(value) >= {"dtype", "bdata"}:
+            import base64
+
+            import numpy as np
+
+            array = np.frombuffer(base64.b64decode(value["bdata"]), dtype=value["dtype"])
+            return array.tolist()
+        return {key: _decoded(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_decoded(each) for each in value]
+    return value
+
+
+#: What would end a ``script`` element, or a line of JavaScript, within JSON.
+_UNSAFE = re.compile("[<>&\u2028\u2029]")
+
+
+def to_json(value: Any) -> str:
+    """Return JSON that may stand inside a ``script`` element, numbers in six digits."""
+    text = json.dumps(_rounded(value), allow_nan=False, separators=(",", ":"))
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _rounded(value: Any) -> Any:
+    match value:
+        case bool() | int() | str() | None:
+            return value
+        case float():
+            return float(f"{value:.6g}") if math.isfinite(value) else None
+        case dict():
+            return {str(key): _rounded(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_rounded(each) for each in value]
+    item: Callable[[], Any] | None = getattr(value, "item", None)
+    return str(value) if item is None else _rounded(item())

@@ -1,0 +1,122 @@
+"""How much each hyperparameter mattered, as Optuna estimates it, and how much that is worth."""
+
+from __future__ import annotations
+
+import html
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from paceline.report.html.subject import ReportSubject
+
+#: Trials that the estimate is made of at most: its forests take seconds for each thousand.
+MOST = 1000
+#: Complete trials for each hyperparameter, below which the estimate is said to be a guess.
+ENOUGH = 10
+
+
+@dataclass(frozen=True)
+class Importances:
+    """Shares of the hyperparameters in what made values differ.
+
+    Attributes:
+        shares: Hyperparameter, as Optuna stores it -> share, the largest first; they add up to 1.
+            Empty where there is no estimate.
+        n_trials: Complete trials that the estimate is made of.
+        caution: Why the estimate is to be taken with care, or why there is none; None otherwise.
+    """
+
+    shares: dict[str, float]
+    n_trials: int
+    caution: str | None
+
+
+def importances_of(subject: ReportSubject) -> Importances:
+    """Estimate the importances of a study's hyperparameters."""
+    complete = subject.ranked
+    step = -(-len(complete) // MOST)  # every so many, over all ranks: good and bad trials alike
+    numbers = sorted(trial.number for trial in complete[:: max(1, step)])
+    trials = [subject.stored[number] for number in numbers if number in subject.stored]
+    n_hparams = len({name for trial in trials for name in trial.params})
+    if len(trials) < 2 or not n_hparams:
+        said = "no complete trials to compare" if len(trials) < 2 else "no hyperparameters"
+        return Importances({}, len(trials), f"There is no estimate: the study has {said}.")
+    study = in_memory(subject, trials)
+    try:
+        with quiet():
+            # Of one seed, so that the same study makes the same report.
+            evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+            shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    except (ValueError, RuntimeError, ZeroDivisionError):
+        shares = {}
+    if not shares or not sum(shares.values()) > 0:
+        return Importances(
+            {}, len(trials), "There is no estimate: the values of the trials hardly differ."
+        )
+    caution = None
+    if len(trials) < ENOUGH * n_hparams:
+        caution = (
+            f"Take this as a guess: {len(trials)} complete trials are few for {n_hparams} "
+            f"hyperparameters; {ENOUGH * n_hparams} would be a basis."
+        )
+    elif len(complete) > len(trials):
+        caution = f"Estimated from {len(trials):,} of the {len(complete):,} complete trials."
+    return Importances(dict(shares), len(trials), caution)
+
+
+def in_memory(
+    subject: ReportSubject, trials: list[FrozenTrial], *, escaped: bool = False
+) -> optuna.Study:
+    """Return a study of its own with these trials, numbered from 0.
+
+    Args:
+        subject: The study.
+        trials: Some of its trials.
+        escaped: Whether names and choices are as HTML has them: Plotly takes some HTML in labels,
+            and names of hyperparameters come from users.
+    """
+    with quiet():
+        study = optuna.create_study(direction="maximize" if subject.maximize else "minimize")
+        study.add_trials([_copy(trial, escaped) for trial in trials])
+    return study
+
+
+def _copy(trial: FrozenTrial, escaped: bool) -> FrozenTrial:
+    if trial.state != TrialState.COMPLETE or trial.value is None:
+        return create_trial(state=TrialState.FAIL)
+    params, distributions = dict(trial.params), dict(trial.distributions)
+    if escaped:
+        params = {html.escape(name): _escaped(value) for name, value in params.items()}
+        distributions = {
+            html.escape(name): _escaped_choices(each) for name, each in distributions.items()
+        }
+    return create_trial(value=trial.value, params=params, distributions=distributions)
+
+
+def _escaped(value: Any) -> Any:
+    return html.escape(value) if isinstance(value, str) else value
+
+
+def _escaped_choices(distribution: BaseDistribution) -> BaseDistribution:
+    if isinstance(distribution, CategoricalDistribution):
+        return CategoricalDistribution([_escaped(each) for each in distribution.choices])
+    return distribution
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep Optuna's log lines and warnings about these studies from the user's screen."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        optuna.logging.set_verbosity(before)

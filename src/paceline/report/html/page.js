@@ -1,0 +1,88 @@
+// Draws each figure when it comes near the window, one at a time, in the page's colours.
+(() => {
+  "use strict";
+  const CONFIG = { responsive: true, displaylogo: false, showTips: false };
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const drawn = new Map();
+  const waiting = [];
+  let working = false;
+
+  function colours() {
+    const style = getComputedStyle(document.documentElement);
+    const of = (name) => style.getPropertyValue(name).trim();
+    return { ink: of("--ink"), rule: of("--rule"), page: of("--page") };
+  }
+
+  function layoutOf(figure, height) {
+    const { ink, rule, page } = colours();
+    const axis = { gridcolor: rule, zerolinecolor: rule, linecolor: rule, automargin: true };
+    const template = {
+      layout: {
+        paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+        font: { color: ink, family: "system-ui, DejaVu Sans, sans-serif", size: 12 },
+        xaxis: axis, yaxis: axis, hoverlabel: { bgcolor: page, font: { color: ink } },
+        coloraxis: { colorbar: { outlinewidth: 0 } },
+      },
+    };
+    const narrow = window.innerWidth < 600;
+    const layout = Object.assign({}, figure.layout, {
+      template, height, autosize: true, title: undefined,
+      margin: { l: narrow ? 40 : 60, r: narrow ? 12 : 24, t: 24, b: 48 },
+      legend: { orientation: "h", y: -0.18, yanchor: "top" },
+    });
+    if (figure.parallel) {
+      layout.margin = { l: 60, r: 40, t: 60, b: 40 };
+    }
+    return layout;
+  }
+
+  function draw(element) {
+    const figure = JSON.parse(document.getElementById(element.dataset.figure).textContent);
+    const height = Number(element.dataset.height);
+    figure.parallel = figure.data.some((trace) => trace.type === "parcoords");
+    for (const trace of figure.data) {
+      if (trace.type === "parcoords") {
+        trace.labelfont = trace.tickfont = { color: colours().ink };
+        trace.rangefont = { color: colours().ink };
+      }
+    }
+    drawn.set(element, figure);
+    return Plotly.newPlot(element, figure.data, layoutOf(figure, height), CONFIG);
+  }
+
+  // One figure for each idle moment, so that scrolling never waits for several.
+  function work() {
+    const element = waiting.shift();
+    if (element === undefined) { working = false; return; }
+    working = true;
+    Promise.resolve(draw(element)).catch(() => {
+      element.textContent = "This figure cannot be drawn by this browser.";
+    }).finally(() => setTimeout(work, 30));
+  }
+
+  function want(element) {
+    if (drawn.has(element) || waiting.includes(element)) { return; }
+    waiting.push(element);
+    if (!working) { working = true; setTimeout(work, 30); }
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    const figures = document.querySelectorAll(".figure");
+    if (typeof Plotly === "undefined") {
+      for (const element of figures) { element.textContent = "Figures need JavaScript."; }
+      return;
+    }
+    const observer = new IntersectionObserver((entries) => {
+      for (const entry of entries) {
+        if (entry.isIntersecting) { want(entry.target); observer.unobserve(entry.target); }
+      }
+    }, { rootMargin: "300px" });
+    for (const element of figures) { observer.observe(element); }
+    dark.addEventListener("change", () => {
+      for (const element of [...drawn.keys()]) { drawn.delete(element); want(element); }
+    });
+    window.addEventListener("beforeprint", () => {
+      for (const element of figures) { if (!drawn.has(element)) { draw(element); } }
+    });
+  });
+})();

@@ -1,0 +1,126 @@
+"""The report of a study as one HTML page: figures by Plotly, everything else by hand.
+
+All that comes from a study is escaped where it is put into the page, and the page may load nothing
+from anywhere: its content security policy says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+from paceline.report import formats
+from paceline.report.html import compare, facts
+from paceline.report.html.figures import ReportFigure, figure_html, figures_of
+from paceline.report.html.importance import importances_of
+from paceline.report.html.markup import items, table
+from paceline.report.html.subject import ReportSubject
+from paceline.report.html.verdict import Verdict, verdict_of
+
+_HERE = Path(__file__).parent
+#: Plotly makes functions of strings for parallel coordinates, which is what 'unsafe-eval' allows;
+#: nothing may be loaded or sent.
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; font-src data:"
+)
+
+
+def report_page(subject: ReportSubject, other: ReportSubject | None = None) -> str:
+    """Return a report as HTML.
+
+    Args:
+        subject: The study.
+        other: A study to put beside it; None for none.
+    """
+    importances = importances_of(subject)
+    verdict = verdict_of(subject, importances)
+    figures = list(figures_of(subject, importances))
+    compared = None if other is None else compare.compare_figure(subject, other)
+    every = [*figures, *([compared] if compared else [])]
+    title = f"{subject.name}: {subject.objective}"
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="generator" content="Paceline">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{_HERE.joinpath('page.css').read_text(encoding='utf-8')}</style>",
+            *_scripts(every),
+            "</head><body>",
+            *_top(subject),
+            *_verdict(verdict),
+            *([] if other is None else compare.compare_part(subject, other, compared)),
+            *_best(subject),
+            *_figures(figures),
+            *facts.trials_part(subject),
+            *facts.failures_part(subject),
+            *facts.programs_part(subject),
+            *facts.accounts_part(subject),
+            *facts.manifest_part(subject),
+            "</body></html>",
+            "",
+        ]
+    )
+
+
+def _scripts(figures: Sequence[ReportFigure]) -> Iterator[str]:
+    if not figures:
+        return
+    from plotly.offline import get_plotlyjs
+
+    yield f"<script>{get_plotlyjs()}</script>"
+    yield f"<script>{_HERE.joinpath('page.js').read_text(encoding='utf-8')}</script>"
+    for figure in figures:
+        yield (f'<script type="application/json" id="json-{figure.name}">{figure.json}</script>')
+
+
+def _top(subject: ReportSubject) -> Iterator[str]:
+    yield f"<h1>{escape(formats.visible(subject.name))}</h1>"
+    for line in facts.headline(subject):
+        yield f'<p class="dim">{escape(line)}</p>'
+
+
+def _verdict(verdict: Verdict) -> Iterator[str]:
+    yield '<h2 id="verdict">Verdict</h2><div class="verdict">'
+    for sentences in (verdict.best, verdict.sure, verdict.mattered):
+        if sentences:
+            yield f"<p>{escape(' '.join(sentences))}</p>"
+    if verdict.following:
+        yield "<p>What to try next:</p>"
+        yield items(verdict.following)
+    yield "</div>"
+
+
+def _best(subject: ReportSubject) -> Iterator[str]:
+    if not subject.ranked:
+        return
+    best = subject.ranked[0]
+    yield '<h2 id="best">Best configuration</h2><div class="two">'
+    yield table(
+        ("hyperparameter", "value"),
+        [(name, formats.hparam(value)) for name, value in best.hparams.items()],
+    )
+    last = [
+        (name, formats.metric(values[(best.best_epoch or best.epochs) - 1]))
+        for name, values in best.history.items()
+        if len(values) >= (best.best_epoch or best.epochs) > 0
+    ]
+    yield table(("metric", f"in epoch {best.best_epoch or best.epochs}"), last)
+    yield "</div>"
+
+
+def _figures(figures: Sequence[ReportFigure]) -> Iterator[str]:
+    slices = [figure for figure in figures if not figure.wide]
+    for figure in figures:
+        if figure.wide:
+            yield f'<h2 id="{figure.name}">{escape(figure.title)}</h2>'
+            yield from figure_html(figure)
+        elif figure is slices[0]:
+            yield '<h2 id="slices">Slices</h2><div class="slices">'
+            for each in slices:
+                yield f"<div>{''.join(figure_html(each))}</div>"
+            yield "</div>"

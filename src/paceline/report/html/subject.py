@@ -1,0 +1,59 @@
+"""The study that a report is of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from optuna.distributions import BaseDistribution
+from optuna.trial import FrozenTrial
+
+from paceline.study.timeline import SearchTimeline
+from paceline.study.trial import Trial
+from paceline.study.trials import TrialTable
+
+
+@dataclass(frozen=True)
+class ReportSubject:
+    """What a report tells of.
+
+    Attributes:
+        name: The study's name.
+        meta: What the study remembers of its search; empty for a study of another program.
+        trials: Its trials.
+        frozen: The same trials as Optuna has them.
+        timelines: What its searches did when; empty where that was not recorded.
+    """
+
+    name: str
+    meta: Mapping[str, Any]
+    trials: TrialTable
+    frozen: Sequence[FrozenTrial]
+    timelines: Sequence[SearchTimeline] = ()
+
+    @property
+    def objective(self) -> str:
+        """The name of the objective."""
+        return str(self.meta.get("objective") or "value")
+
+    @property
+    def maximize(self) -> bool:
+        """Whether high values are good."""
+        return self.trials.direction == "maximize"
+
+    @cached_property
+    def ranked(self) -> list[Trial]:
+        """The complete trials with a value, the best first."""
+        return self.trials.ranked
+
+    @cached_property
+    def stored(self) -> dict[int, FrozenTrial]:
+        """Number -> trial as Optuna has it."""
+        return {trial.number: trial for trial in self.frozen}
+
+    @cached_property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """Hyperparameter, as Optuna stores it -> its distribution in the latest trial with it."""
+        return {name: each for trial in self.frozen for name, each in trial.distributions.items()}

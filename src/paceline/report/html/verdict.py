@@ -1,0 +1,237 @@
+"""What a study has shown, in sentences: the best, how sure, what mattered, what to try next.
+
+Each rule says what it rests on, and keeps silent where it rests on too little.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from paceline.report import formats
+from paceline.report.html.importance import Importances
+from paceline.report.html.subject import ReportSubject
+
+#: Complete trials below which nothing is said of edges of ranges.
+_ENOUGH = 10
+#: The outer parts of a range, as shares of it, in which a trial lies at the edge.
+_EDGE = 0.1
+#: How improbable it must be that so many of the best trials lie at an edge by chance. Of ten
+#: hyperparameters with two edges each, one in five reports would show an edge that is none.
+_ODDS = 0.01
+#: A difference between values that is this share of that between the best and the median is small.
+_SMALL = 0.05
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Sentences about a study; each list may be empty.
+
+    Attributes:
+        best: What the best trial is.
+        sure: How far its lead goes.
+        mattered: Which hyperparameters made the difference.
+        following: What to try next.
+    """
+
+    best: list[str]
+    sure: list[str]
+    mattered: list[str]
+    following: list[str]
+
+
+def verdict_of(subject: ReportSubject, importances: Importances) -> Verdict:
+    """Judge a study."""
+    if not subject.ranked:
+        n = len(subject.trials)
+        said = "no trials yet" if not n else f"{n:,} trials, none of them complete"
+        return Verdict([f"The study has {said}."], [], [], list(_unfinished(subject)))
+    return Verdict(
+        list(_best(subject)),
+        list(_sure(subject)),
+        list(_mattered(importances)),
+        [*_edges(subject), *_still_improving(subject), *_repeats(subject), *_unfinished(subject)],
+    )
+
+
+def _best(subject: ReportSubject) -> Iterator[str]:
+    best, name = subject.ranked[0], subject.objective
+    value = formats.metric(best.value)
+    if best.spread is not None:
+        value = f"a mean of {value} over {len(best.members[-1])} members"
+    where = f", in epoch {best.best_epoch} of {best.epochs}" if best.best_epoch else ""
+    high = "highest" if subject.maximize else "lowest"
+    yield f"Trial {best.number} has the {high} {name}: {value}{where}."
+
+
+def _sure(subject: ReportSubject) -> Iterator[str]:
+    ranked, name = subject.ranked, subject.objective
+    values = [trial.value for trial in ranked if trial.value is not None]
+    if len(values) < 5:
+        yield f"With {len(values)} complete trials nothing can be said of how sure that is."
+        return
+    n = min(max(5, len(values) // 10), 20)
+    gap, lead = abs(values[n - 1] - values[0]), abs(values[1] - values[0])
+    median = abs(statistics.median(values) - values[0])
+    yield (
+        f"The next {n - 1} trials follow within {formats.metric(gap)} of {name}, the second by "
+        f"{formats.metric(lead)}; the median trial is {formats.metric(median)} behind."
+    )
+    best = ranked[0]
+    if best.spread is not None:
+        near = sum(abs(value - values[0]) <= best.spread for value in values[1:])
+        yield (
+            f"The members of the best trial spread by {formats.metric(best.spread)} (standard "
+            f"deviation), and {near:,} other trials lie within that: "
+            + ("chance may have chosen among them." if near else "its lead is larger than chance.")
+        )
+    elif median and gap <= _SMALL * median:
+        yield "These are as good as equal: chance may have chosen the first of them."
+    elif median and lead > 0.5 * median:
+        yield (
+            "The best trial stands alone, far before the second: train it again from other seeds "
+            "before you trust it."
+        )
+
+
+def _mattered(importances: Importances) -> Iterator[str]:
+    shares = list(importances.shares.items())
+    if shares:
+        most = [pair for pair in shares[:3] if pair[1] >= 0.1] or shares[:1]
+        said = ", ".join(f"{name} ({share:.0%})" for name, share in most)
+        yield f"What made values differ most: {said}."
+    if importances.caution:
+        yield importances.caution
+
+
+def _edges(subject: ReportSubject) -> Iterator[str]:
+    ranked = subject.ranked
+    if len(ranked) < _ENOUGH:
+        return
+    top = [
+        subject.stored[trial.number]
+        for trial in ranked[: max(5, len(ranked) // 10)]
+        if trial.number in subject.stored
+    ]
+    for name, distribution in subject.distributions.items():
+        values = [trial.params[name] for trial in top if name in trial.params]
+        places = [place for value in values if (place := _place(distribution, value)) is not None]
+        if not places or len(places) < 5:
+            continue
+        for low in (True, False):
+            n = sum(place <= _EDGE if low else place >= 1 - _EDGE for place in places)
+            share = _share_of_edge(distribution)
+            if share < 1 and _by_chance(n, len(places), share) < _ODDS:
+                yield _edge_text(name, distribution, low, n, len(places))
+
+
+def _place(distribution: BaseDistribution, value: Any) -> float | None:
+    """Where a value lies in its range, from 0 to 1; None for choices and single values."""
+    if not isinstance(distribution, (FloatDistribution, IntDistribution)):
+        return None
+    low, high = float(distribution.low), float(distribution.high)
+    if high <= low or not math.isfinite(value):
+        return None
+    if distribution.log:
+        return (math.log(value) - math.log(low)) / (math.log(high) - math.log(low))
+    return (value - low) / (high - low)
+
+
+def _share_of_edge(distribution: BaseDistribution) -> float:
+    """The share of a range's values that lie at one edge of it."""
+    if isinstance(distribution, (FloatDistribution, IntDistribution)) and distribution.step:
+        values = (distribution.high - distribution.low) / distribution.step + 1
+        if not distribution.log and values <= 10:
+            return 1 / values
+    return _EDGE
+
+
+def _by_chance(n: int, of: int, share: float) -> float:
+    """The probability that at least ``n`` of ``of`` lie in a share of the range by chance."""
+    return sum(math.comb(of, k) * share**k * (1 - share) ** (of - k) for k in range(n, of + 1))
+
+
+def _edge_text(name: str, distribution: BaseDistribution, low: bool, n: int, of: int) -> str:
+    assert isinstance(distribution, (FloatDistribution, IntDistribution))
+    first, last = distribution.low, distribution.high
+    if distribution.log:
+        wider = first / 10 if low else last * 10
+    else:
+        wider = first - (last - first) / 2 if low else last + (last - first) / 2
+    if isinstance(distribution, IntDistribution):
+        # Most integers count something: layers, units.
+        wider = max(1, round(wider)) if low and first >= 1 else round(wider)
+    elif low and first >= 0:
+        wider = max(0.0, wider)
+    side, end = ("lower", first) if low else ("upper", last)
+    text = (
+        f"{name}: {n} of the best {of} trials lie at the {side} end of its range "
+        f"({formats.hparam(first)} to {formats.hparam(last)})"
+    )
+    if wider == end:
+        return f"{text}, which cannot be wider."
+    bound = "min_value" if low else "max_value"
+    return f"{text}: try a wider one, such as {bound}={formats.hparam(wider)}."
+
+
+def _still_improving(subject: ReportSubject) -> Iterator[str]:
+    top = [trial for trial in subject.ranked[:5] if trial.epochs >= 2]
+    late = [trial for trial in top if trial.best_epoch == trial.epochs]
+    if len(top) >= 3 and len(late) > len(top) / 2:
+        epochs = max(trial.epochs for trial in late)
+        yield (
+            f"{len(late)} of the best {len(top)} trials were best in their last epoch, so more "
+            f"epochs may pay: tuner.search(..., continue_best={len(top)}, epochs={2 * epochs})."
+        )
+    early = [t for t in top if t.best_epoch and t.epochs >= 8 and t.best_epoch <= t.epochs / 2]
+    if len(top) >= 3 and len(early) == len(top):
+        yield (
+            "The best trials were best before half of their epochs: fewer epochs, or a pruner, "
+            "give more trials in the same time."
+        )
+
+
+def _repeats(subject: ReportSubject) -> Iterator[str]:
+    if len(subject.ranked) >= 5 and not subject.ranked[0].members:
+        yield (
+            "No trial was trained from several seeds, so how much of a value is chance is not "
+            "known: repeats=3 tells."
+        )
+
+
+def _unfinished(subject: ReportSubject) -> Iterator[str]:
+    open_trials = [t for t in subject.trials if t.state in ("running", "paused")]
+    if open_trials:
+        yield (
+            f"{len(open_trials):,} trials are under way or wait; the next search of the study goes "
+            "on with them."
+        )
+    failed = [trial for trial in subject.trials if trial.state == "failed"]
+    if len(failed) > 0.1 * len(subject.trials):
+        yield f"{len(failed):,} of {len(subject.trials):,} trials failed: see the causes below."
+
+
+def shape_of(distribution: BaseDistribution) -> str:
+    """Return a range or choices in words."""
+    if isinstance(distribution, CategoricalDistribution):
+        return ", ".join(formats.hparam(choice) for choice in distribution.choices)
+    if isinstance(distribution, (FloatDistribution, IntDistribution)):
+        text = f"{formats.hparam(distribution.low)} to {formats.hparam(distribution.high)}"
+        if distribution.log:
+            return f"{text}, log"
+        if distribution.step and not (
+            isinstance(distribution, IntDistribution) and distribution.step == 1
+        ):
+            return f"{text}, step {formats.hparam(distribution.step)}"
+        return text
+    return str(distribution)

@@ -1,0 +1,45 @@
+"""Writing the report of a study to a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paceline.errors import UsageError
+from paceline.program.files import written_atomically
+from paceline.report.html.page import report_page
+from paceline.report.html.subject import ReportSubject
+
+
+def check_path(path: str | Path) -> Path:
+    """Check the file that a report is to be written to, before any work is done.
+
+    Raises:
+        UsageError: It does not end in .html, or its folder is not there.
+    """
+    target = Path(path)
+    if target.suffix not in (".html", ".htm"):
+        raise UsageError(f"path: {target} does not end in .html; give a name such as report.html.")
+    if not target.parent.is_dir():
+        raise UsageError(f"path: the folder {target.parent} does not exist; make it first.")
+    if target.is_dir():
+        raise UsageError(f"path: {target} is a folder; give a file in it.")
+    return target
+
+
+def write_report(path: Path, subject: ReportSubject, other: ReportSubject | None = None) -> None:
+    """Write the report of a study, in place of a file that is there.
+
+    Args:
+        path: An .html file in a folder that is there.
+        subject: The study.
+        other: A study to put beside it; None for none.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    page = report_page(subject, other)
+    try:
+        with written_atomically(path) as part:
+            part.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error

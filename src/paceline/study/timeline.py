@@ -1,0 +1,260 @@
+"""What a search did when, and what it does now, in files beside its study.
+
+The storage of a study holds its trials. These files hold what only reports show: which trial was in
+which slot when, when programs were compiled, and what took the time. A study without these files,
+or with damaged ones, is whole. Each search has a file of its own, with a line for each fact.
+
+What a search does at this moment is written only while somebody looks: whoever looks touches
+``WATCHED`` every few seconds, and the search writes ``LIVE`` once a second as long as that was done
+lately. So the two processes need no connection.
+
+Notation
+    Times in records are seconds since the search began; ``SearchBegun.at`` is Unix time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from paceline.study.storage.schema import UNREADABLE, Count, Scalar, Text
+
+#: The folder of these files, in the folder of a study.
+TIMELINE = "timeline"
+#: Version of what the files hold.
+FORMAT = 1
+#: Bytes that are read of a study's files at most.
+_MOST_READ = 64_000_000
+#: How their names end.
+SUFFIX = ".jsonl"
+
+#: Seconds of a search: 300 years are enough.
+Moment = Annotated[float, Meta(ge=0, le=1e10)]
+
+
+class SearchBegun(Struct, tag_field="kind", tag="search"):
+    """A search began; the first line of each file."""
+
+    at: Moment
+    format: Count = FORMAT
+    devices: Text = None
+
+
+class SlotStay(Struct, tag_field="kind", tag="stay"):
+    """A trial was in a slot of a pack. A trial that was paused, or moved, has several stays."""
+
+    trial: Count
+    pack: Count
+    slot: Count
+    began: Moment
+    ended: Moment
+    epochs: Count = 0
+    program: Text = None
+    plan: Text = None
+
+
+class PackMade(Struct, tag_field="kind", tag="pack"):
+    """A pack was made, with so many slots."""
+
+    pack: Count
+    slots: Count
+    began: Moment
+    program: Text = None
+    plan: Text = None
+
+
+class Compiled(Struct, tag_field="kind", tag="compile"):
+    """A step was lowered and compiled, or found in the cache."""
+
+    began: Moment
+    ended: Moment
+    program: Text = None
+    plan: Text = None
+    slots: Count = 0
+    from_cache: bool = False
+
+
+class Forecast(Struct, tag_field="kind", tag="forecast"):
+    """At a moment, so many seconds were predicted to be left."""
+
+    at: Moment
+    left: Moment
+
+
+class Spent(Struct, tag_field="kind", tag="spent"):
+    """What the search had spent until a moment; the last line of this kind counts."""
+
+    at: Moment
+    seconds: dict[str, float]
+    programs: dict[str, Count] = {}
+    slots_busy: float | None = None
+    finished: bool = False
+
+
+TimelineRecord = SearchBegun | SlotStay | PackMade | Compiled | Forecast | Spent
+
+
+@dataclass
+class SearchTimeline:
+    """What one search did.
+
+    Attributes:
+        begun: When it began.
+        stays, packs, compiled, forecasts: Its records, in the order of the file.
+        spent: What it had spent at the last time that it said so; None where it never did.
+        cut: Whether something is missing: a damaged line, or a search that wrote no more.
+    """
+
+    begun: SearchBegun
+    stays: list[SlotStay] = field(default_factory=list)
+    packs: list[PackMade] = field(default_factory=list)
+    compiled: list[Compiled] = field(default_factory=list)
+    forecasts: list[Forecast] = field(default_factory=list)
+    spent: Spent | None = None
+    cut: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from its beginning to the last that is known of it."""
+        known = [0.0, *(stay.ended for stay in self.stays), *(c.ended for c in self.compiled)]
+        return max(*known, 0.0 if self.spent is None else self.spent.at)
+
+    def add(self, record: Any) -> None:
+        """Add a record of the file."""
+        match record:
+            case SlotStay():
+                self.stays.append(record)
+            case PackMade():
+                self.packs.append(record)
+            case Compiled():
+                self.compiled.append(record)
+            case Forecast():
+                self.forecasts.append(record)
+            case Spent():
+                self.spent = record
+
+
+def read_timelines(folder: Path) -> list[SearchTimeline]:
+    """Return what the searches of a study did, the first search first.
+
+    Files that cannot be read are left out, and so are lines that are no records.
+
+    Args:
+        folder: The study's folder.
+    """
+    decoder = msgspec.json.Decoder(TimelineRecord)
+    found, n_bytes = [], 0
+    try:
+        paths = sorted(p for p in (folder / TIMELINE).glob(f"*{SUFFIX}") if p.is_file())
+    except OSError:
+        return []
+    for path in paths:
+        try:
+            n_bytes += path.stat().st_size
+            if n_bytes > _MOST_READ:
+                break
+            lines = path.read_bytes().splitlines()
+        except OSError:
+            continue
+        timeline = _timeline_of(lines, decoder)
+        if timeline is not None:
+            found.append(timeline)
+    return sorted(found, key=lambda timeline: timeline.begun.at)
+
+
+def _timeline_of(
+    lines: list[bytes], decoder: msgspec.json.Decoder[TimelineRecord]
+) -> SearchTimeline | None:
+    timeline: SearchTimeline | None = None
+    cut = False
+    for line in lines:
+        try:
+            record = decoder.decode(line)
+        except UNREADABLE:
+            cut = True
+            continue
+        if isinstance(record, SearchBegun):
+            if record.format > FORMAT:
+                return None
+            timeline = SearchTimeline(record) if timeline is None else timeline
+        elif timeline is not None:
+            timeline.add(record)
+    if timeline is not None:
+        timeline.cut = cut or timeline.spent is None or not timeline.spent.finished
+    return timeline
+
+
+# -- what a search does now ----------------------------------------------------------------
+
+WATCHED, LIVE = ".watched", "live.json"
+#: Seconds for which a look counts.
+LATELY = 10.0
+#: Bytes of a state that is read at most.
+_MOST_LIVE = 4_000_000
+
+#: A number that JSON can hold; None for NaN and infinities.
+Number = float | None
+
+
+class LiveSlot(Struct):
+    """A trial in a slot."""
+
+    trial: Count
+    epoch: Count
+    epochs: Count
+    value: Number = None
+
+
+class LivePack(Struct):
+    """A pack; None in ``slots`` stands for a free slot."""
+
+    program: str
+    plan: str
+    slots: Annotated[list[LiveSlot | None], Meta(max_length=4096)] = []
+
+
+class LiveState(Struct):
+    """A search at one moment.
+
+    ``at`` is Unix time. ``phase`` is that of the progress; "done" once the search has ended.
+    """
+
+    at: float
+    phase: str
+    complete: Count = 0
+    pruned: Count = 0
+    failed: Count = 0
+    running: Count = 0
+    n_trials: Count | None = None
+    rate: Number = None
+    seconds: float = 0.0
+    seconds_left: Number = None
+    busy: Number = None
+    devices: Text = None
+    objective: str = "value"
+    best_number: Count | None = None
+    best_value: Number = None
+    best_hparams: dict[str, Scalar] = {}
+    packs: Annotated[list[LivePack], Meta(max_length=1024)] = []
+    notes: Annotated[list[str], Meta(max_length=100)] = []
+
+
+def watch(folder: Path) -> None:
+    """Ask the searches of a study to write what they do; nothing happens where there is none."""
+    with contextlib.suppress(OSError):
+        if folder.is_dir():
+            (folder / WATCHED).touch()
+
+
+def read_live(folder: Path) -> LiveState | None:
+    """Return the last state that was written; None where there is none, or one of a stranger."""
+    try:
+        with (folder / LIVE).open("rb") as file:
+            return msgspec.json.decode(file.read(_MOST_LIVE), type=LiveState)
+    except (OSError, *UNREADABLE):
+        return None

@@ -1,0 +1,59 @@
+"""What a tracker is, and what it is told of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from paceline.study.trial import Trial
+
+
+@dataclass(frozen=True)
+class TrackedStudy:
+    """The study that a tracker is told of.
+
+    Attributes:
+        name: Its name.
+        objective: The name of the objective.
+        direction: "maximize" or "minimize".
+        folder: Its folder.
+        meta: What it remembers of its search, JSON values.
+    """
+
+    name: str
+    objective: str
+    direction: str
+    folder: Path
+    meta: Mapping[str, Any]
+
+
+@runtime_checkable
+class Tracker(Protocol):
+    """Is told of a study's trials, in a thread of its own, one after another.
+
+    An exception of a method ends the tracker with one note; the search goes on.
+    """
+
+    def begin(self, study: TrackedStudy) -> Collection[int] | None:
+        """A search begins.
+
+        Returns:
+            The numbers of the trials that the tracker has already: trials of the study that have
+            ended and are not among them come first. None: only trials that end from now on.
+        """
+        ...
+
+    def log_trial(self, trial: Trial) -> None:
+        """A trial has ended: complete, pruned or failed."""
+        ...
+
+    def end(self, best: Trial | None, model: Path | None) -> None:
+        """The search ends.
+
+        Args:
+            best: The best trial of the study; None where no trial is complete.
+            model: The file with its model; None where none is saved.
+        """
+        ...

@@ -1,0 +1,70 @@
+"""Which trackers there are, and those that a user has asked for."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.tuner.trackers.base import Tracker
+
+#: Name -> the package that it needs.
+KNOWN = {"mlflow": "mlflow", "wandb": "wandb", "tensorboard": "tensorboard"}
+#: Added to a name: the best model is stored as an artifact.
+_MODEL = "+model"
+
+
+def make_trackers(track: Any) -> dict[str, Tracker]:
+    """Make the trackers that a user has asked for.
+
+    Args:
+        track: None, a name, an object with the methods of ``Tracker``, or a list of these. A name
+            is "mlflow", "wandb" or "tensorboard"; "mlflow+model" and "wandb+model" also store the
+            best model.
+
+    Returns:
+        Name -> tracker; an object is called by its class.
+
+    Raises:
+        UsageError: A name that is not known, a package that is not installed, or no tracker.
+    """
+    given = track if isinstance(track, (list, tuple)) else [] if track is None else [track]
+    found: dict[str, Tracker] = {}
+    for each in given:
+        if isinstance(each, str):
+            name, tracker = each.removesuffix(_MODEL), _by_name(each)
+        elif isinstance(each, Tracker) and not isinstance(each, type):
+            name, tracker = type(each).__name__, each
+        else:
+            raise UsageError(
+                f"track: {each!r} is neither one of {', '.join(KNOWN)} nor an object with the "
+                "methods begin, log_trial and end."
+            )
+        if name in found:
+            raise UsageError(f"track: {name} is there twice; name each tracker once.")
+        found[name] = tracker
+    return found
+
+
+def _by_name(text: str) -> Tracker:
+    name, keep_model = text.removesuffix(_MODEL), text.endswith(_MODEL)
+    if name not in KNOWN:
+        raise UsageError(
+            f"track: {text!r} is not one of {', '.join(KNOWN)}, mlflow+model, wandb+model."
+        )
+    if find_spec(KNOWN[name]) is None:
+        raise UsageError(f'track: {name} is not installed; pip install "paceline[{name}]".')
+    # The packages take seconds to load, so each is loaded by its own tracker's thread.
+    if name == "mlflow":
+        from paceline.tuner.trackers.mlflow import MlflowTracker
+
+        return MlflowTracker(keep_model=keep_model)
+    if name == "wandb":
+        from paceline.tuner.trackers.wandb import WandbTracker
+
+        return WandbTracker(keep_model=keep_model)
+    if keep_model:
+        raise UsageError(f"track: {text}: TensorBoard stores no models; leave out {_MODEL}.")
+    from paceline.tuner.trackers.tensorboard import TensorBoardTracker
+
+    return TensorBoardTracker()

@@ -1,0 +1,143 @@
+"""TensorBoard: curves of each trial and the HParams page, written without TensorFlow.
+
+Files go to ``runs/STUDY/tensorboard``, a folder for each trial:
+``tensorboard --logdir runs/STUDY/tensorboard`` shows them.
+"""
+
+# The library is an extra, and not in every environment:
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from paceline.study.trial import Trial
+from paceline.tuner.trackers.base import TrackedStudy
+from paceline.tuner.trackers.values import epochs_of
+
+#: The folder below the study's, and how a trial's is called.
+FOLDER = "tensorboard"
+_TRIAL = "trial-"
+_DONE = "done"
+
+
+class TensorBoardTracker:
+    """Writes event files that TensorBoard reads."""
+
+    def __init__(self) -> None:
+        self._study: TrackedStudy
+
+    def begin(self, study: TrackedStudy) -> Collection[int]:
+        """Returns the trials whose folders are there whole."""
+        import tensorboard.summary.writer.event_file_writer  # noqa: F401 - errors come now
+
+        self._study = study
+        found = (study.folder / FOLDER).glob(f"{_TRIAL}*/{_DONE}")
+        numbers = [path.parent.name.removeprefix(_TRIAL) for path in found]
+        return {int(n) for n in numbers if n.isdecimal() and len(n) < 17}
+
+    def log_trial(self, trial: Trial) -> None:
+        """Writes the folder of a trial."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.plugins.hparams.api_pb2 import Status
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        folder = self._study.folder / FOLDER / f"{_TRIAL}{trial.number}"
+        for old in folder.glob("events.*"):  # of a process that was killed before it was whole
+            old.unlink()
+        writer = EventFileWriter(str(folder))
+        now = time.time()
+
+        def add(summary: Any, step: int = 0) -> None:
+            writer.add_event(Event(wall_time=now, step=step, summary=summary))
+
+        hparams = {name: _plain(value) for name, value in trial.hparams.items()}
+        objective = f"best_{self._study.objective}"
+        for summary in _begin_summaries(hparams, objective, trial, now):
+            add(summary)
+        for epoch, logs in epochs_of(trial):
+            values = [Summary.Value(tag=name, simple_value=v) for name, v in logs.items()]
+            add(Summary(value=values), epoch)
+        if trial.value is not None and math.isfinite(trial.value):
+            value = Summary.Value(tag=objective, simple_value=trial.value)
+            add(Summary(value=[value]), trial.best_epoch or trial.epochs)
+        status = {
+            "complete": Status.STATUS_SUCCESS,
+            "failed": Status.STATUS_FAILURE,
+        }.get(trial.state, Status.STATUS_UNKNOWN)
+        add(_end_summary(status, now))
+        writer.close()
+        (folder / _DONE).touch()
+
+    def end(self, best: Trial | None, model: Path | None) -> None:
+        """Nothing is left to write: each trial has its files."""
+
+
+def _begin_summaries(
+    hparams: dict[str, Any], objective: str, trial: Trial, now: float
+) -> list[Any]:
+    """What the HParams page reads of a trial: what may differ, and what its values are."""
+    from google.protobuf import struct_pb2
+    from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
+
+    infos, values = [], {}
+    for name, value in hparams.items():
+        kind = api_pb2.DATA_TYPE_STRING
+        if isinstance(value, bool):
+            kind = api_pb2.DATA_TYPE_BOOL
+        elif isinstance(value, (int, float)):
+            kind = api_pb2.DATA_TYPE_FLOAT64
+        infos.append(api_pb2.HParamInfo(name=name, type=kind))
+        if isinstance(value, bool):
+            values[name] = struct_pb2.Value(bool_value=value)
+        elif isinstance(value, (int, float)):
+            values[name] = struct_pb2.Value(number_value=value)
+        else:
+            values[name] = struct_pb2.Value(string_value=value)
+    metric = api_pb2.MetricInfo(name=api_pb2.MetricName(tag=objective))
+    experiment = api_pb2.Experiment(
+        hparam_infos=infos, metric_infos=[metric], time_created_secs=now
+    )
+    start = plugin_data_pb2.SessionStartInfo(
+        group_name=f"trial {trial.number}", start_time_secs=now
+    )
+    for name, value in values.items():
+        start.hparams[name].CopyFrom(value)
+    return [
+        _summary("_hparams_/experiment", plugin_data_pb2.HParamsPluginData(experiment=experiment)),
+        _summary(
+            "_hparams_/session_start_info",
+            plugin_data_pb2.HParamsPluginData(session_start_info=start),
+        ),
+    ]
+
+
+def _end_summary(status: Any, now: float) -> Any:
+    from tensorboard.plugins.hparams import plugin_data_pb2
+
+    end = plugin_data_pb2.SessionEndInfo(status=status, end_time_secs=now)
+    return _summary(
+        "_hparams_/session_end_info", plugin_data_pb2.HParamsPluginData(session_end_info=end)
+    )
+
+
+def _summary(tag: str, data: Any) -> Any:
+    """A record of the HParams plugin, as the plugin's own ``metadata`` module describes it."""
+    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+    from tensorboard.plugins.hparams import metadata
+
+    data.version = metadata.PLUGIN_DATA_VERSION
+    plugin = SummaryMetadata.PluginData(
+        plugin_name=metadata.PLUGIN_NAME, content=data.SerializeToString()
+    )
+    described = SummaryMetadata(plugin_data=plugin)
+    return Summary(value=[Summary.Value(tag=tag, metadata=described, tensor=metadata.NULL_TENSOR)])
+
+
+def _plain(value: Any) -> bool | int | float | str:
+    return value if isinstance(value, (bool, int, float, str)) else str(value)

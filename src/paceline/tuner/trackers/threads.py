@@ -1,0 +1,164 @@
+"""Tells the trackers of a search, each in a thread of its own, so that none holds it up."""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from pathlib import Path
+
+from paceline.study.study import Study
+from paceline.study.trial import Trial
+from paceline.tuner.trackers.base import TrackedStudy, Tracker
+
+_ENDED = ("complete", "pruned", "failed")
+
+
+class TrackerThreads:
+    """The trackers of one search.
+
+    Args:
+        trackers: Name -> tracker.
+        study: The study.
+        note: Told of a tracker that fails or is late; called in the thread of the search alone.
+    """
+
+    #: Seconds that the end of a search waits for a tracker that logs nothing.
+    PATIENCE = 60.0
+    #: Seconds that the end of a search that was stopped waits at all.
+    HURRY = 10.0
+    #: Seconds after which the wait is noted.
+    LONG = 3.0
+
+    def __init__(
+        self, trackers: Mapping[str, Tracker], study: Study, note: Callable[[str], None]
+    ) -> None:
+        self._trackers, self._study, self._note = trackers, study, note
+        self._pending: list[Trial] = []
+        self._threads: list[_TrackerThread] = []
+
+    def begin(self, tracked: TrackedStudy) -> None:
+        """Begins to tell the trackers; nothing is told before.
+
+        Args:
+            tracked: What trackers are told of the study.
+        """
+        # Another process that searches the study logs the trials that it has ended.
+        alone = not self._study.peers.shared
+        before = [t for t in self._study.trials if t.state in _ENDED] if alone else []
+        for name, tracker in self._trackers.items():
+            self._threads.append(_TrackerThread(name, tracker, tracked, deepcopy(before)))
+
+    def log_trial(self, trial: Trial) -> None:
+        """A trial has ended."""
+        if self._threads:
+            self._pending.append(trial)
+
+    def pass_on(self) -> None:
+        """Hands over the trials that have ended, once the storage has confirmed their numbers."""
+        if self._pending and not self._study.writer.unnumbered:
+            for trial in self._pending:
+                for thread in self._threads:
+                    thread.put(deepcopy(trial))
+            self._pending.clear()
+        self._tell_errors()
+
+    def close(self, model: Callable[[Trial], Path | None], *, hurried: bool = False) -> None:
+        """Waits until the trackers know everything.
+
+        Args:
+            model: Finds the file with a trial's model.
+            hurried: Whether the search was stopped, and the user waits: for ``HURRY`` seconds then.
+        """
+        if not self._threads:
+            return
+        self.pass_on()
+        best = self._study.trials.best
+        path = None if best is None else model(best)
+        for thread in self._threads:
+            thread.finish(deepcopy(best), path)
+        for thread in self._threads:
+            self._wait_for(thread, self.HURRY if hurried else math.inf)
+        self._tell_errors()
+
+    def _wait_for(self, thread: _TrackerThread, limit: float) -> None:
+        began, told = time.monotonic(), False
+        while not thread.join(0.2):
+            now = time.monotonic()
+            if not told and now - began > self.LONG:
+                told = True
+                self._note(f"waiting for {thread.name}, which has {thread.left} trials to log")
+            if now - max(began, thread.progressed) > self.PATIENCE or now - began > limit:
+                self._note(
+                    f"{thread.name} is not waited for any longer: {thread.left} trials are not "
+                    "logged; the next search of the study logs them"
+                )
+                return
+
+    def _tell_errors(self) -> None:
+        for thread in self._threads:
+            error, thread.error = thread.error, None
+            if error is not None:
+                text = f"{type(error).__name__}: {error}".split("\n")[0][:300]
+                self._note(f"{thread.name} is not told of this search any more: {text}")
+
+
+class _TrackerThread:
+    """One tracker, its queue, and the thread that calls it."""
+
+    def __init__(
+        self, name: str, tracker: Tracker, study: TrackedStudy, before: list[Trial]
+    ) -> None:
+        self.name, self._tracker, self._tracked = name, tracker, study
+        self._before = before
+        self._queue: queue.SimpleQueue[Trial | tuple[Trial | None, Path | None]]
+        self._queue = queue.SimpleQueue()
+        self.error: BaseException | None = None
+        self.progressed = time.monotonic()
+        self._n_put = self._n_logged = 0
+        # A daemon, so that a tracker that never comes back does not keep the process alive.
+        self._thread = threading.Thread(
+            target=self._run, name=f"paceline-track-{name}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def left(self) -> int:
+        """Trials that are not logged yet."""
+        return self._n_put - self._n_logged
+
+    def put(self, trial: Trial) -> None:
+        """Log a trial in its turn."""
+        self._n_put += 1
+        self._queue.put(trial)
+
+    def finish(self, best: Trial | None, model: Path | None) -> None:
+        """End after all that was put before."""
+        self._queue.put((best, model))
+
+    def join(self, seconds: float) -> bool:
+        """Whether the tracker has ended."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            known = self._tracker.begin(self._tracked)
+            self.progressed = time.monotonic()
+            missing = [t for t in self._before if known is not None and t.number not in known]
+            self._n_put += len(missing)
+            for trial in missing:
+                self._log(trial)
+            while isinstance(item := self._queue.get(), Trial):
+                self._log(item)
+            self._tracker.end(*item)
+        except BaseException as error:  # a tracker is somebody else's code, as is what it calls
+            self.error = error
+
+    def _log(self, trial: Trial) -> None:
+        self._tracker.log_trial(trial)
+        self._n_logged += 1
+        self.progressed = time.monotonic()

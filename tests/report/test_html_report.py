@@ -1,0 +1,169 @@
+"""The report of a study as a page: its parts, its size, and names that are HTML."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from paceline.report.html import figures as figures_module
+from paceline.report.html.facts import cause_of
+from paceline.report.html.figures import figures_of, shown_trials, to_json
+from paceline.report.html.importance import importances_of
+from paceline.report.html.page import report_page
+from subjects import HOSTILE, subject_of
+
+
+class Page(HTMLParser):
+    """The tags, headings and texts of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag) -> None:
+        self.open = self.open[: -1 - self.open[::-1].index(tag)] if tag in self.open else self.open
+
+    def handle_data(self, data) -> None:
+        if not self.open or self.open[-1] not in ("script", "style"):
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.texts)
+
+    @property
+    def ids(self) -> list[str]:
+        return [a["id"] or "" for tag, a in self.tags if tag in ("h2", "h1") and "id" in a]
+
+
+def test_a_page_has_all_its_parts() -> None:
+    page = Page(report_page(subject_of(60, failed=3)))
+    assert page.ids == [
+        *("verdict", "best", "history", "importances", "parallel", "slices", "curves", "slots"),
+        *("trials", "failures", "programs", "time", "manifest"),
+    ]
+    for said in ("60 complete, 3 failed", "ab12cd", "compiling", "git commit", "lr", "Predicted"):
+        assert said in page.text
+
+
+def test_a_study_without_trials_or_a_record_has_a_page() -> None:
+    page = Page(report_page(subject_of(0)))
+    assert "no trials yet" in page.text
+    assert "not recorded" in page.text
+    assert not [tag for tag, _ in page.tags if tag == "script"]
+
+
+def test_nothing_is_loaded_from_anywhere() -> None:
+    page = Page(report_page(subject_of(10)))
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "img", "iframe", "object", "embed")
+        assert not {"src", "href", "action", "onload", "onerror"} & set(attributes)
+    policy = next(a["content"] for _, a in page.tags if a.get("http-equiv"))
+    assert policy is not None
+    assert policy.startswith("default-src 'none';")
+
+
+@pytest.mark.parametrize("n", [4, 60])
+def test_names_that_are_html_stay_text(n) -> None:
+    subject = subject_of(n, mark=HOSTILE, name="study" + HOSTILE, failed=2)
+    text = report_page(subject, subject_of(n, mark=HOSTILE, name="other" + HOSTILE))
+    page, plain = Page(text), Page(report_page(subject_of(n, failed=2), subject_of(n, name="o")))
+    assert [tag for tag, _ in page.tags] == [tag for tag, _ in plain.tags]
+    assert not [tag for tag, _ in page.tags if tag == "img"]
+    assert HOSTILE in page.text
+
+
+def test_json_ends_no_script_element() -> None:
+    text = to_json({"a": "</script><!--", "b": "\u2028&\u2029", "c": float("nan"), "d": 1 / 3})
+    assert not re.search("[<>&\u2028\u2029]", text)
+    found = json.loads(text)
+    assert found == {"a": "</script><!--", "b": "\u2028&\u2029", "c": None, "d": 0.333333}
+
+
+def test_labels_of_figures_are_escaped_for_plotly() -> None:
+    subject = subject_of(12, mark="<b>&")
+    for figure in figures_of(subject, importances_of(subject)):
+        for found in _strings(json.loads(figure.json)):
+            assert "<b>" not in found, figure.name
+            if not found.endswith("..."):  # Optuna shortens labels
+                assert not re.search(r"&(?!lt;|gt;|amp;|quot;|#x27;)", found), (figure.name, found)
+
+
+def _strings(value):
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _strings(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each)
+
+
+def test_five_hundred_trials_have_a_page_of_at_most_seven_megabytes() -> None:
+    assert len(report_page(subject_of(500, epochs=50)).encode()) <= 7_000_000
+
+
+def test_of_many_trials_the_best_are_shown_and_it_is_said(monkeypatch) -> None:
+    monkeypatch.setattr(figures_module, "MOST_POINTS", 50)
+    monkeypatch.setattr(figures_module, "_BEST", 20)
+    subject = subject_of(240)
+    shown = shown_trials(subject)
+    assert len(shown) == 50
+    assert {trial.number for trial in subject.ranked[:20]} <= shown
+    figures = {f.name: f for f in figures_of(subject, importances_of(subject))}
+    assert "50 of the 240 complete trials: the best 20" in figures["history"].note
+    assert "the best 50 of 240 trials, and bands" in figures["curves"].note
+    (points, steps) = json.loads(figures["history"].json)["data"]
+    assert len(points["x"]) == 50
+    assert max(steps["y"]) == float(f"{subject.ranked[0].value:.6g}")
+    (slices,) = json.loads(figures["slice0"].json)["data"]
+    assert set(slices["marker"]["color"]) <= {t.number for t in subject.trials}
+    assert max(slices["marker"]["color"]) > 50
+
+
+def test_the_best_value_until_then_counts_trials_that_are_not_shown(monkeypatch) -> None:
+    subject = subject_of(100)
+    monkeypatch.setattr(figures_module, "shown_trials", lambda subject: {99})
+    (points, steps) = figures_module.history_figure([subject])["data"]
+    assert points["x"] == [99]
+    best, expected = -1.0, []
+    for trial in subject.trials:
+        assert trial.value is not None
+        if trial.value > best:
+            best = trial.value
+            expected.append(trial.number)
+    assert steps["x"] == [*expected, 99]
+
+
+def test_failures_for_one_reason_are_one_row() -> None:
+    assert cause_of("ValueError: width 12 is 3.5e-2") == cause_of("ValueError: width 7 is -0.1")
+    assert cause_of("loss is nan in epoch 3, with {'lr': 0.1}") == "loss is nan in epoch #"
+    text = Page(report_page(subject_of(5, failed=4))).text
+    assert text.count("is too large") == 1
+
+
+def test_two_studies_side_by_side_show_what_differs() -> None:
+    other = subject_of(30, name="other", optimum=1e-3)
+    other.meta["sampler"] = "tpe"  # type: ignore[index]
+    page = Page(report_page(subject_of(30), other))
+    assert "compare" in page.ids
+    text = page.text
+    assert "What differs in how they were made" in text
+    assert re.search(r"sampler\s+random\s+tpe", re.sub(r"\s+", " ", text))
+
+
+def test_studies_of_other_objectives_are_not_drawn_together() -> None:
+    page = Page(report_page(subject_of(30), subject_of(30, name="other", mark="2")))
+    assert "values are compared where both have some of one objective" in html.unescape(page.text)

@@ -1,0 +1,97 @@
+"""What a report says in sentences, and when it keeps silent."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.report.html.importance import importances_of
+from paceline.report.html.verdict import Verdict, verdict_of
+from subjects import subject_of
+
+
+def verdict(*args, **options) -> Verdict:
+    subject = subject_of(*args, **options)
+    return verdict_of(subject, importances_of(subject))
+
+
+def test_the_best_trial_comes_first() -> None:
+    subject = subject_of(40)
+    best = subject.ranked[0]
+    (text,) = verdict_of(subject, importances_of(subject)).best
+    assert text == (
+        f"Trial {best.number} has the highest val_accuracy: {best.value:.4f}, in epoch 10 of 10."
+    )
+
+
+def test_a_study_without_a_value_says_what_it_has() -> None:
+    assert verdict(0).best == ["The study has no trials yet."]
+    found = verdict(0, failed=2)
+    assert found.best == ["The study has 2 trials, none of them complete."]
+    assert any("2 of 2 trials failed" in text for text in found.following)
+
+
+def test_few_trials_show_nothing_of_how_sure_it_is() -> None:
+    assert "nothing can be said" in verdict(3).sure[0]
+    assert "Take this as a guess: 3 complete trials are few for 3" in verdict(3).mattered[-1]
+
+
+def test_what_mattered_is_what_the_values_depend_on() -> None:
+    found = verdict(60)
+    assert found.mattered[0].startswith("What made values differ most: lr (")
+    assert len(found.mattered) == 1
+
+
+@pytest.mark.parametrize(
+    ("optimum", "said"),
+    [
+        (
+            1e-1,
+            r"at the upper end of its range (0.0001 to 0.1): try a wider one, such as max_value=1.",
+        ),
+        (
+            1e-4,
+            "lower end of its range (0.0001 to 0.1): try a wider one, such as min_value=1e-05.",
+        ),
+    ],
+)
+def test_the_best_at_an_edge_of_a_range_ask_for_a_wider_one(optimum, said) -> None:
+    found = [text for text in verdict(100, optimum=optimum).following if text.startswith("lr: ")]
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_the_best_within_a_range_ask_for_nothing() -> None:
+    found = verdict(100, optimum=10**-2.5).following
+    assert not [text for text in found if "range" in text]
+
+
+def test_trials_that_still_improve_ask_for_more_epochs() -> None:
+    assert any("continue_best=5, epochs=20" in text for text in verdict(20).following)
+
+
+def test_a_study_without_repeats_does_not_know_chance() -> None:
+    assert any("repeats=3 tells" in text for text in verdict(20).following)
+
+
+def test_the_spread_of_members_is_what_a_lead_is_measured_by() -> None:
+    subject = subject_of(20)
+    for trial in subject.trials:
+        assert trial.value is not None
+        trial.members = [[trial.value + 0.05, trial.value - 0.05]] * trial.epochs
+    found = verdict_of(subject, importances_of(subject))
+    assert "a mean of" in found.best[0]
+    assert "over 2 members" in found.best[0]
+    assert "spread by 0.0500 (standard deviation), and" in found.sure[1]
+    assert not any("repeats=3" in text for text in found.following)
+
+
+def test_values_that_are_all_alike_matter_nothing() -> None:
+    subject = subject_of(20)
+    for trial in subject.trials:
+        trial.value = 0.5
+    frozen = list(subject.frozen)
+    for trial in frozen:
+        trial.value = 0.5
+    found = importances_of(subject)
+    assert found.shares == {}
+    assert "hardly differ" in str(found.caution)

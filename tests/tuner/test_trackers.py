@@ -1,0 +1,201 @@
+"""Trackers are told of every trial once, in a thread of their own, and never hold up a search."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import paceline
+import toys
+from paceline.errors import UsageError
+from paceline.study.trial import Trial
+from paceline.tuner.trackers.base import TrackedStudy, Tracker
+from paceline.tuner.trackers.choice import make_trackers
+from paceline.tuner.trackers.threads import TrackerThreads
+from paceline.tuner.trackers.values import epochs_of
+
+CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 2, "verbose": 0}
+
+
+class Told:
+    """A tracker that remembers what it is told."""
+
+    def __init__(self, known: Collection[int] | None = ()) -> None:
+        self.known = known
+        self.study: TrackedStudy | None = None
+        self.trials: list[Trial] = []
+        self.ends: list[tuple[Trial | None, Any]] = []
+        self.threads: set[int] = set()
+
+    def begin(self, study: TrackedStudy) -> Collection[int] | None:
+        self.study = study
+        return self.known
+
+    def log_trial(self, trial: Trial) -> None:
+        self.threads.add(threading.get_ident())
+        self.trials.append(trial)
+
+    def end(self, best: Trial | None, model: Any) -> None:
+        self.ends.append((best, model))
+
+
+class Fails(Told):
+    """A tracker that fails at its second trial."""
+
+    def log_trial(self, trial: Trial) -> None:
+        super().log_trial(trial)
+        if len(self.trials) == 2:
+            raise ConnectionError("no route to the server\nmore lines")
+
+
+def search(track: Any, n_trials: int = 4, notes: list[str] | None = None, **options: Any) -> Any:
+    said = [] if notes is None else notes
+    tuner = paceline.Tuner(
+        toys.dense, study="s", sampler="random", track=track, notes=said.append, **options
+    )
+    tuner.search(*toys.data(), n_trials=n_trials, **CALL)
+    return tuner
+
+
+def test_a_tracker_is_told_of_every_trial_and_of_the_best_model() -> None:
+    told = Told()
+    tuner = search(told)
+    assert told.study is not None
+    assert (told.study.name, told.study.objective) == ("s", "val_accuracy")
+    assert told.study.direction == "maximize"
+    assert told.study.meta["sampler"] == "random"
+    assert sorted(trial.number for trial in told.trials) == [0, 1, 2, 3]
+    for trial in told.trials:
+        assert trial == tuner.trial(trial.number)
+        assert trial is not tuner.trial(trial.number)
+    ((best, model),) = told.ends
+    assert best == tuner.best_trial
+    assert model.is_file()
+    assert told.threads.isdisjoint({threading.get_ident()})
+
+
+def test_trials_stay_in_packs() -> None:
+    tuner = search(Told())
+    assert {trial.plan for trial in tuner.results().itertuples()} == {"stacked"}
+
+
+def test_a_study_that_goes_on_tells_what_the_tracker_lacks() -> None:
+    search(None)
+    told = Told(known={1})
+    search(told, n_trials=5)
+    assert [trial.number for trial in told.trials][:3] == [0, 2, 3]
+    assert sorted(trial.number for trial in told.trials) == [0, 2, 3, 4]
+
+
+def test_a_tracker_may_want_new_trials_alone() -> None:
+    search(None)
+    told = Told(known=None)
+    search(told, n_trials=5)
+    assert [trial.number for trial in told.trials] == [4]
+
+
+def test_failed_trials_are_told_too() -> None:
+    def build(hp: Any) -> Any:
+        if hp.Int("width", 1, 8) > 5:
+            raise ValueError("too wide")
+        return toys.dense(hp)
+
+    told = Told()
+    tuner = paceline.Tuner(build, study="s", sampler="random", track=told, notes=lambda text: None)
+    tuner.search(*toys.data(), n_trials=8, **CALL)
+    states = {trial.state for trial in told.trials}
+    assert states == {"complete", "failed"}
+    assert len(told.trials) == 8
+
+
+def test_a_tracker_that_fails_is_noted_once_and_the_others_go_on() -> None:
+    fails, told, notes = Fails(), Told(), []
+    tuner = search([fails, told], notes=notes)
+    assert len(told.trials) == len(tuner.results()) == 4
+    assert len(fails.trials) == 2
+    said = [note for note in notes if "Fails" in note]
+    assert said == [
+        "Fails is not told of this search any more: ConnectionError: no route to the server"
+    ]
+
+
+def test_a_tracker_that_hangs_is_not_waited_for(monkeypatch) -> None:
+    monkeypatch.setattr(TrackerThreads, "PATIENCE", 0.3)
+    released = threading.Event()
+
+    class Hangs(Told):
+        def begin(self, study: TrackedStudy) -> Collection[int] | None:
+            released.wait(60)
+            return ()
+
+    notes: list[str] = []
+    try:
+        tuner = search(Hangs(), notes=notes)
+        assert len(tuner.results()) == 4
+        assert any(
+            "Hangs is not waited for any longer: 4 trials are not logged" in n for n in notes
+        )
+    finally:
+        released.set()
+
+
+def test_numbers_that_the_storage_has_not_confirmed_wait(monkeypatch) -> None:
+    told = Told()
+
+    class Writer:
+        unnumbered = True
+
+    study: Any = SimpleNamespace(trials=[], writer=Writer(), peers=SimpleNamespace(shared=False))
+    tracked: Any = None
+    threads = TrackerThreads({"t": told}, study, lambda text: None)
+    threads.begin(tracked)
+    trial = Trial(3, "complete")
+    threads.log_trial(trial)
+    threads.pass_on()
+    time.sleep(0.05)
+    assert told.trials == []
+    trial.number, study.writer.unnumbered = 5, False
+    threads.pass_on()
+    threads._threads[0].finish(None, None)
+    assert threads._threads[0].join(10)
+    assert [trial.number for trial in told.trials] == [5]
+
+
+@pytest.mark.parametrize(
+    ("track", "why"),
+    [
+        ("neptune", "track: 'neptune' is not one of mlflow, wandb, tensorboard"),
+        ("tensorboard+model", "TensorBoard stores no models"),
+        (7, "track: 7 is neither one of mlflow, wandb, tensorboard nor an object"),
+        (Told, "is neither one of"),
+        ([Told(), Told()], "track: Told is there twice"),
+    ],
+)
+def test_what_is_no_tracker_is_refused_before_the_search(track, why, monkeypatch) -> None:
+    monkeypatch.setattr("paceline.tuner.trackers.choice.find_spec", lambda name: object())
+    with pytest.raises(UsageError, match=why):
+        paceline.Tuner(toys.dense, study="s", track=track)
+
+
+@pytest.mark.parametrize("name", ["mlflow", "wandb", "tensorboard"])
+def test_a_package_that_is_not_installed_is_named(name, monkeypatch) -> None:
+    monkeypatch.setattr("paceline.tuner.trackers.choice.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=rf'pip install "paceline\[{name}\]"'):
+        make_trackers(name)
+
+
+def test_known_trackers_have_the_methods(monkeypatch) -> None:
+    monkeypatch.setattr("paceline.tuner.trackers.choice.find_spec", lambda name: object())
+    found = make_trackers(["mlflow+model", "wandb", "tensorboard"])
+    assert list(found) == ["mlflow", "wandb", "tensorboard"]
+    assert all(isinstance(tracker, Tracker) for tracker in found.values())
+
+
+def test_numbers_that_are_not_finite_are_left_out() -> None:
+    trial = Trial(0, epochs=3, history={"a": [1.0, float("nan"), 3.0], "b": [1.0, float("inf")]})
+    assert list(epochs_of(trial)) == [(1, {"a": 1.0, "b": 1.0}), (3, {"a": 3.0})]

@@ -1,0 +1,104 @@
+"""The report as people see it: light and dark, on a laptop and on a phone, with many trials."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from browser import LAPTOP, PHONE, open_page
+from paceline.report.html.writing import write_report
+from subjects import HOSTILE, subject_of
+
+#: Notes tasks that hold up the page for longer than 50 ms, as the browser counts them.
+WATCH = """() => {
+  window.longTasks = [];
+  new PerformanceObserver(list => {
+    for (const entry of list.getEntries()) { window.longTasks.push(entry.duration); }
+  }).observe({ type: "longtask" });
+}"""
+
+
+def drawn(page) -> None:
+    """Scrolls to the end, and waits until all figures are drawn."""
+    height = page.evaluate("document.body.scrollHeight")
+    for at in range(0, height + 900, 450):
+        page.evaluate(f"window.scrollTo(0, {at})")
+        page.wait_for_timeout(100)
+    page.wait_for_function(
+        "[...document.querySelectorAll('.figure')].every(e => e.querySelector('.main-svg'))"
+    )
+
+
+@pytest.mark.parametrize("width", [PHONE, LAPTOP])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_report_is_readable(tmp_path, width, scheme) -> None:
+    path = tmp_path / "report.html"
+    write_report(path, subject_of(60, failed=3), subject_of(40, name="other", optimum=1e-3))
+    with open_page(path.as_uri(), width, scheme) as page:
+        drawn(page)
+        assert page.locator(".figure").count() >= 8
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (dark == "rgb(13, 17, 23)") == (scheme == "dark")
+        ticks = page.locator("#history + .figure .xtick text").first
+        fill = ticks.evaluate("e => getComputedStyle(e).fill")
+        assert fill == ("rgb(230, 237, 243)" if scheme == "dark" else "rgb(27, 31, 36)")
+        page.evaluate("window.scrollTo(0, 0)")
+        page.screenshot(path=str(tmp_path / "report.png"), full_page=True)
+
+
+def test_names_that_are_html_run_nothing(tmp_path) -> None:
+    path = tmp_path / "report.html"
+    hostile = subject_of(40, mark=HOSTILE, name="study" + HOSTILE, failed=2)
+    write_report(path, hostile, subject_of(20, mark=HOSTILE, name="other" + HOSTILE))
+    with open_page(path.as_uri()) as page:
+        page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
+        drawn(page)
+        assert "hacked" not in page.evaluate("document.title").split("</script>")[0]
+        assert page.locator("img").count() == 0
+        assert page.evaluate("document.scripts.length") == page.evaluate(
+            "document.head.querySelectorAll('script').length"
+        )
+        assert HOSTILE in page.locator("#best ~ .two").first.inner_text()
+        page.screenshot(path=str(tmp_path / "hostile.png"), full_page=True)
+
+
+def test_the_colours_follow_the_browser(tmp_path) -> None:
+    path = tmp_path / "report.html"
+    write_report(path, subject_of(30))
+    with open_page(path.as_uri()) as page:
+        drawn(page)
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_function(
+            "getComputedStyle(document.querySelector('#history + .figure .xtick text')).fill "
+            "=== 'rgb(230, 237, 243)'"
+        )
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> tuple[Path, float]:
+    """The report of 5,000 trials, and the seconds it took to write."""
+    path = tmp_path_factory.mktemp("large") / "report.html"
+    subject = subject_of(5000, epochs=30)
+    began = time.perf_counter()
+    write_report(path, subject)
+    return path, time.perf_counter() - began
+
+
+def test_five_thousand_trials_fit_into_twelve_megabytes(large) -> None:
+    path, _ = large
+    assert path.stat().st_size <= 12_000_000
+
+
+def test_five_thousand_trials_scroll_smoothly(large) -> None:
+    path, _ = large
+    with open_page(path.as_uri()) as page:
+        page.wait_for_load_state("load")
+        page.wait_for_timeout(1500)  # what is in sight is drawn
+        page.evaluate(WATCH)
+        drawn(page)
+        tasks = page.evaluate("window.longTasks")
+        assert max(tasks, default=0) <= 200, sorted(map(round, tasks))
