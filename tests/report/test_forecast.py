@@ -44,6 +44,12 @@ def test_rounds_are_those_of_slots_that_are_refilled(running, to_come, epochs, s
     )
 
 
+def test_trials_that_wait_for_a_slot_come_after_those_in_slots() -> None:
+    # Four in slots have two epochs left, two wait, two are to come: the slots are free after two
+    # rounds, and the other four train for three.
+    assert rounds_left([3, 3, 2, 2, 2, 2], to_come=2, epochs=3, at_once=4) == 5
+
+
 def test_nothing_left_takes_nothing():
     assert rounds_left([], 0, 10, 16) == 0
 

@@ -135,7 +135,10 @@ def rounds_left(running: Sequence[int], to_come: int, epochs: float, at_once: fl
     slots = max(1, round(at_once))
     if to_come > _MANY:
         return max(total / at_once, *running, epochs)
-    jobs = [*sorted(running, reverse=True), *[epochs] * to_come]
+    # Trials that have trained are in slots; the others under way may still wait for one.
+    begun = sorted((left for left in running if left < epochs), reverse=True)
+    waiting = [left for left in running if left >= epochs]
+    jobs = [*begun, *waiting, *[epochs] * to_come]
     ends = [0.0] * min(slots, len(jobs))
     for job in jobs:
         heapq.heappush(ends, heapq.heappop(ends) + job)
