@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
@@ -49,3 +50,11 @@ def open_page(
         yield page
         browser.close()
         assert not errors, errors
+
+
+def wait_until(page: Page, expression: str, seconds: float = 30.0) -> None:
+    """Waits until an expression is true; ``wait_for_function`` asks the page for ``eval``."""
+    deadline = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, f"not within {seconds} seconds: {expression}"
+        page.wait_for_timeout(100)

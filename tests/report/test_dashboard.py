@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def port(folder: Path) -> Iterator[int]:
-    app = DashboardApp("s", folder, inner, lambda: subject_of(12), every=0.05)
+    app = DashboardApp("s", folder, inner, lambda: subject_of(12), every=0.05, study_id=7)
     with served(app) as found:
         yield found
 
@@ -95,6 +95,7 @@ def test_it_listens_on_the_loopback_address_alone(folder) -> None:
 def test_our_page_its_files_and_everything_else(port) -> None:
     status, text, response = ask(port)
     assert (status, "<h2>Packs</h2>" in text) == (200, True)
+    assert '<a href="/dashboard/studies/7">' in text
     assert response.headers["Content-Security-Policy"].startswith("default-src 'none'")
     for path in ("/paceline/dashboard.js", "/paceline/dashboard.css"):
         assert ask(port, path)[0] == 200

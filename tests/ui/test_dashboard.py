@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -15,13 +16,18 @@ import pytest
 
 import paceline
 import toys
-from browser import LAPTOP, PHONE, open_page
+from browser import LAPTOP, PHONE, open_page, wait_until
 
 pytest.importorskip("optuna_dashboard")
 
 
-@pytest.fixture
-def address() -> Iterator[str]:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("searched")
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
     """A search in a thread of its own, and the address of its dashboard."""
     ended = threading.Event()
 
@@ -35,6 +41,7 @@ def address() -> Iterator[str]:
         study="s",
         sampler="random",
         slots=4,
+        directory=folder / "runs",
         progress=lambda progress: not ended.is_set(),
         notes=lambda text: None,
     )
@@ -46,12 +53,12 @@ def address() -> Iterator[str]:
     search.start()
     try:
         deadline = time.monotonic() + 60
-        while not optuna_trials():
+        while not optuna_trials(folder):
             assert time.monotonic() < deadline
             time.sleep(0.1)
         command = [sys.executable, "-m", "paceline", "dashboard", "s", "--port", "0"]
         with subprocess.Popen(
-            [*command, "--no-browser"], stdout=subprocess.PIPE, text=True
+            [*command, "--no-browser"], cwd=folder, stdout=subprocess.PIPE, text=True
         ) as server:
             assert server.stdout is not None
             line = server.stdout.readline()
@@ -67,49 +74,40 @@ def address() -> Iterator[str]:
         assert not search.is_alive()
 
 
-def optuna_trials() -> list[Any]:
+def optuna_trials(folder: Path) -> list[Any]:
     try:
-        backend = optuna.storages.journal.JournalFileBackend("runs/s/journal.log")
+        backend = optuna.storages.journal.JournalFileBackend(str(folder / "runs/s/journal.log"))
         storage = optuna.storages.JournalStorage(backend)
         return optuna.load_study(study_name="s", storage=storage).trials
     except (KeyError, OSError):
         return []
 
 
-def test_a_trial_that_is_failed_in_the_dashboard_ends(address, tmp_path) -> None:
+def test_a_trial_that_is_failed_in_the_dashboard_ends(address, folder, tmp_path) -> None:
     with open_page(address) as page:
         page.wait_for_selector(".pack .slot progress")
         assert page.locator(".slot").count() == 4
         assert "running" in page.locator("#state").inner_text()
-        page.wait_for_function(
-            "Number(document.querySelector('.slot progress').getAttribute('value')) >= 1 || "
-            "document.querySelector('.slot progress').value >= 1"
-        )
+        wait_until(page, "document.querySelector('.slot progress').value >= 1")
         first = page.locator(".slot").first.inner_text()
         number = int(re.match(r"trial (\d+)", first)[1])  # type: ignore[index]
         page.screenshot(path=str(tmp_path / "packs.png"))
         page.get_by_text("Trials and figures").click()
+        page.wait_for_url("**/dashboard/studies/0")
         page.goto(f"{address}dashboard/studies/0/trials?numbers={number}")
-        page.get_by_role("button", name="Fail", exact=False).first.click(timeout=20_000)
-        for confirm in ("OK", "Yes", "Fail trial"):
-            found = page.get_by_role("button", name=confirm, exact=True)
-            if found.count():
-                found.first.click()
-                break
+        page.get_by_role("button", name="Fail Trial").click(timeout=20_000)
         page.screenshot(path=str(tmp_path / "failed.png"))
         deadline = time.monotonic() + 30
         while True:
-            trial = next(t for t in optuna_trials() if t.number == number)
+            trial = next(t for t in optuna_trials(folder) if t.number == number)
             if trial.state.name == "FAIL":
                 break
             assert time.monotonic() < deadline, trial
             time.sleep(0.2)
         page.goto(address)
-        page.wait_for_function(
-            "[...document.querySelectorAll('.slot')].length > 0 && "
-            "![...document.querySelectorAll('.slot')]"
-            f".some(e => /trial {number}:/.test(e.innerText))"
-        )
+        slots = "[...document.querySelectorAll('.slot')]"
+        gone = f"!{slots}.some(e => /trial {number}:/.test(e.innerText))"
+        wait_until(page, f"{slots}.length > 0 && {gone}")
 
 
 @pytest.mark.parametrize("width", [PHONE, LAPTOP])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import webbrowser
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 from paceline.cli import output as terminal
 from paceline.cli import report, studies
@@ -39,15 +41,15 @@ def serve(name: str | None, *, storage: str | None, port: int, browser: bool) ->
 
     from paceline.report.dashboard.app import DashboardApp
     from paceline.report.dashboard.server import make_server
-    from paceline.study.storage.storage import StudyStorage
 
-    store = StudyStorage.of(storage, name, studies.DIRECTORY)
     study = name
+    store = _storage_of(study, storage)
     app = DashboardApp(
         study,
         studies.DIRECTORY / study,
-        wsgi(store.storage),
+        wsgi(store),
         lambda: report.read_subject(study, storage),
+        study_id=store.get_study_id_from_name(study),
     )
     with make_server(app, port) as server:
         address = f"http://127.0.0.1:{server.server_address[1]}/"
@@ -64,6 +66,20 @@ def serve(name: str | None, *, storage: str | None, port: int, browser: bool) ->
             server.serve_forever()
         except KeyboardInterrupt:
             terminal.say("the dashboard has ended")
+
+
+def _storage_of(study: str, storage: str | None) -> Any:
+    """The study's storage as Optuna's own object: optuna-dashboard reads more than is public."""
+    from optuna.storages import JournalStorage, get_storage
+    from optuna.storages.journal import JournalFileBackend
+
+    if storage is None:
+        path = studies.DIRECTORY / study / studies.JOURNAL
+    elif storage.startswith("journal:"):
+        path = Path(storage.removeprefix("journal:").strip()).expanduser()
+    else:
+        return get_storage(storage)
+    return JournalStorage(JournalFileBackend(str(path)))
 
 
 def _latest() -> str:

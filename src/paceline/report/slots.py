@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
 
 #: Slots that are drawn at most; a pack of many slots has them all side by side.
 MOST_ROWS = 96
-#: Stays that are drawn at most, the first ones.
-MOST_STAYS = 20_000
+#: Stays from which on they are an image, and its columns.
+MANY, COLUMNS = 600, 400
+#: Where compiles are drawn: above slot 0.
+_COMPILE_ROW = -1.5
+_NEXT = "the next trial in the slot"
 #: Colours of neighbouring stays, of the best trial, and of compiles; seen on white and on black.
 _COLOURS = ("#4c78a8", "#9ecae9")
 _BEST, _COMPILED, _CACHED = "#e45756", "#f58518", "#ffbf79"
@@ -78,67 +82,129 @@ def busy_share(search: SearchTimeline) -> float | None:
     return min(1.0, held / there) if there else None
 
 
-def slots_figure(
-    searches: Sequence[SearchTimeline], best: int | None, wanted: Collection[int] | None = None
-) -> Figure:
+def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure:
     """Draw the searches of a study, one after another.
+
+    Many stays are drawn as an image of ``COLUMNS`` columns: a browser takes a second for thousands
+    of lines.
 
     Args:
         searches: What they did; at least one has a stay or a compile.
         best: The number of the best trial, which has a colour of its own.
-        wanted: Only these trials; None: all.
     """
     import plotly.graph_objects as go
 
-    figure = go.Figure()
-    lines = {name: _Segments() for name in ("a", "b", "best", "compiled", "cached")}
-    begins_at, n_rows, n_stays, dropped = 0.0, 0, 0, False
-    for number, search in enumerate(searches):
-        rows = rows_of(search)
-        n_rows = max(n_rows, min(rows.n_rows, MOST_ROWS))
-        turns: dict[int, int] = {}
-        for stay in sorted(search.stays, key=lambda each: each.began):
-            row = rows.row[stay.pack, stay.slot]
-            if row >= MOST_ROWS or n_stays >= MOST_STAYS:
-                dropped = True
-                continue
-            if wanted is not None and stay.trial not in wanted:
-                continue
-            n_stays += 1
-            turns[row] = turns.get(row, 0) + 1
-            kind = "best" if stay.trial == best else "ab"[turns[row] % 2]
-            lines[kind].add(begins_at + stay.began, begins_at + stay.ended, row, _stay_text(stay))
+    figure, compiled, cached = go.Figure(), _Segments(), _Segments()
+    placed, starts, dropped = _placed(searches)
+    n_rows = 1 + max((each.row for each in placed), default=0)
+    total = starts[-1] + searches[-1].seconds
+    if len(placed) > MANY:
+        figure.add_trace(_image(placed, n_rows, total, best))
+    else:
+        for trace in _bars(placed, n_rows, best):
+            figure.add_trace(trace)
+    for search, start in zip(searches, starts, strict=True):
         for each in search.compiled:
-            kind = "cached" if each.from_cache else "compiled"
             text = f"{'from the cache' if each.from_cache else 'compiled'}, {each.slots} slots"
-            lines[kind].add(begins_at + each.began, begins_at + each.ended, -1.5, html.escape(text))
-        if number:
-            figure.add_vline(x=begins_at, line={"width": 1, "dash": "dot", "color": "#888"})
-        begins_at += search.seconds
-    width = max(2.0, min(14.0, 300 / max(1, n_rows + 2)))
-    for kind, name, colour in (
-        ("a", "a trial", _COLOURS[0]),
-        ("b", "the next trial in the slot", _COLOURS[1]),
-        ("best", "the best trial", _BEST),
-        ("compiled", "compiling", _COMPILED),
-        ("cached", "compiled before, from the cache", _CACHED),
+            lines = cached if each.from_cache else compiled
+            lines.add(start + each.began, start + each.ended, _COMPILE_ROW, html.escape(text))
+        if start:
+            figure.add_vline(x=start, line={"width": 1, "dash": "dot", "color": "#888"})
+    for lines, name, colour in (
+        (compiled, "compiling", _COMPILED),
+        (cached, "compiled before, from the cache", _CACHED),
     ):
-        segments = lines[kind]
-        if segments.x:
-            figure.add_scatter(
-                x=segments.x,
-                y=segments.y,
-                mode="lines",
-                line={"width": width, "color": colour},
-                name=name,
-                text=segments.text,
-                hoverinfo="text",
-                connectgaps=False,
-            )
+        if lines.x:
+            figure.add_trace(lines.trace(name, colour, _width(n_rows)))
     title = "slots over time" + (": the first ones, for there are more" if dropped else "")
     figure.update_layout(title=title, xaxis_title="seconds of searching", yaxis_title="slot")
-    figure.update_yaxes(range=[max(n_rows, 1) - 0.5, -2.2], tickformat="d", zeroline=False)
+    every = max(1, -(-n_rows // 16))
+    rows = list(range(0, n_rows, every))
+    ticks = {"tickvals": [_COMPILE_ROW, *rows], "ticktext": ["compile", *map(str, rows)]}
+    figure.update_yaxes(range=[n_rows - 0.4, -2.2], zeroline=False, showgrid=False, **ticks)
+    figure.update_xaxes(range=[0, total])
     return figure
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A stay with its place in the figure; moments are those of the figure."""
+
+    stay: SlotStay
+    row: int
+    turn: int  # how many trials were in the row before
+    began: float
+    ended: float
+
+
+def _placed(searches: Sequence[SearchTimeline]) -> tuple[list[_Placed], list[float], bool]:
+    """Place all stays; also when each search begins, and whether some are left out."""
+    placed: list[_Placed] = []
+    starts, start, dropped = [], 0.0, False
+    for search in searches:
+        rows, turns = rows_of(search), dict[int, int]()
+        for stay in sorted(search.stays, key=lambda each: each.began):
+            row = rows.row[stay.pack, stay.slot]
+            if row >= MOST_ROWS:
+                dropped = True
+                continue
+            turns[row] = turn = turns.get(row, 0) + 1
+            placed.append(_Placed(stay, row, turn, start + stay.began, start + stay.ended))
+        starts.append(start)
+        start += search.seconds
+    return placed, starts, dropped
+
+
+def _bars(placed: Sequence[_Placed], n_rows: int, best: int | None) -> list[Any]:
+    lines = {"the best trial": _Segments(), "a trial": _Segments(), _NEXT: _Segments()}
+    for each in placed:
+        kind = (_NEXT, "a trial")[each.turn % 2]
+        if each.stay.trial == best:
+            kind = "the best trial"
+        lines[kind].add(each.began, each.ended, each.row, _stay_text(each.stay))
+    colours = {"a trial": _COLOURS[0], _NEXT: _COLOURS[1], "the best trial": _BEST}
+    return [
+        lines[name].trace(name, colour, _width(n_rows))
+        for name, colour in colours.items()
+        if lines[name].x
+    ]
+
+
+def _image(placed: Sequence[_Placed], n_rows: int, total: float, best: int | None) -> Any:
+    """An image: a cell shows the trial that was in the slot at the middle of the cell's time."""
+    import plotly.graph_objects as go
+
+    wide = total / COLUMNS
+    colours: list[list[float | None]] = [[None] * COLUMNS for _ in range(n_rows)]
+    trials: list[list[int | None]] = [[None] * COLUMNS for _ in range(n_rows)]
+    for each in placed:
+        first = max(0, math.ceil(each.began / wide - 0.5))
+        last = min(COLUMNS - 1, math.floor(each.ended / wide - 0.5))
+        found = 2 if each.stay.trial == best else each.turn % 2
+        for column in range(first, last + 1):
+            colours[each.row][column], trials[each.row][column] = found, each.stay.trial
+    steps = [_COLOURS[1], _COLOURS[0], _BEST]
+    scale = [[at / 3, colour] for i, colour in enumerate(steps) for at in (i, i + 1)]
+    return go.Heatmap(
+        z=colours,
+        customdata=trials,
+        x0=wide / 2,
+        dx=wide,
+        y0=0,
+        dy=1,
+        zmin=0,
+        zmax=2,
+        colorscale=scale,
+        showscale=False,
+        hovertemplate="trial %{customdata}, slot %{y}<extra></extra>",
+        hoverongaps=False,
+        name="trials",
+    )
+
+
+def _width(n_rows: int) -> float:
+    """Pixels of a line, so that the lines of all rows fit."""
+    return max(2.0, min(14.0, 300 / max(1, n_rows + 2)))
 
 
 class _Segments:
@@ -153,6 +219,21 @@ class _Segments:
         self.x += [round(began, 3), round(ended, 3), None]
         self.y += [row, row, None]
         self.text += [text, text, ""]
+
+    def trace(self, name: str, colour: str, width: float) -> Any:
+        """Return them as a trace."""
+        import plotly.graph_objects as go
+
+        return go.Scatter(
+            x=self.x,
+            y=self.y,
+            mode="lines",
+            line={"width": width, "color": colour},
+            name=name,
+            text=self.text,
+            hoverinfo="text",
+            connectgaps=False,
+        )
 
 
 def _stay_text(stay: SlotStay) -> str:

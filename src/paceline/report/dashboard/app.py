@@ -51,6 +51,7 @@ class DashboardApp:
         inner: optuna-dashboard's application.
         read: Reads the study, for the report.
         every: Seconds between two events.
+        study_id: The study's number in optuna-dashboard; None: our page links the list of studies.
     """
 
     def __init__(
@@ -60,9 +61,12 @@ class DashboardApp:
         inner: App,
         read: Callable[[], ReportSubject],
         every: float = 1.0,
+        study_id: int | None = None,
     ) -> None:
         self._name, self._folder, self._inner = name, folder, inner
         self._read, self._every = read, every
+        # A path of our own making, which needs no escape.
+        self._trials = b"/dashboard/" if study_id is None else b"/dashboard/studies/%d" % study_id
         self._one_at_a_time = threading.Lock()  # the storage's threads must take turns
         self._pages = threading.Semaphore(_MOST_PAGES)
         self.hosts: frozenset[str] = frozenset()
@@ -84,7 +88,8 @@ class DashboardApp:
         if path in _FILES:
             file, kind = _FILES[path]
             headers = [("Content-Type", kind), ("Content-Security-Policy", _POLICY)]
-            return _answer(start_response, "200 OK", headers, _HERE.joinpath(file).read_bytes())
+            body = _HERE.joinpath(file).read_bytes().replace(b"{{TRIALS}}", self._trials)
+            return _answer(start_response, "200 OK", headers, body)
         if path == "/paceline/events":
             return self._events(start_response)
         if path == "/paceline/report":

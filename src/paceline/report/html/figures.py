@@ -18,7 +18,7 @@ from paceline.report.slots import slots_figure
 from paceline.study.trial import Trial
 
 #: Points of a figure at most; beyond, the best trials and an even choice of the others.
-MOST_POINTS = 500
+MOST_POINTS = 300
 #: Of these, the best.
 _BEST = 100
 #: Hyperparameters that have a slice each, the most important first.
@@ -38,6 +38,7 @@ class ReportFigure:
         note: A sentence below it; empty for none.
         height: Pixels.
         wide: Whether it takes the whole width of the page.
+        now: Whether it is drawn as soon as the page opens.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ReportFigure:
     note: str = ""
     height: int = 360
     wide: bool = True
+    now: bool = False
 
 
 def figures_of(subject: ReportSubject, importances: Importances) -> Iterator[ReportFigure]:
@@ -196,19 +198,28 @@ def _of_optuna(subject: ReportSubject, importances: Importances) -> Iterator[Rep
             to_json(_plain(parallel)),
             " ".join(filter(None, [note, "Drag along an axis to choose trials."])),
             height=420,
+            now=True,
         )
         for i, name in enumerate(names):
             figure = _plain(plot_slice(study, params=[name], target_name=objective))
             for trace in figure["data"]:
                 _colour_by_number(trace, shown)
+            axis = figure["layout"].get("xaxis", {})
+            if axis.get("type") == "log":
+                axis.update(dtick=1, exponentformat="e")
             yield ReportFigure(
                 f"slice{i}",
                 "",
                 to_json(figure),
-                "" if i or len(there) <= len(names) else f"The {len(names)} that matter most.",
+                "" if i else _slice_note(len(names), len(there)),
                 height=300,
                 wide=False,
             )
+
+
+def _slice_note(n: int, of: int) -> str:
+    shown = f"Shown are the {n} hyperparameters that matter most. " if n < of else ""
+    return f"{shown}Darker points are later trials."
 
 
 def _colour_by_number(trace: dict[str, Any], numbers: list[int]) -> None:
@@ -217,7 +228,7 @@ def _colour_by_number(trace: dict[str, Any], numbers: list[int]) -> None:
     colours = marker.get("color")
     if isinstance(colours, list) and all(isinstance(c, int) and c < len(numbers) for c in colours):
         marker["color"] = [numbers[colour] for colour in colours]
-    marker["colorscale"] = [[0, "#9ecae9"], [1, "#1f4e8c"]]
+    marker.update(colorscale=[[0, "#9ecae9"], [1, "#1f4e8c"]], showscale=False)
     marker.setdefault("line", {})["width"] = 0.5
 
 
@@ -253,8 +264,9 @@ def _slots(subject: ReportSubject) -> ReportFigure:
 
 def figure_html(figure: ReportFigure) -> Iterator[str]:
     """Return the place of a figure in the page."""
+    now = " data-now" if figure.now else ""
     yield (
-        f'<div class="figure" data-figure="json-{figure.name}" data-height="{figure.height}" '
+        f'<div class="figure" data-figure="json-{figure.name}" data-height="{figure.height}"{now} '
         f'style="height:{figure.height}px"></div>'
     )
     if figure.note:

@@ -9,6 +9,8 @@ from paceline.report import formats
 
 #: Characters of a cell at most.
 _CELL = 400
+#: Characters from which on a cell wraps; all others keep to one line, and the table scrolls.
+_LONG = 40
 
 
 def text(value: object) -> str:
@@ -33,18 +35,25 @@ def table(
         numbers: Positions of columns that are aligned to the right.
         marked: Positions of rows in bold type.
     """
-    kinds = ['class="number"' if i in numbers else 'class="long"' for i in range(len(head))]
     top = "".join(
-        f'<th scope="col" {kind}>{text(each)}</th>' for kind, each in zip(kinds, head, strict=True)
+        f'<th scope="col"{_kind(i in numbers, "")}>{text(each)}</th>' for i, each in enumerate(head)
     )
     body = "".join(
         ('<tr class="best">' if i in marked else "<tr>")
-        + "".join(f"<td {kind}>{text(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
+        + "".join(
+            f"<td{_kind(k in numbers, str(cell))}>{text(cell)}</td>" for k, cell in enumerate(row)
+        )
         + "</tr>"
         for i, row in enumerate(rows)
     )
     inner = f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
     return f'<div class="scroll"><table>{inner}</table></div>'
+
+
+def _kind(number: bool, cell: str) -> str:
+    """The class of a cell: numbers are aligned to the right, and long texts wrap."""
+    kinds = [*(["number"] if number else []), *(["long"] if len(cell) > _LONG else [])]
+    return f' class="{" ".join(kinds)}"' if kinds else ""
 
 
 def items(sentences: Iterable[str]) -> str:

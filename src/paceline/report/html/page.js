@@ -31,6 +31,7 @@
       legend: { orientation: "h", y: -0.18, yanchor: "top" },
     });
     if (figure.parallel) {
+      layout.paper_bgcolor = page; // its canvas is white where this is transparent
       layout.margin = { l: 60, r: 40, t: 60, b: 40 };
     }
     return layout;
@@ -44,6 +45,9 @@
       if (trace.type === "parcoords") {
         trace.labelfont = trace.tickfont = { color: colours().ink };
         trace.rangefont = { color: colours().ink };
+        // The best lines stand out from the page, whichever colour that has.
+        trace.line.colorscale = dark.matches
+          ? [[0, "#26384d"], [1, "#8fd0ff"]] : [[0, "#c6dbef"], [1, "#08306b"]];
       }
     }
     drawn.set(element, figure);
@@ -77,7 +81,10 @@
         if (entry.isIntersecting) { want(entry.target); observer.unobserve(entry.target); }
       }
     }, { rootMargin: "300px" });
-    for (const element of figures) { observer.observe(element); }
+    for (const element of figures) {
+      // WebGL starts slowly: what needs it is drawn while the page opens, and not while it scrolls.
+      if (element.dataset.now !== undefined) { want(element); } else { observer.observe(element); }
+    }
     dark.addEventListener("change", () => {
       for (const element of [...drawn.keys()]) { drawn.delete(element); want(element); }
     });
