@@ -168,7 +168,8 @@ def test_what_is_kept_on_disk_is_bounded(make) -> None:
         assert len(list(Path("runs/s/best").glob("*.keras"))) == 2
         assert len(list(Path("runs/s/ends").iterdir())) == 2
         assert not Path("runs/s/checkpoints").exists()
-        sizes.append(sum(p.stat().st_size for p in files if p.suffix != ".log"))
+        # The journal and the record of slots grow by some lines for each trial.
+        sizes.append(sum(p.stat().st_size for p in files if p.suffix not in (".log", ".jsonl")))
     assert max(sizes) <= 1.01 * min(sizes)
 
 

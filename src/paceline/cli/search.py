@@ -101,7 +101,7 @@ def search(
                 "widths": widths,
                 "mesh": mesh,
                 "precision": precision,
-                "track": track or None,
+                **({"track": track} if track else {}),
                 **({"fresh": True} if fresh else {}),
             },
             search={
@@ -166,7 +166,7 @@ def resume(
     run(
         replace(
             command,
-            tuner={**command.tuner, "track": track or None},
+            tuner={**command.tuner, **({"track": track} if track else {})},
             search={**command.search, **changes},
             timeout=None if timeout is None else arguments.timeout_seconds(timeout),
             deadline=None if deadline is None else arguments.deadline(deadline, _now()),

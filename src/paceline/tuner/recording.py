@@ -100,6 +100,8 @@ class TimelineRecorder:
         self._members, self._notes = context.members, context.notes
         self._began, self._written = context.began, time.perf_counter()
         self._folder, self._devices = context.folder, devices
+        # A searcher's files are its own: a KerasTuner project holds what KerasTuner writes there.
+        self._wanted = context.study.strategy.resumable
         self._file: TimelineFile | None = None
         # A stay is written under its trial's number at that time: numbers that a storage has not
         # confirmed may change, and the record of the trial changes with them.
@@ -179,6 +181,10 @@ class TimelineRecorder:
         return Spent(self._moment(), seconds, programs, summary["slots_busy"], finished)
 
     def _write(self) -> None:
+        if not self._wanted:
+            self._records.clear()
+            self._stays.clear()
+            return
         if self._packs is not None:
             for step in self._packs.compiled_steps():
                 if step.key not in self._known:

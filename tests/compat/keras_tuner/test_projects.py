@@ -15,6 +15,7 @@ import paceline
 import paceline.compat.keras_tuner as ours
 import toys
 from compat.keras_tuner import spaces
+from paceline.compat.keras_tuner.engine.trial import Trial
 from paceline.compat.keras_tuner.errors import ProjectError
 
 X, Y = toys.data()
@@ -124,6 +125,17 @@ def test_overwrite_begins_anew(project):
     tuner = tuner_of(ours, project, 4, overwrite=True)
     assert tuner.oracle.trials == {}
     assert not list(project.glob("trial_*"))
+
+
+def test_what_is_overwritten_stays_until_the_new_project_has_a_trial(project):
+    before = sorted(tuner_of(ours, project, 4).oracle.trials)
+    tuner_of(ours, project, 4, overwrite=True)
+    tuner_of(ours, project, 4, overwrite=True)  # the one in between had no trial
+    assert sorted(tuner_of(ours, project, 4).oracle.trials) == before
+    tuner = tuner_of(ours, project, 4, overwrite=True)
+    assert len(list(project.parent.glob(".*"))) == 1
+    tuner.oracle._save_trial(Trial(ours.HyperParameters(), trial_id="0", status="COMPLETED"))
+    assert not list(project.parent.glob(".*"))
 
 
 @pytest.mark.parametrize(

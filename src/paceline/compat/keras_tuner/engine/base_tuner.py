@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import traceback
 import warnings
@@ -28,7 +27,8 @@ class BaseTuner:
         hypermodel: A function ``build(hp)`` or a ``HyperModel``.
         directory: The folder that holds project folders; None: the working folder.
         project_name: Name of the project's folder in ``directory``.
-        overwrite: Whether an existing project is removed; else the search goes on with it.
+        overwrite: Whether an existing project gives way to a new one, as soon as that has a
+            complete trial; else the search goes on with it.
         tuner_id: Name of this process among those that share an oracle.
         logger: Has no effect, as in KerasTuner.
         **kwargs: There are no further arguments.
@@ -74,7 +74,9 @@ class BaseTuner:
         self.tuner_id = tuner_id or os.environ.get("KERASTUNER_TUNER_ID", "tuner0")
         self.oracle._set_project_dir(self.directory, self.project_name)
         if overwrite:
-            shutil.rmtree(self.project_dir)
+            self.oracle._put_aside()
+        else:
+            self.oracle._bring_back()
         if self._is_project():
             say(f"Reloading Tuner from {self._get_tuner_fname()}")
             self.reload()

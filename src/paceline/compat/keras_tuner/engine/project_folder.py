@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from paceline.compat.keras_tuner.engine.trial import Trial
+from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.errors import ProjectError
 
 
@@ -49,6 +49,35 @@ class ProjectFolder:
 
     def _save_trial(self, trial: Trial) -> None:
         trial.save(os.path.join(self._get_trial_dir(trial.trial_id), "trial.json"))
+        if trial.status == TrialStatus.COMPLETED:
+            shutil.rmtree(self._aside, ignore_errors=True)
+
+    @property
+    def _aside(self) -> Path:
+        """Where a project lies that is overwritten, until the new one has a complete trial."""
+        folder = Path(self._project_dir)
+        return folder.with_name(f".{folder.name}.before")
+
+    def _put_aside(self) -> None:
+        """Keep the project that is there until the new one has a complete trial."""
+        if self._aside.exists():  # the project there now was begun anew, and has no such trial
+            shutil.rmtree(self._project_dir)
+        elif any(Path(self._project_dir).iterdir()):
+            Path(self._project_dir).rename(self._aside)
+
+    def _bring_back(self) -> None:
+        """Bring back a project that was to be overwritten by one that has no complete trial."""
+        if not self._aside.exists():
+            return
+        try:
+            done = any(trial.status == TrialStatus.COMPLETED for trial in self._saved_trials())
+        except ProjectError:
+            return  # what is there now cannot be read: both stay
+        if done:
+            shutil.rmtree(self._aside, ignore_errors=True)
+        else:
+            shutil.rmtree(self._project_dir)
+            self._aside.rename(Path(self._project_dir))
 
     def _saved_trials(self) -> Iterator[Trial]:
         """The trials in the folder, sorted by their ids.

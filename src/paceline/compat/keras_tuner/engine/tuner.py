@@ -71,7 +71,8 @@ class Tuner(BaseTuner):
         project_name: Name of the project's folder in ``directory``.
         logger: Has no effect, as in KerasTuner.
         tuner_id: Name of this process among those that share an oracle.
-        overwrite: Whether an existing project is removed; else the search goes on with it.
+        overwrite: Whether an existing project gives way to a new one, as soon as that has a
+            complete trial; else the search goes on with it.
         executions_per_trial: Number of trainings of each configuration, from different seeds; the
             metrics of a trial are the means.
         **kwargs: ``interleave``, which KerasTuner does not have: whether trials that call ``fit``

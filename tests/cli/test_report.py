@@ -1,0 +1,63 @@
+"""``paceline report`` and ``paceline dashboard``: their files, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import paceline
+import toys
+from paceline.cli import dashboard
+from paceline.cli.app import main
+
+
+def command(*words: str) -> int:
+    with pytest.raises(SystemExit, match=r"^\d$") as end:
+        main(words)
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+@pytest.fixture
+def searched() -> paceline.Tuner:
+    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", notes=lambda text: None)
+    tuner.search(*toys.data(), n_trials=2, **{**toys.CALL, "epochs": 1}, verbose=0)
+    return tuner
+
+
+def test_a_report_is_written_and_said_to_be_there(searched, capsys) -> None:
+    assert command("report", "s") == 0
+    assert capsys.readouterr().out.startswith("report.html: 4")
+    assert "<h1>s</h1>" in Path("report.html").read_text(encoding="utf-8")
+    assert command("report", "s", "-o", "two.html", "--compare", "s") == 0
+    assert "Side by side" in Path("two.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["report", "s", "-o", "report.pdf"], "a report's file ends in .html"),
+        (["report", "s", "-o", "nowhere/report.html"], "the folder nowhere does not exist"),
+        (["report", "t"], "there is no study 't'"),
+        (["report", "s", "--compare", "t"], "there is no study 't'"),
+        (["dashboard", "t"], "there is no study 't'"),
+    ],
+)
+def test_what_cannot_be_done_says_why(searched, capsys, monkeypatch, words, why) -> None:
+    monkeypatch.setattr(dashboard, "find_spec", lambda name: object())
+    assert command(*words) == 2
+    assert why in capsys.readouterr().err.replace("\n", " ")
+    assert not Path("report.html").exists()
+
+
+def test_a_dashboard_without_its_package_names_it(searched, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(dashboard, "find_spec", lambda name: None)
+    assert command("dashboard", "s") == 2
+    assert 'pip install "paceline[dashboard]"' in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_a_dashboard_of_nothing_says_how_to_begin(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(dashboard, "find_spec", lambda name: object())
+    assert command("dashboard") == 2
+    assert "there is no study in runs" in capsys.readouterr().err.replace("\n", " ")
