@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import sys
+import textwrap
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -120,7 +121,17 @@ def close_stdout() -> None:
 def say(text: str) -> None:
     """Print a message for the user on stderr; the terminal may be gone, or the disk full."""
     with contextlib.suppress(OSError):
-        typer.echo(f"paceline: {formats.visible(text)}", err=True)
+        lines = f"paceline: {formats.visible(text)}".split("\n")
+        if sys.stderr.isatty():  # words stay whole; a command, which is indented, stays on its line
+            columns = max(20, shutil.get_terminal_size().columns)
+            lines = [part for line in lines for part in _wrapped(line, columns)]
+        typer.echo("\n".join(lines), err=True)
+
+
+def _wrapped(line: str, columns: int) -> list[str]:
+    if line.startswith(" ") or not line.strip():
+        return [line]
+    return textwrap.wrap(line, columns, break_long_words=False, break_on_hyphens=False)
 
 
 def say_plain(text: str) -> None:

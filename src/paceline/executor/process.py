@@ -15,13 +15,8 @@
 Searches may run inside each other and in several threads: all but the random state and the policy
 are put back when the last of them ends.
 
-Python's garbage collector: tracing makes objects by the hundred thousand, which sets the collector
-off, and every full collection walks all of JAX and Keras, a tenth of a second each time. Objects
-that were there before a search are set aside while it runs, so that collections walk only what the
-search has made.
-
-JAX and Keras load when a search begins: the command imports this file first of all, so that it
-hears signals from its start.
+Tracing makes objects by the hundred thousand, and every full garbage collection walks all of JAX
+and Keras, a tenth of a second each time: so what was there before a search is set aside meanwhile.
 """
 
 from __future__ import annotations
@@ -352,6 +347,7 @@ class StopSignal:
         self.asked = False
         self._before: dict[int, Any] = {}
         self._n_entered = self._n_deferred = 0
+        self._tell: Callable[[str], None] = _say
         self._hook: Callable[[Any], object] | None = None
         self._again: threading.Timer | None = None  # sends a signal that waits once more
 
@@ -388,13 +384,15 @@ class StopSignal:
             self._hook = None
 
     @contextmanager
-    def deferred(self) -> Iterator[None]:
-        """A block in which the first signal does not interrupt, but is noted only."""
+    def deferred(self, tell: Callable[[str], None] | None = None) -> Iterator[None]:
+        """A block in which the first signal does not interrupt, but is noted and told only."""
+        before, self._tell = self._tell, tell or _say
         self._n_deferred += 1
         try:
             yield
         finally:
             self._n_deferred -= 1
+            self._tell = before
 
     def check(self) -> None:
         """Raises the interrupt of a signal that was dropped.
@@ -414,7 +412,11 @@ class StopSignal:
             return
         if not first or not self._n_deferred:
             raise KeyboardInterrupt
-        _say("stopping after this epoch; once more stops at once")
+        text = "stopping after this epoch; once more stops at once"
+        try:
+            self._tell(text)
+        except Exception:  # the stream that it writes to is in use at this moment
+            _say(text)
 
     def _send_again(self, number: int) -> None:
         if self._n_entered and not self._n_deferred:  # else the search finds ``asked``
@@ -440,8 +442,8 @@ def _loads_a_module(frame: FrameType | None) -> bool:
 
 
 def _numbers() -> list[int]:
-    """The signals that end a search; Windows has no SIGHUP."""
-    return [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    there = [name for name in _SIGNALS if hasattr(signal, name)]  # Windows has no SIGHUP
+    return [getattr(signal, name) for name in there]
 
 
 def _say(text: str) -> None:

@@ -266,7 +266,7 @@ class SearchRun:
             context = self._context(stack, n_done - n_open, began)
             search = SearchLoop(context)
             context.stop.check()  # nothing has been written yet
-            stack.enter_context(context.stop.deferred())
+            stack.enter_context(context.stop.deferred(self._note))
             before = study.metadata.meta if study.trials else {}
             build = provenance.code(config.builder.code_digest)
             if before:
