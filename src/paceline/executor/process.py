@@ -442,8 +442,7 @@ def _loads_a_module(frame: FrameType | None) -> bool:
 
 
 def _numbers() -> list[int]:
-    there = [name for name in _SIGNALS if hasattr(signal, name)]  # Windows has no SIGHUP
-    return [getattr(signal, name) for name in there]
+    return [getattr(signal, s) for s in _SIGNALS if hasattr(signal, s)]  # Windows: no SIGHUP
 
 
 def _say(text: str) -> None:
@@ -454,8 +453,7 @@ def _say(text: str) -> None:
 def host_bytes(root: Path = Path("/")) -> float:
     """Bytes of the host's memory that this process may still take; infinity where nothing says.
 
-    In a container the system ends a process that takes more than the container's limit, however
-    much the machine has.
+    The system ends a process that takes more than its container's limit.
 
     Args:
         root: Where the system's files are.
