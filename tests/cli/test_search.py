@@ -103,6 +103,7 @@ def test_the_result_is_on_stdout_and_the_rest_is_not(paceline, tuner, model):
         "  paceline best model                  this configuration again\n"
         "  paceline export model -o best.keras  its trained model\n"
         "  paceline trials model                every trial\n"
+        "  paceline report model                a page of figures\n"
         "  paceline resume model --trials +32   32 more trials\n"
     )
     assert "paceline: a note of the tuner" in done.err

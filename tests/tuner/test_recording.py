@@ -137,3 +137,11 @@ def test_a_state_that_is_written_is_read(tmp_path) -> None:
     assert read_live(tmp_path) == state
     assert not list(tmp_path.glob(f".{LIVE}*"))
     write_live(tmp_path / "gone", state)  # says nothing: a view is no reason to stop
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path) -> None:
+    (tmp_path / TIMELINE).mkdir()
+    os.mkfifo(tmp_path / LIVE)
+    os.mkfifo(tmp_path / TIMELINE / "1.jsonl")
+    assert read_live(tmp_path) is None
+    assert read_timelines(tmp_path) == []

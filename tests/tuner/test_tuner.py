@@ -272,3 +272,8 @@ def test_a_build_that_was_changed_cannot_take_the_saved_weights(fresh_folder):
     )
     with pytest.raises(paceline.StudyError, match="do not fit the model that build"):
         paceline.Tuner(wider, study="s", sampler="random", notes=print).best_model()
+
+
+def test_the_repr_of_a_tuner_opens_no_storage() -> None:
+    tuner = paceline.Tuner(lambda hp: None, study="s", storage="postgresql://localhost:1/none")
+    assert repr(tuner) == "Tuner('s')"

@@ -441,7 +441,7 @@ def _next_steps(command: SearchCommand, result: Mapping[str, Any]) -> list[tuple
             (line("best"), "this configuration again"),
             (line("export", "-o", "best.keras"), "its trained model"),
         ]
-    steps.append((line("trials"), "every trial"))
+    steps += [(line("trials"), "every trial"), (line("report"), "a page of figures")]
     counts = result["n_trials"]
     total = command.search.get("n_trials")
     short = isinstance(total, int) and _finished(counts) < total

@@ -119,10 +119,10 @@ def tuner_text(study: str, trials: TrialTable | None) -> str:
 
     Args:
         study: Name of the study.
-        trials: Its trials; None where there is no study yet.
+        trials: Its trials; None where it has not been opened.
     """
     if trials is None:
-        return f"Tuner({study!r}, no trials yet)"
+        return f"Tuner({study!r})"
     best = trials.best
     said = "" if best is None else f", best {formats.metric(best.value)} (trial {best.number})"
     return f"Tuner({study!r}, {len(trials):,} trials{said})"

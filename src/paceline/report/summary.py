@@ -40,7 +40,10 @@ def steps_in_python(summary: Mapping[str, Any], *, more: bool) -> Steps:
         summary: The summary of the search.
         more: Whether there may be more configurations to try.
     """
-    steps = [("tuner.results()", "every trial, as a table")]
+    steps = [
+        ("tuner.results()", "every trial, as a table"),
+        ("tuner.report()", "a page of figures, report.html"),
+    ]
     if summary.get("best"):
         steps[:0] = [
             ("tuner.best_hparams", "this configuration again"),

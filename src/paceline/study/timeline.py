@@ -253,8 +253,11 @@ def watch(folder: Path) -> None:
 
 def read_live(folder: Path) -> LiveState | None:
     """Return the last state that was written; None where there is none, or one of a stranger."""
+    path = folder / LIVE
     try:
-        with (folder / LIVE).open("rb") as file:
+        if not path.is_file():  # a pipe in its place would be waited for
+            return None
+        with path.open("rb") as file:
             return msgspec.json.decode(file.read(_MOST_LIVE), type=LiveState)
     except (OSError, *UNREADABLE):
         return None

@@ -48,7 +48,8 @@ class StudyResults:
         self._folds: tuple[Fold, ...] = ()
 
     def __repr__(self) -> str:
-        return tuner_text(self.name, self._known_trials())
+        # A repr opens no storage, which may be far away.
+        return tuner_text(self.name, None if self._study is None else self._study.trials)
 
     def _repr_html_(self) -> str:
         return tuner_html(self.name, self._known_trials())
