@@ -205,6 +205,7 @@ def long_and_short(name: str, **options) -> paceline.Tuner:
     return tuner
 
 
+@pytest.mark.slow
 def test_a_pack_shrinks_when_no_more_trials_come(
     monkeypatch: pytest.MonkeyPatch, two_lanes: None, at_once: list[Candidate]
 ) -> None:

@@ -60,6 +60,7 @@ def test_a_change_of_the_code_shows(old, new, changed):
     assert (digest(SOURCE.replace(old, new)) != digest(SOURCE)) is changed
 
 
+@pytest.mark.slow
 def test_the_digest_is_the_same_in_every_process():
     code = (
         "import types; from paceline.executor.model_builder import ModelBuilder\n"

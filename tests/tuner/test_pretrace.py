@@ -73,6 +73,7 @@ def test_a_second_search_traces_one_trial(
     np.testing.assert_array_equal(values, again)
 
 
+@pytest.mark.slow
 def test_a_choice_that_changes_the_program_is_not_foreseen_from_the_disk(
     monkeypatch: pytest.MonkeyPatch, cache_folder: Path
 ) -> None:

@@ -139,6 +139,7 @@ class Weights(keras.callbacks.Callback):
         self.seen.setdefault(round(rate, 7), []).append(self.model.layers[0].get_weights()[0])
 
 
+@pytest.mark.slow
 def test_callbacks_see_their_own_trial(make, saves_always) -> None:
     metric = keras.metrics.SparseTopKCategoricalAccuracy(2, name="top")
     build = shared_build(metrics=[metric])

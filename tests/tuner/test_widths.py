@@ -157,6 +157,7 @@ def test_small_models_of_many_widths_share_a_program(fresh_folder: Path) -> None
     assert distinct() == 1
 
 
+@pytest.mark.slow
 def test_large_products_are_not_padded(fresh_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(width_families, "_STRUCTURE", {"cpu": 1e5})
     assert distinct() == 6
@@ -188,6 +189,7 @@ def test_few_widths_are_not_padded(fresh_folder: Path) -> None:
     assert distinct(two) == 2
 
 
+@pytest.mark.slow
 def test_loops_and_convolutions_are_not_padded_unasked(fresh_folder: Path) -> None:
     def recurrent(hp: Any) -> Any:
         return compiled(keras.layers.Reshape((6, 2)), keras.layers.GRU(hp.Int("units", 2, 4)))
