@@ -9,15 +9,8 @@ import pytest
 
 import paceline
 import toys
+from commands import command
 from paceline.cli import dashboard
-from paceline.cli.app import main
-
-
-def command(*words: str) -> int:
-    with pytest.raises(SystemExit, match=r"^\d$") as end:
-        main(words)
-    assert isinstance(end.value.code, int)
-    return end.value.code
 
 
 @pytest.fixture

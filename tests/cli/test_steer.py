@@ -8,16 +8,9 @@ import pytest
 
 import paceline
 import toys
-from paceline.cli.app import main
+from commands import command
 
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 2, "verbose": 0}
-
-
-def command(*words: str) -> int:
-    with pytest.raises(SystemExit, match=r"^\d$") as end:
-        main(words)
-    assert isinstance(end.value.code, int)
-    return end.value.code
 
 
 @pytest.fixture

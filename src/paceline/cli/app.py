@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with ExitStack() as stack:
             if not _asks_for_help(sys.argv[1:] if arguments is None else arguments):
-                # Heard from here on. The module loads nothing heavy; for a help text it is a tenth.
+                # Heard from here on. The module loads nothing heavy, and a help text does without.
                 from paceline.executor.process import StopSignal
 
                 stop = stack.enter_context(StopSignal.of_process())

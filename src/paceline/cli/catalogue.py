@@ -94,9 +94,9 @@ def _records(directory: Path, storage: str | None) -> tuple[list[dict[str, Any]]
 
 
 def _record(view: StudyView) -> dict[str, Any]:
-    best = view.trials.best
     from paceline.study.trial_codec import best_record  # loads Optuna
 
+    best = view.trials.best
     return {
         "study": view.name,
         "n_trials": dict(Counter(trial.state for trial in view.trials)),

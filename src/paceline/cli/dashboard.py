@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import webbrowser
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from paceline.cli import output as terminal
@@ -35,7 +34,7 @@ def serve(name: str | None, *, storage: str | None, port: int, browser: bool) ->
     if name is None:
         name = _latest()
         terminal.say(f"showing the study {name!r}, which was searched last")
-    report.read_subject(name, storage)  # raises where there is none
+    studies.open_study(name, storage)  # raises where there is none
 
     from optuna_dashboard import wsgi  # pyright: ignore[reportMissingImports] - an extra
 
@@ -73,11 +72,11 @@ def _storage_of(study: str, storage: str | None) -> Any:
     from optuna.storages import JournalStorage, get_storage
     from optuna.storages.journal import JournalFileBackend
 
-    if storage is None:
-        path = studies.DIRECTORY / study / studies.JOURNAL
-    elif storage.startswith("journal:"):
-        path = Path(storage.removeprefix("journal:").strip()).expanduser()
-    else:
+    from paceline.study.storage.folder import journal_path
+
+    path = journal_path(storage, study, studies.DIRECTORY)
+    if path is None:
+        assert storage is not None  # else there is a journal
         return get_storage(storage)
     return JournalStorage(JournalFileBackend(str(path)))
 

@@ -168,19 +168,22 @@ def repair(name: str, *, storage: str | None, as_json: bool) -> None:
         StorageError: The journal cannot be read or written.
     """
     from paceline.study.metadata import check_name
-    from paceline.study.storage.folder import check_folder, check_storage_text, study_lock
+    from paceline.study.storage.folder import (
+        check_folder,
+        check_storage_text,
+        journal_path,
+        study_lock,
+    )
 
     check_name(name)
     check_storage_text(storage)
     check_folder(DIRECTORY / name)
-    if storage is not None and not storage.startswith("journal:"):
+    path = journal_path(storage, name, DIRECTORY)
+    if path is None:
         raise UsageError(
-            f"--storage {_label(storage)}: only a journal has lines to repair; a database "
+            f"--storage {_label(storage or '')}: only a journal has lines to repair; a database "
             "has tools of its own"
         )
-    path = DIRECTORY / name / JOURNAL
-    if storage is not None:
-        path = Path(storage.removeprefix("journal:").strip()).expanduser()
     if not path.is_file():
         raise StudyError(f"there is no journal {path}; --storage journal:PATH names another one")
     with study_lock(DIRECTORY / name) as free:

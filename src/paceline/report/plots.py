@@ -8,11 +8,12 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import StudyError, UsageError
 from paceline.report.slots import slots_figure
-from paceline.study.timeline import SearchTimeline
+from paceline.study.timeline import read_timelines
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
 
@@ -32,7 +33,7 @@ class StudyPlots:
         study: The study, as Optuna has it.
         trials: Its trials, as Paceline has them.
         objective: The name of the objective.
-        timelines: What its searches did when.
+        folder: The study's folder, where its searches have recorded their slots.
 
     Raises:
         StudyError: From each method, where the study has too few trials for its figure.
@@ -43,10 +44,10 @@ class StudyPlots:
         study: optuna.Study,
         trials: TrialTable,
         objective: str,
-        timelines: Sequence[SearchTimeline] = (),
+        folder: Path | None = None,
     ) -> None:
         self._study, self._trials, self._objective = study, trials, objective
-        self._timelines = timelines
+        self._folder = folder
 
     def history(self) -> Figure:
         """Each trial's value by number, and the best value until then."""
@@ -120,13 +121,14 @@ class StudyPlots:
 
         Searches of the study are drawn one after another.
         """
-        if not any(search.stays or search.compiled for search in self._timelines):
+        timelines = [] if self._folder is None else read_timelines(self._folder)
+        if not any(search.stays or search.compiled for search in timelines):
             raise StudyError(
                 f"plot.slots: no search of study {self._study.study_name!r} has recorded its slots "
                 "here; searches do so from version 0.1 on, in the study's folder."
             )
         best = self._trials.best
-        return slots_figure(self._timelines, None if best is None else best.number)
+        return slots_figure(timelines, None if best is None else best.number)
 
     def _require(self, least: int) -> None:
         n = sum(trial.state == "complete" and trial.value is not None for trial in self._trials)

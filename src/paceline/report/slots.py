@@ -25,21 +25,8 @@ _COLOURS = ("#4c78a8", "#9ecae9")
 _BEST, _COMPILED, _CACHED = "#e45756", "#f58518", "#ffbf79"
 
 
-@dataclass(frozen=True)
-class SlotRows:
-    """The rows of a timeline: slots of packs that were never there at once share one.
-
-    Attributes:
-        row: Pack and slot -> row, from 0.
-        n_rows: The number of rows.
-    """
-
-    row: dict[tuple[int, int], int]
-    n_rows: int
-
-
-def rows_of(search: SearchTimeline) -> SlotRows:
-    """Give each slot of a search's packs a row."""
+def rows_of(search: SearchTimeline) -> dict[tuple[int, int], int]:
+    """Return the row of each pack's slots; packs that were never there at once share rows."""
     ends: dict[int, float] = {}
     begins: dict[int, float] = {}
     slots: dict[int, int] = {}
@@ -60,7 +47,7 @@ def rows_of(search: SearchTimeline) -> SlotRows:
             free_at[used] = ends[pack]
             row[pack, slot] = used
             used += 1
-    return SlotRows(row, len(free_at))
+    return row
 
 
 def busy_share(search: SearchTimeline) -> float | None:
@@ -85,8 +72,8 @@ def busy_share(search: SearchTimeline) -> float | None:
 def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure:
     """Draw the searches of a study, one after another.
 
-    Many stays are drawn as an image of ``COLUMNS`` columns: a browser takes a second for thousands
-    of lines.
+    Many stays are drawn as an image of ``COLUMNS`` columns: as lines each would be a path of its
+    own, which takes a browser long.
 
     Args:
         searches: What they did; at least one has a stay or a compile.
@@ -144,7 +131,7 @@ def _placed(searches: Sequence[SearchTimeline]) -> tuple[list[_Placed], list[flo
     for search in searches:
         rows, turns = rows_of(search), dict[int, int]()
         for stay in sorted(search.stays, key=lambda each: each.began):
-            row = rows.row[stay.pack, stay.slot]
+            row = rows[stay.pack, stay.slot]
             if row >= MOST_ROWS:
                 dropped = True
                 continue

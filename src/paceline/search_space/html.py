@@ -30,13 +30,16 @@ class Markup(str):
     __slots__ = ()
 
 
-def text(value: object) -> Markup:
-    """Return a value as escaped text of bounded length, without control characters."""
+def text(value: object, most: int = CELL) -> Markup:
+    """Return a value as escaped text of at most so many characters, without control characters."""
     if isinstance(value, Markup):
         return value
-    plain = _number(value) if isinstance(value, float) else str(value)
-    plain = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in plain)
-    return Markup(html.escape(plain if len(plain) <= CELL else f"{plain[: CELL - 3]}..."))
+    plain = _visible(_number(value) if isinstance(value, float) else str(value))
+    return Markup(html.escape(plain if len(plain) <= most else f"{plain[: most - 3]}..."))
+
+
+def _visible(plain: str) -> str:
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in plain)
 
 
 def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> Markup:
@@ -67,10 +70,9 @@ def block(title: object, *parts: Markup) -> Markup:
 
 def preformatted(plain: str) -> Markup:
     """Return text whose columns stay as they are, of any length."""
-    clean = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in plain)
     return Markup(
         '<pre style="color:inherit;background:none;overflow-x:auto;white-space:pre">'
-        f"{html.escape(clean)}</pre>"
+        f"{html.escape(_visible(plain))}</pre>"
     )
 
 

@@ -17,6 +17,7 @@ from paceline.study.storage.folder import (
     check_folder,
     check_pickles,
     check_storage_text,
+    journal_path,
     raise_renamed,
 )
 from paceline.study.storage.journal import DamagedLineError, JournalFile
@@ -47,12 +48,8 @@ def meta_in_journal(name: str, *, storage: str | None, directory: Path) -> dict[
     check_name(name)
     check_storage_text(storage)
     check_folder(directory / name)
-    path = directory / name / "journal.log"
-    if storage is not None:
-        if not storage.startswith("journal:"):
-            return None
-        path = Path(storage.removeprefix("journal:").strip()).expanduser()
-    if not path.is_file():
+    path = journal_path(storage, name, directory)
+    if path is None or not path.is_file():
         return None
     file, replay = JournalFile(path), JournalReplay()
     try:

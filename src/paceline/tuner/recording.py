@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from paceline.program.files import write_atomically
 from paceline.report.progress import Progress
 from paceline.study.timeline import (
     LATELY,
@@ -226,10 +227,8 @@ def is_watched(folder: Path) -> bool:
 
 def write_live(folder: Path, state: LiveState) -> None:
     """Replace what is there; a disk that cannot be written costs the view, and not the search."""
-    part = folder / f".{LIVE}-{os.getpid()}"
     with contextlib.suppress(OSError):
-        part.write_bytes(msgspec.json.encode(state))
-        part.replace(folder / LIVE)
+        write_atomically(folder / LIVE, msgspec.json.encode(state))
 
 
 class HasProgress(Protocol):

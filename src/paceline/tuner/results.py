@@ -166,8 +166,9 @@ class StudyResults:
         """Figures of the study: ``plot.history()``, ``importances``, ``parallel`` and so on."""
         from paceline.report.plots import StudyPlots
 
-        study, subject = self._require_study(), self._subject()
-        return StudyPlots(self.optuna_study(), study.trials, subject.objective, subject.timelines)
+        study = self._require_study()
+        objective = str(study.metadata.meta.get("objective") or "value")
+        return StudyPlots(self.optuna_study(), study.trials, objective, self._config.folder)
 
     def report(self, path: str | Path = "report.html", *, compare: str | None = None) -> Path:
         """Writes a report of the study: one HTML page that needs no other file and no network.

@@ -107,11 +107,11 @@ class DashboardApp:
     def _report(self, start_response: Start) -> Iterable[bytes]:
         try:
             with self._one_at_a_time:
-                page = report_page(self._read())
+                subject = self._read()
         except PacelineError as error:
             return _text(start_response, "500 Internal Server Error", str(error))
         headers = [("Content-Type", "text/html; charset=utf-8")]
-        return _answer(start_response, "200 OK", headers, page.encode())
+        return _answer(start_response, "200 OK", headers, report_page(subject).encode())
 
     def _events(self, start_response: Start) -> Iterable[bytes]:
         if not self._pages.acquire(blocking=False):

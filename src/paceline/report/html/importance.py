@@ -14,9 +14,10 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from paceline.report.html.subject import ReportSubject
+from paceline.study.storage.storage import quiet_optuna
 
 #: Trials times hyperparameters that the estimate is made of at most, and its trees: half as many as
-#: Optuna's default. 1,000 trials of three hyperparameters took 12 seconds with 64 trees.
+#: Optuna's default. With 1,000 trials and all the trees it takes longer than the rest of a report.
 MOST, TREES = 900, 32
 #: Complete trials for each hyperparameter, below which the estimate is said to be a guess.
 ENOUGH = 10
@@ -29,12 +30,10 @@ class Importances:
     Attributes:
         shares: Hyperparameter, as Optuna stores it -> share, the largest first; they add up to 1.
             Empty where there is no estimate.
-        n_trials: Complete trials that the estimate is made of.
         caution: Why the estimate is to be taken with care, or why there is none; None otherwise.
     """
 
     shares: dict[str, float]
-    n_trials: int
     caution: str | None
 
 
@@ -48,7 +47,7 @@ def importances_of(subject: ReportSubject) -> Importances:
     trials = [subject.stored[number] for number in numbers if number in subject.stored]
     if len(trials) < 2 or not n_hparams:
         said = "no complete trials to compare" if len(trials) < 2 else "no hyperparameters"
-        return Importances({}, len(trials), f"There is no estimate: the study has {said}.")
+        return Importances({}, f"There is no estimate: the study has {said}.")
     study = in_memory(subject, trials)
     try:
         with quiet():
@@ -58,9 +57,7 @@ def importances_of(subject: ReportSubject) -> Importances:
     except (ValueError, RuntimeError, ZeroDivisionError):
         shares = {}
     if not shares or not sum(shares.values()) > 0:
-        return Importances(
-            {}, len(trials), "There is no estimate: the values of the trials hardly differ."
-        )
+        return Importances({}, "There is no estimate: the values of the trials hardly differ.")
     caution = None
     if len(trials) < ENOUGH * n_hparams:
         caution = (
@@ -69,7 +66,7 @@ def importances_of(subject: ReportSubject) -> Importances:
         )
     elif len(complete) > len(trials):
         caution = f"Estimated from {len(trials):,} of the {len(complete):,} complete trials."
-    return Importances(dict(shares), len(trials), caution)
+    return Importances(dict(shares), caution)
 
 
 def in_memory(
@@ -114,11 +111,6 @@ def _escaped_choices(distribution: BaseDistribution) -> BaseDistribution:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep Optuna's log lines and warnings about these studies from the user's screen."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        optuna.logging.set_verbosity(before)
+    with quiet_optuna(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

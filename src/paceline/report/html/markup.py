@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from html import escape
 
-from paceline.report import formats
+from paceline.search_space import html
 
 #: Characters of a cell at most.
 _CELL = 400
@@ -15,9 +14,7 @@ _LONG = 40
 
 def text(value: object) -> str:
     """Return a value as escaped text of bounded length, without control characters."""
-    plain = formats.hparam(value) if isinstance(value, float) else str(value)
-    plain = formats.visible(plain)
-    return escape(plain if len(plain) <= _CELL else f"{plain[: _CELL - 3]}...")
+    return html.text(value, most=_CELL)
 
 
 def table(

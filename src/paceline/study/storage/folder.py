@@ -110,6 +110,21 @@ def check_storage_text(storage: Any) -> None:
         )
 
 
+def journal_path(storage: str | None, study: str, directory: Path) -> Path | None:
+    """Return the journal that a study is kept in; None where it is in another storage.
+
+    Args:
+        storage: ``journal:PATH``, an Optuna URL, or None for the journal in the study's folder.
+        study: The study's name.
+        directory: Folder of the studies.
+    """
+    if storage is None:
+        return directory / study / "journal.log"
+    if not storage.startswith("journal:"):
+        return None
+    return Path(storage.removeprefix("journal:").strip()).expanduser()
+
+
 def check_pickles(study: str, trials: Iterable[FrozenTrial]) -> None:
     """Refuse pickles in the attributes of stored trials.
 
