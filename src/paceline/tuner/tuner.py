@@ -87,8 +87,8 @@ class Tuner(StudyResults):
         progress: Called with a ``Progress`` a few times a second. When it returns False, the search
             stops at once, without an error; the next search goes on from the last checkpoint.
         notes: Called with sentences worth telling the user. Without ``progress`` and ``notes``, a
-            search shows itself: a panel on stderr in a terminal, a line in a notebook, a line a
-            minute elsewhere.
+            search shows itself: a panel on stderr in a terminal, a table in a notebook, a line
+            every 30 seconds elsewhere.
         origin: Where the study comes from, for ``paceline resume``.
         when_stuck: Called in a thread of its own when a ``build`` or ``fit`` neither comes back
             within ``trial_timeout`` nor can be interrupted, with what happened, and whether
