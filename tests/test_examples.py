@@ -125,6 +125,7 @@ def test_packed_histories_are_those_of_fit(example, data_file, monkeypatch, name
         np.testing.assert_allclose(tuner.history(1)[metric], values, rtol=2e-5, err_msg=metric)
 
 
+@pytest.mark.slow
 def test_a_translation_is_read_word_by_word(example, data_file, monkeypatch):
     monkeypatch.setenv("PACELINE_DATA", str(data_file("fra_eng.tsv").parent))
     file = example("translation")

@@ -182,7 +182,7 @@ ONE_EXAMPLE = 1 / 23
 #: parameters), so trials under way begin again, with a note.
 OTHER_STEPS = jax.__version__.startswith("0.6.")
 #: Those that few others are like stay in ``make test``.
-QUICK = ("sqlite", "asha", "callbacks")
+QUICK = ("sqlite", "asha")
 WRITTEN = slow_where(write.CASES, lambda name: name not in QUICK)
 
 

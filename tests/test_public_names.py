@@ -90,6 +90,7 @@ def test_nothing_is_left_unfinished():
     assert not left
 
 
+@pytest.mark.slow
 def test_the_suite_for_executors_has_a_public_name():
     script = """
 import sys

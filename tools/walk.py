@@ -41,15 +41,15 @@ class Walk:
         return sorted({Path(file).parts[0] for file in self.files})
 
     def __enter__(self) -> Walk:
-        threading.setprofile(self._profile)
-        sys.setprofile(self._profile)
+        threading.settrace(self._enter)
+        sys.settrace(self._enter)
         return self
 
     def __exit__(self, *error: object) -> None:
-        sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        sys.settrace(None)
+        threading.settrace(None)  # type: ignore[arg-type]
 
-    def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
+    def _enter(self, frame: FrameType, event: str, argument: Any) -> None:
         if event != "call" or frame.f_code in self._seen:
             return
         code = frame.f_code

@@ -75,6 +75,7 @@ def platforms() -> Iterator[None]:
     jax.config.update("jax_platforms", before)
 
 
+@pytest.mark.slow
 def test_a_named_platform_that_is_not_there_leaves_the_cpu(command):
     done = command("devices", "--json", JAX_PLATFORMS="nosuch")
     assert done.returncode == 0

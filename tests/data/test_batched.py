@@ -45,9 +45,10 @@ def test_a_generator_goes_on_from_epoch_to_epoch():
         same(tuner, number, alone(tuner.trial(number), toys.dense, endless(), **call))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "steps",  # of 4 batches
-    [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(9, marks=pytest.mark.slow)],
+    [2, 3, 9],
 )
 def test_passes_are_cut_into_epochs_as_keras_cuts_them(steps):
     expected: dict[str, Any] = {"epochs": 5, "steps_per_epoch": steps, "shuffle": False}
@@ -101,6 +102,7 @@ def test_numbers_of_fit_with_batches():
     same(batches, 3, alone(batches.trial(3), toys.dense, Batches(size=8), **call))
 
 
+@pytest.mark.slow
 def test_batch_order_of_a_shuffled_py_dataset_follows_from_the_seed():
     many = search(Batches(size=8), "many", shuffle=True)
     one = search(Batches(size=8), "one", shuffle=True, plan="sequential", slots="auto")

@@ -49,7 +49,8 @@ def hot(hp: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize("n_trials", [3, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n_trials", [3, 5])
 def test_features_weights_steps_and_epochs(n_trials):
     def some(x: Any) -> Any:
         return lambda hp: x[:, : hp.Choice("features", [3, 6])]

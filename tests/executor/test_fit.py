@@ -62,6 +62,7 @@ def test_every_epoch_is_reported_as_keras_has_it():
     assert sum(epoch.seconds for epoch in reports) <= executor.seconds
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_the_epoch():
     executor = FitExecutor(DATA)
     executor.submit(job())

@@ -174,6 +174,7 @@ def test_trials_move_between_plans_without_losing_an_epoch(
     np.testing.assert_allclose(histories(moved), histories(fixed), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_next_search_begins_with_the_answer(
     monkeypatch: pytest.MonkeyPatch, two_lanes: None, at_once: list[Candidate]
 ) -> None:
@@ -226,6 +227,7 @@ def test_a_pack_shrinks_when_no_more_trials_come(
         )
 
 
+@pytest.mark.slow
 def test_a_candidate_that_fails_to_compile_is_left_out(
     monkeypatch: pytest.MonkeyPatch, two_lanes: None
 ) -> None:

@@ -123,6 +123,7 @@ def test_the_best_model_is_built_as_in_a_search(before):
     assert changed(outside, before()) == set()
 
 
+@pytest.mark.slow
 def test_after_a_search_whose_models_fail(before):
     outside, build = before(), Build(before, ValueError("no model"))
     with pytest.raises(BuildError, match="no model"):
@@ -137,6 +138,7 @@ def test_after_an_interrupted_search(before):
     assert changed(outside, before()) == set()
 
 
+@pytest.mark.slow
 def test_after_a_bench(before):
     outside, build = before(), Build(before)
     paceline.bench(

@@ -196,6 +196,7 @@ print(canonicalise(jax.make_jaxpr(step)(jnp.ones(4))).fingerprint)
 """
 
 
+@pytest.mark.slow
 def test_a_fingerprint_is_the_same_in_every_process(child_environment: dict[str, str]) -> None:
     prints = {
         subprocess.run(

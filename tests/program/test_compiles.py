@@ -170,6 +170,7 @@ print(json.dumps(counts))
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_compiles_nothing(
     cache_folder: Path, child_environment: dict[str, str]
 ) -> None:

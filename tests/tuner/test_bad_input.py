@@ -533,6 +533,7 @@ def test_a_search_that_ends_in_an_error_loses_nothing(study):
     assert tuner(same, study="there").best_model() is not None
 
 
+@pytest.mark.slow
 def test_allow_nan_and_ignored_classes_are_believed(study):
     labels = np.where(np.arange(50) % 5 == 0, -1, Y)
 

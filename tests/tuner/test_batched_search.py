@@ -113,6 +113,7 @@ def test_paused_trials_of_a_search_that_was_stopped_come_back(monkeypatch):
     same(searched("s", "passes cut in two", pruner=pruner), whole)
 
 
+@pytest.mark.slow
 def test_a_generator_goes_on_with_what_it_yields_then(monkeypatch):
     def one_batch() -> Iterator[Any]:
         while True:

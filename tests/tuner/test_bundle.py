@@ -158,6 +158,7 @@ def test_a_bundle_of_another_name_is_refused(at_home, capsys):
     assert "--bundle best.tar: a bundle's file ends in .zip" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_export_prints_can_be_pasted(at_home, tmp_path, capsys):
     exported("-o", str(tmp_path / "it's best.keras"))
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]

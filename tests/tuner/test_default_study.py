@@ -34,6 +34,7 @@ def run(*words: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_study_is_called_as_its_script():
     Path("lab.v2").mkdir()
     Path("lab.v2/train it.py").write_text(CODE, encoding="utf-8")

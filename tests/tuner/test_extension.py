@@ -118,6 +118,7 @@ def test_once_more_and_new_ones_beside_them(make, long) -> None:
     assert any("can go on: none is complete, or they have 8 epochs already" in n for n in notes)
 
 
+@pytest.mark.slow
 def test_interrupted_while_they_go_on(make, long) -> None:
     """Stopped by Ctrl-C, and gone on with by the same call, or by one that does not say so."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -147,6 +148,7 @@ def test_interrupted_while_they_go_on(make, long) -> None:
         assert tuner.history(number) == long.history(source)
 
 
+@pytest.mark.slow
 def test_hyperband_gets_more_brackets(make) -> None:
     """KerasTuner cannot add iterations: a study of nine epochs goes on with twenty-seven."""
     make(pruner="hyperband", plan="stacked").search(X, Y, epochs=3, n_trials=6, **CALL)
@@ -159,6 +161,7 @@ def test_hyperband_gets_more_brackets(make) -> None:
     assert set(results["state"][6:]) == {"complete", "pruned"}
 
 
+@pytest.mark.slow
 def test_what_is_kept_on_disk_is_bounded(make) -> None:
     tuner = make(plan="stacked", slots=4)
     sizes = []

@@ -109,6 +109,7 @@ def test_while_a_pack_trains_trials_are_made_one_at_a_time(tmp_path, live, monke
     assert len(made) == 32
 
 
+@pytest.mark.slow
 def test_a_sequential_plan_has_few_models_made_ahead(tmp_path, live, monkeypatch):
     monkeypatch.setattr(planner, "AUTO_SLOTS", {"cpu": 64})  # as if it were many accelerators
     waiting: list[float] = []

@@ -89,6 +89,7 @@ def test_weights_follow_the_examples(make, executor: str, kind: str) -> None:
     close(tuner.history(0), mean_of([search.history(0) for search in by_hand(make, tuner, **call)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repeats", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_in_fit_members_are_the_same(make, repeats: int) -> None:
     packs, fit = make("packs"), make("fit", executor="fit")

@@ -127,13 +127,9 @@ def test_a_study_keeps_members_and_says_when_they_change(make) -> None:
 # -- the model that is kept ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("slots", "pruner", "executor"),
-    [
-        (2, None, "local"),
-        pytest.param(2, "asha", "local", marks=pytest.mark.slow),
-        pytest.param(2, None, "fit", marks=pytest.mark.slow),
-    ],
+    ("slots", "pruner", "executor"), [(2, None, "local"), (2, "asha", "local"), (2, None, "fit")]
 )
 def test_the_best_model_is_the_first_members(make, slots: int, pruner: Any, executor: str) -> None:
     """With fewer slots than members, too: then they report an epoch at different times."""

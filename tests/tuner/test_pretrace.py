@@ -62,6 +62,7 @@ def test_most_trials_are_not_traced_and_come_out_the_same(monkeypatch: pytest.Mo
     np.testing.assert_allclose(values, traced, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_second_search_traces_one_trial(
     monkeypatch: pytest.MonkeyPatch, cache_folder: Path
 ) -> None:

@@ -143,7 +143,8 @@ def test_an_object_of_optunas(make) -> None:
     assert tuner.results()["epochs"].tolist() == [1] * 3
 
 
-@pytest.mark.parametrize("pruner", ["asha", pytest.param("threshold:2", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("pruner", ["asha", "threshold:2"])
 def test_in_fit_what_would_pause_is_pruned(make, pruner: str) -> None:
     tuner = make(pruner=pruner, executor="fit")
     tuner.search(X, Y, n_trials=4, **CALL)
@@ -174,6 +175,7 @@ def test_nothing_is_written_when_rungs_lie_beyond_the_epochs(make, fresh_folder:
     assert not (fresh_folder / "runs").exists()
 
 
+@pytest.mark.slow
 def test_after_a_timeout_paused_trials_wait_for_the_next_search(make, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         epochs = observe_reports(patch)
@@ -215,6 +217,7 @@ def test_few_trials_end_with_a_complete_one(make, n_trials: int) -> None:
     tuner.best_model()
 
 
+@pytest.mark.slow
 def test_few_trials_in_fit_end_with_a_complete_one(make) -> None:
     tuner = make(pruner="asha", executor="fit")
     tuner.search(X, Y, n_trials=2, **CALL)

@@ -45,6 +45,7 @@ def test_a_packed_trial_differs_by_the_order_of_sums(make) -> None:
     np.testing.assert_allclose(again.history["loss"], again.trial.history["loss"], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_trial_of_fit_trains_in_fit(make) -> None:
     make(executor="fit").search(X, Y, epochs=2, n_trials=2, **CALL)
     again = make(executor="fit").reproduce(0, X, Y, **CALL)

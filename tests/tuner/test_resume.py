@@ -119,7 +119,8 @@ def test_from_the_command_line(child_environment, fresh_folder, capsys) -> None:
     assert not checkpoints()
 
 
-@pytest.mark.parametrize("signals", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("signals", [1, 2])
 def test_ctrl_c_while_xla_compiles(signals: int, child_environment, fresh_folder) -> None:
     """Nothing interrupts a compile, and this one never ends: the process does all the same."""
     Path("model.py").write_text(
@@ -633,6 +634,7 @@ def test_values_enqueued_before_going_on_come_later(make, monkeypatch) -> None:
     assert [t.hparams for t in again._require_study().trials].count(given) == 1
 
 
+@pytest.mark.slow
 def test_the_same_script_enqueues_once_and_adds_once(make, monkeypatch) -> None:
     call = {**CALL, "n_trials": "+8"}
     whole = make(study="whole")
@@ -723,6 +725,7 @@ def test_after_a_timeout_all_that_has_ended_is_shown(make, monkeypatch) -> None:
     assert make().results()["state"].tolist() == ["complete"] * 8
 
 
+@pytest.mark.slow
 def test_states_too_large_for_the_host_are_left_out(make, notes, monkeypatch) -> None:
     from paceline.tuner import search_state
 

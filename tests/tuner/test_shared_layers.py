@@ -266,8 +266,9 @@ def flags_from(build: Any) -> list[bool]:
     return found
 
 
-@pytest.mark.parametrize("always", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("executor", ["auto", pytest.param("fit", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("always", [False, True])
+@pytest.mark.parametrize("executor", ["auto", "fit"])
 def test_a_trial_that_freezes_shared_layers_leaves_others_alone(
     make, saves_always, executor, always
 ) -> None:
@@ -297,6 +298,7 @@ def put_back(build: Any, flags: list[bool]) -> None:
                 one.trainable = flag
 
 
+@pytest.mark.slow
 def test_values_that_one_build_loads_are_not_those_of_the_next(make) -> None:
     plain = shared_build(rate=0.01)
     (backbone,) = [c.cell_contents for c in plain.__closure__ if hasattr(c.cell_contents, "layers")]

@@ -52,7 +52,7 @@ def assert_one_at_a_time(stays: list[SlotStay]) -> None:
             assert first.ended <= second.began
 
 
-@pytest.mark.parametrize("pruner", [None, "asha"])
+@pytest.mark.parametrize("pruner", [pytest.param(None, marks=pytest.mark.slow), "asha"])
 def test_stays_have_the_epochs_of_the_trials(pruner) -> None:
     tuner = search(12, slots=4, pruner=pruner)
     (found,) = read_timelines(Path("runs/s"))
@@ -78,6 +78,7 @@ def test_members_of_a_trial_are_that_trial() -> None:
     }
 
 
+@pytest.mark.slow
 def test_trials_in_fit_are_recorded_too() -> None:
     search(3, executor="fit")
     (found,) = read_timelines(Path("runs/s"))

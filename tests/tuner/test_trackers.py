@@ -92,6 +92,7 @@ def test_a_study_that_goes_on_tells_what_the_tracker_lacks() -> None:
     assert sorted(trial.number for trial in told.trials) == [0, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_tracker_may_want_new_trials_alone() -> None:
     search(None)
     told = Told(known=None)

@@ -104,7 +104,8 @@ def search_kind(kind: str, study: str) -> paceline.Tuner:
     return tuner
 
 
-@pytest.mark.parametrize("kind", slow_where(KINDS, lambda kind: kind != "asha"))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_each_trial_is_that_trial_by_itself(kind: str, fresh_folder: Path) -> None:
     tuner = search_kind(kind, "s")
     assert tuner.summary()["programs"]["distinct"] == 1

@@ -86,6 +86,7 @@ def large(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_five_thousand_trials_fit_into_twelve_megabytes(large) -> None:
     assert large.stat().st_size <= 12_000_000
 

@@ -397,6 +397,7 @@ def test_automatic_names_begin_anew_in_each_function_and_go_on_outside():
     assert int(keras.layers.Dense(1).name.rpartition("_")[2]) == int(expected) + 1
 
 
+@pytest.mark.slow
 def test_data_that_few_fits_use_are_dropped():
     x, y = data(20)
 

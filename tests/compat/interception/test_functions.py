@@ -21,6 +21,7 @@ SEEDS = [21, 22, 23]
 ALIKE = {
     "another_layer_count",
     "averaged_weights",
+    "compiled_again_between",
     "data_overwritten_between",
     "defaults",
     "ended_by_a_loss_that_is_no_number",

@@ -26,7 +26,6 @@ from paceline.errors import UsageError
 N = 3
 #: Those of each kind that `make test` runs; the others: `make test-slow`.
 QUICK = {
-    "callback_in_a_cache",
     "model_made_outside",
     "list_under_another_name",
 }

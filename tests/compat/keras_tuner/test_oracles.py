@@ -155,6 +155,7 @@ def test_asking_ahead_waits_for_what_is_not_known(tmp_path):
     assert second.hyperparameters.values["units_0"] == 16
 
 
+@pytest.mark.slow
 def test_bayesian_optimization_finds_what_random_search_does_not(tmp_path):
     def run_one(oracle: Any) -> float:
         oracle.verbose = 0

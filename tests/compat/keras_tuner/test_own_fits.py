@@ -453,6 +453,7 @@ for module, name in ((kt.applications, "HyperResNet"), (kt.protos, "get_proto"))
 """
 
 
+@pytest.mark.slow
 def test_every_path_imports_without_keras_tuner():
     done = subprocess.run(
         [sys.executable, "-c", PATHS], check=False, capture_output=True, text=True, timeout=120

@@ -44,6 +44,7 @@ def test_paths_that_people_import():
         assert getattr(module, name) is not None, pair
 
 
+@pytest.mark.slow
 def test_a_path_is_found_first_of_all(child_environment):
     code = (
         "from paceline.compat.talos.model.normalizers import lr_normalizer as f; print(f(1, 'sgd'))"

@@ -106,6 +106,7 @@ def test_a_metric_answers_to_both_names_of_accuracy(trained):
         trained.best_row("f1", False)
 
 
+@pytest.mark.slow
 def test_models_may_be_left_out():
     found = scan(PARAMS, classifier, round_limit=1, save_weights=False)
     assert found.saved_weights == found.saved_models == [None]

@@ -491,7 +491,8 @@ def stopped(monkeypatch):
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("pruner", [pytest.param(None, marks=pytest.mark.slow), "asha"])
+@pytest.mark.slow  # tests/tuner/test_resume.py, tests/test_old_studies.py: quickly
+@pytest.mark.parametrize("pruner", [None, "asha"])
 def test_callbacks_go_on_where_a_search_was_stopped(make, notes, pruner, stopped) -> None:
     call = CALL | {"epochs": 8, "n_trials": 5}
     pruner = pruner and paceline.ASHA(min_epochs=2, reduction_factor=2)
