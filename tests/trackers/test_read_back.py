@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import paceline
@@ -58,6 +59,39 @@ def children(client: Any) -> tuple[Any, dict[int, Any]]:
     found = {int(run.data.tags["paceline.trial"]): run for run in below}
     assert len(found) == len(below)
     return parent, found
+
+
+def test_mlflow_s_own_callback_logs_each_trial_to_its_run(mlflow_client) -> None:
+    """As in ``fit``: each trial's callback begins a run, and the trials do not mix."""
+    import mlflow
+    from mlflow.keras.callback import MlflowCallback
+
+    class OwnRun(MlflowCallback):
+        def on_train_begin(self, logs: Any = None) -> None:
+            mlflow.start_run(nested=True)
+            super().on_train_begin(logs)
+
+        def on_train_end(self, logs: Any = None) -> None:
+            mlflow.end_run()
+
+    notes: list[str] = []
+    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", notes=notes.append)
+    mlflow.set_experiment("by callback")
+    with mlflow.start_run() as parent:
+        tuner.search(*toys.data(), n_trials=3, callbacks=[OwnRun()], **CALL)
+    (note,) = [note for note in notes if "one at a time" in note and "callbacks: " in note]
+    assert "OwnRun" in note
+    experiment = mlflow_client.get_experiment_by_name("by callback")
+    runs = mlflow_client.search_runs([experiment.experiment_id])
+    runs = [run for run in runs if run.info.run_id != parent.info.run_id]
+    assert len(runs) == 3
+    for number in range(3):
+        trial = tuner.trial(number)
+        rates = [float(run.data.params["optimizer_learning_rate"]) for run in runs]
+        run = runs[int(np.argmin(np.abs(np.log(rates) - np.log(trial.hparams["lr"]))))]
+        for name, values in trial.history.items():
+            history = mlflow_client.get_metric_history(run.info.run_id, name)
+            assert [m.value for m in history] == pytest.approx(values)
 
 
 def test_mlflow_has_a_run_for_each_trial(mlflow_client) -> None:

@@ -319,6 +319,8 @@ def read_arguments(
         data_held = (x, y, validation_data)
         callbacks = CallbackFactory(callbacks, StudyPaths(folder), note, data=data_held)
     why_fit = _why_fit(others, shuffle, executor, callbacks)
+    if callbacks is not None and why_fit is None:
+        callbacks.note_turns()
     repeats = whole_number(repeats, "repeats")
     if folds is not None:
         folds = _check_folds(folds, validation_data, validation_split)

@@ -20,8 +20,8 @@ from marks import slow_where
 from paceline.compat.interception import Call, Engine
 from paceline.compat.interception.claims import paths
 from paceline.compat.interception.hazards import why_one_at_a_time
-from paceline.compat.interception.reached import reached
 from paceline.errors import UsageError
+from paceline.pack.callbacks.reached import reached
 
 N = 3
 #: Those of each kind that `make test` runs; the others: `make test-slow`.

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from paceline.compat.interception.reached import Reached, is_of_user, parts_of
+from paceline.pack.callbacks.reached import Reached, is_of_user, parts_of
 
 #: Elements of a container that are compared, and containers within containers.
 _MOST, _DEEPEST = 1000, 4

@@ -26,9 +26,9 @@ import keras
 from paceline.compat.interception import hazards
 from paceline.compat.interception.claims import Claims, paths
 from paceline.compat.interception.function_thread import FunctionThread
-from paceline.compat.interception.reached import Reached, reached
 from paceline.compat.interception.shared_state import SharedState
 from paceline.errors import UsageError
+from paceline.pack.callbacks.reached import Reached, reached
 
 
 class Turns:

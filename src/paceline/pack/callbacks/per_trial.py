@@ -17,6 +17,7 @@ import numpy as np
 
 from paceline.errors import UsageError
 from paceline.pack.callbacks.packable import check_packages, why_not_packed
+from paceline.pack.callbacks.process_wide import in_turns, why_not_in_turns
 from paceline.pack.callbacks.state import PATHS_OF_TRIAL
 from paceline.program.trace import each_number
 
@@ -124,7 +125,14 @@ class CallbackFactory:
     @property
     def why_not_packed(self) -> str | None:
         """Why no trial of the search can be packed; None: some can, or a function of hp decides."""
-        return why_not_packed(_without_backups(self._given))
+        given = _without_backups(self._given)
+        return why_not_packed(given) or why_not_in_turns(given, self._function)
+
+    def note_turns(self) -> None:
+        """Says what the callbacks of packed trials write to in turns, where that shows."""
+        text = in_turns(self._given, self._function)
+        if text is not None:
+            self._note(text)
 
     def ask(self, hp: Any) -> None:
         """Calls a function of hp once, so that it declares its hyperparameters.
