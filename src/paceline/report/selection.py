@@ -72,13 +72,7 @@ class Columns:
         self.names = [*fixed, *self._hparams]
         others = {"trial": "number", "time": "seconds", objective or "value": "value"}
         self._aliases = {name: column for name, column in others.items() if name not in self.names}
-        # What text is compared with: a column of numbers has no alphabetical order.
-        self._numeric = {
-            name
-            for name in self.names
-            if (kinds := {type(value) for t in trials if (value := self.of(t)[name]) is not None})
-            and kinds <= {int, float}
-        }
+        self._trials = trials
 
     def of(self, trial: Trial) -> dict[str, Any]:
         """Return a trial's value in each column; None where it lacks one."""
@@ -100,8 +94,10 @@ class Columns:
         return found
 
     def is_numeric(self, name: str) -> bool:
-        """Whether the column holds numbers and nothing else."""
-        return name in self._numeric
+        """Whether the column holds numbers and nothing else: they have no alphabetical order."""
+        values = (self.of(trial)[name] for trial in self._trials)
+        kinds = {type(value) for value in values if value is not None}
+        return bool(kinds) and kinds <= {int, float}
 
 
 def select(

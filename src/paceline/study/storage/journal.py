@@ -15,7 +15,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +78,24 @@ class JournalFile:
         Raises:
             OSError: The file cannot be read.
         """
+        return self._read(start, lambda text: text.splitlines(keepends=True))
+
+    def read_records(self, start: int) -> Iterator[Any]:
+        """Yield lines as ``read_lines`` does, those that are read together as records.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        return self._read(start, lambda text: records_of(text) or text.splitlines(keepends=True))
+
+    def _read(self, start: int, cut: Callable[[bytes], list[Any]]) -> Iterator[Any]:
         if start < self._count:
             self._count = self._size = 0
             self._fresh = False
         if not self._fresh:
-            yield from itertools.islice(self._read_on(), start - self._count, None)
+            skipped = start - self._count
+            found = self._read_on(cut)
+            yield from itertools.islice(found, skipped, None) if skipped else found
             self._fresh = self._batch is not None
         if self._batch:
             yield from self._batch[max(0, start - self._count) :]
@@ -126,8 +139,8 @@ class JournalFile:
             finally:
                 self._batch, self._fresh, self._holder = None, False, None
 
-    def _read_on(self) -> Iterator[bytes]:
-        """Yield the complete lines after those that were read before."""
+    def _read_on(self, cut: Callable[[bytes], list[Any]]) -> Iterator[Any]:
+        """Yield the complete lines after those that were read before, as ``cut`` has them."""
         with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
             file.seek(self._size)
             rest = b""
@@ -136,9 +149,10 @@ class JournalFile:
                 if not whole:
                     rest += block
                     continue
-                lines = (rest + block[:whole]).splitlines(keepends=True)
+                text = rest + block[:whole]
+                lines = cut(text)
                 rest = block[whole:]
-                self._size += sum(map(len, lines))
+                self._size += len(text)
                 self._count += len(lines)
                 yield from lines
 
@@ -180,6 +194,17 @@ class JournalFile:
 def line_of(record: dict[str, Any]) -> bytes:
     """Return a record as a line of a journal."""
     return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
+def records_of(text: bytes) -> list[Any] | None:
+    """Return whole lines as records, all at once; None where a line needs a closer look."""
+    if not text.isascii():
+        return None
+    try:
+        found = _RECORD.decode_lines(text)
+    except schema.UNREADABLE:
+        return None
+    return found if len(found) == text.count(b"\n") else None  # else there are empty lines
 
 
 def record_of(line: bytes) -> Any:

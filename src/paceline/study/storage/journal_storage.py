@@ -94,8 +94,8 @@ class JournalReplay:
         self._unshared: set[int] = set()
         self._distributions: dict[str, BaseDistribution] = {}
 
-    def apply(self, line: bytes) -> tuple[str, Exception | None]:
-        """Apply a line.
+    def apply(self, line: Any) -> tuple[str, Exception | None]:
+        """Apply a line, or a record that was read from one.
 
         Returns:
             Which process wrote it; and why it changes nothing, None where it does change something.
@@ -104,7 +104,7 @@ class JournalReplay:
             DamagedLineError: It cannot be read, or says what cannot be; nothing has changed then.
         """
         try:
-            record = record_of(line)
+            record = record_of(line) if type(line) is bytes else line
             why = self._APPLY[type(record)](self, record)
         except DamagedLineError as error:
             raise DamagedLineError(error.reason, self.n_lines + 1) from None
@@ -475,7 +475,7 @@ class JournalStorage(BaseStorage):
         """Apply the lines that are new; return why the last line of this thread changed nothing."""
         refused, replay, writer = None, self._replay, self._writer
         with self._file.turn:
-            for line in self._file.read_lines(replay.n_lines):
+            for line in self._file.read_records(replay.n_lines):
                 n_trials = len(replay.trials)
                 try:
                     by, why = replay.apply(line)
