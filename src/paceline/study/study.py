@@ -369,6 +369,7 @@ class Study:
             StorageError: Something could not be written: the storage has not answered for a minute.
         """
         self.writer.close()
+        self._store.compact()
 
     def _describe(self, meta: Mapping[str, Any]) -> None:
         self.metadata.write(meta)

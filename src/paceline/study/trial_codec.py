@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from optuna.distributions import BaseDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    distribution_to_json,
+)
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
@@ -19,7 +24,7 @@ from paceline.study.storage.events import (
     TrialCreated,
     TrialFinished,
 )
-from paceline.study.storage.schema import UNREADABLE, TrialAttributes, why
+from paceline.study.storage.schema import UNREADABLE, TrialAttributes, shown, why
 from paceline.study.trial import Trial, TrialState
 
 OPTUNA_STATES: dict[str, OptunaState] = {
@@ -217,6 +222,55 @@ def update_from_json(trial: Trial, was: Mapping[str, Any]) -> None:
     trial.value = None if was["value"] is None else float(was["value"])
     trial.history = {name: [float(v) for v in column] for name, column in was["history"].items()}
     trial.members = [[float(value) for value in epoch] for epoch in was["members"]]
+
+
+def journal_fields(trial: FrozenTrial) -> dict[str, Any]:
+    """Return a trial as Optuna's line of a journal tells it that begins a trial."""
+    several = trial.values is not None and len(trial.values) > 1
+    fields = {
+        "state": int(trial.state),
+        "value": None if several else trial.value,
+        "values": trial.values if several else None,
+        "datetime_start": utc_text(trial.datetime_start),
+        "distributions": {
+            name: distribution_to_json(kind) for name, kind in trial.distributions.items()
+        },
+        "params": {
+            name: trial.distributions[name].to_internal_repr(value)
+            for name, value in trial.params.items()
+        },
+        "user_attrs": trial.user_attrs,
+        "system_attrs": trial.system_attrs,
+        "intermediate_values": trial.intermediate_values,
+    }
+    if trial.datetime_complete is not None:
+        fields["datetime_complete"] = utc_text(trial.datetime_complete)
+    return fields
+
+
+def external_value(kind: BaseDistribution, stored: float) -> Any:
+    """Return a parameter's value of the number that stands for it in a journal.
+
+    Raises:
+        ValueError: The number stands for no value of the distribution.
+    """
+    n = len(kind.choices) if isinstance(kind, CategoricalDistribution) else math.inf
+    if not (0 if n < math.inf else -math.inf) <= stored < n:  # false for NaN
+        raise ValueError(f"the value {stored!r} is none of {shown(str(kind))}")
+    return kind.to_external_repr(stored)
+
+
+def local_time(text: str | None) -> datetime | None:
+    """Return a stored time as Optuna shows it: without a zone, by this machine's clock."""
+    if text is None:
+        return None
+    # Through a timestamp it takes a third of the time of ``astimezone``.
+    return datetime.fromtimestamp(datetime.fromisoformat(text).timestamp())
+
+
+def utc_text(time: datetime | None) -> str | None:
+    """Return a time by this machine's clock as it is stored."""
+    return None if time is None else time.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def plain(value: Any) -> Any:

@@ -20,8 +20,8 @@ from paceline.study.storage.folder import (
     journal_path,
     raise_renamed,
 )
-from paceline.study.storage.journal import DamagedLineError, JournalFile
-from paceline.study.storage.journal_storage import JournalReplay, damaged
+from paceline.study.storage.journal import DamagedLineError, JournalFile, damaged
+from paceline.study.storage.journal_storage import JournalReplay
 from paceline.study.storage.storage import StudyStorage, uncollected
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import secrets
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,8 +22,11 @@ from typing import Any
 
 import msgspec
 
+from paceline.errors import StorageError
 from paceline.study.storage import schema
 
+#: What to do about a damaged journal, of a study's name and a storage.
+HOW_TO_REPAIR = "`paceline repair {} --storage {}` keeps what is whole, and lists what was lost."
 _BLOCK = 2**20  # bytes that are read at once
 #: Reads a line of a journal; ``record_of`` also knows NaN, and says what is wrong.
 _RECORD = msgspec.json.Decoder(schema.JournalRecord)
@@ -99,6 +103,15 @@ class JournalFile:
             self._fresh = self._batch is not None
         if self._batch:
             yield from self._batch[max(0, start - self._count) :]
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """How many lines, and bytes, of the file have been read or written here."""
+        return self._count, self._size
+
+    def skip(self, n_lines: int, n_bytes: int) -> None:
+        """Take lines at the beginning of the file as read, before any is."""
+        self._count, self._size = n_lines, n_bytes
 
     def append(self, record: dict[str, Any]) -> None:
         """Append a record: to the open batch, or else to the file at once.
@@ -230,6 +243,13 @@ def record_of(line: bytes) -> Any:
             why = schema.why(second if invalid else error, value)
             begins = schema.shown(line[:40].decode(errors="replace").rstrip())
             raise DamagedLineError(f"{why} (it begins {begins})") from None
+
+
+def damaged(file: JournalFile, error: DamagedLineError) -> StorageError:
+    """Return the error for a line of a journal that cannot be read."""
+    where = f"journal:{file.path}"
+    how = HOW_TO_REPAIR.format("STUDY", shlex.quote(where))
+    return StorageError(f"storage {where}: {error}. {how}")
 
 
 class FileLock:

@@ -11,18 +11,15 @@ compared with the schema before it is used, and a damaged line is named by its n
 from __future__ import annotations
 
 import copy
-import math
-import shlex
 import threading
 import uuid
 import warnings
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from optuna.distributions import (
     BaseDistribution,
-    CategoricalDistribution,
     check_distribution_compatibility,
     distribution_to_json,
     json_to_distribution,
@@ -32,18 +29,23 @@ from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from paceline.errors import StorageError
 from paceline.study.metadata import META, check_meta
-from paceline.study.storage import schema
-from paceline.study.storage.journal import DamagedLineError, JournalFile, record_of
-from paceline.study.trial_codec import check_attributes, check_values, is_ours
+from paceline.study.storage import compacted, schema
+from paceline.study.storage.journal import DamagedLineError, JournalFile, damaged, record_of
+from paceline.study.trial_codec import (
+    check_attributes,
+    check_values,
+    external_value,
+    is_ours,
+    journal_fields,
+    local_time,
+    utc_text,
+)
 
 # What values raise that no record of Optuna's has: dates, distributions, choices.
 _IMPOSSIBLE = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
 _OPEN = (TrialState.RUNNING, TrialState.WAITING)
 _STATES = {state.value: state for state in TrialState}
-#: What to do about a damaged journal, of a study's name and a storage.
-HOW_TO_REPAIR = "`paceline repair {} --storage {}` keeps what is whole, and lists what was lost."
 _DIRECTIONS = {direction.value: direction for direction in StudyDirection}
 
 
@@ -119,6 +121,25 @@ class JournalReplay:
         self._unshared.discard(trial_id)
         return self.trials[trial_id]
 
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield records that make the same studies and trials, one for each trial.
+
+        Raises:
+            LookupError: A study was deleted; the ids of others are known by its lines.
+        """
+        by = {"worker_id": ""}
+        for study_id in range(self.n_studies):
+            study, of = self.studies[study_id], {**by, "study_id": study_id}
+            directions = [int(direction) for direction in study.directions]
+            yield {"op_code": 0, **by, "study_name": study.study_name, "directions": directions}
+            for key, value in study.user_attrs.items():
+                yield {"op_code": 2, **of, "user_attr": {key: value}}
+            for key, value in study.system_attrs.items():
+                yield {"op_code": 3, **of, "system_attr": {key: value}}
+        ids = {id(study): study_id for study_id, study in self.studies.items()}
+        for trial, study in zip(self.trials, self._study_of, strict=True):
+            yield {"op_code": 4, **by, "study_id": ids[id(study)], **journal_fields(trial)}
+
     def _create_study(self, record: schema.CreateStudy) -> Exception | None:
         if any(study.study_name == record.study_name for study in self.studies.values()):
             return DuplicatedStudyError(f"study {record.study_name!r} exists")
@@ -158,9 +179,11 @@ class JournalReplay:
             state=_STATES[record.state],
             value=record.value,
             values=record.values,
-            datetime_start=_local(record.datetime_start),
-            datetime_complete=_local(record.datetime_complete),
-            params={name: _external(kinds[name], value) for name, value in record.params.items()},
+            datetime_start=local_time(record.datetime_start),
+            datetime_complete=local_time(record.datetime_complete),
+            params={
+                name: external_value(kinds[name], value) for name, value in record.params.items()
+            },
             distributions=kinds,
             user_attrs=record.user_attrs,
             system_attrs=record.system_attrs,
@@ -178,7 +201,7 @@ class JournalReplay:
 
     def _set_trial_param(self, record: schema.SetTrialParam) -> Exception | None:
         kind = self._distribution(record.distribution)
-        value = _external(kind, record.param_value_internal)
+        value = external_value(kind, record.param_value_internal)
         trial, why = self._to_change(record.trial_id)
         if trial is None:
             return why
@@ -200,7 +223,7 @@ class JournalReplay:
 
     def _set_trial_state(self, record: schema.SetTrialState) -> Exception | None:
         state = _STATES[record.state]
-        started, completed = _local(record.datetime_start), _local(record.datetime_complete)
+        started, completed = local_time(record.datetime_start), local_time(record.datetime_complete)
         trial, why = self._to_change(record.trial_id)
         if trial is None:
             return why
@@ -279,26 +302,6 @@ class JournalReplay:
     }
 
 
-def _local(text: str | None) -> datetime | None:
-    """Return a stored time as Optuna shows it: without a zone, by this machine's clock."""
-    if text is None:
-        return None
-    # Through a timestamp it takes a third of the time of ``astimezone``.
-    return datetime.fromtimestamp(datetime.fromisoformat(text).timestamp())
-
-
-def _utc(time: datetime | None) -> str | None:
-    return None if time is None else time.astimezone(UTC).isoformat(timespec="microseconds")
-
-
-def _external(kind: BaseDistribution, stored: float) -> Any:
-    """Return a parameter's value of the number that stands for it in a journal."""
-    n = len(kind.choices) if isinstance(kind, CategoricalDistribution) else math.inf
-    if not (0 if n < math.inf else -math.inf) <= stored < n:  # false for NaN
-        raise ValueError(f"the value {stored!r} is none of {schema.shown(str(kind))}")
-    return kind.to_external_repr(stored)
-
-
 class JournalStorage(BaseStorage):
     """Optuna's interface of a storage, over a journal file.
 
@@ -309,11 +312,38 @@ class JournalStorage(BaseStorage):
     def __init__(self, file: JournalFile) -> None:
         self._file = file
         self._replay = JournalReplay()
+        self._n_compacted = 0  # bytes of the file that the compacted one covers
+        if compacted.path_beside(file.path).is_file():
+            self._read_compacted()
         # Each thread is a writer of its own, as in Optuna's storage.
         self._process = str(uuid.uuid4())
         self._made: dict[int, int] = {}  # thread -> id of the trial that it made last
-        self.n_foreign = 0  # lines that other objects have written, among those read
+        self.n_foreign = self._replay.n_lines  # lines by other objects, of those read
         self._sync()
+
+    def compact(self) -> None:
+        """Write what the lines so far come to beside a long journal: the next reader is quicker.
+
+        Raises:
+            OSError, LookupError: It cannot be written; or a study was deleted.
+        """
+        with self._file.turn:
+            self._sync()
+            n_lines, n_bytes = self._file.position
+            if n_bytes - self._n_compacted >= compacted.WORTHWHILE:
+                compacted.write(self._file.path, n_lines, n_bytes, self._replay.records())
+                self._n_compacted = n_bytes
+
+    def _read_compacted(self) -> None:
+        replay = JournalReplay()
+        try:
+            header, records = compacted.read(self._file.path)
+            for record in records:
+                replay.apply(record)
+        except (OSError, ValueError):  # the journal itself says what is so
+            return
+        self._replay, replay.n_lines, self._n_compacted = replay, header.n_lines, header.n_bytes
+        self._file.skip(header.n_lines, header.n_bytes)
 
     def create_new_study(
         self, directions: Sequence[StudyDirection], study_name: str | None = None
@@ -353,28 +383,10 @@ class JournalStorage(BaseStorage):
         return list(self._studies().values())
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        started = _utc(datetime.now(tz=UTC))
+        started = utc_text(datetime.now(tz=UTC))
         fields: dict[str, Any] = {"study_id": study_id, "datetime_start": started}
-        if (trial := template_trial) is not None:
-            several = trial.values is not None and len(trial.values) > 1
-            fields |= {
-                "state": int(trial.state),
-                "value": None if several else trial.value,
-                "values": trial.values if several else None,
-                "datetime_start": _utc(trial.datetime_start),
-                "distributions": {
-                    name: distribution_to_json(kind) for name, kind in trial.distributions.items()
-                },
-                "params": {
-                    name: trial.distributions[name].to_internal_repr(value)
-                    for name, value in trial.params.items()
-                },
-                "user_attrs": trial.user_attrs,
-                "system_attrs": trial.system_attrs,
-                "intermediate_values": trial.intermediate_values,
-            }
-            if trial.datetime_complete is not None:
-                fields["datetime_complete"] = _utc(trial.datetime_complete)
+        if template_trial is not None:
+            fields |= journal_fields(template_trial)
         with self._file.turn:
             self._write(4, **fields)
             return self._made[threading.get_ident()]
@@ -398,10 +410,9 @@ class JournalStorage(BaseStorage):
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
     ) -> bool:
         fields: dict[str, Any] = {"trial_id": trial_id, "state": int(state), "values": values}
-        if state == TrialState.RUNNING:
-            fields["datetime_start"] = _utc(datetime.now(tz=UTC))
-        elif state.is_finished():
-            fields["datetime_complete"] = _utc(datetime.now(tz=UTC))
+        if state == TrialState.RUNNING or state.is_finished():
+            when = "datetime_complete" if state.is_finished() else "datetime_start"
+            fields[when] = utc_text(datetime.now(tz=UTC))
         with self._file.turn:
             try:
                 self._write(6, **fields)
@@ -487,10 +498,3 @@ class JournalStorage(BaseStorage):
                     if len(replay.trials) > n_trials:
                         self._made[threading.get_ident()] = n_trials
         return refused
-
-
-def damaged(file: JournalFile, error: DamagedLineError) -> StorageError:
-    """Return the error for a line of a journal that cannot be read."""
-    where = f"journal:{file.path}"
-    how = HOW_TO_REPAIR.format("STUDY", shlex.quote(where))
-    return StorageError(f"storage {where}: {error}. {how}")

@@ -7,6 +7,7 @@ import gc
 import os
 import shlex
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -23,8 +24,8 @@ from paceline.errors import PacelineError, StorageError, StudyError
 from paceline.study.metadata import META, StoredStudy, check_meta
 from paceline.study.objective import Direction
 from paceline.study.samplers.values import n_missing
-from paceline.study.storage.journal import JournalFile
-from paceline.study.storage.journal_storage import HOW_TO_REPAIR, JournalStorage
+from paceline.study.storage.journal import HOW_TO_REPAIR, JournalFile
+from paceline.study.storage.journal_storage import JournalStorage
 from paceline.study.storage.rdb import (
     Hider,
     check_url,
@@ -38,8 +39,6 @@ from paceline.study.trial_codec import check_attributes, check_values, is_ours
 
 if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter
-import time
-from contextlib import contextmanager
 
 
 class StudyStorage:
@@ -80,8 +79,7 @@ class StudyStorage:
         self.linger = linger
         self.turn = turn or contextlib.nullcontext()
         self._batch, self._closer, self._hide = batch, closer, hide
-        self._opener = opener
-        self._is_there = is_there
+        self._opener, self._is_there = opener, is_there
         self._check = check
         self._prepare = prepare
         self._storage: BaseStorage | None = None
@@ -177,6 +175,12 @@ class StudyStorage:
         """
         if self.whole:
             self._storage = None
+
+    def compact(self) -> None:
+        """Leave a long journal so that the next reader is quicker; others stay as they are."""
+        with contextlib.suppress(OSError, LookupError, PacelineError):
+            if isinstance(self._storage, JournalStorage):
+                self._storage.compact()
 
     def close(self) -> None:
         """Close the connections of a database; the next call opens new ones."""
@@ -486,7 +490,7 @@ class Stopwatch:
     def __init__(self) -> None:
         self.seconds = 0.0
 
-    @contextmanager
+    @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """A block that counts."""
         began = time.perf_counter()

@@ -1,0 +1,118 @@
+"""A long journal in short: a file beside it that says what its lines come to.
+
+A search that ends writes it, and whoever opens the journal next reads it instead of the lines that
+it covers, and then the lines after those. It holds ordinary lines of a journal, one for each trial,
+which are checked as all lines are. The first line is a header with two digests. A file whose own
+digest differs, or whose journal does not begin with the bytes that it was made of (a repaired one,
+another one of the same name), is passed over, and the next search writes a new one. Readers never
+write it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from paceline.program.files import written_atomically
+from paceline.study.storage.journal import line_of, records_of
+from paceline.study.storage.schema import UNREADABLE, Count
+
+#: Bytes of a journal that are worth a new file: reading them takes a tenth of a second.
+WORTHWHILE = 8 * 2**20
+_FORMAT = 1  # files of another one are passed over
+_BLOCK = 2**20  # bytes that are read at once
+_LONGEST_HEADER = 1000  # bytes
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The first line.
+
+    Attributes:
+        format: 1; what another version writes is passed over.
+        n_lines: How many lines of the journal the file covers.
+        n_bytes: How many bytes they take.
+        journal: SHA-256 of those bytes.
+        body: SHA-256 of what follows the header.
+    """
+
+    format: int
+    n_lines: Count
+    n_bytes: Count
+    journal: str
+    body: str
+
+
+def path_beside(journal: Path) -> Path:
+    """Return the path of the file that belongs to a journal."""
+    return journal.with_name(f"{journal.name}.compact")
+
+
+def read(journal: Path) -> tuple[Header, Iterator[Any]]:
+    """Return what lies beside a journal: the header, and the lines that follow it.
+
+    Lines that are read together come as records. The digests are compared before the first line.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It does not fit the journal, or is no such file.
+    """
+    path = path_beside(journal)
+    with path.open("rb") as file:
+        first = file.readline(_LONGEST_HEADER)
+        try:
+            header = msgspec.json.decode(first, type=Header)
+        except UNREADABLE as error:
+            raise ValueError(str(error)) from None
+        if header.format != _FORMAT or header.body != _digest(file):
+            raise ValueError("it is damaged, or of another version")
+    with journal.open("rb") as file:
+        if header.journal != _digest(file, header.n_bytes) or file.tell() != header.n_bytes:
+            raise ValueError("the journal does not begin with what it covers")
+    return header, _records(path, len(first))
+
+
+def write(journal: Path, n_lines: int, n_bytes: int, records: Iterable[dict[str, Any]]) -> None:
+    """Write the file.
+
+    Args:
+        journal: The journal.
+        n_lines: How many of its lines the records cover.
+        n_bytes: How many bytes those lines take.
+        records: What these lines come to, as records of a journal.
+
+    Raises:
+        OSError: It cannot be written; the one that was there is as it was.
+    """
+    with journal.open("rb") as file:
+        covered = _digest(file, n_bytes)
+    body = hashlib.sha256()
+    with written_atomically(path_beside(journal)) as temporary, temporary.open("wb") as file:
+        header = Header(_FORMAT, n_lines, n_bytes, covered, body.hexdigest())
+        file.write(msgspec.json.encode(header) + b"\n")
+        for line in map(line_of, records):
+            body.update(line)
+            file.write(line)
+        file.seek(0)  # the header is as long with the digest of the body
+        file.write(msgspec.json.encode(msgspec.structs.replace(header, body=body.hexdigest())))
+
+
+def _records(path: Path, start: int) -> Iterator[Any]:
+    """Yield the lines from a byte on, a block at a time."""
+    with path.open("rb") as file:
+        file.seek(start)
+        while lines := file.readlines(_BLOCK):
+            yield from records_of(b"".join(lines)) or lines
+
+
+def _digest(file: BinaryIO, n_bytes: float = math.inf) -> str:
+    """Return the SHA-256 of the next bytes of a file, or of all that are left."""
+    digest = hashlib.sha256()
+    while n_bytes > 0 and (block := file.read(int(min(n_bytes, _BLOCK)))):
+        digest.update(block)
+        n_bytes -= len(block)
+    return digest.hexdigest()
