@@ -27,7 +27,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from paceline.study.samplers.values import trial_seed
-from paceline.study.storage.compacted import WORTHWHILE, path_beside
+from paceline.study.storage.compacted import WORTHWHILE
+from paceline.study.storage.journal import compacted_path
 
 #: Command -> seconds of processor time, and bytes where they are claimed.
 CLAIMS: dict[str, tuple[float, float | None]] = {
@@ -207,8 +208,8 @@ def main() -> int:
                 for _ in range(arguments.runs):
                     if state == LINES:  # as it comes without the file that a search leaves
                         journal.write_bytes(lines)
-                        path_beside(journal).unlink(missing_ok=True)
-                    elif (size > WORTHWHILE) != path_beside(journal).exists():
+                        compacted_path(journal).unlink(missing_ok=True)
+                    elif (size > WORTHWHILE) != compacted_path(journal).exists():
                         raise RuntimeError("a search that ends leaves a compacted file, or did not")
                     taken = measure(folder, [command, "s", *more])
                     found.setdefault((command, state), {}).setdefault(n_trials, []).append(taken)

@@ -15,11 +15,11 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from paceline.study.storage import compacted
-from paceline.study.storage.journal import JournalFile
+from paceline.study.storage.journal import JournalFile, compacted_path
 from paceline.study.storage.journal_storage import JournalStorage
 from storage_calls import PATH, random_call, timeless
 
-BESIDE = compacted.path_beside(PATH)
+BESIDE = compacted_path(PATH)
 
 
 @pytest.fixture(autouse=True)
@@ -198,13 +198,13 @@ def test_a_search_leaves_one_and_goes_on_from_it(monkeypatch):
 
     search(3)
     path = Path("runs/s/journal.log")
-    assert compacted.path_beside(path).is_file()
+    assert compacted_path(path).is_file()
     count = lines_read(monkeypatch)
     view = StudyView.open("s")
     assert [trial.number for trial in view.trials] == [0, 1, 2]
     assert sum(count) <= 1 < len(path.read_bytes().splitlines())  # the search's end is after it
     table = search(5).results()
     assert len(table) == 5
-    compacted.path_beside(path).unlink()
+    compacted_path(path).unlink()
     again = StudyView.open("s")
     assert sorted(trial.value for trial in again.trials) == sorted(table["value"])

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from paceline.program.files import written_atomically
-from paceline.study.storage.journal import line_of, records_of
+from paceline.study.storage.journal import compacted_path, line_of, records_of
 from paceline.study.storage.schema import UNREADABLE, Count
 
 #: Bytes of a journal that are worth a new file: reading them takes a tenth of a second.
@@ -47,11 +47,6 @@ class Header(msgspec.Struct, frozen=True):
     body: str
 
 
-def path_beside(journal: Path) -> Path:
-    """Return the path of the file that belongs to a journal."""
-    return journal.with_name(f"{journal.name}.compact")
-
-
 def read(journal: Path) -> tuple[Header, Iterator[Any]]:
     """Return what lies beside a journal: the header, and the lines that follow it.
 
@@ -61,7 +56,7 @@ def read(journal: Path) -> tuple[Header, Iterator[Any]]:
         OSError: It cannot be read.
         ValueError: It does not fit the journal, or is no such file.
     """
-    path = path_beside(journal)
+    path = compacted_path(journal)
     with path.open("rb") as file:
         first = file.readline(_LONGEST_HEADER)
         try:
@@ -91,7 +86,7 @@ def write(journal: Path, n_lines: int, n_bytes: int, records: Iterable[dict[str,
     with journal.open("rb") as file:
         covered = _digest(file, n_bytes)
     body = hashlib.sha256()
-    with written_atomically(path_beside(journal)) as temporary, temporary.open("wb") as file:
+    with written_atomically(compacted_path(journal)) as temporary, temporary.open("wb") as file:
         header = Header(_FORMAT, n_lines, n_bytes, covered, body.hexdigest())
         file.write(msgspec.json.encode(header) + b"\n")
         for line in map(line_of, records):

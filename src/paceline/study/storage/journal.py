@@ -45,6 +45,11 @@ class DamagedLineError(ValueError):
         self.reason, self.line = reason, line
 
 
+def compacted_path(journal: Path) -> Path:
+    """Return the path of the file beside a journal that says in short what it comes to."""
+    return Path(f"{journal}.compact")
+
+
 class JournalFile:
     """The lines of a file, oldest first; the first write makes the file.
 
@@ -54,6 +59,7 @@ class JournalFile:
 
     Attributes:
         path: The file.
+        compacted: The file beside it that says in short what it comes to; a long one has it.
         turn: A lock for the thread that reads or writes. Hold it around calls of a
             ``JournalStorage``, so that no thread adds records to the batch of another.
     """
@@ -65,6 +71,7 @@ class JournalFile:
             path: The journal; its folder must exist when something is written.
         """
         self.path = path
+        self.compacted = compacted_path(path)
         self.turn = threading.RLock()
         self._lock = FileLock(path)
         # How many lines and bytes of the file have been read or written here.

@@ -313,7 +313,7 @@ class JournalStorage(BaseStorage):
         self._file = file
         self._replay = JournalReplay()
         self._n_compacted = 0  # bytes of the file that the compacted one covers
-        if compacted.path_beside(file.path).is_file():
+        if file.compacted.is_file():
             self._read_compacted()
         # Each thread is a writer of its own, as in Optuna's storage.
         self._process = str(uuid.uuid4())
