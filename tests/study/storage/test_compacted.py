@@ -164,6 +164,35 @@ def test_what_does_not_fit_is_passed_over(damage, monkeypatch):
     assert found.get_study_name_from_id(0) == ("t" if damage is other_journal else "s")
 
 
+def test_a_file_that_is_replaced_while_it_is_read_stays_one():
+    storage = journal()
+    storage.compact()
+    n_trials = storage.get_n_trials(0)
+    with compacted.reading(PATH) as (header, records):
+        some_calls(storage, random.Random(2))
+        storage.compact()  # by a search that ends meanwhile
+        with compacted.reading(PATH) as (newer, _):
+            assert newer.n_lines > header.n_lines
+        n_lines = len(list(records))
+    assert n_trials < n_lines < n_trials + 10 < storage.get_n_trials(0)
+
+
+def test_a_full_disk_leaves_the_file_that_was_there(monkeypatch):
+    storage = journal()
+    storage.compact()
+    before = BESIDE.read_bytes()
+    some_calls(storage, random.Random(3))
+
+    def fails(record):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(compacted, "line_of", fails)
+    with pytest.raises(OSError, match="No space"):
+        storage.compact()
+    assert BESIDE.read_bytes() == before
+    assert sorted(os.listdir(Path())) == [PATH.name, BESIDE.name]
+
+
 def test_a_short_journal_has_none(monkeypatch):
     monkeypatch.setattr(compacted, "WORTHWHILE", 2**20)
     journal().compact()

@@ -10,15 +10,16 @@ write it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
+import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 
-from paceline.program.files import written_atomically
 from paceline.study.storage.journal import compacted_path, line_of, records_of
 from paceline.study.storage.schema import UNREADABLE, Count
 
@@ -47,8 +48,9 @@ class Header(msgspec.Struct, frozen=True):
     body: str
 
 
-def read(journal: Path) -> tuple[Header, Iterator[Any]]:
-    """Return what lies beside a journal: the header, and the lines that follow it.
+@contextlib.contextmanager
+def reading(journal: Path) -> Iterator[tuple[Header, Iterator[Any]]]:
+    """Open what lies beside a journal, for a block: the header, and the lines that follow it.
 
     Lines that are read together come as records. The digests are compared before the first line.
 
@@ -56,19 +58,20 @@ def read(journal: Path) -> tuple[Header, Iterator[Any]]:
         OSError: It cannot be read.
         ValueError: It does not fit the journal, or is no such file.
     """
-    path = compacted_path(journal)
-    with path.open("rb") as file:
-        first = file.readline(_LONGEST_HEADER)
+    with compacted_path(journal).open("rb") as file:
         try:
-            header = msgspec.json.decode(first, type=Header)
+            header = msgspec.json.decode(file.readline(_LONGEST_HEADER), type=Header)
         except UNREADABLE as error:
             raise ValueError(str(error)) from None
+        start = file.tell()
         if header.format != _FORMAT or header.body != _digest(file):
             raise ValueError("it is damaged, or of another version")
-    with journal.open("rb") as file:
-        if header.journal != _digest(file, header.n_bytes) or file.tell() != header.n_bytes:
-            raise ValueError("the journal does not begin with what it covers")
-    return header, _records(path, len(first))
+        with journal.open("rb") as lines:
+            if header.journal != _digest(lines, header.n_bytes) or lines.tell() != header.n_bytes:
+                raise ValueError("the journal does not begin with what it covers")
+        file.seek(start)
+        # Another search may put a new file into its place: these lines are those of this header.
+        yield header, _records(file)
 
 
 def write(journal: Path, n_lines: int, n_bytes: int, records: Iterable[dict[str, Any]]) -> None:
@@ -86,22 +89,25 @@ def write(journal: Path, n_lines: int, n_bytes: int, records: Iterable[dict[str,
     with journal.open("rb") as file:
         covered = _digest(file, n_bytes)
     body = hashlib.sha256()
-    with written_atomically(compacted_path(journal)) as temporary, temporary.open("wb") as file:
-        header = Header(_FORMAT, n_lines, n_bytes, covered, body.hexdigest())
-        file.write(msgspec.json.encode(header) + b"\n")
-        for line in map(line_of, records):
-            body.update(line)
-            file.write(line)
-        file.seek(0)  # the header is as long with the digest of the body
-        file.write(msgspec.json.encode(msgspec.structs.replace(header, body=body.hexdigest())))
+    temporary = journal.with_name(f".tmp-{secrets.token_hex(8)}-{journal.name}")
+    try:
+        with temporary.open("wb") as file:
+            header = Header(_FORMAT, n_lines, n_bytes, covered, body.hexdigest())
+            file.write(msgspec.json.encode(header) + b"\n")
+            for line in map(line_of, records):
+                body.update(line)
+                file.write(line)
+            file.seek(0)  # the header is as long with the digest of the body
+            file.write(msgspec.json.encode(msgspec.structs.replace(header, body=body.hexdigest())))
+        temporary.replace(compacted_path(journal))
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
-def _records(path: Path, start: int) -> Iterator[Any]:
-    """Yield the lines from a byte on, a block at a time."""
-    with path.open("rb") as file:
-        file.seek(start)
-        while lines := file.readlines(_BLOCK):
-            yield from records_of(b"".join(lines)) or lines
+def _records(file: BinaryIO) -> Iterator[Any]:
+    """Yield the lines from here on, a block at a time."""
+    while lines := file.readlines(_BLOCK):
+        yield from records_of(b"".join(lines)) or lines
 
 
 def _digest(file: BinaryIO, n_bytes: float = math.inf) -> str:

@@ -337,9 +337,9 @@ class JournalStorage(BaseStorage):
     def _read_compacted(self) -> None:
         replay = JournalReplay()
         try:
-            header, records = compacted.read(self._file.path)
-            for record in records:
-                replay.apply(record)
+            with compacted.reading(self._file.path) as (header, records):
+                for record in records:
+                    replay.apply(record)
         except (OSError, ValueError):  # the journal itself says what is so
             return
         self._replay, replay.n_lines, self._n_compacted = replay, header.n_lines, header.n_bytes
