@@ -28,7 +28,7 @@ from pathlib import Path
 
 from paceline.study.samplers.values import trial_seed
 from paceline.study.storage.compacted import WORTHWHILE
-from paceline.study.storage.journal import compacted_path
+from paceline.study.storage.journal import JournalFile
 
 #: Command -> seconds of processor time, and bytes where they are claimed.
 CLAIMS: dict[str, tuple[float, float | None]] = {
@@ -199,22 +199,23 @@ def main() -> int:
             folder = Path(place) / str(n_trials)
             make(folder, n_trials, arguments.epochs, arguments.sampler)
             journal = folder / "runs" / "s" / "journal.log"
+            beside = JournalFile(journal).compacted
             size = journal.stat().st_size
             print(f"{n_trials:,} trials: a journal of {size / 1e6:.1f} MB", flush=True)
             lines = journal.read_bytes()
-            compile_search(folder)
+            end_search(folder)
             for command, state in itertools.product(arguments.commands, STATES):
                 more = ["--trials", "+4", "--quiet"] if command == "resume" else []
                 for _ in range(arguments.runs):
                     if state == LINES:  # as it comes without the file that a search leaves
                         journal.write_bytes(lines)
-                        compacted_path(journal).unlink(missing_ok=True)
-                    elif (size > WORTHWHILE) != compacted_path(journal).exists():
-                        raise RuntimeError("a search that ends leaves a compacted file, or did not")
+                        beside.unlink(missing_ok=True)
+                    elif beside.exists() != (size >= WORTHWHILE):
+                        raise RuntimeError(f"{beside.name}: {beside.exists()}, of {size:,} bytes")
                     taken = measure(folder, [command, "s", *more])
                     found.setdefault((command, state), {}).setdefault(n_trials, []).append(taken)
                 if state == LINES:
-                    compile_search(folder)
+                    end_search(folder)
         for (command, state), by_size in found.items():
             (s0, m0), (s1, m1) = (
                 tuple(statistics.median(each) for each in zip(*by_size[n], strict=True))
@@ -236,8 +237,8 @@ def main() -> int:
     return 1 if missed else 0
 
 
-def compile_search(folder: Path) -> None:
-    """Let a search of four trials end, so that its programs are in the cache."""
+def end_search(folder: Path) -> None:
+    """Let a search of four trials end: its programs are in the cache, the journal is compacted."""
     measure(folder, ["resume", "s", "--trials", "+4", "--quiet"])
 
 

@@ -15,11 +15,11 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from paceline.study.storage import compacted
-from paceline.study.storage.journal import JournalFile, compacted_path
+from paceline.study.storage.journal import JournalFile
 from paceline.study.storage.journal_storage import JournalStorage
 from storage_calls import PATH, random_call, timeless
 
-BESIDE = compacted_path(PATH)
+BESIDE = JournalFile(PATH).compacted
 
 
 @pytest.fixture(autouse=True)
@@ -168,10 +168,10 @@ def test_a_file_that_is_replaced_while_it_is_read_stays_one():
     storage = journal()
     storage.compact()
     n_trials = storage.get_n_trials(0)
-    with compacted.reading(PATH) as (header, records):
+    with compacted.reading(JournalFile(PATH)) as (header, records):
         some_calls(storage, random.Random(2))
         storage.compact()  # by a search that ends meanwhile
-        with compacted.reading(PATH) as (newer, _):
+        with compacted.reading(JournalFile(PATH)) as (newer, _):
             assert newer.n_lines > header.n_lines
         n_lines = len(list(records))
     assert n_trials < n_lines < n_trials + 10 < storage.get_n_trials(0)
@@ -227,13 +227,13 @@ def test_a_search_leaves_one_and_goes_on_from_it(monkeypatch):
 
     search(3)
     path = Path("runs/s/journal.log")
-    assert compacted_path(path).is_file()
+    assert JournalFile(path).compacted.is_file()
     count = lines_read(monkeypatch)
     view = StudyView.open("s")
     assert [trial.number for trial in view.trials] == [0, 1, 2]
     assert sum(count) <= 1 < len(path.read_bytes().splitlines())  # the search's end is after it
     table = search(5).results()
     assert len(table) == 5
-    compacted_path(path).unlink()
+    JournalFile(path).compacted.unlink()
     again = StudyView.open("s")
     assert sorted(trial.value for trial in again.trials) == sorted(table["value"])

@@ -15,18 +15,16 @@ import hashlib
 import math
 import secrets
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 
-from paceline.study.storage.journal import compacted_path, line_of, records_of
+from paceline.study.storage.journal import BLOCK, JournalFile, line_of, records_of
 from paceline.study.storage.schema import UNREADABLE, Count
 
 #: Bytes of a journal that are worth a new file: reading them takes a tenth of a second.
 WORTHWHILE = 8 * 2**20
 _FORMAT = 1  # files of another one are passed over
-_BLOCK = 2**20  # bytes that are read at once
 _LONGEST_HEADER = 1000  # bytes
 
 
@@ -49,7 +47,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def reading(journal: Path) -> Iterator[tuple[Header, Iterator[Any]]]:
+def reading(journal: JournalFile) -> Iterator[tuple[Header, Iterator[Any]]]:
     """Open what lies beside a journal, for a block: the header, and the lines that follow it.
 
     Lines that are read together come as records. The digests are compared before the first line.
@@ -58,7 +56,7 @@ def reading(journal: Path) -> Iterator[tuple[Header, Iterator[Any]]]:
         OSError: It cannot be read.
         ValueError: It does not fit the journal, or is no such file.
     """
-    with compacted_path(journal).open("rb") as file:
+    with journal.compacted.open("rb") as file:
         try:
             header = msgspec.json.decode(file.readline(_LONGEST_HEADER), type=Header)
         except UNREADABLE as error:
@@ -66,7 +64,7 @@ def reading(journal: Path) -> Iterator[tuple[Header, Iterator[Any]]]:
         start = file.tell()
         if header.format != _FORMAT or header.body != _digest(file):
             raise ValueError("it is damaged, or of another version")
-        with journal.open("rb") as lines:
+        with journal.path.open("rb") as lines:
             if header.journal != _digest(lines, header.n_bytes) or lines.tell() != header.n_bytes:
                 raise ValueError("the journal does not begin with what it covers")
         file.seek(start)
@@ -74,22 +72,22 @@ def reading(journal: Path) -> Iterator[tuple[Header, Iterator[Any]]]:
         yield header, _records(file)
 
 
-def write(journal: Path, n_lines: int, n_bytes: int, records: Iterable[dict[str, Any]]) -> None:
+def write(journal: JournalFile, records: Iterable[dict[str, Any]]) -> None:
     """Write the file.
 
     Args:
-        journal: The journal.
-        n_lines: How many of its lines the records cover.
-        n_bytes: How many bytes those lines take.
-        records: What these lines come to, as records of a journal.
+        journal: The journal; it has been read.
+        records: What the lines that were read come to, as records of a journal.
 
     Raises:
         OSError: It cannot be written; the one that was there is as it was.
     """
-    with journal.open("rb") as file:
+    n_lines, n_bytes = journal.position
+    with journal.path.open("rb") as file:
         covered = _digest(file, n_bytes)
     body = hashlib.sha256()
-    temporary = journal.with_name(f".tmp-{secrets.token_hex(8)}-{journal.name}")
+    # As ``program/files.py`` does for the rooms that may import it.
+    temporary = journal.path.with_name(f".tmp-{secrets.token_hex(8)}-{journal.path.name}")
     try:
         with temporary.open("wb") as file:
             header = Header(_FORMAT, n_lines, n_bytes, covered, body.hexdigest())
@@ -99,21 +97,21 @@ def write(journal: Path, n_lines: int, n_bytes: int, records: Iterable[dict[str,
                 file.write(line)
             file.seek(0)  # the header is as long with the digest of the body
             file.write(msgspec.json.encode(msgspec.structs.replace(header, body=body.hexdigest())))
-        temporary.replace(compacted_path(journal))
+        temporary.replace(journal.compacted)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def _records(file: BinaryIO) -> Iterator[Any]:
     """Yield the lines from here on, a block at a time."""
-    while lines := file.readlines(_BLOCK):
-        yield from records_of(b"".join(lines)) or lines
+    while lines := file.readlines(BLOCK):
+        yield from records_of(b"".join(lines))
 
 
 def _digest(file: BinaryIO, n_bytes: float = math.inf) -> str:
     """Return the SHA-256 of the next bytes of a file, or of all that are left."""
     digest = hashlib.sha256()
-    while n_bytes > 0 and (block := file.read(int(min(n_bytes, _BLOCK)))):
+    while n_bytes > 0 and (block := file.read(int(min(n_bytes, BLOCK)))):
         digest.update(block)
         n_bytes -= len(block)
     return digest.hexdigest()

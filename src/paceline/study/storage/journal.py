@@ -27,7 +27,7 @@ from paceline.study.storage import schema
 
 #: What to do about a damaged journal, of a study's name and a storage.
 HOW_TO_REPAIR = "`paceline repair {} --storage {}` keeps what is whole, and lists what was lost."
-_BLOCK = 2**20  # bytes that are read at once
+BLOCK = 2**20  # bytes that are read at once
 #: Reads a line of a journal; ``record_of`` also knows NaN, and says what is wrong.
 _RECORD = msgspec.json.Decoder(schema.JournalRecord)
 
@@ -43,11 +43,6 @@ class DamagedLineError(ValueError):
     def __init__(self, reason: str, line: int | None = None) -> None:
         super().__init__(reason if line is None else f"line {line} is damaged: {reason}")
         self.reason, self.line = reason, line
-
-
-def compacted_path(journal: Path) -> Path:
-    """Return the path of the file beside a journal that says in short what it comes to."""
-    return Path(f"{journal}.compact")
 
 
 class JournalFile:
@@ -71,7 +66,7 @@ class JournalFile:
             path: The journal; its folder must exist when something is written.
         """
         self.path = path
-        self.compacted = compacted_path(path)
+        self.compacted = Path(f"{path}.compact")
         self.turn = threading.RLock()
         self._lock = FileLock(path)
         # How many lines and bytes of the file have been read or written here.
@@ -89,7 +84,7 @@ class JournalFile:
         Raises:
             OSError: The file cannot be read.
         """
-        return self._read(start, lambda text: text.splitlines(keepends=True))
+        return self._read(start, lines_of)
 
     def read_records(self, start: int) -> Iterator[Any]:
         """Yield lines as ``read_lines`` does, those that are read together as records.
@@ -97,7 +92,7 @@ class JournalFile:
         Raises:
             OSError: The file cannot be read.
         """
-        return self._read(start, lambda text: records_of(text) or text.splitlines(keepends=True))
+        return self._read(start, records_of)
 
     def _read(self, start: int, cut: Callable[[bytes], list[Any]]) -> Iterator[Any]:
         if start < self._count:
@@ -118,7 +113,7 @@ class JournalFile:
 
     def skip(self, n_lines: int, n_bytes: int) -> None:
         """Take lines at the beginning of the file as read, before any is."""
-        self._count, self._size = n_lines, n_bytes
+        self._count, self._size, self._fresh = n_lines, n_bytes, False
 
     def append(self, record: dict[str, Any]) -> None:
         """Append a record: to the open batch, or else to the file at once.
@@ -164,7 +159,7 @@ class JournalFile:
         with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
             file.seek(self._size)
             rest = b""
-            while block := file.read(_BLOCK):
+            while block := file.read(BLOCK):
                 whole = block.rfind(b"\n") + 1
                 if not whole:
                     rest += block
@@ -216,15 +211,19 @@ def line_of(record: dict[str, Any]) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 
-def records_of(text: bytes) -> list[Any] | None:
-    """Return whole lines as records, all at once; None where a line needs a closer look."""
-    if not text.isascii():
-        return None
-    try:
-        found = _RECORD.decode_lines(text)
-    except schema.UNREADABLE:
-        return None
-    return found if len(found) == text.count(b"\n") else None  # else there are empty lines
+def lines_of(text: bytes) -> list[bytes]:
+    """Return whole lines apart, each with its end."""
+    return text.splitlines(keepends=True)
+
+
+def records_of(text: bytes) -> list[Any]:
+    """Return whole lines as records; as ``lines_of`` does where one of them needs a closer look."""
+    if text.isascii():
+        with contextlib.suppress(*schema.UNREADABLE):
+            found = _RECORD.decode_lines(text)
+            if len(found) == text.count(b"\n"):  # else there are empty lines
+                return found
+    return lines_of(text)
 
 
 def record_of(line: bytes) -> Any:

@@ -181,9 +181,7 @@ class JournalReplay:
             values=record.values,
             datetime_start=local_time(record.datetime_start),
             datetime_complete=local_time(record.datetime_complete),
-            params={
-                name: external_value(kinds[name], value) for name, value in record.params.items()
-            },
+            params={key: external_value(kinds[key], value) for key, value in record.params.items()},
             distributions=kinds,
             user_attrs=record.user_attrs,
             system_attrs=record.system_attrs,
@@ -329,15 +327,15 @@ class JournalStorage(BaseStorage):
         """
         with self._file.turn:
             self._sync()
-            n_lines, n_bytes = self._file.position
+            n_bytes = self._file.position[1]
             if n_bytes - self._n_compacted >= compacted.WORTHWHILE:
-                compacted.write(self._file.path, n_lines, n_bytes, self._replay.records())
+                compacted.write(self._file, self._replay.records())
                 self._n_compacted = n_bytes
 
     def _read_compacted(self) -> None:
         replay = JournalReplay()
         try:
-            with compacted.reading(self._file.path) as (header, records):
+            with compacted.reading(self._file) as (header, records):
                 for record in records:
                     replay.apply(record)
         except (OSError, ValueError):  # the journal itself says what is so
@@ -410,9 +408,10 @@ class JournalStorage(BaseStorage):
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
     ) -> bool:
         fields: dict[str, Any] = {"trial_id": trial_id, "state": int(state), "values": values}
-        if state == TrialState.RUNNING or state.is_finished():
-            when = "datetime_complete" if state.is_finished() else "datetime_start"
-            fields[when] = utc_text(datetime.now(tz=UTC))
+        if state == TrialState.RUNNING:
+            fields["datetime_start"] = utc_text(datetime.now(tz=UTC))
+        elif state.is_finished():
+            fields["datetime_complete"] = utc_text(datetime.now(tz=UTC))
         with self._file.turn:
             try:
                 self._write(6, **fields)
