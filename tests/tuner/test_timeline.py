@@ -140,6 +140,7 @@ def test_a_study_whose_searches_recorded_nothing_has_no_slots_to_draw() -> None:
 
 def test_a_search_that_is_watched_says_what_it_does(monkeypatch) -> None:
     monkeypatch.setattr(LiveWriter, "EVERY", 0.0)
+    monkeypatch.setattr("paceline.tuner.progress.BETWEEN_LOOKS", 0.0)
     folder = Path("runs/s")
     folder.mkdir(parents=True)
     watch(folder)
