@@ -47,10 +47,15 @@ def test_nothing_is_left_behind(whole, fresh_folder):
 
 
 class HearsOfFourAtOnce(_PilotProgress):
-    """Hears nothing until four trials train at once: when that is depends on the load."""
+    """Hears whole rounds of four trials, and nothing before: when they begin depends on the load.
+
+    A look may fall between the reports of one round, which are counted one by one.
+    """
 
     def __call__(self, progress):
         if self.last is None and (progress.pace is None or progress.pace[0] < 4):
+            return True
+        if progress.trial_epochs % 4:
             return True
         return super().__call__(progress)
 
