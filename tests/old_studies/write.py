@@ -14,6 +14,7 @@ processors round other last bits, which moves no trial past another, where an ac
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -320,13 +321,11 @@ def _no(note: str) -> None:
 @contextmanager
 def _interrupting(what: str, number: int) -> Iterator[None]:
     """A block that gets Ctrl-C when something happens for the n-th time: see ``_PLACES``."""
-    left = number
+    count = itertools.count(1)  # a number bound anew would be what all trials' callbacks share
 
     def counted(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left == 0:
+            if next(count) == number:
                 os.kill(os.getpid(), signal.SIGINT)
             return original(*arguments, **named)
 

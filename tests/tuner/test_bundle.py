@@ -211,7 +211,7 @@ def test_everything_that_a_search_prints_can_be_pasted(tmp_path):
     for name in ("'own model'", "own_model"):
         out = shell(f"{command} search {name}.py --trials 3 --epochs 2 --quiet", PYTHONPATH=source)
         steps = out.partition("Next:\n")[2].splitlines()
-        assert len(steps) == 4
+        assert len(steps) == 5
         for step in steps:
             assert shell(step.strip().rpartition("  ")[0], PYTHONPATH=source)
     out = shell(f"{command} export own_model --bundle best.zip", PYTHONPATH=source)
