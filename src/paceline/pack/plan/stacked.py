@@ -259,17 +259,28 @@ class SlotAxis:
     layout: MeshLayout | None
     mapped: bool
 
+    def enter(self, tree: Any, n_slots: int) -> Any:
+        """Arrays [S, ...] as a loop carries them: those of a single slot have no axis of slots.
+
+        XLA's CPU compiler updates an array in place only where no reshape stands between its old
+        and its new value. With the axis, every step copied all weights and optimizer variables
+        (docs/decisions/0035).
+        """
+        return jax.tree.map(lambda a: a[0], tree) if n_slots == 1 else tree
+
+    def leave(self, tree: Any, n_slots: int) -> Any:
+        """The arrays [S, ...] from those that ``enter`` made."""
+        return jax.tree.map(lambda a: a[None], tree) if n_slots == 1 else tree
+
     def over(self, slot: Callable[..., Any], n_slots: int) -> Callable[..., Any]:
-        """A function of arrays [S, ...] from a function of one slot's arrays.
+        """A function of what ``enter`` made from a function of one slot's arrays.
 
         Args:
             slot: The function of one slot.
             n_slots: S; a single slot needs neither a loop nor ``vmap``.
         """
         if n_slots == 1:
-            return lambda *args: jax.tree.map(
-                lambda a: a[None], slot(*jax.tree.map(lambda a: a[0], args))
-            )
+            return slot
         if self.mapped:
             return lambda *args: lax.map(lambda one: slot(*one), args)
         return jax.vmap(slot, spmd_axis_name=self.layout.vmap_axis if self.layout else None)
@@ -304,15 +315,19 @@ def _batches(step: SizedStep, n_logs: int, axis: SlotAxis) -> Callable[..., Any]
         steps: Any,
         last: Any = None,
     ) -> Any:
-        def body(i: Any, carry: Any) -> Any:
-            index = lax.dynamic_slice_in_dim(order, i * step.size, step.size, axis=1)
-            n = None if last is None else jnp.where(i == steps - 1, last, step.size)
-            parts, logs = _step_of_all(step, lifted, carry[0], data, index, axis, n)
-            return parts, logs[:, :n_logs]
+        n_slots = order.shape[0]
+        given, rows = axis.enter((lifted, order), n_slots)
 
-        logs = jnp.zeros((order.shape[0], n_logs), jnp.result_type(float))
+        def body(i: Any, carry: Any) -> Any:
+            index = lax.dynamic_slice_in_dim(rows, i * step.size, step.size, axis=rows.ndim - 1)
+            n = None if last is None else jnp.where(i == steps - 1, last, step.size)
+            parts, logs = _step_of_all(step, given, carry[0], data, index, n_slots, axis, n)
+            return parts, logs[..., :n_logs]
+
+        logs = jnp.zeros((n_slots, n_logs), jnp.result_type(float))
         parts = [trainable, non_trainable, optimizer, metrics]
-        parts, logs = lax.fori_loop(0, steps, body, (parts, logs))
+        carry = lax.fori_loop(0, steps, body, axis.enter((parts, logs), n_slots))
+        parts, logs = axis.leave(carry, n_slots)
         return (*parts, logs)
 
     return epoch
@@ -345,9 +360,12 @@ def _last_batch(step: SizedStep, axis: SlotAxis) -> Callable[..., Any]:
         data: Any,
         order: Any,
     ) -> Any:
+        n_slots = order.shape[0]
         parts = [trainable, non_trainable, optimizer, metrics]
         index = order[:, order.shape[1] - step.size :]
-        parts, logs = _step_of_all(step, lifted, parts, data, index, axis)
+        given = axis.enter((lifted, parts, index), n_slots)
+        new = _step_of_all(step, given[0], given[1], data, given[2], n_slots, axis)
+        parts, logs = axis.leave(new, n_slots)
         return (*parts, logs)
 
     return last
@@ -359,15 +377,19 @@ def _step_of_all(
     parts: Any,
     data: Any,
     index: Any,
+    n_slots: int,
     axis: SlotAxis,
     n: Any = None,
 ) -> Any:
-    """One training step of S trials, each on its own examples: index is i32[S, B]."""
+    """One training step of S trials, each on its own examples: index is i32[S, B].
+
+    Arguments and results are as ``SlotAxis.enter`` makes them.
+    """
 
     def slot(lifted: Arrays, parts: Any, index: Any) -> Any:
         return step.run(lifted, parts, axis.split(gather_examples(data, index), step.size), n)
 
-    return axis.over(slot, index.shape[0])(lifted, parts, index)
+    return axis.over(slot, n_slots)(lifted, parts, index)
 
 
 def _validation_pass(
@@ -391,6 +413,8 @@ def _validation_pass(
     ) -> Any:
         if full.small and order is not None:
             order = jnp.pad(order, ((0, 0), (0, n_full * full.size - n)))
+        n_slots = jax.tree.leaves((trainable, non_trainable, metrics))[0].shape[0]
+        given, weights, mine = axis.enter((lifted, trainable, order), n_slots)
 
         def all_slots(step: SizedStep, moving: Any, start: Any) -> Any:
             counted = jnp.minimum(n - start, step.size) if step.small else None
@@ -407,17 +431,16 @@ def _validation_pass(
                 else:
                     examples = slice_examples(data, start, step.size)
                 slot = partial(run, examples=examples)
-                return axis.over(slot, n_slots)(lifted, trainable, moving)
+                return axis.over(slot, n_slots)(given, weights, moving)
 
             def own(lifted: Arrays, fixed: Arrays, moving: Any, index: Any) -> Any:
                 return run(lifted, fixed, moving, gather_examples(data, index))
 
-            index = lax.dynamic_slice_in_dim(order, start, step.size, axis=1)
-            return axis.over(own, n_slots)(lifted, trainable, moving, index)
+            index = lax.dynamic_slice_in_dim(mine, start, step.size, axis=mine.ndim - 1)
+            return axis.over(own, n_slots)(given, weights, moving, index)
 
-        n_slots = jax.tree.leaves((trainable, non_trainable, metrics))[0].shape[0]
         logs = jnp.zeros((n_slots, n_logs), jnp.result_type(float))
-        moving = [non_trainable, metrics]
+        moving, logs = axis.enter(([non_trainable, metrics], logs), n_slots)
         if n_full > 1:
             moving, logs = lax.fori_loop(
                 0,
@@ -429,6 +452,7 @@ def _validation_pass(
             moving, logs = all_slots(full, moving, 0)
         for last in tail:
             moving, logs = all_slots(last, moving, n - last.size)
+        moving, logs = axis.leave((moving, logs), n_slots)
         return moving[0], logs
 
     return validate

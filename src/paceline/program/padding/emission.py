@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,18 +16,21 @@ from paceline.program.padding.lockstep import Body, Differing, Padding, Symbol
 from paceline.program.rewrites.splice import inlined
 
 
-def emit(body: Body, symbols: Sequence[Symbol], *, zero: bool = False) -> Any:
+def emit(
+    body: Body, symbols: Sequence[Symbol], replaced: Mapping[int, int] | None = None
+) -> Any:
     """The jaxpr of a walked body, with the extents of a slot as inputs.
 
     Args:
         body: What was walked.
         symbols: The open axes whose extents are inputs, and the constants that are.
-        zero: Fill the padding of the results with zeros.
+        replaced: For results whose padding must hold zeros: which input of the same axes, whose
+            padding holds zeros, each of them replaces.
 
     Returns:
         A closed jaxpr; its inputs are the symbols' values, and then those of the body.
     """
-    return _Emission(body, symbols).closed(zero)
+    return _Emission(body, symbols).closed(replaced or {})
 
 
 class _Emission:
@@ -42,8 +45,9 @@ class _Emission:
         self._masks: dict[Axis, Any] = {}
         self._filled: dict[tuple[Any, tuple[int, ...], float | int], Any] = {}
 
-    def closed(self, zero: bool) -> Any:
+    def closed(self, replaced: Mapping[int, int]) -> Any:
         jaxpr = self._body.jaxpr
+        early = self._to_fill_early(replaced)
         for plan in self._body.planned:
             operands = [self._read(atom) for atom in plan.eqn.invars]
             for i, choice in plan.choices.items():
@@ -53,17 +57,20 @@ class _Emission:
                 operands[fill.operand] = self._fill(atom, fill.dims, fill.number)
             if plan.replacement is None:
                 self._eqns.append(plan.eqn.replace(invars=operands))
-                continue
-            results = self._traced(plan.replacement, operands)
-            self._instead.update(zip(plan.eqn.outvars, results, strict=True))
+            else:
+                results = self._traced(plan.replacement, operands)
+                self._instead.update(zip(plan.eqn.outvars, results, strict=True))
+            for var in plan.eqn.outvars:
+                if var in early:
+                    self._instead[var] = self._fill_from(early[var], var)
         outs = [
             self._inputs[self._body.choices[i]] if i in self._body.choices else self._read(atom)
             for i, atom in enumerate(jaxpr.outvars)
         ]
-        if zero:
-            for i, value in enumerate(self._body.outs):
-                if value.content is not Padding.ZERO:
-                    outs[i] = self._fill(jaxpr.outvars[i], value.padded, 0)
+        for i in replaced:
+            value, atom = self._body.outs[i], jaxpr.outvars[i]
+            if value.content is not Padding.ZERO and (jv.is_literal(atom) or atom not in early):
+                outs[i] = self._fill(atom, value.padded, 0)
         invars = [*self._inputs.values(), *jaxpr.invars]
         made = jaxpr.replace(
             invars=invars,
@@ -72,6 +79,33 @@ class _Emission:
             debug_info=jv.no_debug(jaxpr, len(invars)),
         )
         return jv.make_closed(made, list(self._body.consts))
+
+    def _to_fill_early(self, replaced: Mapping[int, int]) -> dict[Any, Any]:
+        """Results that are filled as soon as they are made -> the inputs that they replace.
+
+        So later equations read the filled result. If they read another one, XLA's CPU compiler
+        would compute it anew for them, and copy the variable that it replaces in every step.
+        """
+        jaxpr, found = self._body.jaxpr, {}
+        for i, place in replaced.items():
+            atom, value, source = jaxpr.outvars[i], self._body.outs[i], jaxpr.invars[place]
+            # One whose elements are all one known number must keep it until the end.
+            if jv.is_literal(atom) or value.content is Padding.ZERO or value.number is not None:
+                continue
+            if atom.aval.shape == source.aval.shape and atom.aval.dtype == source.aval.dtype:
+                found[atom] = source
+        return found
+
+    def _fill_from(self, source: Any, atom: Any) -> Any:
+        """A variable with the padding of an input, which holds zeros.
+
+        Not zeros themselves: XLA would take the select for cheap then, and compute it twice.
+        """
+        value = self._body.known[atom]
+        masks = [self._mask(value.axes[i]) for i in value.padded]
+        aval = atom.aval
+        closed = _choosing(aval.shape, aval.dtype, value.padded)
+        return inlined([self._read(atom), source, *masks], closed, self._eqns)[0]
 
     def _read(self, atom: Any) -> Any:
         return atom if jv.is_literal(atom) else self._instead.get(atom, atom)
@@ -119,10 +153,27 @@ def _filling(shape: tuple[int, ...], dtype: Any, dims: tuple[int, ...], number: 
     """``(array, masks) -> array`` with a number where some mask is false, as a closed jaxpr."""
 
     def fill(array: Any, *masks: Any) -> Any:
-        inside = jnp.bool_(True)
-        for i, mask in zip(dims, masks, strict=True):
-            inside = inside & mask.reshape([-1 if j == i else 1 for j in range(len(shape))])
-        return jnp.where(inside, array, jnp.asarray(number, dtype))
+        return jnp.where(_inside(masks, dims, len(shape)), array, jnp.asarray(number, dtype))
 
     masks = [jax.ShapeDtypeStruct((shape[i],), np.bool_) for i in dims]
     return jax.make_jaxpr(fill)(jax.ShapeDtypeStruct(shape, dtype), *masks)
+
+
+@lru_cache(maxsize=1000)
+def _choosing(shape: tuple[int, ...], dtype: Any, dims: tuple[int, ...]) -> Any:
+    """``(array, other, masks) -> array`` with the other one where some mask is false."""
+
+    def choose(array: Any, other: Any, *masks: Any) -> Any:
+        return jnp.where(_inside(masks, dims, len(shape)), array, other)
+
+    like = jax.ShapeDtypeStruct(shape, dtype)
+    masks = [jax.ShapeDtypeStruct((shape[i],), np.bool_) for i in dims]
+    return jax.make_jaxpr(choose)(like, like, *masks)
+
+
+def _inside(masks: Sequence[Any], dims: tuple[int, ...], n_dims: int) -> Any:
+    """Where all masks are true, each along its dimension of an array."""
+    inside = jnp.bool_(True)
+    for i, mask in zip(dims, masks, strict=True):
+        inside = inside & mask.reshape([-1 if j == i else 1 for j in range(n_dims)])
+    return inside

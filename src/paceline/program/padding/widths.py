@@ -219,7 +219,9 @@ class PaddedRole:
 def _program(traces: Sequence[Step]) -> tuple[Any, str]:
     """The family's program with all constants as inputs, and its fingerprint."""
     body, symbols, choices = _walk(traces)
-    closed = emit(body, [*symbols, *choices], zero=True)
+    n = len(traces[0].canonical.constants)
+    state = {i: n + i - 1 for i in range(1, len(body.outs))}
+    closed = emit(body, [*symbols, *choices], replaced=state)
     return closed, canonicalise(closed).fingerprint
 
 
