@@ -94,3 +94,33 @@ def test_the_names_are_jax_own_again_where_the_last_search_ends():
 )
 def test_lengths(n, length):
     assert initial_weights._length(n) == length
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (784, 37), [5, 2]])
+def test_zeros_and_ones_compile_nothing(shape, monkeypatch):
+    def fill():
+        return [
+            jax.numpy.zeros(shape, dtype="float32"),
+            jax.numpy.ones(shape, "float32"),
+            jax.numpy.full(shape, 0.25, dtype="float32"),
+            jax.numpy.full(shape, fill_value=np.float32(-0.0), dtype="float32"),
+        ]
+
+    alone = fill()
+    with shared_initializer_programs():
+        # Without JAX' own functions there is nothing that could compile.
+        monkeypatch.setattr(jax.lax, "full", None)
+        ours = fill()
+    for a, b in zip(ours, alone, strict=True):
+        assert (a.shape, a.dtype, a.weak_type) == (b.shape, b.dtype, b.weak_type)
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+def test_what_is_no_plain_array_of_numbers_is_left_to_jax():
+    device = jax.devices()[1]
+    with shared_initializer_programs():
+        assert jax.numpy.zeros(3, "int32").dtype == "int32"
+        assert jax.numpy.zeros((2, 2), "float32", device=device).devices() == {device}
+        assert jax.numpy.full((2,), np.arange(2), dtype="float32").tolist() == [0.0, 1.0]
+        assert jax.jit(lambda: jax.numpy.zeros((2,), "float32"))().shape == (2,)
+    assert jax.numpy.zeros.__module__ != "paceline.program.initial_weights"

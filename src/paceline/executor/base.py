@@ -100,11 +100,13 @@ class Notes:
 
 #: A hyperparameter of more values is no width: seeds, for example.
 _MOST_WIDTHS = 4096
+#: Of more values than this, no choice is trained together.
+_MOST_CHOICES = 6
 
 
 @dataclass(frozen=True)
-class OtherWidths:
-    """Builds models like a trial's, at other widths.
+class OtherModels:
+    """Builds models like a trial's, at other widths and for other choices.
 
     Attributes:
         parameters: The hyperparameters that the trial's build declared.
@@ -131,6 +133,38 @@ class OtherWidths:
             values = parameter.values(every=True)
             if len(values) > 1 and all(type(value) is int and value > 0 for value in values):
                 found[parameter.name] = sorted(map(int, values))
+        return found
+
+    def other_numbers(self, hparams: Mapping[str, Any]) -> dict[str, float]:
+        """Other values of the floats among some hyperparameters.
+
+        None of them is zero: a rate of zero leaves an operation out.
+        """
+        found = {}
+        for parameter in self.parameters:
+            own = hparams.get(parameter.name)
+            if isinstance(own, float) and own:
+                others = [value for value in parameter.values() if value and value != own]
+                if others:
+                    found[parameter.name] = float(others[-1])
+        return found
+
+    def choices(self) -> dict[str, list[Any]]:
+        """What may change the operations of a model: name -> values, in the order declared.
+
+        Of numbers, only zero and one other value: a rate of zero leaves an operation out.
+        """
+        found: dict[str, list[Any]] = {}
+        for parameter in self.parameters:
+            value = self.hparams.get(parameter.name)
+            count = parameter.cardinality
+            if value is None or type(value) is int or count is None or count > _MOST_CHOICES:
+                continue
+            values = list(parameter.values(every=True))
+            if isinstance(value, float):
+                values = [0.0, next(filter(None, values))] if 0.0 in values and any(values) else []
+            if len(values) > 1:
+                found[parameter.name] = values
         return found
 
 
@@ -171,7 +205,7 @@ class Job:
     callbacks: Callable[[int], list[Any]] | None = None
     made: Sequence[list[Any]] = ()
     setting: TrialInputs | None = None
-    widths: OtherWidths | None = None
+    widths: OtherModels | None = None
 
 
 class PackTimeout(Exception):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline.data.inputs import TrialInputs
-from paceline.executor.base import Job, Notes, OtherWidths, SearchData
+from paceline.executor.base import Job, Notes, OtherModels, SearchData
 from paceline.executor.model_builder import tails_of, traced_model, traced_sizes
 from paceline.executor.plan_choice import Candidate, PlanChoice
 from paceline.executor.width_families import WidthFamilies
@@ -350,7 +350,7 @@ class TrialGrouper:
         model: Any,
         setting: TrialInputs,
         structure: ModelStructure | None,
-        widths: OtherWidths | None,
+        widths: OtherModels | None,
     ) -> tuple[tuple[Any, ...], State, list[tuple[Constant, ...]]]:
         """Traces a model's steps.
 

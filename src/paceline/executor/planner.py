@@ -79,12 +79,16 @@ class Planner:
         With the sequential plan these are few, while ``max_slots`` of many accelerators would be
         hundreds of models on the host.
         """
-        plans = {
-            group.program.plan if group.program is not None else self._rule(group)
-            for group in groups
-            if group.active
-        }
-        return self.lanes if plans == {"sequential"} else self.max_slots(groups)
+        now = [self._usual_slots(group) for group in groups if group.active]
+        return self.lanes * max(now) if now else self.max_slots(groups)
+
+    def _usual_slots(self, group: Group) -> int:
+        """Slots of a group's packs, those to come if it has no program yet."""
+        if group.program is not None:
+            return group.program.n_slots
+        if self._rule(group) == "sequential" or self._trains_alone(group):
+            return 1
+        return self._pack_slots
 
     # -- compiling ---------------------------------------------------------------------------------
 
@@ -267,12 +271,20 @@ class Planner:
         """Slots of a pack, a power of two, that are enough for so many trials."""
         return 1 << max(0, -(-n_trials // self.lanes) - 1).bit_length()
 
+    def _trains_alone(self, group: Group) -> bool:
+        """Whether a group's packs have one slot, because stacking gains nothing."""
+        return (
+            self.chooses_slots
+            and self._platform == "cpu"
+            and self._plan != "mapped"
+            and not gains_from_stacking(group.train.full.closed)
+        )
+
     def _slots_for(self, group: Group, n_trials: int, layout: MeshLayout | None) -> int:
         """Slots of a pack: a power of two on each device, enough for a lane's share of trials."""
         rows = layout.trial if layout else 1
-        if self.chooses_slots and self._platform == "cpu" and self._plan != "mapped":
-            if not gains_from_stacking(group.train.full.closed):
-                return rows
+        if self._trains_alone(group):
+            return rows
         share = -(-min(n_trials, self.lanes * self._pack_slots) // (self.lanes * rows))
         slots = rows << max(0, share - 1).bit_length()
         return slots if group.most_slots is None else min(slots, max(rows, group.most_slots))

@@ -263,11 +263,18 @@ class Demand:
         """Whether training should wait for more trials, because slots would stay empty."""
         groups = self._grouper.groups
         have = sum(len(group.queue) + group.n_live for group in groups)
-        begins = self._in_order and any(group.program is None for group in groups)
+        return have < self._planner.slots_now(groups) * self._further
+
+    @property
+    def _further(self) -> int:
+        """How many times the trials that train at once are to be ready."""
+        groups = self._grouper.groups
         # With several programs in sight, look further ahead, so that each fills a pack of its own.
+        if len(groups) > 1:
+            return 4
         # Where trials come in order, look for a second program before the first is compiled.
-        further = 4 if len(groups) > 1 else 2 if begins else 1
-        return have < self._planner.slots_now(groups) * further
+        begins = self._in_order and any(group.program is None for group in groups)
+        return 2 if begins else 1
 
     @property
     def room(self) -> bool:
@@ -296,7 +303,8 @@ class Demand:
         groups = self._grouper.groups
         trials = [trial for group in groups for trial in group.trials]
         slots = self._planner.slots_now(groups)
-        missing = slots - max(0, len(trials) - slots)
+        # Those in slots will have left, and as many are to wait then as before the packs trained.
+        missing = slots * self._further - max(0, len(trials) - slots)
         left = min((trial.epochs - trial.epoch for trial in trials), default=1) if steady else 1
         return max(0, -(-missing // max(1, left)))
 

@@ -1,8 +1,12 @@
-"""Families: trials of several widths that ride in one program.
+"""Families: trials of several widths, and of several choices, that ride in one program.
 
-The first trial of its kind shows which of its hyperparameters are widths. Its model is built, and
-its steps are traced, at the largest widths of the space and at smaller ones. Each later trial is
+The first trial of its kind shows which of its hyperparameters are widths, and which choices (an
+activation, dropout or none) change its operations. Its model is built, and its steps are traced, at
+the largest widths of the space and at smaller ones, for each of these choices. Each later trial is
 traced at its own widths, and a walk over the traces proves that it may ride.
+
+Notation
+    variant: the models of one combination of choices.
 """
 
 from __future__ import annotations
@@ -10,15 +14,17 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from paceline.executor.base import Notes, OtherWidths
+from paceline.executor.base import Notes, OtherModels
 from paceline.executor.model_builder import Tails, TracedModel
 from paceline.pack.plan.base import has_loops, step_flops
+from paceline.program.model_structure import structure_of
 from paceline.program.padding.axes import Axis, NotPaddable
 from paceline.program.padding.widths import (
     Embedding,
@@ -28,10 +34,12 @@ from paceline.program.padding.widths import (
     mask_of,
 )
 from paceline.program.trace import State, Step
+from paceline.program.variants.layout import Layout, lay_out
+from paceline.program.variants.step import Variants, elementwise_work
 
 #: Floating-point operations in matrix products that take as long as tracing and compiling one more
-#: structure. On a CPU: 1.8 s of a core, 60 GFLOP/s (docs/decisions/0032); elsewhere an estimate.
-_STRUCTURE = {"cpu": 1e11}
+#: structure. On a CPU: 2.3 s of a core, 60 GFLOP/s (docs/decisions/0035); elsewhere an estimate.
+_STRUCTURE = {"cpu": 1.4e11}
 _STRUCTURE_ELSEWHERE = 1e13
 #: A family is judged as if so many trials fell into it. A search's own number of trials does not
 #: count: it may change when the search goes on, and a trial must not change with it.
@@ -40,6 +48,10 @@ _TRIALS = 8
 _PADDED = 2
 #: Padding has to save so many times what it costs: few trials may fall into a family.
 _MARGIN = 2
+#: Combinations of choices in one program.
+_MOST_VARIANTS = 8
+#: Operations in products that take as long as an operation on one element: 4e9 of these a second.
+_ELEMENT = 15
 #: Operations of a trial, in structures, if each width multiplied them.
 _HUGE = 1000
 
@@ -61,24 +73,107 @@ class Ride:
 
 
 @dataclass(frozen=True)
-class _Family:
+class _Variant:
+    """The steps of one variant at several widths.
+
+    Attributes:
+        train, test: test is None without validation data.
+        state: Shapes and dtypes of its variables at the largest widths.
+    """
+
     train: PaddedRole
     test: PaddedRole | None
     state: State
 
-    def admit(self, traced: TracedModel) -> Ride:
-        train, train_tail, axes = self.train.admit(traced.train)
+    def admit(self, traced: TracedModel) -> tuple[list[_Padded], list[list[Axis]]]:
+        """A trial's steps, and the axes of its variables."""
+        full, small, axes = self.train.admit(traced.train)
+        steps = [_Padded(full, small)]
         leaves = [leaf for part in traced.state.lists() for leaf in part]
-        test = test_tail = None
         if self.test is not None and traced.test is not None:
-            test, test_tail, others = self.test.admit(traced.test)
+            full, small, others = self.test.admit(traced.test)
+            steps.append(_Padded(full, small))
             counts = [len(part) for part in traced.state.lists()]
             # A validation step has no optimizer variables.
             skipped = range(sum(counts[:2]), sum(counts[:3]))
             ours = [axes[i] for i in range(len(leaves)) if i not in skipped]
             _check_alike(ours, others[: len(ours)])
-        embedding = embedding_of(traced.state, self.state, axes[: len(leaves)])
-        return Ride((train, train_tail), (test, test_tail), embedding, self.state)
+        return steps, axes[: len(leaves)]
+
+
+class _Padded(NamedTuple):
+    """A step on the full batch and on the smaller one; None where there is none."""
+
+    full: PaddedStep
+    small: PaddedStep | None
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Variants that share a program.
+
+    Attributes:
+        variants: By the digest of their operations; their order is that of the layout.
+        layout: Of their variables.
+        together: The training step and the validation step of all variants, each on the full and on
+            the smaller batch; None: there is one variant.
+    """
+
+    variants: Mapping[str, _Variant]
+    layout: Layout
+    together: tuple[tuple[Variants, Variants | None], ...] | None
+
+    def admit(self, traced: TracedModel) -> Ride:
+        number = list(self.variants).index(_operations(traced))
+        steps, axes = list(self.variants.values())[number].admit(traced)
+        places = self.layout.places[number]
+        embedding = embedding_of(traced.state, self.layout.state, axes, places)
+        if self.together is not None:
+            steps = [
+                _Padded(
+                    full.step(number, own.full),
+                    None if small is None or own.small is None else small.step(number, own.small),
+                )
+                for own, (full, small) in zip(steps, self.together, strict=True)
+            ]
+        test = steps[1] if len(steps) > 1 else (None, None)
+        return Ride(steps[0], test, embedding, self.layout.state)
+
+
+class _Member(NamedTuple):
+    """A variant, and two of its trials: at the largest and at other widths.
+
+    Attributes:
+        operations: The digest of its operations.
+        largest, other: The steps of the two, as ``_Variant.admit`` returns them.
+    """
+
+    variant: _Variant
+    operations: str
+    largest: list[_Padded]
+    other: list[_Padded]
+
+
+def _joined(members: Sequence[_Member]) -> tuple[Layout, tuple[Any, ...]]:
+    """The layout and the common steps of variants, as ``_Family`` has them.
+
+    Args:
+        members: At least two.
+
+    Raises:
+        NotMergeable: They cannot share a program.
+    """
+    layout = lay_out([member.variant.state for member in members])
+    together = []
+    for role, steps in enumerate(zip(*(member.largest for member in members), strict=True)):
+        more = {v: member.other[role].full for v, member in enumerate(members)}
+        full = Variants([s.full for s in steps], layout, optimizer=role == 0, others=more)
+        small = None
+        smaller = [step.small for step in steps if step.small is not None]
+        if smaller:
+            small = Variants(smaller, layout, optimizer=role == 0, like=full)
+        together.append((full, small))
+    return layout, tuple(together)
 
 
 def _check_alike(ours: Sequence[Sequence[Axis]], theirs: Sequence[Sequence[Axis]]) -> None:
@@ -100,7 +195,7 @@ class WidthFamilies:
         self._notes = notes
         self._families: dict[Any, _Family | None] = {}  # None: such trials do not ride
         self._apart: set[Any] = set()  # kinds and bounds of widths whose padding does not pay
-        self._structures: dict[Any, set[str]] = {}  # the training steps that ride in each family
+        self._structures: dict[int, set[str]] = {}  # the training steps that ride in each family
 
     @property
     def saved(self) -> int:
@@ -110,7 +205,7 @@ class WidthFamilies:
     def admit(
         self,
         traced: TracedModel,
-        widths: OtherWidths,
+        widths: OtherModels,
         kind: tuple[Any, ...],
         steps: int,
         trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
@@ -126,7 +221,11 @@ class WidthFamilies:
         """
         key = (*kind, _operations(traced))
         if key not in self._families:
-            self._families[key] = self._begin(traced, widths, kind, steps, trace_sizes)
+            self._families[key] = None
+            family = self._begin(traced, widths, kind, steps, trace_sizes)
+            for digest in () if family is None else family.variants:
+                self._families.setdefault((*kind, digest), family)
+            self._families[key] = family
         family = self._families[key]
         if family is None:
             return None
@@ -135,26 +234,25 @@ class WidthFamilies:
         except NotPaddable as error:
             self._tell(widths, f"a trial has a program of its own: {error}")
             return None
-        self._structures.setdefault(key, set()).add(traced.train.canonical.fingerprint)
+        prints = self._structures.setdefault(id(family), set())
+        prints.add(traced.train.canonical.fingerprint)
         return ride
 
     def _begin(
         self,
         traced: TracedModel,
-        widths: OtherWidths,
+        widths: OtherModels,
         kind: tuple[Any, ...],
         steps: int,
         trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
     ) -> _Family | None:
         """The family of its first trial; arguments as of ``admit``."""
-        if not widths.always and _unknown_cost(traced):
-            return None
-        ranges = widths.ranges()
-        bounds = (*kind, *((name, *values) for name, values in ranges.items()))
-        if bounds in self._apart:
+        ranges, choices = widths.ranges(), widths.choices()
+        bounds = (*kind, *((name, *values) for name, values in (ranges | choices).items()))
+        if not ranges | choices or bounds in self._apart:
             return None
         try:
-            family = _family(traced, widths, ranges, steps, trace_sizes)
+            family = _Founding(traced, widths, steps, trace_sizes).family(ranges, choices)
         except Exception as error:
             # A user's build may refuse its largest widths, or what it builds may not fit.
             self._tell(widths, f"widths are not trained together: {error}")
@@ -163,7 +261,7 @@ class WidthFamilies:
             self._apart.add(bounds)
         return family
 
-    def _tell(self, widths: OtherWidths, text: str) -> None:
+    def _tell(self, widths: OtherModels, text: str) -> None:
         if widths.always:
             self._notes.tell_once(text)
 
@@ -183,50 +281,196 @@ def _unknown_cost(traced: TracedModel) -> bool:
     return traced.train.canonical.convolves or has_loops(traced.train.closed)
 
 
-def _family(
-    traced: TracedModel,
-    widths: OtherWidths,
-    ranges: Mapping[str, Sequence[int]],
-    steps: int,
-    trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
-) -> _Family | None:
-    """The family of a trial; None where its widths are few, or padding them takes longer."""
-    if not widths.always:
-        # A model this large is not even built: it may not fit in memory.
-        growth = math.prod(values[-1] / widths.hparams[name] for name, values in ranges.items())
-        if _training_cost(traced, widths, steps) * growth > _HUGE:
+class _Founding:
+    """Makes the family of a trial.
+
+    Args:
+        traced: The trial's steps.
+        widths: Builds models like the trial's.
+        steps: Training steps per epoch.
+        trace_sizes: Traces a model on the full and on the smaller batches.
+    """
+
+    def __init__(
+        self,
+        traced: TracedModel,
+        widths: OtherModels,
+        steps: int,
+        trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
+    ) -> None:
+        self._traced, self._widths = traced, widths
+        self._steps, self._trace_sizes = steps, trace_sizes
+
+    def family(
+        self, ranges: Mapping[str, Sequence[int]], choices: Mapping[str, Sequence[Any]]
+    ) -> _Family | None:
+        """The family; None where its trials are few, or training them together takes longer.
+
+        Args:
+            ranges: The values of whole numbers that may be widths.
+            choices: The values of what may change operations.
+        """
+        always = self._widths.always
+        if not always:
+            # A model this large is not even built: it may not fit in memory.
+            own = self._widths.hparams
+            growth = math.prod(values[-1] / own[name] for name, values in ranges.items())
+            if self._cost(self._traced) * growth > _HUGE:
+                return None
+        names = self._names(ranges)
+        if names and not always and _unknown_cost(self._traced):
             return None
-    ours = [leaf.shape for part in traced.state.lists()[:2] for leaf in part]
-    names = []
-    for name, values in ranges.items():
-        value = next(v for v in reversed(values) if v != widths.hparams[name])
-        model = widths.build({name: value})
-        variables = (*model.trainable_variables, *model.non_trainable_variables)
-        theirs = [tuple(variable.shape) for variable in variables]
-        if [len(s) for s in ours] == [len(s) for s in theirs] and ours != theirs:
-            names.append(name)
-    if not names:
-        return None
-    largest = widths.build({name: ranges[name][-1] for name in names})
-    full_w, tails_w = trace_sizes(largest)
-    if not widths.always:
-        mean = widths.build({name: ranges[name][(len(ranges[name]) - 1) // 2] for name in names})
-        padded = 1 - _weights(mean) / max(1, _weights(largest))
+        largest = {name: ranges[name][-1] for name in names}
+        combinations, own = self._combinations(choices)
+        full, tails = self._trace_sizes(self._widths.build(largest | combinations[own]))
+        if names and not always and not self._padding_pays(names, ranges, largest, full):
+            return None
+        smaller: dict[str, Any] = _smaller(names, ranges)
+        members = {own: self._member(full, tails, smaller | combinations[own])}
+        known = {members[own].operations}
+        for at, combination in enumerate(combinations):
+            with suppress(Exception):  # a user's build may refuse it
+                if at == own:
+                    continue
+                other, tails = self._trace_sizes(self._widths.build(largest | combination))
+                if _operations(other) not in known:
+                    members[at] = self._member(other, tails, smaller | combination)
+                    known.add(members[at].operations)
+        chosen, (layout, together) = self._together(members, own)
+        if not names and together is None:
+            return None
+        return _Family({each.operations: each.variant for each in chosen}, layout, together)
+
+    def _together(
+        self, members: Mapping[int, _Member], own: int
+    ) -> tuple[list[_Member], tuple[Layout, tuple[Any, ...] | None]]:
+        """The variants that train together, with their layout and common steps; None: only one.
+
+        All of them if they can, else those that can be added one after another. Their order is
+        that of the space, whichever trial came first.
+        """
+        chosen = [members[own]]
+        joint: tuple[Layout, tuple[Any, ...] | None] = (lay_out([chosen[0].variant.state]), None)
+        others = [at for at in members if at != own]
+        tries = [others, *([at] for at in others if len(others) > 1)]
+        taken = {own}
+        for added in tries:
+            numbers = sorted(taken.union(added))
+            if len(numbers) == len(taken):
+                continue
+            more = [members[at] for at in numbers]
+            with suppress(Exception):  # they do not go together
+                found = _joined(more)
+                if self._widths.always or self._choosing_pays(found[1][0][0], more):
+                    chosen, joint, taken = more, found, set(numbers)
+        return chosen, joint
+
+    def _names(self, ranges: Mapping[str, Sequence[int]]) -> list[str]:
+        """The whole numbers that are widths: another value changes a variable's shape."""
+        widths = self._widths
+        ours = [leaf.shape for part in self._traced.state.lists()[:2] for leaf in part]
+        names = []
+        for name, values in ranges.items():
+            value = next(v for v in reversed(values) if v != widths.hparams[name])
+            model = widths.build({name: value})
+            variables = (*model.trainable_variables, *model.non_trainable_variables)
+            theirs = [tuple(variable.shape) for variable in variables]
+            if [len(s) for s in ours] == [len(s) for s in theirs] and ours != theirs:
+                names.append(name)
+        return names
+
+    def _combinations(
+        self, choices: Mapping[str, Sequence[Any]]
+    ) -> tuple[list[dict[str, Any]], int]:
+        """The models to choose from, in the order of the space, and which is the trial's.
+
+        A choice counts that changes a model by more than numbers.
+        """
+        widths = self._widths
+        found: list[dict[str, Any]] = [{}]
+        own = 0
+        ours = structure_of(widths.build({})) if choices else None
+        for name, values in choices.items():
+            if ours is None or len(found) * len(values) > _MOST_VARIANTS:
+                continue
+            mine = next(
+                i for i, value in enumerate(values) if _is_kind(widths.hparams[name], value)
+            )
+            kept = []
+            for at, value in enumerate(values):
+                with suppress(Exception):  # a user's build may refuse it
+                    theirs = ours if at == mine else structure_of(widths.build({name: value}))
+                    if at == mine or (theirs and theirs.structure != ours.structure):
+                        kept.append((at, {name: value}))
+            if len(kept) > 1:
+                at = [i for i, _ in kept].index(mine)
+                found = [old | new for old in found for _, new in kept]
+                own = own * len(kept) + at
+        return found, own
+
+    def _member(self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]) -> _Member:
+        """A variant, from its steps at the largest widths.
+
+        Args:
+            full: Its steps on the full batches.
+            tails: Its steps on the smaller batches.
+            smaller: The widths and choices of its smaller model. Its numbers differ too, to show
+                which constants depend on them.
+        """
+        numbers = self._widths.other_numbers({**self._widths.hparams, **smaller})
+        try:
+            return self._member_of(full, tails, {**smaller, **numbers})
+        except NotPaddable:
+            return self._member_of(full, tails, smaller)
+
+    def _member_of(self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]) -> _Member:
+        narrow, tails_n = full, tails
+        if smaller:
+            narrow, tails_n = self._trace_sizes(self._widths.build(smaller))
+        train = PaddedRole((full.train, narrow.train), _pair(tails[0], tails_n[0]))
+        test = None
+        if full.test is not None and narrow.test is not None:
+            test = PaddedRole((full.test, narrow.test), _pair(tails[1], tails_n[1]))
+        variant = _Variant(train, test, full.state)
+        steps = [variant.admit(traced)[0] for traced in (full, narrow)]
+        return _Member(variant, _operations(full), *steps)
+
+    def _padding_pays(
+        self,
+        names: Sequence[str],
+        ranges: Mapping[str, Sequence[int]],
+        largest: Mapping[str, int],
+        full: TracedModel,
+    ) -> bool:
+        """Whether padding costs less than the structures that need no program of their own."""
+        build = self._widths.build
+        mean = build({name: ranges[name][(len(ranges[name]) - 1) // 2] for name in names})
+        padded = 1 - _weights(mean) / max(1, _weights(build(largest)))
         saved = _structures_saved([len(ranges[name]) for name in names])
-        if _training_cost(full_w, widths, steps) * padded >= saved / _MARGIN:
-            return None
-    full_n, tails_n = trace_sizes(widths.build(_smaller(names, ranges)))
-    train = PaddedRole((full_w.train, full_n.train), _pair(tails_w[0], tails_n[0]))
-    test = None
-    if full_w.test is not None and full_n.test is not None:
-        test = PaddedRole((full_w.test, full_n.test), _pair(tails_w[1], tails_n[1]))
-    return _Family(train, test, full_w.state)
+        return self._cost(full) * padded < saved / _MARGIN
+
+    def _choosing_pays(self, together: Variants, members: Sequence[_Member]) -> bool:
+        """Whether the work of other variants costs less than programs of their own."""
+        alone = max(elementwise_work(member.largest[0].full.closed) for member in members)
+        extra = max(0, elementwise_work(together.closed) - alone) * _ELEMENT
+        saved = (len(members) - 1) / _TRIALS
+        return self._structures(extra) < saved / _MARGIN
+
+    def _cost(self, traced: TracedModel) -> float:
+        """What training takes, in structures that could be compiled in that time."""
+        return self._structures(step_flops(traced.train.closed))
+
+    def _structures(self, operations: float) -> float:
+        """Operations in each step of a trial, in structures that could be compiled in that time."""
+        structure = _STRUCTURE.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
+        return operations * self._steps * self._widths.epochs / structure
 
 
-def _training_cost(traced: TracedModel, widths: OtherWidths, steps: int) -> float:
-    """What training takes, in structures that could be compiled in that time."""
-    structure = _STRUCTURE.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
-    return step_flops(traced.train.closed) * steps * widths.epochs / structure
+def _is_kind(value: Any, representative: Any) -> bool:
+    """Whether a value is one of those that a value of ``choices`` stands for."""
+    if type(representative) is float:
+        return bool(value) == bool(representative)
+    return bool(type(value) is type(representative) and value == representative)
 
 
 def _weights(model: Any) -> int:

@@ -180,8 +180,11 @@ class Pack:
         """
         if slot in self._waiting:
             return np.array(self._waiting[slot].lists()[part][leaf])
-        value, embedding = self._seen.read(slot, part, leaf), self._embedding(slot)
-        return value if embedding is None else embedding.cut_leaf(part, leaf, value)
+        embedding = self._embedding(slot)
+        if embedding is None:
+            return self._seen.read(slot, part, leaf)
+        value = self._seen.read(slot, part, embedding.numbers[part][leaf])
+        return embedding.cut_leaf(part, leaf, value)
 
     def write(self, slot: int, part: int, leaf: int, value: np.ndarray) -> None:
         """Replaces one variable of a slot, from the next epoch on.
@@ -201,6 +204,7 @@ class Pack:
             embedding = self._embedding(slot)
             if embedding is not None:
                 value = embedding.embed_leaf(part, leaf, value)
+                leaf = embedding.numbers[part][leaf]
             self._seen.write(slot, part, leaf, value)
 
     def _embedding(self, slot: int) -> Embedding | None:

@@ -34,8 +34,8 @@ with contextlib.suppress(ImportError):
 #: leave out copies in loops (xla_cpu_copy_insertion_use_region_analysis) gives wrong numbers
 #: (JAX 0.10.2; docs/decisions/0006).
 _CPU = {"xla_cpu_prefer_vector_width": "512"}
-#: For a short run: LLVM's lower level, and vectors as wide as XLA has them by default. Both take less
-#: time to compile (docs/decisions/0032).
+#: For a short run: LLVM's lower level, and vectors as wide as XLA has them by default. Both take
+#: less time to compile (docs/decisions/0032).
 _QUICK = {"xla_backend_optimization_level": "1"}
 #: The older of XLA's two ways to write fused loops. It takes 0.2 s less to compile a step, but what
 #: it makes of updates in place is half as fast: 2 ns more a number and step (docs/decisions/0035).
@@ -134,7 +134,9 @@ def compile_in_background(
         for options in tries:
             _current.hit = False
             try:
-                compiled = lowered.compile(compiler_options=None if options is None else dict(options))
+                compiled = lowered.compile(
+                    compiler_options=None if options is None else dict(options)
+                )
                 break
             except Exception:
                 if options is None:

@@ -39,13 +39,16 @@ from paceline.program.keras_private import RefCountedPatch
 
 #: Functions of ``jax.random`` whose numbers follow from the key and their position alone.
 NAMES = ("uniform", "normal", "truncated_normal")
+#: Functions of ``jax.numpy`` that fill an array with one number.
+FILLS = ("zeros", "ones", "full")
 #: Lengths that are drawn: the smallest, the ratio between two, and from where they only double.
 _LEAST, _RATIO, _LARGE = 4096, 8, 1 << 18
 #: Beyond, drawing numbers that are not needed costs more than a compile.
 _MOST = 1 << 24
 
-_before: dict[str, Any] = {}
-_ours: dict[str, Any] = {}
+#: Module and name -> what stands there otherwise, and what stands there while a search is on.
+_before: dict[tuple[Any, str], Any] = {}
+_ours: dict[tuple[Any, str], Any] = {}
 
 
 @contextmanager
@@ -60,16 +63,18 @@ def shared_initializer_programs() -> Iterator[None]:
 
 def _install() -> None:
     outside = jv.trace_state()
-    for name in NAMES:
-        _before[name] = getattr(jax.random, name)
-        _ours[name] = _cutting(_before[name], outside)
-        setattr(jax.random, name, _ours[name])
+    makers = [(jax.random, name, _cutting) for name in NAMES]
+    makers += [(jnp, name, _by_numpy) for name in FILLS]
+    for module, name, make in makers:
+        original = _before[module, name] = getattr(module, name)
+        _ours[module, name] = make(original, outside)
+        setattr(module, name, _ours[module, name])
 
 
 def _remove() -> None:
-    for name in NAMES:
-        if getattr(jax.random, name) is _ours[name]:  # else patched by another since
-            setattr(jax.random, name, _before[name])
+    for (module, name), ours in _ours.items():
+        if getattr(module, name) is ours:  # else patched by another since
+            setattr(module, name, _before[module, name])
 
 
 _patch = RefCountedPatch(_install, _remove)
@@ -101,11 +106,38 @@ def _cutting(original: Callable[..., Any], outside: Any) -> Callable[..., Any]:
     return draw
 
 
+def _by_numpy(original: Callable[..., Any], outside: Any) -> Callable[..., Any]:
+    """The function, which fills plain arrays of numbers without a program of their shape.
+
+    Args:
+        original: JAX' own.
+        outside: The state of tracing where nothing is traced.
+    """
+    signature, make = inspect.signature(original), getattr(np, original.__name__)
+
+    @functools.wraps(original)
+    def fill(*args: Any, **kwargs: Any) -> Any:
+        found = dict(signature.bind(*args, **kwargs).arguments)
+        shape, dtype, number = found.pop("shape"), found.pop("dtype", None), {}
+        if "fill_value" in found:
+            number["fill_value"] = found.pop("fill_value")
+        plain = _is_plain(shape) and _is_float32(dtype) and all(map(_is_number, number.values()))
+        if jv.trace_state() != outside or not plain or any(v is not None for v in found.values()):
+            return original(*args, **kwargs)
+        return jnp.array(make(shape, **number, dtype=np.float32))  # with memory of its own
+
+    return fill
+
+
+def _is_plain(shape: Any) -> bool:
+    return isinstance(shape, (tuple, list)) and all(isinstance(size, int) for size in shape)
+
+
 def _shape(arguments: dict[str, Any]) -> tuple[int, ...] | None:
     """The shape that is asked for; None where it is not cut from another draw."""
     found = dict(arguments)
     key, shape, dtype = found.pop("key"), found.pop("shape"), found.pop("dtype")
-    if not isinstance(shape, (tuple, list)) or not all(isinstance(size, int) for size in shape):
+    if not _is_plain(shape):
         return None
     # Words of another width are counted otherwise.
     if not _is_float32(dtype) or not 0 < math.prod(shape) <= _MOST:

@@ -13,7 +13,7 @@ import optuna
 from paceline.data.arrays import ArrayData
 from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels
-from paceline.executor.base import Job, OtherWidths
+from paceline.executor.base import Job, OtherModels
 from paceline.executor.local import LocalExecutor
 from paceline.program.canonical import Unpackable
 from paceline.search_space import HyperParameters
@@ -209,18 +209,18 @@ class TrialLauncher:
         builder, strategy = self._context.builder, self._strategy
         return lambda seed: builder(strategy.hp_again(number, hparams), seed)
 
-    def _other_widths(
+    def _other_models(
         self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial
-    ) -> OtherWidths | None:
-        """Builds models like a trial's, at other widths; None where the trial can have none."""
+    ) -> OtherModels | None:
+        """Builds models like a trial's; None where it is to have a program of its own."""
         builder, strategy, choice = self._context.builder, self._strategy, self._context.widths
-        if choice == "apart" or not any(type(value) is int for value in hparams.values()):
+        if choice == "apart":
             return None
 
         def build(values: Mapping[str, Any]) -> Any:
             return builder(strategy.hp_again(number, {**hparams, **values}), seed)
 
-        return OtherWidths(built.parameters, hparams, build, built.epochs, choice == "together")
+        return OtherModels(built.parameters, hparams, build, built.epochs, choice == "together")
 
     def _submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
         stuck = self._timeout.known_stuck(number)
@@ -240,7 +240,7 @@ class TrialLauncher:
         """Submits a trial to the executor that can train it."""
         began = time.perf_counter()
         rebuild = self._rebuilder(number, hparams)
-        widths = self._other_widths(number, seed, hparams, built)
+        widths = self._other_models(number, seed, hparams, built)
         jobs = jobs_of(number, seed, built, self._arguments, rebuild, hparams, widths=widths)
         self.seconds += time.perf_counter() - began
         if self._packs is None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from paceline.data.inputs import TrialInputs
-from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, OtherWidths, Weights
+from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, OtherModels, Weights
 from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.program.files import get_parts, put_parts
 from paceline.search_space import HyperParameters
@@ -87,7 +87,7 @@ def jobs_of(
     build: Callable[[int], Any],
     hparams: Mapping[str, Any],
     files: str = "{trial}",
-    widths: OtherWidths | None = None,
+    widths: OtherModels | None = None,
 ) -> list[Job]:
     """Makes a job for each repeat of a trial; folds are parts of a job.
 

@@ -16,9 +16,7 @@ from paceline.program.padding.lockstep import Body, Differing, Padding, Symbol
 from paceline.program.rewrites.splice import inlined
 
 
-def emit(
-    body: Body, symbols: Sequence[Symbol], replaced: Mapping[int, int] | None = None
-) -> Any:
+def emit(body: Body, symbols: Sequence[Symbol], replaced: Mapping[int, int] | None = None) -> Any:
     """The jaxpr of a walked body, with the extents of a slot as inputs.
 
     Args:

@@ -38,6 +38,11 @@ class PaddedStep(Step):
     n_widths: int = 0
 
     @property
+    def n_constants(self) -> int:
+        """How many constants it has, extents included."""
+        return len(self.canonical.constants)
+
+    @property
     def always_lifted(self) -> tuple[int, ...]:
         """Numbers of the constants that are inputs whatever has been seen of them."""
         return tuple(range(self.n_widths))
@@ -76,52 +81,66 @@ class Embedding:
     """Where a trial's variables lie within those of its program.
 
     Attributes:
-        places: For each list of ``State.lists``, for each variable: the places of its elements
-            along each axis; None for a variable of the program's own shape.
-        shapes: Likewise the shapes of the program's variables.
+        places: For each list of ``State.lists``, for each of the trial's variables: the places of
+            its elements along each axis; None for a variable of the program's own shape.
+        numbers: Likewise its number among the program's variables.
+        program: Shapes and dtypes of the program's variables.
         own: Shapes and dtypes of the trial's variables.
     """
 
     places: tuple[tuple[tuple[np.ndarray, ...] | None, ...], ...]
-    shapes: tuple[tuple[tuple[int, ...], ...], ...]
+    numbers: tuple[tuple[int, ...], ...]
+    program: State
     own: State
 
     def embed(self, state: State) -> State:
         """The variables as the program takes them, with zeros around the trial's own elements."""
-        return State(
-            *(
-                [self.embed_leaf(p, i, leaf) for i, leaf in enumerate(part)]
-                for p, part in enumerate(state.lists())
-            )
-        )
+        return State(*(self._embed(part, leaves) for part, leaves in enumerate(state.lists())))
+
+    def _embed(self, part: int, leaves: Sequence[Any]) -> list[Any]:
+        whole = self.program.lists()[part]
+        numbers = self.numbers[part]
+        found = {n: self.embed_leaf(part, i, leaves[i]) for i, n in enumerate(numbers)}
+        return [
+            found[n] if n in found else np.zeros(leaf.shape, leaf.dtype)
+            for n, leaf in enumerate(whole)
+        ]
 
     def embed_leaf(self, part: int, leaf: int, value: Any) -> Any:
-        """One variable as the program takes it."""
+        """One of the trial's variables as the program takes it."""
         places = self.places[part][leaf]
         if places is None:
             return value
         value = np.asarray(value)
-        found = np.zeros(self.shapes[part][leaf], value.dtype)
+        shape = self.program.lists()[part][self.numbers[part][leaf]].shape
+        found = np.zeros(shape, value.dtype)
         found[np.ix_(*places)] = value
         return found
 
     def cut(self, part: int, leaves: Sequence[Any]) -> list[Any]:
         """A list of variables as the trial has them, from those of the program."""
-        return [self.cut_leaf(part, i, leaf) for i, leaf in enumerate(leaves)]
+        return [self.cut_leaf(part, i, leaves[n]) for i, n in enumerate(self.numbers[part])]
 
     def cut_leaf(self, part: int, leaf: int, value: Any) -> Any:
-        """One variable as the trial has it."""
+        """One of the trial's variables as the trial has it, from that of the program."""
         places = self.places[part][leaf]
         return value if places is None else np.asarray(value)[np.ix_(*places)]
 
 
-def embedding_of(own: State, family: State, axes: Sequence[Sequence[Axis]]) -> Embedding:
+def embedding_of(
+    own: State,
+    family: State,
+    axes: Sequence[Sequence[Axis]],
+    numbers: Sequence[Sequence[int]] | None = None,
+) -> Embedding:
     """Where the variables of a trial lie within those of its family.
 
     Args:
         own: Shapes and dtypes of the trial's variables.
         family: Shapes and dtypes of the family's variables.
-        axes: For each variable its axes, as ``PaddedRole.admit`` returns them.
+        axes: For each variable of the trial its axes, as ``PaddedRole.admit`` returns them.
+        numbers: For each list of ``State.lists``: which of the family's each of the trial's
+            variables is; None: the family has no others.
     """
     rest, places = iter(axes), []
     for part in own.lists():
@@ -134,8 +153,10 @@ def embedding_of(own: State, family: State, axes: Sequence[Sequence[Axis]]) -> E
                 else None
             )
         places.append(tuple(found))
-    shapes = tuple(tuple(tuple(leaf.shape) for leaf in part) for part in family.lists())
-    return Embedding(tuple(places), shapes, shapes_only(own))
+    if numbers is None:
+        numbers = [range(len(part)) for part in own.lists()]
+    program = shapes_only(family)
+    return Embedding(tuple(places), tuple(map(tuple, numbers)), program, shapes_only(own))
 
 
 def mask_of(axis: Axis) -> np.ndarray:

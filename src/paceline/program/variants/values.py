@@ -1,0 +1,117 @@
+"""The values and equations of a common step while it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from paceline.program import jax_compat as jv
+from paceline.program.canonical import Unpackable, aval_text, canonical_text, canonicalise
+
+
+@dataclass(eq=False)
+class Value:
+    """A value of the common step."""
+
+    aval: Any
+
+
+@dataclass(eq=False)
+class Input(Value):
+    """An input of the common step that all variants share."""
+
+
+@dataclass(eq=False)
+class Number(Value):
+    """A constant of one or several variants.
+
+    Attributes:
+        members: Variant -> its number among that variant's constants.
+        value: Its value in the example of the first of them.
+        same: The number that this one has become part of.
+    """
+
+    members: dict[int, int] = field(default_factory=dict)
+    value: Any = None
+    same: Number | None = None
+
+
+@dataclass(eq=False)
+class Literal(Value):
+    """A number or an array that is written into the step."""
+
+    value: np.ndarray
+
+
+@dataclass(eq=False)
+class Choice(Value):
+    """One value for the slots of a variant, another one for those of the others."""
+
+    others: Value
+    own: Value
+    variant: int
+
+
+@dataclass(eq=False)
+class Made(Value):
+    """A result of an equation."""
+
+    op: Op
+    index: int
+
+
+@dataclass(eq=False)
+class Op:
+    """An equation of the common step."""
+
+    eqn: Any
+    key: Any
+    inputs: list[Value]
+    outs: list[Made] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, eqn: Any, key: Any, inputs: list[Value]) -> Op:
+        """An equation and its results."""
+        op = cls(eqn, key, inputs)
+        op.outs = [Made(var.aval, op, i) for i, var in enumerate(eqn.outvars)]
+        return op
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Whether two abstract values have one shape and dtype."""
+    return a.shape == b.shape and a.dtype == b.dtype
+
+
+def key_of(eqn: Any) -> tuple[Any, ...]:
+    """What two equations share that may be one, apart from their operands."""
+    params = []
+    for name, value in sorted(eqn.params.items()):
+        try:
+            params.append((name, _param_text(value)))
+        except Unpackable:
+            params.append((name, f"unlike any other: {id(eqn)}"))
+    shapes = tuple(aval_text(atom.aval) for atom in eqn.invars)
+    results = tuple(aval_text(var.aval) for var in eqn.outvars)
+    return eqn.primitive.name, tuple(params), shapes, results
+
+
+def _param_text(value: Any) -> str:
+    if type(value).__name__ == "PRNGImpl":  # a tuple, whose text holds addresses
+        return jv.generator(value)[0]
+    if isinstance(value, tuple):
+        return f"({','.join(map(_param_text, value))})"
+    if not isinstance(value, (jv.ClosedJaxpr, jv.Jaxpr)):
+        return canonical_text(value)
+    closed = value if isinstance(value, jv.ClosedJaxpr) else jv.make_closed(value, [])
+    found = canonicalise(closed)
+    values = [constant.value.tobytes().hex() for constant in found.constants]
+    return " ".join([found.fingerprint, *values])
+
+
+def root(value: Value) -> Value:
+    """The value itself, or of a number that became part of another one that one."""
+    while isinstance(value, Number) and value.same is not None:
+        value = value.same
+    return value
