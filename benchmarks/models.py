@@ -71,6 +71,11 @@ def mnist(hp: Any) -> keras.Model:
     return classifier(hp, keras.Input((784,)), layers.Dense(128, "relu"), layers.Dropout(rate(hp)))
 
 
+def wide(hp: Any) -> keras.Model:
+    """Build a dense model 784-512-10."""
+    return classifier(hp, keras.Input((784,)), layers.Dense(512, "relu"), layers.Dropout(rate(hp)))
+
+
 def cnn(hp: Any) -> keras.Model:
     """Build a model with two 3x3 convolutions, of 16 and 32 filters, on 28x28 images."""
     body = []

@@ -1,11 +1,10 @@
-"""What a step costs: slots x compiler level for small models on this device.
+"""What a step costs: slots x ways to compile, for small models on this device.
 
-For each model, number of slots and optimisation level of XLA's CPU compiler, it measures the
-seconds of processor time to compile the loop over the full batches, and the milliseconds of one
-epoch: the minimum of the runs, which is the least disturbed one, and the median. Quoted in
-docs/decisions/0003.
+For each model, number of slots and set of XLA's options, it measures the seconds of processor time
+to compile the loop over the full batches, and the milliseconds of one epoch: the minimum of the
+runs, which is the least disturbed one, and the median. Quoted in docs/decisions/0003 and 0035.
 
-    python benchmarks/step_cost.py [--models dense gru ...] [--slots 1 8 16] [--levels 3 1]
+    python benchmarks/step_cost.py [--models dense gru ...] [--slots 1 8 16] [--ways long short]
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from models import MODELS, RNG
 from steps import TracedStep
 
 from paceline.pack.plan import base, stacked
+from paceline.program import compile as compiling
 
 N = 640
 RUNS = 9
@@ -36,7 +36,15 @@ ALONE = stacked.SlotAxis(None, mapped=False)
 NAMES = [name for name in MODELS if name != "cnn"]
 
 
-def measure(name: str, slots: int, level: str) -> dict[str, Any]:
+#: Options of XLA on a CPU: those of a long run, and of a short run with either kind of loops.
+WAYS: dict[str, dict[str, Any]] = {
+    "long": compiling._CPU,
+    "short": compiling._QUICK,
+    "older": {**compiling._QUICK, **compiling._OLDER_LOOPS},
+}
+
+
+def measure(name: str, slots: int, way: str) -> dict[str, Any]:
     """Compile one cell of the table, and run its epoch a few times."""
     model = MODELS[name]
     step = TracedStep(model.build, *model.data(N), model.batch_size, TRIALS)
@@ -49,10 +57,9 @@ def measure(name: str, slots: int, level: str) -> dict[str, Any]:
         base.index_shape(),
     )
     full = base.step_sizes(role, batch_size, 0)[0]
-    lowered = jax.jit(stacked._full_batches(full, len(role.full.log_names), ALONE)).lower(*shapes)
-    options = None
-    if jax.default_backend() == "cpu":
-        options = {"xla_backend_optimization_level": level}
+    epoch = stacked._batches(full, len(role.full.log_names), ALONE)
+    lowered = jax.jit(epoch, donate_argnums=(0, 1, 2)).lower(*shapes)
+    options = WAYS[way] if jax.default_backend() == "cpu" else None
     began = time.process_time()
     call = lowered.compile(compiler_options=options)
     compile_seconds = time.process_time() - began
@@ -62,12 +69,13 @@ def measure(name: str, slots: int, level: str) -> dict[str, Any]:
     steps, on_device, seconds = np.int32(N // batch_size), data.on_device(), []
     for _ in range(RUNS):
         began = time.perf_counter()
-        jax.block_until_ready(call(*many, lifted, on_device, order, steps))
+        *many, logs = call(*many, lifted, on_device, order, steps)
+        jax.block_until_ready(logs)
         seconds.append(time.perf_counter() - began)
     return {
         "model": name,
         "slots": slots,
-        "level": level,
+        "way": way,
         "compile_cpu_seconds": compile_seconds,
         "epoch_ms": 1e3 * min(seconds),
         "epoch_ms_median": 1e3 * statistics.median(seconds),
@@ -80,19 +88,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--models", nargs="+", default=NAMES, choices=list(MODELS))
     parser.add_argument("--slots", nargs="+", type=int, default=[1, 8, 16])
-    parser.add_argument("--levels", nargs="+", default=["3", "1"])
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
     arguments = parser.parse_args()
     facts = machine.facts()
     print(facts)
-    print("model       slots  level  compile cpu s  epoch ms (median)  ms per trial")
+    print("model       slots    way  compile cpu s  epoch ms (median)  ms per trial")
     rows = []
     for name in arguments.models:
         for slots in arguments.slots:
-            for level in arguments.levels:
-                row = measure(name, slots, level)
+            for way in arguments.ways:
+                row = measure(name, slots, way)
                 rows.append(row)
                 print(
-                    f"{name:10s}  {slots:5d}  {level:>5s}  {row['compile_cpu_seconds']:13.2f}"
+                    f"{name:10s}  {slots:5d}  {way:>5s}  {row['compile_cpu_seconds']:13.2f}"
                     f"  {row['epoch_ms']:8.1f} ({row['epoch_ms_median']:6.1f})"
                     f"  {row['ms_per_trial']:12.2f}",
                     flush=True,

@@ -25,6 +25,7 @@ from old_studies import write
 from paceline.cli.app import main
 from paceline.executor.local import LocalExecutor
 from paceline.pack.plan.stacked import StackedProgram
+from paceline.tuner import search_run
 from paceline.tuner.checkpoint import files
 from stopping import hears_signals  # noqa: F401 - a fixture
 
@@ -253,7 +254,17 @@ def test_a_written_study_opens(fresh_folder, name) -> None:
         assert score["loss"] == pytest.approx(complete[best]["value"], **TOLERANCE)
 
 
+@pytest.fixture
+def families_as_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New studies join trials by the rules of the written ones.
+
+    ASHA decides by the order in which epochs end, which follows from who shares a program.
+    """
+    monkeypatch.setattr(search_run, "FAMILY_RULES", 1)
+
+
 @pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.usefixtures("families_as_then")
 def test_a_written_study_goes_on_to_its_end(fresh_folder, notes, name) -> None:
     was = copied(name)
     looks: dict[str, list[Any]] = {"s": [], "whole": []}
@@ -280,6 +291,7 @@ def test_a_written_study_goes_on_to_its_end(fresh_folder, notes, name) -> None:
 
 # Not asha: that version wrote checkpoints while the search went on with their lists of rungs.
 @pytest.mark.parametrize("name", slow_where(["callbacks", "fit", "sqlite", "folds"], bool))
+@pytest.mark.usefixtures("families_as_then")
 def test_the_checkpoint_before_is_gone_on_from(fresh_folder, notes, name) -> None:
     """The storage is then ahead of it: trials that it has ended are under way again."""
     copied(name)
@@ -308,6 +320,16 @@ def programs_wait_for_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(LocalExecutor, "start_from", started)
     monkeypatch.setattr(StackedProgram, "ready", lambda self: not continued and ready(self))
+
+
+def test_a_study_keeps_the_rules_by_which_it_joins_trials(fresh_folder) -> None:
+    """So those under way go on in the programs that they had; a new study has the present rules."""
+    copied("asha")
+    for study, rules in (("s", 1), ("new", 2)):
+        tuner = write.tuner("asha", study)
+        write.search("asha", tuner)
+        meta = tuner.optuna_study().user_attrs["paceline"]
+        assert meta["families"] == rules == (1 if study == "s" else search_run.FAMILY_RULES)
 
 
 @pytest.mark.parametrize("name", WRITTEN)

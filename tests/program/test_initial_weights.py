@@ -97,20 +97,24 @@ def test_lengths(n, length):
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (784, 37), [5, 2]])
-def test_zeros_and_ones_compile_nothing(shape, monkeypatch):
+def test_zeros_and_ones_are_the_same_and_compile_nothing(shape, caplog):
     def fill():
-        return [
+        caplog.clear()
+        arrays = [
             jax.numpy.zeros(shape, dtype="float32"),
             jax.numpy.ones(shape, "float32"),
             jax.numpy.full(shape, 0.25, dtype="float32"),
             jax.numpy.full(shape, fill_value=np.float32(-0.0), dtype="float32"),
         ]
+        return arrays, [text for text in caplog.messages if "XLA compilation" in text]
 
-    alone = fill()
-    with shared_initializer_programs():
-        # Without JAX' own functions there is nothing that could compile.
-        monkeypatch.setattr(jax.lax, "full", None)
-        ours = fill()
+    with jax.log_compiles():
+        jax.clear_caches()
+        with shared_initializer_programs():
+            ours, compiled = fill()
+        assert not compiled
+        alone, compiled = fill()
+        assert compiled, "the log tells of programs"
     for a, b in zip(ours, alone, strict=True):
         assert (a.shape, a.dtype, a.weak_type) == (b.shape, b.dtype, b.weak_type)
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()

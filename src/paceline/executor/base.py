@@ -104,6 +104,11 @@ _MOST_WIDTHS = 4096
 _MOST_CHOICES = 6
 
 
+#: Number of the rules by which trials of several structures share a program. A study keeps to those
+#: that it began with, so that its trials go on in the programs that they had: 1 joins widths only.
+FAMILY_RULES = 2
+
+
 @dataclass(frozen=True)
 class OtherModels:
     """Builds models like a trial's, at other widths and for other choices.
@@ -114,6 +119,7 @@ class OtherModels:
         build: Makes the model for other values of some hyperparameters.
         epochs: Epochs that the trial is to train.
         always: The trial shares a program wherever that is proved, whether it pays or not.
+        rules: ``FAMILY_RULES`` of when the study began.
     """
 
     parameters: Sequence[Parameter]
@@ -121,6 +127,7 @@ class OtherModels:
     build: Callable[[Mapping[str, Any]], Any]
     epochs: int
     always: bool
+    rules: int = FAMILY_RULES
 
     def ranges(self) -> dict[str, list[int]]:
         """The whole numbers that may be widths: name -> their values, ascending."""
@@ -155,7 +162,7 @@ class OtherModels:
         Of numbers, only zero and one other value: a rate of zero leaves an operation out.
         """
         found: dict[str, list[Any]] = {}
-        for parameter in self.parameters:
+        for parameter in self.parameters if self.rules > 1 else ():
             value = self.hparams.get(parameter.name)
             count = parameter.cardinality
             if value is None or type(value) is int or count is None or count > _MOST_CHOICES:

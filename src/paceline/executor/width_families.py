@@ -11,35 +11,38 @@ Notation
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import numpy as np
 
 from paceline.executor.base import Notes, OtherModels
+from paceline.executor.family import (
+    Family,
+    FamilyMember,
+    FamilyVariant,
+    Ride,
+    join_variants,
+    operations_of,
+)
 from paceline.executor.model_builder import Tails, TracedModel
 from paceline.pack.plan.base import has_loops, step_flops
 from paceline.program.model_structure import structure_of
-from paceline.program.padding.axes import Axis, NotPaddable
+from paceline.program.padding.axes import NotPaddable
 from paceline.program.padding.widths import (
-    Embedding,
     PaddedRole,
-    PaddedStep,
-    embedding_of,
-    mask_of,
 )
-from paceline.program.trace import State, Step
+from paceline.program.trace import Step
 from paceline.program.variants.layout import Layout, lay_out
 from paceline.program.variants.step import Variants, elementwise_work
 
 #: Floating-point operations in matrix products that take as long as tracing and compiling one more
 #: structure. On a CPU: 2.3 s of a core, 60 GFLOP/s (docs/decisions/0035); elsewhere an estimate.
 _STRUCTURE = {"cpu": 1.4e11}
+#: The same by rules 1: before steps updated their variables in place.
+_STRUCTURE_BEFORE = {"cpu": 1e11}
 _STRUCTURE_ELSEWHERE = 1e13
 #: A family is judged as if so many trials fell into it. A search's own number of trials does not
 #: count: it may change when the search goes on, and a trial must not change with it.
@@ -56,134 +59,6 @@ _ELEMENT = 15
 _HUGE = 1000
 
 
-@dataclass(frozen=True)
-class Ride:
-    """A trial's steps within the program of its family.
-
-    Attributes:
-        train, test: The steps on the full batch and on the smaller one; None where there is none.
-        embedding: Where its variables lie within those of the family.
-        family: The variables of the family's largest model.
-    """
-
-    train: tuple[PaddedStep, PaddedStep | None]
-    test: tuple[PaddedStep | None, PaddedStep | None]
-    embedding: Embedding
-    family: State
-
-
-@dataclass(frozen=True)
-class _Variant:
-    """The steps of one variant at several widths.
-
-    Attributes:
-        train, test: test is None without validation data.
-        state: Shapes and dtypes of its variables at the largest widths.
-    """
-
-    train: PaddedRole
-    test: PaddedRole | None
-    state: State
-
-    def admit(self, traced: TracedModel) -> tuple[list[_Padded], list[list[Axis]]]:
-        """A trial's steps, and the axes of its variables."""
-        full, small, axes = self.train.admit(traced.train)
-        steps = [_Padded(full, small)]
-        leaves = [leaf for part in traced.state.lists() for leaf in part]
-        if self.test is not None and traced.test is not None:
-            full, small, others = self.test.admit(traced.test)
-            steps.append(_Padded(full, small))
-            counts = [len(part) for part in traced.state.lists()]
-            # A validation step has no optimizer variables.
-            skipped = range(sum(counts[:2]), sum(counts[:3]))
-            ours = [axes[i] for i in range(len(leaves)) if i not in skipped]
-            _check_alike(ours, others[: len(ours)])
-        return steps, axes[: len(leaves)]
-
-
-class _Padded(NamedTuple):
-    """A step on the full batch and on the smaller one; None where there is none."""
-
-    full: PaddedStep
-    small: PaddedStep | None
-
-
-@dataclass(frozen=True)
-class _Family:
-    """Variants that share a program.
-
-    Attributes:
-        variants: By the digest of their operations; their order is that of the layout.
-        layout: Of their variables.
-        together: The training step and the validation step of all variants, each on the full and on
-            the smaller batch; None: there is one variant.
-    """
-
-    variants: Mapping[str, _Variant]
-    layout: Layout
-    together: tuple[tuple[Variants, Variants | None], ...] | None
-
-    def admit(self, traced: TracedModel) -> Ride:
-        number = list(self.variants).index(_operations(traced))
-        steps, axes = list(self.variants.values())[number].admit(traced)
-        places = self.layout.places[number]
-        embedding = embedding_of(traced.state, self.layout.state, axes, places)
-        if self.together is not None:
-            steps = [
-                _Padded(
-                    full.step(number, own.full),
-                    None if small is None or own.small is None else small.step(number, own.small),
-                )
-                for own, (full, small) in zip(steps, self.together, strict=True)
-            ]
-        test = steps[1] if len(steps) > 1 else (None, None)
-        return Ride(steps[0], test, embedding, self.layout.state)
-
-
-class _Member(NamedTuple):
-    """A variant, and two of its trials: at the largest and at other widths.
-
-    Attributes:
-        operations: The digest of its operations.
-        largest, other: The steps of the two, as ``_Variant.admit`` returns them.
-    """
-
-    variant: _Variant
-    operations: str
-    largest: list[_Padded]
-    other: list[_Padded]
-
-
-def _joined(members: Sequence[_Member]) -> tuple[Layout, tuple[Any, ...]]:
-    """The layout and the common steps of variants, as ``_Family`` has them.
-
-    Args:
-        members: At least two.
-
-    Raises:
-        NotMergeable: They cannot share a program.
-    """
-    layout = lay_out([member.variant.state for member in members])
-    together = []
-    for role, steps in enumerate(zip(*(member.largest for member in members), strict=True)):
-        more = {v: member.other[role].full for v, member in enumerate(members)}
-        full = Variants([s.full for s in steps], layout, optimizer=role == 0, others=more)
-        small = None
-        smaller = [step.small for step in steps if step.small is not None]
-        if smaller:
-            small = Variants(smaller, layout, optimizer=role == 0, like=full)
-        together.append((full, small))
-    return layout, tuple(together)
-
-
-def _check_alike(ours: Sequence[Sequence[Axis]], theirs: Sequence[Sequence[Axis]]) -> None:
-    """Checks that variables lie in the training step as in the validation step."""
-    for a, b in zip(ours, theirs, strict=True):
-        for x, y in zip(a, b, strict=True):
-            if x.padded != y.padded or not np.array_equal(mask_of(x), mask_of(y)):
-                raise NotPaddable("training and validation place a variable's elements otherwise")
-
-
 class WidthFamilies:
     """The families of a search.
 
@@ -193,7 +68,7 @@ class WidthFamilies:
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
-        self._families: dict[Any, _Family | None] = {}  # None: such trials do not ride
+        self._families: dict[Any, Family | None] = {}  # None: such trials do not ride
         self._apart: set[Any] = set()  # kinds and bounds of widths whose padding does not pay
         self._structures: dict[int, set[str]] = {}  # the training steps that ride in each family
 
@@ -219,7 +94,7 @@ class WidthFamilies:
             steps: Training steps per epoch.
             trace_sizes: Traces a model on the full and on the smaller batches.
         """
-        key = (*kind, _operations(traced))
+        key = (*kind, operations_of(traced))
         if key not in self._families:
             self._families[key] = None
             family = self._begin(traced, widths, kind, steps, trace_sizes)
@@ -245,7 +120,7 @@ class WidthFamilies:
         kind: tuple[Any, ...],
         steps: int,
         trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
-    ) -> _Family | None:
+    ) -> Family | None:
         """The family of its first trial; arguments as of ``admit``."""
         ranges, choices = widths.ranges(), widths.choices()
         bounds = (*kind, *((name, *values) for name, values in (ranges | choices).items()))
@@ -264,16 +139,6 @@ class WidthFamilies:
     def _tell(self, widths: OtherModels, text: str) -> None:
         if widths.always:
             self._notes.tell_once(text)
-
-
-def _operations(traced: TracedModel) -> str:
-    """A digest of which operations the steps consist of, whatever their extents."""
-    digest = hashlib.sha256()
-    for step in (traced.train, traced.test):
-        if step is not None:
-            for eqn in step.closed.jaxpr.eqns:
-                digest.update(f"{eqn.primitive.name} {len(eqn.invars)}\0".encode())
-    return digest.hexdigest()
 
 
 def _unknown_cost(traced: TracedModel) -> bool:
@@ -303,7 +168,7 @@ class _Founding:
 
     def family(
         self, ranges: Mapping[str, Sequence[int]], choices: Mapping[str, Sequence[Any]]
-    ) -> _Family | None:
+    ) -> Family | None:
         """The family; None where its trials are few, or training them together takes longer.
 
         Args:
@@ -333,17 +198,17 @@ class _Founding:
                 if at == own:
                     continue
                 other, tails = self._trace_sizes(self._widths.build(largest | combination))
-                if _operations(other) not in known:
+                if operations_of(other) not in known:
                     members[at] = self._member(other, tails, smaller | combination)
                     known.add(members[at].operations)
         chosen, (layout, together) = self._together(members, own)
         if not names and together is None:
             return None
-        return _Family({each.operations: each.variant for each in chosen}, layout, together)
+        return Family({each.operations: each.variant for each in chosen}, layout, together)
 
     def _together(
-        self, members: Mapping[int, _Member], own: int
-    ) -> tuple[list[_Member], tuple[Layout, tuple[Any, ...] | None]]:
+        self, members: Mapping[int, FamilyMember], own: int
+    ) -> tuple[list[FamilyMember], tuple[Layout, tuple[Any, ...] | None]]:
         """The variants that train together, with their layout and common steps; None: only one.
 
         All of them if they can, else those that can be added one after another. Their order is
@@ -360,7 +225,7 @@ class _Founding:
                 continue
             more = [members[at] for at in numbers]
             with suppress(Exception):  # they do not go together
-                found = _joined(more)
+                found = join_variants(more)
                 if self._widths.always or self._choosing_pays(found[1][0][0], more):
                     chosen, joint, taken = more, found, set(numbers)
         return chosen, joint
@@ -408,7 +273,7 @@ class _Founding:
                 own = own * len(kept) + at
         return found, own
 
-    def _member(self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]) -> _Member:
+    def _member(self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]) -> FamilyMember:
         """A variant, from its steps at the largest widths.
 
         Args:
@@ -423,7 +288,9 @@ class _Founding:
         except NotPaddable:
             return self._member_of(full, tails, smaller)
 
-    def _member_of(self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]) -> _Member:
+    def _member_of(
+        self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]
+    ) -> FamilyMember:
         narrow, tails_n = full, tails
         if smaller:
             narrow, tails_n = self._trace_sizes(self._widths.build(smaller))
@@ -431,9 +298,9 @@ class _Founding:
         test = None
         if full.test is not None and narrow.test is not None:
             test = PaddedRole((full.test, narrow.test), _pair(tails[1], tails_n[1]))
-        variant = _Variant(train, test, full.state)
+        variant = FamilyVariant(train, test, full.state)
         steps = [variant.admit(traced)[0] for traced in (full, narrow)]
-        return _Member(variant, _operations(full), *steps)
+        return FamilyMember(variant, operations_of(full), *steps)
 
     def _padding_pays(
         self,
@@ -449,7 +316,7 @@ class _Founding:
         saved = _structures_saved([len(ranges[name]) for name in names])
         return self._cost(full) * padded < saved / _MARGIN
 
-    def _choosing_pays(self, together: Variants, members: Sequence[_Member]) -> bool:
+    def _choosing_pays(self, together: Variants, members: Sequence[FamilyMember]) -> bool:
         """Whether the work of other variants costs less than programs of their own."""
         alone = max(elementwise_work(member.largest[0].full.closed) for member in members)
         extra = max(0, elementwise_work(together.closed) - alone) * _ELEMENT
@@ -462,7 +329,8 @@ class _Founding:
 
     def _structures(self, operations: float) -> float:
         """Operations in each step of a trial, in structures that could be compiled in that time."""
-        structure = _STRUCTURE.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
+        costs = _STRUCTURE if self._widths.rules > 1 else _STRUCTURE_BEFORE
+        structure = costs.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
         return operations * self._steps * self._widths.epochs / structure
 
 

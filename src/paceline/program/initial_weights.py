@@ -101,7 +101,8 @@ def _cutting(original: Callable[..., Any], outside: Any) -> Callable[..., Any]:
         n = math.prod(shape)
         bound.arguments["shape"] = (_length(n),)
         drawn = original(*bound.args, **bound.kwargs)
-        return jnp.array(np.asarray(drawn)[:n].reshape(shape))
+        # A copy, so that the longer draw does not stay. ``jnp.array`` would compile for the shape.
+        return jax.device_put(np.array(np.asarray(drawn)[:n]).reshape(shape))
 
     return draw
 
@@ -124,7 +125,7 @@ def _by_numpy(original: Callable[..., Any], outside: Any) -> Callable[..., Any]:
         plain = _is_plain(shape) and _is_float32(dtype) and all(map(_is_number, number.values()))
         if jv.trace_state() != outside or not plain or any(v is not None for v in found.values()):
             return original(*args, **kwargs)
-        return jnp.array(make(shape, **number, dtype=np.float32))  # with memory of its own
+        return jax.device_put(make(shape, **number, dtype=np.float32))
 
     return fill
 

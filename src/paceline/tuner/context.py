@@ -38,6 +38,7 @@ class SearchContext:
         builder: Builds models from hyperparameters.
         widths: Whether trials of several widths train in one program: "auto", "apart" or
             "together".
+        family_rules: The rules by which they do so, those of when the study began.
         packs: Trains trials side by side; None when no trial of the search can be packed.
         fit: Trains the other trials with ``model.fit``, one after another.
         pruner: Judges trials after their epochs; None lets all of them train to their end.
@@ -63,6 +64,7 @@ class SearchContext:
     objective: Objective
     builder: ModelBuilder
     widths: str
+    family_rules: int
     packs: LocalExecutor | None
     fit: FitExecutor
     pruner: Pruner | None

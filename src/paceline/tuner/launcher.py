@@ -216,11 +216,14 @@ class TrialLauncher:
         builder, strategy, choice = self._context.builder, self._strategy, self._context.widths
         if choice == "apart":
             return None
+        rules = self._context.family_rules
 
         def build(values: Mapping[str, Any]) -> Any:
             return builder(strategy.hp_again(number, {**hparams, **values}), seed)
 
-        return OtherModels(built.parameters, hparams, build, built.epochs, choice == "together")
+        always = choice == "together"
+        other = OtherModels(built.parameters, hparams, build, built.epochs, always, rules)
+        return other if other.ranges() or other.choices() else None
 
     def _submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
         stuck = self._timeout.known_stuck(number)

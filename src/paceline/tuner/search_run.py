@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import PacelineError, StorageError, StudyError, TrialTimeoutError, UsageError
-from paceline.executor.base import EpochLimit, PackOptions
+from paceline.executor.base import FAMILY_RULES, EpochLimit, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
@@ -275,7 +275,8 @@ class SearchRun:
             meta = provenance.meta(
                 config.decisive(), self._arguments, self._objective, batch, origin
             )
-            study.persist({**meta, "build": before.get("build") or build})
+            kept = {"build": before.get("build") or build, "families": self._family_rules}
+            study.persist({**meta, **kept})
             if context.trackers is not None:
                 context.trackers.begin(self._tracked())
             stack.callback(self._finish, search, began)
@@ -326,6 +327,7 @@ class SearchRun:
             objective=self._objective,
             builder=self._config.builder,
             widths=self._config.widths,
+            family_rules=self._family_rules,
             packs=packs,
             fit=fit,
             pruner=pruner,
@@ -436,6 +438,12 @@ class SearchRun:
                 if trial.state in ("complete", "pruned")
             ],
         )
+
+    @property
+    def _family_rules(self) -> int:
+        """The rules by which trials share programs: a study that goes on keeps its own."""
+        study = self.study
+        return study.metadata.meta.get("families", 1) if study.trials else FAMILY_RULES
 
     def _make_packs(self, stack: ExitStack, stuck_trials: StuckTrials) -> LocalExecutor | None:
         """The executor of packs, closed with ``stack``; None when no trial can be packed."""

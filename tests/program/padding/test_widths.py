@@ -253,3 +253,30 @@ def test_what_is_not_proved_does_not_ride(why: str, make: Make) -> None:
     role = PaddedRole((w, n), None)
     with pytest.raises(NotPaddable, match=why):
         role.admit(traced(make(12, 24))[1])
+
+
+def test_what_replaces_a_variable_is_what_later_equations_read() -> None:
+    """Adam's new moments are filled where they are made, not beside the update that reads them.
+
+    XLA would compute them twice otherwise, and copy the old ones in each step.
+    """
+    (_, w), (_, n) = traced(_dense(*LARGEST)), traced(_dense(*SMALLER))
+    closed = PaddedRole((w, n), None).admit(n)[0].closed
+    readers: dict[Any, list[Any]] = {}
+    makers: dict[Any, Any] = {}
+    for eqn in closed.jaxpr.eqns:
+        for atom in eqn.invars:
+            if not jax_compat.is_literal(atom):
+                readers.setdefault(atom, []).append(eqn)
+        makers |= dict.fromkeys(eqn.outvars, eqn)
+    filled = 0
+    for out in closed.jaxpr.outvars[1:]:
+        fill = None if jax_compat.is_literal(out) else makers.get(out)
+        if fill is None or fill.primitive.name not in ("select_n", "jit", "pjit"):
+            continue
+        atoms = [atom for atom in fill.invars if not jax_compat.is_literal(atom)]
+        made = [atom for atom in atoms if atom in makers and atom.aval.shape == out.aval.shape]
+        filled += len(made)
+        for atom in made:
+            assert readers[atom] == [fill], atom
+    assert filled >= 3 * 4, "a variable and its two moments, for two kernels and two biases"

@@ -42,7 +42,8 @@ class Variants:
         steps: An example of each variant; all with as many extents.
         layout: Of their variables.
         optimizer: Whether the steps take the optimizer's variables.
-        like: The same variants on another batch size, whose constants go together likewise.
+        like: The same variants on another batch size, whose constants go together
+            in the same way.
         others: Further examples of some variants: variant -> step. Constants that differ between
             examples are inputs from the beginning, so that the program need not be made anew.
 

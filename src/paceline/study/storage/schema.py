@@ -230,6 +230,7 @@ class StudyMeta(Struct):
     pruner: Text = None
     precision: Text = None
     widths: Text = None
+    families: Count = 1
     mesh: tuple[Count, Count | None] | None = None
     search: StoredSearch = field(default_factory=StoredSearch)
     data: Any = None
