@@ -42,7 +42,7 @@ def _activation(name: str, number: float) -> Any:
 def _dropout(places: str, number: float) -> Any:
     parts: list[Any] = []
     for place in "ab":
-        parts.append(layers.Dense(8, "relu"))
+        parts.append(layers.Dense(8, "relu" if place == "a" else None))
         if place in places:
             parts.append(layers.Dropout(number if place == "a" else 3 * number, seed=ord(place)))
     return stack(*parts, optimizer=keras.optimizers.SGD(number, momentum=4 * number))
@@ -76,7 +76,7 @@ opt = keras.optimizers
 KINDS: dict[str, list[Make]] = {
     "activations": _of(_activation, "relu", "softplus", "gelu", "leaky_relu"),
     "more activations": _of(_activation, "tanh", "sigmoid", "selu", "silu", "exponential"),
-    "dropout": _of(_dropout, "a", "", "ab", "b"),
+    "dropout": _of(_dropout, "", "a", "b", "ab"),
     "batch norm": _of(_layer, None, lambda n: layers.BatchNormalization(momentum=4 * n)),
     "norms": _of(_layer, lambda n: layers.LayerNormalization(epsilon=n), None),
     "noise": _of(_layer, lambda n: layers.GaussianNoise(n, seed=7), layers.GaussianDropout, None),

@@ -105,17 +105,14 @@ class Variant:
                 the result is what came in.
         """
         graph, old = self._graph, self._graph.anchors
-        keys = [self._keys[id(eqn)] for eqn in self._anchors]
         graph.anchors = []
-        for a, b in aligned([op.key for op in old], keys):
+        for a, b in self._paired(old):
             if a is None and b is not None:
-                self._check_extra(self._anchors[b])
                 graph.anchors.append(self._anchor(self._anchors[b]))
                 continue
             assert a is not None
             graph.anchors.append(old[a])
             if b is None:
-                self._check_extra(old[a].eqn)
                 continue
             eqn = self._anchors[b]
             for i, atom in enumerate(eqn.invars):
@@ -126,9 +123,25 @@ class Variant:
             if number is not None:
                 graph.outs[i] = self._met(self._outs[number], graph.outs[i])
 
-    def _check_extra(self, eqn: Any) -> None:
-        if eqn.primitive.name not in EXTRAS:
-            raise NotMergeable(f"only one of two variants has this {eqn.primitive.name}")
+    def _paired(self, old: Sequence[Op]) -> list[tuple[int | None, int | None]]:
+        """Which anchors of the graph and of this variant become one; None: there is no other.
+
+        Those that no variant may lack go together one by one. The longest stretches that are alike
+        would not always do so: a dropout layer may stand before either of two products.
+        """
+        ours = [op.key for op in old]
+        theirs = [self._keys[id(eqn)] for eqn in self._anchors]
+        rest = [[i for i, key in enumerate(keys) if not _is_extra(key)] for keys in (ours, theirs)]
+        for a, b in aligned([ours[i] for i in rest[0]], [theirs[i] for i in rest[1]]):
+            if a is None or b is None:
+                name = ours[rest[0][a]][0] if a is not None else theirs[rest[1][b or 0]][0]
+                raise NotMergeable(f"only one of two variants has this {name}")
+        found: list[tuple[int | None, int | None]] = []
+        i = j = 0
+        for a, b in zip(*rest, strict=True):
+            found += [*_aligned_between(ours[i:a], theirs[j:b], i, j), (a, b)]
+            i, j = a + 1, b + 1
+        return [*found, *_aligned_between(ours[i:], theirs[j:], i, j)]
 
     def _anchor(self, eqn: Any) -> Op:
         op = Op.of(eqn, self._keys[id(eqn)], [self._built(atom) for atom in eqn.invars])
@@ -211,6 +224,20 @@ class Variant:
             for var, value in zip(eqn.outvars, op.outs, strict=True):
                 self._known[var] = value
         return self._known[atom]
+
+
+def _is_extra(key: Sequence[Any]) -> bool:
+    return key[0] in EXTRAS
+
+
+def _aligned_between(
+    ours: Sequence[Any], theirs: Sequence[Any], i: int, j: int
+) -> list[tuple[int | None, int | None]]:
+    """As ``aligned``, of stretches that begin at positions i and j."""
+    return [
+        (None if a is None else i + a, None if b is None else j + b)
+        for a, b in aligned(ours, theirs)
+    ]
 
 
 def _may_pair(ours: Number, theirs: Number) -> bool:
