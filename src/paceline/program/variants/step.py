@@ -79,6 +79,8 @@ class Variants:
             self._numbers = like._numbers
             if any(a.n_constants != b.n_constants for a, b in zip(steps, like._steps, strict=True)):
                 raise NotMergeable("a variant has other constants on another batch size")
+            if any(_mixes(number, like._steps, steps) for number in self._numbers):
+                raise NotMergeable("a number follows from the batch size in some variants only")
             graph, leading, rest = self._merged(self._given({}), pairs=False)
         self.closed = Emission(graph).closed([*leading, *self._numbers, *rest])
         digest = hashlib.sha256(repr(layout.places).encode())
@@ -227,6 +229,19 @@ def _differs(number: Number, examples: Sequence[tuple[int, PaddedStep]]) -> bool
         if variant in number.members
     }
     return len(values) > 1
+
+
+def _mixes(number: Number, full: Sequence[PaddedStep], small: Sequence[PaddedStep]) -> bool:
+    """Whether a number depends on the batch size in one variant, and not or otherwise in another.
+
+    A program takes a number's value on the smaller batch from a trial of any variant, or from the
+    full batch.
+    """
+    values = {
+        tuple(steps[variant].canonical.constants[i].value.tobytes() for steps in (full, small))
+        for variant, i in number.members.items()
+    }
+    return len(values) > 1 and any(a != b for a, b in values)
 
 
 def elementwise_work(closed: Any) -> int:
