@@ -13,7 +13,7 @@ from jax import lax
 from paceline.program import jax_compat as jv
 from paceline.program.rewrites.splice import inlined
 from paceline.program.variants.merging import Graph
-from paceline.program.variants.values import Choice, Literal, Made, Value, root
+from paceline.program.variants.values import Literal, Made, Node, Select, root
 
 
 class Emission:
@@ -26,7 +26,7 @@ class Emission:
         self._eqns: list[Any] = []
         self._is: dict[int, Any] = {}  # variant -> whether the slot is of it
 
-    def closed(self, inputs: Sequence[Value]) -> Any:
+    def closed(self, inputs: Sequence[Node]) -> Any:
         """The jaxpr with these inputs, the first of which says which variant a slot is of."""
         self._atoms = {id(value): jv.new_var(value.aval) for value in inputs}
         flag = self._atoms[id(inputs[0])]
@@ -43,7 +43,7 @@ class Emission:
         )
         return jv.make_closed(made, [array for _, array in self._arrays])
 
-    def _atom(self, value: Value) -> Any:
+    def _atom(self, value: Node) -> Any:
         value = root(value)
         if isinstance(value, Literal) and id(value) not in self._atoms:
             if value.value.ndim or jv.is_key(value.aval):
@@ -54,7 +54,7 @@ class Emission:
                 self._atoms[id(value)] = jv.Literal(value.value[()], value.aval)
         return self._atoms[id(value)]
 
-    def _make(self, value: Value, flag: Any) -> None:
+    def _make(self, value: Node, flag: Any) -> None:
         """Adds the equations that a value needs, without recursion: steps are deep."""
         stack = [value]
         while stack:
@@ -79,7 +79,7 @@ class Emission:
                 self._atoms |= {
                     id(out): var for out, var in zip(each.op.outs, outvars, strict=True)
                 }
-            elif isinstance(each, Choice):
+            elif isinstance(each, Select):
                 if each.variant not in self._is:
                     self._is[each.variant] = inlined([flag], _is_variant(each.variant), self._eqns)[
                         0
@@ -90,8 +90,8 @@ class Emission:
                 )[0]
 
 
-def _operands(value: Value) -> list[Value]:
-    assert isinstance(value, Choice), value
+def _operands(value: Node) -> list[Node]:
+    assert isinstance(value, Select), value
     return [value.others, value.own]
 
 

@@ -19,12 +19,12 @@ from paceline.program.canonical import aval_text
 from paceline.program.padding.elementwise import RULES as CHEAP
 from paceline.program.variants.layout import NotMergeable, aligned
 from paceline.program.variants.values import (
-    Choice,
     Literal,
     Made,
+    Node,
     Number,
     Op,
-    Value,
+    Select,
     alike,
     key_of,
     root,
@@ -52,7 +52,7 @@ class Graph:
     def __init__(self, *, pairs: bool) -> None:
         self.pairs = pairs
         self.anchors: list[Op] = []
-        self.outs: list[Value] = []
+        self.outs: list[Node] = []
         self._literals: dict[Any, Literal] = {}
         self._ops: dict[Any, Op] = {}
 
@@ -63,7 +63,7 @@ class Graph:
             self._literals[key] = Literal(aval, value)
         return self._literals[key]
 
-    def op(self, eqn: Any, key: Any, inputs: list[Value]) -> Op:
+    def op(self, eqn: Any, key: Any, inputs: list[Node]) -> Op:
         """A cheap equation, the one that is there where it is the same."""
         whole = (key, *(id(value) for value in inputs))
         if whole not in self._ops:
@@ -74,10 +74,10 @@ class Graph:
 class Variant:
     """One variant while it is added to a graph."""
 
-    def __init__(self, graph: Graph, index: int, closed: Any, inputs: Sequence[Value]) -> None:
+    def __init__(self, graph: Graph, index: int, closed: Any, inputs: Sequence[Node]) -> None:
         self._graph, self._index = graph, index
         jaxpr = closed.jaxpr
-        self._known: dict[Any, Value] = dict(zip(jaxpr.invars, inputs, strict=True))
+        self._known: dict[Any, Node] = dict(zip(jaxpr.invars, inputs, strict=True))
         for var, value in zip(jaxpr.constvars, closed.consts, strict=True):
             self._known[var] = graph.literal(np.asarray(value), var.aval)
         self._cheap: dict[Any, tuple[Any, int]] = {}  # variable -> its equation, and which result
@@ -149,12 +149,12 @@ class Variant:
             self._known[var] = value
         return op
 
-    def _met(self, atom: Any, theirs: Value) -> Value:
+    def _met(self, atom: Any, theirs: Node) -> Node:
         """A value of the graph that is the variant's own in its slots."""
         if not alike(atom.aval, theirs.aval):
             raise NotMergeable(f"a value is {atom.aval} in one variant, {theirs.aval} in another")
         for each in _alternatives(theirs):
-            found: dict[Any, Value] = {}
+            found: dict[Any, Node] = {}
             pairs: list[tuple[Number, Number]] = []
             if not self._matches(atom, each, found, pairs):
                 continue
@@ -162,17 +162,17 @@ class Variant:
             for mine, other in pairs:
                 other.members.update(mine.members)
                 mine.same = other
-            return theirs if each is theirs else Choice(theirs.aval, theirs, each, self._index)
+            return theirs if each is theirs else Select(theirs.aval, theirs, each, self._index)
         own = self._built(atom)
         if jv.is_key(theirs.aval):
             raise NotMergeable("the variants draw from other keys at one place")
-        return theirs if own is theirs else Choice(theirs.aval, theirs, own, self._index)
+        return theirs if own is theirs else Select(theirs.aval, theirs, own, self._index)
 
     def _matches(
         self,
         atom: Any,
-        theirs: Value,
-        found: dict[Any, Value],
+        theirs: Node,
+        found: dict[Any, Node],
         pairs: list[tuple[Number, Number]],
     ) -> bool:
         """Whether an expression of the variant is one of the graph.
@@ -213,7 +213,7 @@ class Variant:
             found[var] = value
         return True
 
-    def _built(self, atom: Any) -> Value:
+    def _built(self, atom: Any) -> Node:
         """The value of the variant, made where the graph has none."""
         if jv.is_literal(atom):
             return self._graph.literal(jv.constant_value(atom.val, atom.aval), atom.aval)
@@ -248,11 +248,11 @@ def _may_pair(ours: Number, theirs: Number) -> bool:
     return plain or ours.value.tobytes() == theirs.value.tobytes()
 
 
-def _alternatives(value: Value) -> Iterator[Value]:
+def _alternatives(value: Node) -> Iterator[Node]:
     """A value, and those that it chooses from."""
     yield value
-    while isinstance(value, Choice):
+    while isinstance(value, Select):
         yield value.own
         value = value.others
-        if not isinstance(value, Choice):
+        if not isinstance(value, Select):
             yield value

@@ -25,7 +25,7 @@ from paceline.program.padding.widths import PaddedStep
 from paceline.program.variants.emission import Emission
 from paceline.program.variants.layout import Layout, NotMergeable
 from paceline.program.variants.merging import EXTRAS, Graph, Variant
-from paceline.program.variants.values import Choice, Input, Literal, Number, Value, alike
+from paceline.program.variants.values import Input, Literal, Node, Number, Select, alike
 
 #: Operations on one element that take as long as one of the random bits, and of functions.
 _RANDOM, _FUNCTION = 10, 5
@@ -140,9 +140,9 @@ class Variants:
         inputs = [leading[i] if i < first else self._numbers[i - first] for i in indices]
         return Emission(graph).closed([*inputs, *rest])
 
-    def _given(self, kept: Mapping[int, np.ndarray]) -> list[list[Value]]:
+    def _given(self, kept: Mapping[int, np.ndarray]) -> list[list[Node]]:
         """The constants of each variant: numbers, or values of those that are written into it."""
-        found: list[list[Value]] = []
+        found: list[list[Node]] = []
         for variant, step in enumerate(self._steps):
             places = {n.members.get(variant): i for i, n in enumerate(self._numbers)}
             order = [places[i] for i in range(self._n_widths, step.n_constants)]
@@ -155,8 +155,8 @@ class Variants:
         return found
 
     def _merged(
-        self, constants: Sequence[Sequence[Value]], *, pairs: bool
-    ) -> tuple[Graph, list[Value], list[Value]]:
+        self, constants: Sequence[Sequence[Node]], *, pairs: bool
+    ) -> tuple[Graph, list[Node], list[Node]]:
         """The common step; its inputs before the numbers, and those after them."""
         graph = Graph(pairs=pairs)
         flag = Input(jv.aval_of(np.int32(0)))
@@ -195,7 +195,7 @@ class Variants:
             for i, state_in in enumerate(order, start=1):
                 value = graph.outs[i]
                 if numbers[i] is None and value is not state_in:
-                    graph.outs[i] = Choice(value.aval, value, state_in, v)
+                    graph.outs[i] = Select(value.aval, value, state_in, v)
         return graph, [flag, *extents], [*order, *batch]
 
 

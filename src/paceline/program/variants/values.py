@@ -12,19 +12,19 @@ from paceline.program.canonical import Unpackable, aval_text, canonical_text, ca
 
 
 @dataclass(eq=False)
-class Value:
+class Node:
     """A value of the common step."""
 
     aval: Any
 
 
 @dataclass(eq=False)
-class Input(Value):
+class Input(Node):
     """An input of the common step that all variants share."""
 
 
 @dataclass(eq=False)
-class Number(Value):
+class Number(Node):
     """A constant of one or several variants.
 
     Attributes:
@@ -39,23 +39,23 @@ class Number(Value):
 
 
 @dataclass(eq=False)
-class Literal(Value):
+class Literal(Node):
     """A number or an array that is written into the step."""
 
     value: np.ndarray
 
 
 @dataclass(eq=False)
-class Choice(Value):
+class Select(Node):
     """One value for the slots of a variant, another one for those of the others."""
 
-    others: Value
-    own: Value
+    others: Node
+    own: Node
     variant: int
 
 
 @dataclass(eq=False)
-class Made(Value):
+class Made(Node):
     """A result of an equation."""
 
     op: Op
@@ -68,11 +68,11 @@ class Op:
 
     eqn: Any
     key: Any
-    inputs: list[Value]
+    inputs: list[Node]
     outs: list[Made] = field(default_factory=list)
 
     @classmethod
-    def of(cls, eqn: Any, key: Any, inputs: list[Value]) -> Op:
+    def of(cls, eqn: Any, key: Any, inputs: list[Node]) -> Op:
         """An equation and its results."""
         op = cls(eqn, key, inputs)
         op.outs = [Made(var.aval, op, i) for i, var in enumerate(eqn.outvars)]
@@ -110,7 +110,7 @@ def _param_text(value: Any) -> str:
     return " ".join([found.fingerprint, *values])
 
 
-def root(value: Value) -> Value:
+def root(value: Node) -> Node:
     """The value itself, or of a number that became part of another one that one."""
     while isinstance(value, Number) and value.same is not None:
         value = value.same
