@@ -192,7 +192,9 @@ def test_a_choice_of_layers_stays_apart(fresh_folder: Path) -> None:
             layers.append(keras.layers.Dense(9))
         return compiled(*layers)
 
-    assert programs(search("together", [], deeper)) == 2
+    notes: list[str] = []
+    assert programs(search("together", notes, deeper)) == 2
+    assert any("only one of two variants has this dot_general" in note for note in notes)
 
 
 def test_a_choice_that_build_refuses_stays_out(fresh_folder: Path) -> None:

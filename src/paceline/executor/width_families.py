@@ -12,8 +12,8 @@ Notation
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import jax
@@ -126,12 +126,15 @@ class WidthFamilies:
         bounds = (*kind, *((name, *values) for name, values in (ranges | choices).items()))
         if not ranges | choices or bounds in self._apart:
             return None
+        founding = _Founding(traced, widths, steps, trace_sizes)
         try:
-            family = _Founding(traced, widths, steps, trace_sizes).family(ranges, choices)
+            family = founding.family(ranges, choices)
         except Exception as error:
             # A user's build may refuse its largest widths, or what it builds may not fit.
             self._tell(widths, f"widths are not trained together: {error}")
             return None
+        for why in founding.refused:
+            self._tell(widths, f"choices are not all trained together: {why}")
         if family is None and not widths.always:
             self._apart.add(bounds)
         return family
@@ -154,6 +157,9 @@ class _Founding:
         widths: Builds models like the trial's.
         steps: Training steps per epoch.
         trace_sizes: Traces a model on the full and on the smaller batches.
+
+    Attributes:
+        refused: Why combinations of choices are not in the family.
     """
 
     def __init__(
@@ -165,6 +171,7 @@ class _Founding:
     ) -> None:
         self._traced, self._widths = traced, widths
         self._steps, self._trace_sizes = steps, trace_sizes
+        self.refused: list[str] = []
 
     def family(
         self, ranges: Mapping[str, Sequence[int]], choices: Mapping[str, Sequence[Any]]
@@ -194,9 +201,9 @@ class _Founding:
         members = {own: self._member(full, tails, smaller | combinations[own])}
         known = {members[own].operations}
         for at, combination in enumerate(combinations):
-            with suppress(Exception):  # a user's build may refuse it
-                if at == own:
-                    continue
+            if at == own:
+                continue
+            with self._noting():  # a user's build may refuse it
                 other, tails = self._trace_sizes(self._widths.build(largest | combination))
                 if operations_of(other) not in known:
                     members[at] = self._member(other, tails, smaller | combination)
@@ -205,6 +212,14 @@ class _Founding:
         if not names and together is None:
             return None
         return Family({each.operations: each.variant for each in chosen}, layout, together)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """A block whose failure keeps a combination out of the family."""
+        try:
+            yield
+        except Exception as error:
+            self.refused.append(str(error))
 
     def _together(
         self, members: Mapping[int, FamilyMember], own: int
@@ -224,7 +239,7 @@ class _Founding:
             if len(numbers) == len(taken):
                 continue
             more = [members[at] for at in numbers]
-            with suppress(Exception):  # they do not go together
+            with self._noting():  # they may not go together
                 found = join_variants(more)
                 if self._widths.always or self._choosing_pays(found[1][0][0], more):
                     chosen, joint, taken = more, found, set(numbers)
