@@ -13,6 +13,8 @@ from paceline.benchmark.pilot_search import _pace, _PilotProgress, run_pilot
 from paceline.benchmark.result import Bench, Plan
 from paceline.benchmark.subject import Subject
 from paceline.data.arrays import prepare
+from paceline.executor.local import LocalExecutor
+from paceline.pack.plan import StackedProgram
 from paceline.report.forecast import Pace, predict
 from paceline.report.progress import Progress
 
@@ -60,7 +62,20 @@ class HearsOfFourAtOnce(_PilotProgress):
         return super().__call__(progress)
 
 
+def four_are_built_first(monkeypatch):
+    """The first round waits for four trials: else it has those that were built in time."""
+    submit, ready, taken = LocalExecutor.submit, StackedProgram.ready, []
+
+    def submitting(self, job):
+        submit(self, job)
+        taken.append(job.number)
+
+    monkeypatch.setattr(LocalExecutor, "submit", submitting)
+    monkeypatch.setattr(StackedProgram, "ready", lambda self: len(taken) >= 4 and ready(self))
+
+
 def test_a_long_search_is_stopped_once_its_pace_is_known(monkeypatch):
+    four_are_built_first(monkeypatch)
     monkeypatch.setattr(pilot_search, "SECONDS", 0.0)
     monkeypatch.setattr(pilot_search, "LONG", 0.0)
     monkeypatch.setattr(pilot_search, "_PilotProgress", HearsOfFourAtOnce)
