@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,18 +49,16 @@ def test_nothing_is_left_behind(whole, fresh_folder):
     assert list(Path(fresh_folder).iterdir()) == []
 
 
-class HearsOfFourAtOnce(_PilotProgress):
-    """Hears whole rounds of four trials, and nothing before: when they begin depends on the load.
+class HearsWholeRounds(_PilotProgress):
+    """Hears of rounds of four trials as if each look fell behind all their reports.
 
-    A look may fall between the reports of one round, which are counted one by one.
+    Looks may always fall between the reports of one round, which are counted one by one.
     """
 
     def __call__(self, progress):
         if self.last is None and (progress.pace is None or progress.pace[0] < 4):
             return True
-        if progress.trial_epochs % 4:
-            return True
-        return super().__call__(progress)
+        return super().__call__(replace(progress, trial_epochs=4 * progress.rounds))
 
 
 def four_are_built_first(monkeypatch):
@@ -78,7 +77,7 @@ def test_a_long_search_is_stopped_once_its_pace_is_known(monkeypatch):
     four_are_built_first(monkeypatch)
     monkeypatch.setattr(pilot_search, "SECONDS", 0.0)
     monkeypatch.setattr(pilot_search, "LONG", 0.0)
-    monkeypatch.setattr(pilot_search, "_PilotProgress", HearsOfFourAtOnce)
+    monkeypatch.setattr(pilot_search, "_PilotProgress", HearsWholeRounds)
     found = rehearsed(n_trials=4, epochs=1000)
     assert 2 * 4 <= found.trial_epochs < 4 * 1000
     assert predict(found, 4, 1000).n_rounds == 1000
