@@ -38,11 +38,12 @@ _CPU = {"xla_cpu_prefer_vector_width": "512"}
 #: less time to compile (docs/decisions/0032).
 _QUICK = {"xla_backend_optimization_level": "1"}
 #: The older of XLA's two ways to write fused loops. It takes 0.2 s less to compile a step, but what
-#: it makes of updates in place is half as fast: 2 ns more a number and step (docs/decisions/0035).
+#: it makes of updates in place is half as fast: 2 ns more a weight and step (docs/decisions/0035).
 _OLDER_LOOPS = {"xla_cpu_use_fusion_emitters": False}
 #: Numbers that a program of a short run updates in place (weights and optimizer variables of all
-#: slots) below which the older loops pay: in about 1,000 steps they lose what they have saved.
-_FEW_NUMBERS = 150_000
+#: slots: three for each weight under Adam) below which the older loops pay. In about 1,000 steps
+#: they lose what they have saved.
+_FEW_NUMBERS = 300_000
 _HIT = "/jax/compilation_cache/cache_hits"
 
 _current = threading.local()
