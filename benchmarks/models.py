@@ -107,6 +107,7 @@ def uniform(*shape: int) -> Callable[[int], np.ndarray]:
 MODELS = {
     "digits": Model("dense 64-64-64-10, batch 32", digits, uniform(64), 32),
     "mnist": Model("dense 784-128-10, batch 128", mnist, uniform(784), 128),
+    "wide": Model("dense 784-512-10, batch 32", wide, uniform(784), 32),
     "cnn": Model("CNN 3x3 16/32 on 28x28, batch 32", cnn, uniform(28, 28, 1), 32, 16),
     "gru": Model(
         "GRU 32 over 40 letters, batch 32", gru, lambda n: RNG.integers(0, 60, (n, 40)), 32

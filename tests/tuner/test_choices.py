@@ -222,3 +222,18 @@ def test_a_choice_of_numbers_is_no_choice_of_operations(fresh_folder: Path) -> N
     tuner.enqueue({"lr": 1e-3})
     tuner.search(X, Y, epochs=1, n_trials=1, **DATA)
     assert set(asked) == {1e-3}
+
+
+def test_choices_in_convolutions_are_not_even_built_unasked(fresh_folder: Path) -> None:
+    """What their elementwise work costs is not counted; ``widths="together"`` joins them."""
+    asked: list[str] = []
+
+    def images(hp: Any) -> Any:
+        asked.append(hp.Choice("activation", ["relu", "tanh"]))
+        reshape, flat = keras.layers.Reshape((4, 3, 1)), keras.layers.Flatten()
+        return compiled(reshape, keras.layers.Conv2D(2, 2, activation=asked[-1]), flat)
+
+    tuner = paceline.Tuner(images, study="s")
+    tuner.enqueue({"activation": "relu"})
+    tuner.search(X, Y, epochs=1, n_trials=1, **DATA)
+    assert set(asked) == {"relu"}

@@ -145,7 +145,7 @@ class WidthFamilies:
 
 
 def _unknown_cost(traced: TracedModel) -> bool:
-    """Whether the cost of a step at other widths is unknown: of loops and of convolutions."""
+    """Whether the cost of other widths and choices is unknown: that of loops and convolutions."""
     return traced.train.canonical.convolves or has_loops(traced.train.closed)
 
 
@@ -184,14 +184,14 @@ class _Founding:
         """
         always = self._widths.always
         if not always:
+            if _unknown_cost(self._traced):
+                return None
             # A model this large is not even built: it may not fit in memory.
             own = self._widths.hparams
             growth = math.prod(values[-1] / own[name] for name, values in ranges.items())
             if self._cost(self._traced) * growth > _HUGE:
                 return None
         names = self._names(ranges)
-        if names and not always and _unknown_cost(self._traced):
-            return None
         largest = {name: ranges[name][-1] for name in names}
         combinations, own = self._combinations(choices)
         full, tails = self._trace_sizes(self._widths.build(largest | combinations[own]))
