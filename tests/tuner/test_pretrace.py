@@ -84,7 +84,10 @@ def test_a_choice_that_changes_the_program_is_not_foreseen_from_the_disk(
         return with_dropout(hp, hp.Choice("dropout", [0.3, 0.0, 0.2, 0.4]))
 
     def values(name: str) -> list[float]:
-        tuner = paceline.Tuner(some, objective="loss", study=name, sampler="random", seed=1)
+        # Apart: else a program is shared by models with dropout and without.
+        tuner = paceline.Tuner(
+            some, objective="loss", study=name, sampler="random", seed=1, widths="apart"
+        )
         tuner.search(X, Y, epochs=1, batch_size=16, n_trials=12, verbose=0)
         assert tuner.summary()["programs"]["distinct"] == 2
         return [trial.value for trial in tuner._require_study().trials]
