@@ -29,6 +29,7 @@ from paceline.executor.family import (
 )
 from paceline.executor.model_builder import Tails, TracedModel
 from paceline.pack.plan.base import has_loops, step_flops
+from paceline.program.initial_weights import changes_kept
 from paceline.program.model_structure import structure_of
 from paceline.program.padding.axes import NotPaddable
 from paceline.program.padding.widths import (
@@ -128,7 +129,9 @@ class WidthFamilies:
             return None
         founding = _Founding(traced, widths, steps, trace_sizes)
         try:
-            family = founding.family(ranges, choices)
+            # Its builds may freeze layers that the user's models share.
+            with changes_kept():
+                family = founding.family(ranges, choices)
         except Exception as error:
             # A user's build may refuse its largest widths, or what it builds may not fit.
             self._tell(widths, f"widths are not trained together: {error}")
