@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,23 +11,19 @@ import numpy as np
 import pytest
 
 import paceline
-from epoch_reports import observe_reports
 from marks import slow_where
 from paceline.executor import width_families
-from paceline.executor.base import EpochReport
+from shared_programs import (
+    DATA,
+    KINDS,
+    X,
+    Y,
+    check_each_trial_by_itself,
+    check_going_on,
+    compiled,
+    grid,
+)
 from stopping import hears_signals  # noqa: F401 - a fixture
-
-X = np.random.default_rng(0).normal(size=(50, 12)).astype("float32")
-Y = np.random.default_rng(1).integers(0, 3, 50)
-DATA: dict[str, Any] = {"validation_data": (X[:21], Y[:21]), "batch_size": 16}
-
-
-def compiled(*layers: Any, optimizer: Any = "adam") -> keras.Model:
-    """A classifier with these hidden layers."""
-    head = keras.layers.Dense(3, activation="softmax")
-    model = keras.Sequential([keras.Input((12,)), *layers, head])
-    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
-    return model
 
 
 def build(hp: Any) -> Any:
@@ -51,11 +45,7 @@ def build_wide(hp: Any) -> Any:
 
 
 def search(widths: str, notes: list[str], made: Any = build, **arguments: Any) -> paceline.Tuner:
-    tuner = paceline.Tuner(
-        made, sampler="grid", study=widths, widths=widths, notes=notes.append, slots=2
-    )
-    tuner.search(X, Y, epochs=2, **(DATA | arguments))
-    return tuner
+    return grid(made, widths, notes, **arguments)
 
 
 def programs(tuner: paceline.Tuner) -> int:
@@ -111,35 +101,10 @@ def test_callbacks_see_the_variables_of_the_trial_s_own_model(fresh_folder: Path
     assert {shapes[0][1] for shapes in seen} == {4, 8, 12}
 
 
-KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "one after another": ({}, {}),
-    "asha": ({"pruner": "asha:1:2"}, {}),
-    "repeats": ({}, {"repeats": 2}),
-    "folds": ({}, {"folds": 3, "validation_data": None}),
-}
-
-
-def search_kind(kind: str, study: str) -> paceline.Tuner:
-    arguments, call = KINDS[kind]
-    tuner = paceline.Tuner(
-        build_wide, sampler="random", study=study, widths="together", slots=2, **arguments
-    )
-    tuner.search(X, Y, **(DATA | {"epochs": 4, "n_trials": 6} | call))
-    return tuner
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_trial_is_that_trial_by_itself(kind: str, fresh_folder: Path) -> None:
-    tuner = search_kind(kind, "s")
-    assert programs(tuner) == 1
-    call = {name: value for name, value in (DATA | KINDS[kind][1]).items() if value is not None}
-    for number in range(6):
-        history = tuner.trial(number).history
-        alone = tuner.reproduce(number, X, Y, **call).history
-        for name, values in history.items():
-            # float32's rounding of sums with zeros in between
-            np.testing.assert_allclose(alone[name], values, rtol=2e-5, atol=2e-6)
+    check_each_trial_by_itself(build_wide, kind)
 
 
 @pytest.mark.parametrize("kind", slow_where(KINDS, lambda kind: kind != "one after another"))
@@ -148,25 +113,7 @@ def test_a_search_goes_on_where_it_was_stopped(
     kind: str, stop: int, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the bit, with trials of several choices under way."""
-    monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
-    left: list[int] = []
-
-    def interrupt(report: EpochReport) -> None:
-        if left == [len(epochs)]:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    epochs = observe_reports(monkeypatch, before=interrupt)
-    whole = search_kind(kind, "whole")
-    left.append(len(epochs) + stop)
-    with pytest.raises(KeyboardInterrupt, match="^$"):
-        search_kind(kind, "s")
-    left.clear()
-    resumed = search_kind(kind, "s")
-    for number in range(6):
-        assert resumed.trial(number).history == whole.trial(number).history
-    weights = [tuner.best_model().get_weights() for tuner in (resumed, whole)]
-    for ours, theirs in zip(*weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    check_going_on(build_wide, kind, stop, monkeypatch)
 
 
 # -- where it is worth it --------------------------------------------------------------------------

@@ -7,7 +7,7 @@
 | settings of JAX's cache | programs are kept on disk | ``program.compilation_cache`` |
 | thresholds of ``gc``, frozen objects | collections walk fewer objects | ``gc_calmed``, below |
 | the C allocator | freed memory stays for the next step | ``freed_memory_kept``, below |
-| functions of ``jax.random`` | initial weights by few programs | ``program.initial_weights`` |
+| names in ``jax.random``, ``jax.numpy`` | cheap initial weights | ``program.initial_weights`` |
 | handlers of signals | a search saves itself before it stops | ``StopSignal``, below |
 | ``keras.Variable`` | which variables models share | ``program.initial_weights`` |
 | ``warnings.showwarning`` | a warning is shown once | ``repeated_warnings_hidden``, below |

@@ -198,7 +198,7 @@ class _Founding:
         largest = {name: ranges[name][-1] for name in names}
         combinations, own = self._combinations(choices)
         full, tails = self._trace_sizes(self._widths.build(largest | combinations[own]))
-        if names and not always and not self._padding_pays(names, ranges, largest, full):
+        if names and not always and not self._padding_pays(names, ranges, full):
             return None
         smaller: dict[str, Any] = _smaller(names, ranges)
         members = {own: self._member(full, tails, smaller | combinations[own])}
@@ -324,13 +324,15 @@ class _Founding:
         self,
         names: Sequence[str],
         ranges: Mapping[str, Sequence[int]],
-        largest: Mapping[str, int],
         full: TracedModel,
     ) -> bool:
         """Whether padding costs less than the structures that need no program of their own."""
-        build = self._widths.build
-        mean = build({name: ranges[name][(len(ranges[name]) - 1) // 2] for name in names})
-        padded = 1 - _weights(mean) / max(1, _weights(build(largest)))
+        mean = self._widths.build(
+            {name: ranges[name][(len(ranges[name]) - 1) // 2] for name in names}
+        )
+        usual = _weights([variable.shape for variable in mean.trainable_variables])
+        most = _weights([leaf.shape for leaf in full.state.trainable])
+        padded = 1 - usual / max(1, most)
         saved = _structures_saved([len(ranges[name]) for name in names])
         return self._cost(full) * padded < saved / _MARGIN
 
@@ -359,9 +361,8 @@ def _is_kind(value: Any, representative: Any) -> bool:
     return bool(type(value) is type(representative) and value == representative)
 
 
-def _weights(model: Any) -> int:
-    """Numbers that products read: those of matrices and of larger arrays."""
-    shapes = [tuple(variable.shape) for variable in model.trainable_variables]
+def _weights(shapes: Sequence[Sequence[int]]) -> int:
+    """Numbers that products read, of variables of these shapes: of matrices and larger arrays."""
     return sum(math.prod(shape) for shape in shapes if len(shape) > 1)
 
 

@@ -13,7 +13,7 @@ import hashlib
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -33,13 +33,13 @@ with contextlib.suppress(ImportError):
 #: On a CPU: vectors as wide as it has. No other option that changes the code: what XLA offers to
 #: leave out copies in loops (xla_cpu_copy_insertion_use_region_analysis) gives wrong numbers
 #: (JAX 0.10.2; docs/decisions/0006).
-_CPU = {"xla_cpu_prefer_vector_width": "512"}
+_CPU: dict[str, Any] = {"xla_cpu_prefer_vector_width": "512"}
 #: For a short run: LLVM's lower level, and vectors as wide as XLA has them by default. Both take
 #: less time to compile (docs/decisions/0032).
-_QUICK = {"xla_backend_optimization_level": "1"}
+_QUICK: dict[str, Any] = {"xla_backend_optimization_level": "1"}
 #: The older of XLA's two ways to write fused loops. It takes 0.2 s less to compile a step, but what
 #: it makes of updates in place is half as fast: 2 ns more a weight and step (docs/decisions/0035).
-_OLDER_LOOPS = {"xla_cpu_use_fusion_emitters": False}
+_OLDER_LOOPS: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False}
 #: Numbers that a program of a short run updates in place (weights and optimizer variables of all
 #: slots: three for each weight under Adam) below which the older loops pay. In about 1,000 steps
 #: they lose what they have saved.
@@ -116,7 +116,7 @@ def compile_in_background(
     lowered = lower(function, shapes, donate, key)
     lowering = time.perf_counter() - start
     # The options to try, in turn: a version of XLA refuses one that it does not know.
-    tries: list[Mapping[str, Any] | None] = [None]
+    tries: list[dict[str, Any] | None] = [None]
     if jax.default_backend() == "cpu":
         tries = [_CPU, None]
         if quick:
@@ -135,9 +135,7 @@ def compile_in_background(
         for options in tries:
             _current.hit = False
             try:
-                compiled = lowered.compile(
-                    compiler_options=None if options is None else dict(options)
-                )
+                compiled = lowered.compile(compiler_options=options)
                 break
             except Exception:
                 if options is None:

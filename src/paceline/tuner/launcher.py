@@ -223,7 +223,8 @@ class TrialLauncher:
 
         always = choice == "together"
         other = OtherModels(built.parameters, hparams, build, built.epochs, always, rules)
-        return other if other.ranges() or other.choices() else None
+        any_width = any(type(value) is int for value in hparams.values())
+        return other if any_width or other.choices() else None
 
     def _submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
         stuck = self._timeout.known_stuck(number)

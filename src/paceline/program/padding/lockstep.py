@@ -238,7 +238,7 @@ def alike(ours: Any, theirs: Any) -> bool:
     if ours is theirs:
         return True
     if isinstance(ours, (jv.ClosedJaxpr, jv.Jaxpr)):
-        return isinstance(theirs, type(ours)) and _text(ours) == _text(theirs)
+        return isinstance(theirs, type(ours)) and body_key(ours) == body_key(theirs)
     if isinstance(ours, tuple) and isinstance(theirs, tuple):
         pairs = zip(ours, theirs, strict=False)
         return len(ours) == len(theirs) and all(alike(a, b) for a, b in pairs)
@@ -250,7 +250,8 @@ def alike(ours: Any, theirs: Any) -> bool:
         return False
 
 
-def _text(body: Any) -> tuple[Any, ...]:
+def body_key(body: Any) -> tuple[Any, ...]:
+    """What two jaxprs, closed or not, share that compute the same: operations and constants."""
     closed = body if isinstance(body, jv.ClosedJaxpr) else jv.make_closed(body, [])
     found = canonicalise(closed)
     return found.fingerprint, *(constant.value.tobytes() for constant in found.constants)

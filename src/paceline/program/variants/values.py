@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from paceline.program import jax_compat as jv
-from paceline.program.canonical import Unpackable, aval_text, canonical_text, canonicalise
+from paceline.program.canonical import Unpackable, aval_text, canonical_text
+from paceline.program.padding.lockstep import body_key
 
 
 @dataclass(eq=False)
@@ -104,10 +105,7 @@ def _param_text(value: Any) -> str:
         return f"({','.join(map(_param_text, value))})"
     if not isinstance(value, (jv.ClosedJaxpr, jv.Jaxpr)):
         return canonical_text(value)
-    closed = value if isinstance(value, jv.ClosedJaxpr) else jv.make_closed(value, [])
-    found = canonicalise(closed)
-    values = [constant.value.tobytes().hex() for constant in found.constants]
-    return " ".join([found.fingerprint, *values])
+    return repr(body_key(value))
 
 
 def root(value: Node) -> Node:
