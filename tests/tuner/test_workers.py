@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -26,7 +27,11 @@ Start = Callable[..., subprocess.Popen[str]]
 def start(child_environment: dict[str, str]):
     """Starts workers, whose hearts beat fast; none outlives the test."""
     children: list[subprocess.Popen[str]] = []
-    environment = {**child_environment, "PACELINE_HEARTBEAT_SECONDS": "0.3"}
+    environment = {
+        **child_environment,
+        "PACELINE_HEARTBEAT_SECONDS": "0.3",
+        "PYTHONFAULTHANDLER": "1",
+    }
 
     def begin(
         mode: str, storage: str | None, *more: object, ahead: float = 0.0
@@ -44,8 +49,9 @@ def start(child_environment: dict[str, str]):
 
     yield begin
     for child in children:
-        child.kill()
-        child.communicate()
+        if child.poll() is None:
+            child.send_signal(signal.SIGABRT)  # it says where it stood, should the test have failed
+        sys.stdout.write(child.communicate()[1])
 
 
 def stored(storage: str | None) -> list[FrozenTrial]:

@@ -47,7 +47,7 @@ from paceline.study.workers.shared_study import (
     ClaimLost,
     PeerChanges,
     StudyPeers,
-    join,
+    join_and_load,
     sampling_seed,
 )
 from paceline.study.workers.worker import Worker
@@ -188,10 +188,9 @@ class Study:
         outside = OutsideWatch(store)
         writer = WriteBehind(store, note=note, owner=worker, look=worker and outside.look)
         with writer.stopwatch.running():
-            if worker is not None:
-                resumed = join(worker, store, name, writer, resumed, is_left)
-            stored = store.load(name)
-            if storage is None and stored is None and (others := store.names()):
+            resumed, stored = join_and_load(worker, store, name, writer, resumed, is_left)
+            others = store.names() if storage is None and stored is None else []
+            if others and name not in others:  # another worker may have made it since
                 raise_renamed(name, Path(directory), others)
             check_pickles(name, stored.trials if stored is not None else ())
             return cls(

@@ -131,7 +131,8 @@ class StudyView:
         store = StudyStorage.of(storage, name, directory)
         stored = store.load(name)
         if stored is None:
-            if storage is None and (others := store.names()):
+            others = store.names() if storage is None else []
+            if others and name not in others:  # it may have been made just now
                 raise_renamed(name, directory, others)
             return None
         check_pickles(name, stored.trials)

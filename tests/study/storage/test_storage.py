@@ -132,6 +132,18 @@ def test_what_cannot_be_opened_says_why(storage, match):
     assert [path.name for path in Path().iterdir()] == ["file"]
 
 
+def test_a_journal_made_just_after_it_was_not_there_is_no_fault(monkeypatch):
+    is_file = Path.is_file
+
+    def look(path: Path) -> bool:
+        monkeypatch.setattr(Path, "is_file", is_file)
+        path.touch()
+        return False
+
+    monkeypatch.setattr(Path, "is_file", look)
+    assert stored_in("journal:s.log").load("s") is None
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 @pytest.mark.parametrize("storage", [None, "journal:shut/s.log", "sqlite:///shut/s.db"])
 def test_a_folder_that_may_not_be_written_is_refused(storage, monkeypatch):

@@ -165,6 +165,26 @@ def test_who_is_alone_numbers_its_trials_and_makes_room_for_a_second(party: Part
     assert {n: second.trials.by_number(n).state for n in (0, 2)} == {0: "running", 2: "running"}
 
 
+@pytest.mark.parametrize("step", ["find", "load", "_exists"])
+def test_who_starts_while_the_study_is_being_made_joins(
+    party: Party, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The study comes about just after a step of opening it found that there is none."""
+    original = getattr(StudyStorage, step)
+    first: list[Study] = []
+
+    def look(store: StudyStorage, *name: str) -> Any:
+        monkeypatch.setattr(StudyStorage, step, original)
+        found = original(store, *name)
+        first.append(party.join())
+        return found
+
+    monkeypatch.setattr(StudyStorage, step, look)
+    second = party.join()
+    assert [study.peers.shared for study in (*first, second)] == [True, True]
+    assert [must_begin(study) for study in (*first, second)] == [0, 1]
+
+
 def test_a_study_has_no_more_trials_than_wanted(party: Party) -> None:
     """Neither asks what the other did: the order in which the storage made them decides."""
     one, two = party.join(n_trials=5), party.join(n_trials=5)

@@ -309,14 +309,15 @@ class StudyStorage:
             self._prepare()
             storage = self.storage
             wanted = StudyDirection.MAXIMIZE if direction == "maximize" else StudyDirection.MINIMIZE
-            try:
-                study = storage.create_new_study([wanted], name)
-            except DuplicatedStudyError:
-                raise StudyError(
-                    f'study "{name}" in {self.label} was made by another process a moment ago; '
-                    "start again to continue it."
-                ) from None
-            storage.set_study_user_attr(study, META, meta)
+            with self.writing():  # in a journal, who finds the study finds what describes it
+                try:
+                    study = storage.create_new_study([wanted], name)
+                except DuplicatedStudyError:
+                    raise StudyError(
+                        f'study "{name}" in {self.label} was made by another process a moment ago; '
+                        "start again to continue it."
+                    ) from None
+                storage.set_study_user_attr(study, META, meta)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 # Optuna's plots and its dashboard show it, instead of "Objective 0".
@@ -419,7 +420,7 @@ def _journal(path: Path) -> StudyStorage:
     def check() -> None:
         if path.is_dir():
             raise StorageError(f"storage journal:{path} is a folder; name a file in it.")
-        if path.exists():
+        if path.exists() and not path.is_file():  # another process may have made it just now
             raise StorageError(f"storage journal:{path} is no file; name another.")
         _check_folder(path.parent, f"journal:{path}")
 

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial
 
 from paceline.errors import StorageError, StudyError
 from paceline.study import trial_codec
+from paceline.study.metadata import StoredStudy
 from paceline.study.objective import Direction
 from paceline.study.proposer import Proposer
 from paceline.study.storage.storage import StudyStorage
@@ -373,18 +374,18 @@ def sampling_seed(seed: int, worker: Worker | None) -> int:
     return int.from_bytes(digest[:4], "big") >> 1
 
 
-def join(
-    worker: Worker,
+def join_and_load(
+    worker: Worker | None,
     store: StudyStorage,
     study: str,
     writer: WriteBehind,
     resumed: Mapping[str, Any] | None,
     is_left: Callable[[FrozenTrial], bool] | None,
-) -> Mapping[str, Any] | None:
-    """Have a worker join the others of a study, if the study is in the storage.
+) -> tuple[Mapping[str, Any] | None, StoredStudy | None]:
+    """Have a worker join the others of a study, if the study is in the storage, and read it.
 
     Args:
-        worker: The worker.
+        worker: The worker; None where the study is only read.
         store: Where the study is.
         study: Its name.
         writer: Has the worker's records.
@@ -393,7 +394,26 @@ def join(
 
     Returns:
         The snapshot, where the study continues from it; None where other workers have searched on.
+        And the study; None where there is none of this name.
     """
+    while True:
+        if worker is not None:
+            resumed = _join(worker, store, study, writer, resumed, is_left)
+        stored = store.load(study)
+        if stored is None or worker is None or worker.joined:
+            return resumed, stored
+        # Another worker made the study between the two steps: this one joins it.
+
+
+def _join(
+    worker: Worker,
+    store: StudyStorage,
+    study: str,
+    writer: WriteBehind,
+    resumed: Mapping[str, Any] | None,
+    is_left: Callable[[FrozenTrial], bool] | None,
+) -> Mapping[str, Any] | None:
+    """Have a worker join, and return the snapshot where the study continues from it."""
     found = store.find(study)
     if found is None:
         return resumed
