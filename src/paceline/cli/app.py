@@ -19,10 +19,13 @@ from paceline.cli.options import (
     Data,
     Deadline,
     Json,
+    MaxEpochsTotal,
     Precision,
     Quiet,
+    StopAfter,
     Storage,
     StudyName,
+    Target,
     Timeout,
     Track,
     TrialTimeout,
@@ -106,7 +109,7 @@ def paceline(
 
 @app.command()
 def search(
-    target: Annotated[
+    model: Annotated[
         str,
         typer.Argument(
             metavar="FILE.py[:build]",
@@ -153,6 +156,21 @@ def search(
     timeout: Timeout = None,
     deadline: Deadline = None,
     trial_timeout: TrialTimeout = None,
+    target: Target = None,
+    stop_after: StopAfter = None,
+    max_epochs_total: MaxEpochsTotal = None,
+    enqueue: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Configurations to try first, as `paceline best STUDY --json` prints one.",
+            show_default="none",
+        ),
+    ] = None,
+    start_with_default: Annotated[
+        bool,
+        typer.Option("--start-with-default", help="Try the default of every hyperparameter first."),
+    ] = False,
     study: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Name of the study.", show_default="the file's"),
@@ -191,7 +209,7 @@ def search(
 
     with exit_codes():
         command.search(
-            target,
+            model,
             data=data,
             trials=trials,
             epochs=epochs,
@@ -205,6 +223,9 @@ def search(
             timeout=timeout,
             deadline=deadline,
             trial_timeout=trial_timeout,
+            stopping=(target, stop_after, max_epochs_total),
+            enqueue=enqueue,
+            start_with_default=start_with_default,
             study=study,
             fresh=fresh,
             storage=storage,
@@ -245,6 +266,9 @@ def resume(
     timeout: Timeout = None,
     deadline: Deadline = None,
     trial_timeout: TrialTimeout = None,
+    target: Target = None,
+    stop_after: StopAfter = None,
+    max_epochs_total: MaxEpochsTotal = None,
     storage: Storage = None,
     track: Track = None,
     as_json: Json = False,
@@ -264,6 +288,7 @@ def resume(
             timeout=timeout,
             deadline=deadline,
             trial_timeout=trial_timeout,
+            stopping=(target, stop_after, max_epochs_total),
             track=track,
             as_json=as_json,
             quiet=quiet,

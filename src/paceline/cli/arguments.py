@@ -35,6 +35,31 @@ def trial_count(text: str) -> int | str:
     return f"+{int(digits)}" if text.startswith("+") else int(digits)
 
 
+def stopping_rules(
+    target: str | None, stop_after: str | None, max_epochs_total: str | None
+) -> dict[str, float | int | None]:
+    """Read ``--target``, ``--stop-after`` and ``--max-epochs-total``; ``none`` is no such rule.
+
+    Returns:
+        Those that were given, as ``Tuner.search`` takes them.
+
+    Raises:
+        UsageError: A text is no number.
+    """
+    found: dict[str, float | int | None] = {}
+    given = {"target": target, "stop_after": stop_after, "max_epochs_total": max_epochs_total}
+    for name, text in given.items():
+        if text is None:
+            continue
+        try:
+            found[name] = None if text == "none" else float(text) if name == "target" else int(text)
+        except ValueError:
+            kind = "a number such as 0.98" if name == "target" else "a whole number"
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} {text!r}: give {kind}, or none") from None
+    return found
+
+
 def positive(option: str, value: int | None) -> int | None:
     """Check that a number is at least 1; None stays None.
 

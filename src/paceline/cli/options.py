@@ -52,6 +52,30 @@ TrialTimeout = Annotated[
         show_default="no limit",
     ),
 ]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VALUE",
+        help="End the search once a trial's objective is as good as this.",
+        show_default="none",
+    ),
+]
+StopAfter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N",
+        help="End the search when N trials in a row have ended without a better value.",
+        show_default="none",
+    ),
+]
+MaxEpochsTotal = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N",
+        help="Epochs that all trials of the study may train together.",
+        show_default="no limit",
+    ),
+]
 Deadline = Annotated[
     str | None, typer.Option(metavar="CLOCK", help="Stop by this time of day: 17:30.")
 ]

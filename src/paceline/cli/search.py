@@ -29,6 +29,7 @@ class SearchCommand:
         storage: URL of the storage; None: a journal in ``runs/<study>/``.
         tuner: Further arguments of ``Tuner``.
         search: Further arguments of ``Tuner.search``.
+        enqueue: File of configurations to try first; None without.
         timeout: Seconds that the search may take; None for no limit.
         deadline: When the search is to stop; None for no limit.
         digest: Digest of the file when the study began; None for a new study.
@@ -43,6 +44,7 @@ class SearchCommand:
     storage: str | None
     tuner: dict[str, Any] = field(default_factory=dict)
     search: dict[str, Any] = field(default_factory=dict)
+    enqueue: Path | None = None
     timeout: float | None = None
     deadline: datetime | None = None
     digest: str | None = None
@@ -66,6 +68,9 @@ def search(
     timeout: str | None,
     deadline: str | None,
     trial_timeout: str | None,
+    stopping: tuple[str | None, str | None, str | None],
+    enqueue: str | None,
+    start_with_default: bool,
     study: str | None,
     fresh: bool,
     storage: str | None,
@@ -110,7 +115,10 @@ def search(
                 "n_trials": arguments.trial_count(trials),
                 **_members(repeats, folds),
                 **_trial_timeout(trial_timeout),
+                **arguments.stopping_rules(*stopping),
+                **({"start_with_default": True} if start_with_default else {}),
             },
+            enqueue=None if enqueue is None else Path(enqueue),
             timeout=None if timeout is None else arguments.timeout_seconds(timeout),
             deadline=None if deadline is None else arguments.deadline(deadline, _now()),
             as_json=as_json,
@@ -148,12 +156,16 @@ def resume(
     timeout: str | None,
     deadline: str | None,
     trial_timeout: str | None,
+    stopping: tuple[str | None, str | None, str | None],
     track: list[str] | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Go on with a study that ``paceline search`` began; the errors are those of ``run``."""
-    changes: dict[str, Any] = {**_trial_timeout(trial_timeout)}
+    changes: dict[str, Any] = {
+        **_trial_timeout(trial_timeout),
+        **arguments.stopping_rules(*stopping),
+    }
     if trials is not None:
         changes["n_trials"] = arguments.trial_count(trials)
     if epochs is not None:
@@ -335,7 +347,9 @@ def _prepare(
         The tuner, and the arguments of its ``search``.
     """
     from paceline.executor.process import StopSignal
+    from paceline.tuner.known_starts import read_file
 
+    starts = [] if command.enqueue is None else read_file(command.enqueue)
     view.status(f"loading {command.path.name}")
     user = user_file.load(command.path, command.function)
     if command.digest is not None and user.digest != command.digest:
@@ -372,6 +386,8 @@ def _prepare(
         },
         **command.tuner,
     )
+    if starts:
+        tuner.enqueue(starts)
     goes_on, left = restart.inherited()
     return tuner, {
         "x": data.x,
@@ -442,6 +458,9 @@ def _next_steps(command: SearchCommand, result: Mapping[str, Any]) -> list[tuple
             (line("export", "-o", "best.keras"), "its trained model"),
         ]
     steps += [(line("trials"), "every trial"), (line("report"), "a page of figures")]
+    if rule := summary.rule_of(result):
+        steps.append((line("resume", f"--{rule.replace('_', '-')}", "none"), "go on without it"))
+        return steps
     counts = result["n_trials"]
     total = command.search.get("n_trials")
     short = isinstance(total, int) and _finished(counts) < total

@@ -9,6 +9,8 @@ from paceline.report import formats
 
 #: Pairs of a command and what it does.
 Steps = list[tuple[str, str]]
+#: Arguments of ``Tuner.search`` that can end it before its last trial, whatever the clock says.
+_RULES = ("target", "stop_after", "max_epochs_total")
 
 
 def search_summary(
@@ -49,9 +51,21 @@ def steps_in_python(summary: Mapping[str, Any], *, more: bool) -> Steps:
             ("tuner.best_hparams", "this configuration again"),
             ("tuner.best_model()", "its trained model"),
         ]
-    if more:
+    if rule := rule_of(summary):
+        steps.append((f"tuner.search(..., {rule}=None)", "go on without it"))
+    elif more:
         steps.append(('tuner.search(..., n_trials="+32")', "32 more trials"))
     return steps
+
+
+def rule_of(summary: Mapping[str, Any]) -> str | None:
+    """Return the rule of the search that ended it; None where nothing of the kind did.
+
+    Args:
+        summary: The summary of the search.
+    """
+    by = (summary.get("ended") or {}).get("by")
+    return by if by in _RULES else None
 
 
 def best_text(best: Mapping[str, Any], objective: str) -> str:
@@ -112,7 +126,8 @@ def _headline(summary: Mapping[str, Any]) -> str:
         text += ", plan sequential: one trial keeps the device busy"
     elif busy is not None:
         text += f", slots {busy:.0%} busy"
-    return text
+    why = (summary.get("ended") or {}).get("text")
+    return f"{text}\nEnded: {why}." if why else text
 
 
 def _steps(steps: Sequence[tuple[str, str]]) -> str:

@@ -94,6 +94,7 @@ class Spent(Struct, tag_field="kind", tag="spent"):
     programs: dict[str, Count] = {}
     slots_busy: float | None = None
     finished: bool = False
+    why: Text = None  # what ended the search, in words; None where it says no more than finished
 
 
 TimelineRecord = SearchBegun | SlotStay | PackMade | Compiled | Forecast | Spent

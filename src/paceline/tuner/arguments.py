@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from paceline.errors import UsageError
 from paceline.executor.base import SearchData
 from paceline.pack.callbacks.per_trial import CallbackFactory, StudyPaths
 from paceline.search_space import HyperParameters
+from paceline.tuner.stopping import StoppingRules
 
 #: Further arguments of ``model.fit`` that are taken, and the values with which they do nothing.
 _ONLY_FIT: dict[str, Any] = {"callbacks": None}
@@ -55,6 +57,8 @@ class SearchArguments:
         trial_timeout: Seconds that one trial may take, or None.
         continue_best: The number of best trials that train longer; 0 for none.
         repeats: The number of seeds that each trial's hparams are trained from.
+        start_with_default: Whether a new study tries the default of every hyperparameter first.
+        stopping: When the search ends before its last trial.
         fit: Arguments of ``model.fit`` in every trial, without batch size, epochs and Paceline's
             own callbacks; ``TrialInputs.fit`` has those that differ between trials.
         why_fit: Why no trial of this search can be packed; None when they can.
@@ -80,6 +84,8 @@ class SearchArguments:
     trial_timeout: float | None = None
     continue_best: int = 0
     callbacks: CallbackFactory | None = None
+    start_with_default: bool = False
+    stopping: StoppingRules = field(default_factory=StoppingRules)
 
     @property
     def data(self) -> ArrayData | BatchedDataset | None:
@@ -256,6 +262,7 @@ class SearchArguments:
             **({"steps_per_epoch": steps} if steps is not None else {}),
             **({"initial_epoch": fixed(self.initial_epoch)} if self.initial_epoch else {}),
             **({"validation_freq": self.validation_freq} if self.validation_freq != 1 else {}),
+            **self.stopping.to_meta(),
         }
 
     def _value(self, name: str, hp: HyperParameters) -> Any:
@@ -285,6 +292,10 @@ def read_arguments(
     folds: Any = None,
     trial_timeout: Any = None,
     continue_best: Any = None,
+    target: Any = None,
+    stop_after: Any = None,
+    max_epochs_total: Any = None,
+    start_with_default: Any = False,
     seed: int = 0,
     folder: Path,
     note: Callable[[str], None],
@@ -308,7 +319,9 @@ def read_arguments(
     """
     if continue_best is not None:
         continue_best, needs_end = whole_number(continue_best, "continue_best"), False
-    wanted = _check_numbers(n_trials, timeout, epochs, batch_size, validation_batch_size, needs_end)
+    stopping = _check_stopping(target, stop_after, max_epochs_total, epochs)
+    needs_end = needs_end and not stopping.bounds_a_search
+    wanted = _check_numbers(n_trials, timeout, batch_size, validation_batch_size, needs_end)
     _check_seconds(trial_timeout, "trial_timeout")
     validation_freq = _check_freq(validation_freq, epochs)
     if not callable(initial_epoch):
@@ -376,6 +389,8 @@ def read_arguments(
         trial_timeout=None if trial_timeout is None else float(trial_timeout),
         continue_best=continue_best or 0,
         callbacks=callbacks,
+        start_with_default=bool(start_with_default),
+        stopping=stopping,
     )
 
 
@@ -406,14 +421,11 @@ def whole_number(value: Any, name: str, least: int = 1, most: int | None = None)
 def _check_numbers(
     n_trials: Any,
     timeout: Any,
-    epochs: Any,
     batch_size: Any,
     validation_batch_size: Any,
     needs_end: bool,
 ) -> int | str | None:
     """Checks arguments that are plain numbers; returns ``n_trials`` as it was given."""
-    if not callable(epochs):
-        whole_number(epochs, "epochs")
     if batch_size is not None and not callable(batch_size):
         whole_number(batch_size, "batch_size")
     if validation_batch_size is not None and not callable(validation_batch_size):
@@ -426,8 +438,36 @@ def _check_numbers(
     if n_trials is not None:
         return whole_number(n_trials, "n_trials")
     if timeout is None and needs_end:
-        raise UsageError("n_trials: say how many trials the study shall have, or give a timeout.")
+        raise UsageError(
+            "n_trials: say how many trials the study shall have, or give timeout, stop_after or "
+            "max_epochs_total."
+        )
     return None
+
+
+def _check_stopping(
+    target: Any, stop_after: Any, max_epochs_total: Any, epochs: Any
+) -> StoppingRules:
+    """Checks the rules that end a search, and ``epochs``, a number or a function of hp."""
+    if not callable(epochs):
+        whole_number(epochs, "epochs")
+    if target is not None:
+        is_number = isinstance(target, (int, float, np.number)) and not isinstance(target, bool)
+        if not is_number or not math.isfinite(target):
+            raise UsageError(
+                f"target: {target!r} is no number; give a value of the objective, such as 0.98."
+            )
+        target = float(target)
+    if stop_after is not None:
+        stop_after = whole_number(stop_after, "stop_after")
+    if max_epochs_total is not None:
+        max_epochs_total = whole_number(max_epochs_total, "max_epochs_total")
+        if not callable(epochs) and max_epochs_total < epochs:
+            raise UsageError(
+                f"max_epochs_total: {max_epochs_total} is below epochs, {epochs}: not one trial "
+                "could be trained; raise it, or lower epochs."
+            )
+    return StoppingRules(target, stop_after, max_epochs_total)
 
 
 def _check_seconds(value: Any, name: str) -> None:
@@ -455,7 +495,8 @@ def _check_others(others: Mapping[str, Any]) -> dict[str, Any]:
         if name not in _ONLY_FIT:
             raise UsageError(
                 f"search: unknown argument {name!r}; it takes what model.fit takes, and n_trials "
-                "(KerasTuner's max_trials), timeout, trial_timeout, allow_nan."
+                "(KerasTuner's max_trials), timeout, trial_timeout, target, stop_after, "
+                "max_epochs_total, allow_nan."
             )
     changed = {n: value for n, value in others.items() if value not in (None, _ONLY_FIT[n])}
     if changed.get("callbacks") in ([], ()):

@@ -21,6 +21,7 @@ from paceline.tuner.checkpoint.files import SavePolicy
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
 from paceline.tuner.members import MemberReports
 from paceline.tuner.running_trials import RunningTrials
+from paceline.tuner.stopping import StoppingCheck
 from paceline.tuner.timeouts import SearchTimeout, TrialTimeout
 from paceline.tuner.trackers.threads import TrackerThreads
 
@@ -48,6 +49,7 @@ class SearchContext:
         trackers: Told of the trials that end; None for a search without trackers.
         timeout: The limit of the whole search.
         trial_timeout: The limit of each trial.
+        stopping: Says whether the search ends before its last trial.
         policy: Says when a checkpoint is due and writes it; None when none are written.
         handoff: The trials of workers that have died; None for a search without a worker.
         stop: Says whether a signal has asked the search to stop.
@@ -74,6 +76,7 @@ class SearchContext:
     trackers: TrackerThreads | None
     timeout: SearchTimeout
     trial_timeout: TrialTimeout
+    stopping: StoppingCheck
     policy: SavePolicy | None
     handoff: TrialHandoff | None
     stop: StopSignal

@@ -113,6 +113,8 @@ class TrialLauncher:
         limit = self._arguments.n_trials
         waiting = self._study.outside.n_waiting  # which run whatever the limit is
         n_left = None if limit is None else max(waiting, limit - self._trials.n_counted)
+        if (most := self._context.stopping.n_may_begin) is not None:
+            n_left = most if n_left is None else min(n_left, most)
         return self._strategy.n_to_come(n_left)
 
     def adopt(self, number: int) -> int:
@@ -318,6 +320,8 @@ class TrialPrefetch:
         self._pruned = context.pruner is not None
         self._failures, self._launcher, self._peers = events.failures, launcher, peers
         self._progress = progress
+        self._stopping = context.stopping
+        self._may_begin: int | None = None  # trials that this round may begin; None: any number
         self._due: int | None = None  # trials to ask for in this round; None: as many as have room
         self.carried_over: int | None = None
         self._training = False  # whether a round has begun and not ended
@@ -341,6 +345,9 @@ class TrialPrefetch:
         if self.carried_over is not None:
             self._due, self.carried_over = self.carried_over, None
         packs.lockstep = not free
+        # Not looked at again until the round ends: then trials may have ended early, at a time that
+        # depends on the device, and a search that goes on asks for the same trials in a round.
+        self._may_begin = self._stopping.n_may_begin
         self._training = True
 
     def end_round(self) -> None:
@@ -370,6 +377,8 @@ class TrialPrefetch:
         self._peers.look(None if limit is None else limit - self._trials.n_counted)
         if not self._may_ask():
             return False
+        if self._may_begin is not None:
+            self._may_begin -= 1
         if self._trials.trial_epochs == 0 and not (self._packs and self._packs.compiling):
             self._progress.show("building")
         if self._launcher.to_continue:
@@ -386,6 +395,8 @@ class TrialPrefetch:
         if self._launcher.to_continue or self._outside.n_waiting:
             return False
         if self._launcher.over or self._proposer.exhausted:
+            return True
+        if (self._may_begin if self._training else self._stopping.n_may_begin) == 0:
             return True
         return self._launcher.to_come == 0
 

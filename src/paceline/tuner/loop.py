@@ -17,6 +17,7 @@ from paceline.tuner.launcher import TrialLauncher, TrialPrefetch
 from paceline.tuner.progress import ProgressReporter, SearchStopped
 from paceline.tuner.recording import LiveWriter, TimelineRecorder
 from paceline.tuner.search_state import SearchCheckpointer
+from paceline.tuner.stopping import SearchEnd
 from paceline.tuner.timeouts import shielded
 from paceline.tuner.trial_events import PeerWatcher, PrunerVerdicts, TrialEvents
 
@@ -34,6 +35,7 @@ class SearchLoop:
         live: Writes what the search does now, for a dashboard.
         done: ``run`` has come to its end, and no trial is left running or paused.
         stuck: The device does not answer any more.
+        ended: Why the search has ended; None while it runs, and where it failed.
     """
 
     def __init__(self, context: SearchContext) -> None:
@@ -59,6 +61,7 @@ class SearchLoop:
             context, self._failures, self._launcher, self._prefetch, self._progress
         )
         self.done = self.stuck = False
+        self.ended: SearchEnd | None = None
 
     # -- rounds ------------------------------------------------------------------------------------
 
@@ -77,9 +80,11 @@ class SearchLoop:
         except KeyboardInterrupt:
             self._peers.look_last()
             self._note_stop("interrupted")
+            self.ended = SearchEnd("interrupted")
             raise
         except SearchStopped:
             self._note_stop("stopped by progress")
+            self.ended = SearchEnd("progress", "progress returned False")
         except PackTimeout as stuck:
             self.stuck = True
             limit, trial_of = self._context.trial_timeout, self._context.members.trial_of
@@ -109,10 +114,13 @@ class SearchLoop:
         if self.trackers is not None:
             self.trackers.pass_on()
         self._verdicts.apply_late()
-        self._prefetch.fill()
-        if self._timeout.over:
-            self.checkpointer.save()
-            self._note_stop("stopped by the timeout")
+        end = self._context.stopping.verdict
+        if end is None:
+            self._prefetch.fill()
+            if self._timeout.over:
+                end = SearchEnd("timeout", "the timeout is over")
+        if end is not None:
+            self._end_early(end)
             return False
         if self._packs is not None and self._packs.busy:
             self._train_packs(self._packs)
@@ -123,10 +131,27 @@ class SearchLoop:
             self._raise_cause(self._all_failed())
             self._context.models.last_variables.awaited.clear()
             self.done = True
+            self.ended = self._natural_end()
             return False
         if self._failures.of_all(self._trials.healthy):
             self._raise_cause()
         return True
+
+    def _end_early(self, end: SearchEnd) -> None:
+        """Ends the search although there may be trials left to train."""
+        self.ended = end
+        self.checkpointer.save()
+        self._note_stop("stopped by the timeout" if end.rule == "timeout" else end.text)
+        # With no trial under way there is nothing that the next search would go on with.
+        self.done = not self._trials.running and not self._trials.paused and end.rule != "timeout"
+
+    def _natural_end(self) -> SearchEnd:
+        """Why a search has ended in which no trial is left to train or to ask for."""
+        if self._launcher.over:
+            return SearchEnd("space", "every configuration of the space has been tried")
+        if self._context.stopping.n_may_begin == 0:
+            return self._context.stopping.epochs_used
+        return SearchEnd("n_trials")
 
     def _pause(self) -> None:
         """Waits as long as another program has the study paused."""
@@ -226,7 +251,9 @@ class SearchLoop:
         Args:
             seconds: Seconds of the whole call, reading the data and the first build included.
         """
-        return self._progress.summary(seconds, self._launcher.seconds, self.checkpointer.seconds)
+        return self._progress.summary(
+            seconds, self._launcher.seconds, self.checkpointer.seconds, self.ended
+        )
 
 
 class EpochReports:
@@ -313,7 +340,8 @@ class EpochReports:
             best = self._context.models.best
             best.offer(report.number, report.epoch, value, report.weights)
         self._progress.show("training")
-        if report.epoch >= running.epochs or report.last:
+        enough = self._context.stopping.reaches_target(value)
+        if enough or report.epoch >= running.epochs or report.last:
             self._events.completed(report.number, report.state)
             return "stop"
         late = self._context.trial_timeout.late(running.wall, report.epoch)

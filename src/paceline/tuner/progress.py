@@ -18,6 +18,7 @@ from paceline.search_space import html
 from paceline.study.trial import Trial
 from paceline.study.trial_codec import best_record
 from paceline.tuner.context import SearchContext
+from paceline.tuner.stopping import SearchEnd
 
 #: Seconds between two calls of the user's ``progress``.
 BETWEEN_LOOKS = 0.1
@@ -175,7 +176,11 @@ class ProgressReporter:
         self._round_ends.clear()
 
     def summary(
-        self, seconds: float, build_seconds: float, checkpoint_seconds: float
+        self,
+        seconds: float,
+        build_seconds: float,
+        checkpoint_seconds: float,
+        ended: SearchEnd | None,
     ) -> dict[str, Any]:
         """What ``paceline search --json`` prints.
 
@@ -183,6 +188,7 @@ class ProgressReporter:
             seconds: Seconds of the whole call, reading the data and the first build included.
             build_seconds: Seconds in the user's build.
             checkpoint_seconds: Seconds that the search waited for checkpoints.
+            ended: Why the search has ended; None while it runs, and where it failed.
 
         Returns:
             JSON values.
@@ -199,6 +205,7 @@ class ProgressReporter:
                 **{state: trials.ended[state] for state in ("complete", "pruned", "failed")},
                 "running": len(trials.running) + len(trials.paused),
             },
+            "ended": None if ended is None else {"by": ended.rule, "text": ended.text},
             "best": None if best is None else best_record(best),
             "seconds": {
                 "total": seconds,

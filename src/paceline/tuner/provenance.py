@@ -21,6 +21,7 @@ from paceline.study.objective import Objective
 from paceline.study.storage.rdb import hide_password
 from paceline.study.storage.storage import StudyStorage
 from paceline.tuner.arguments import SearchArguments
+from paceline.tuner.stopping import RULES
 
 
 def versions() -> dict[str, str]:
@@ -57,9 +58,10 @@ def key(
         executor: "auto", "local" or "fit".
 
     Returns:
-        JSON values. ``n_trials`` and ``trial_timeout`` are not among them: they may change.
+        JSON values. ``n_trials``, ``trial_timeout`` and the rules that end a search are not among
+        them: they may change.
     """
-    free = ("n_trials", "trial_timeout")
+    free = ("n_trials", "trial_timeout", *RULES)
     search = {name: value for name, value in arguments.to_meta().items() if name not in free}
     data = (arguments.data, arguments.validation)
     backend = keras.backend.backend()

@@ -179,7 +179,8 @@ class TimelineRecorder:
             **{name: float(value) for name, value in summary["seconds"].items()},
             "checkpoint": float(summary["checkpoint_seconds"]),
         }
-        return Spent(self._moment(), seconds, programs, summary["slots_busy"], finished)
+        why = (summary["ended"] or {}).get("text") or None
+        return Spent(self._moment(), seconds, programs, summary["slots_busy"], finished, why)
 
     def _write(self) -> None:
         if not self._wanted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
 from paceline.tuner.arguments import whole_number
 from paceline.tuner.checkpoint.best_models import TrainedModels
+from paceline.tuner.known_starts import Configurations, read_configurations
 from paceline.tuner.progress import to_stderr
 from paceline.tuner.search_run import TunerConfig
 
@@ -204,9 +205,18 @@ class StudyResults:
         timelines = read_timelines(self._config.folder)
         return ReportSubject(study.name, study.metadata.meta, study.trials, frozen, timelines)
 
-    def enqueue(self, hparams: Mapping[str, Any]) -> None:
-        """Tries these values next; the sampler chooses those not named."""
-        self._enqueued.append(dict(hparams))
+    def enqueue(self, hparams: Configurations) -> None:
+        """Tries these values next; the sampler chooses those not named.
+
+        Args:
+            hparams: Name -> value; a list of such; or a DataFrame with a column for each
+                hyperparameter and a row for each configuration, such as ``results()`` of another
+                study: a missing cell is left to the sampler.
+
+        Raises:
+            SpaceError: It is nothing of the kind, or names no hyperparameter.
+        """
+        self._enqueued.extend(read_configurations(hparams))
 
     def optuna_study(self) -> optuna.Study:
         """The study as Optuna's own object; StudyError or StorageError where it cannot be read."""

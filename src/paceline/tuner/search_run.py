@@ -34,6 +34,7 @@ from paceline.tuner.first_build import FirstBuild, trace_ends_of_space
 from paceline.tuner.loop import SearchLoop
 from paceline.tuner.members import MemberReports
 from paceline.tuner.running_trials import RunningTrials, counts
+from paceline.tuner.stopping import StoppingCheck
 from paceline.tuner.timeouts import SearchTimeout, StuckTrials, TrialTimeout, WhenStuck
 from paceline.tuner.trackers.base import TrackedStudy, Tracker
 from paceline.tuner.trackers.threads import TrackerThreads
@@ -224,6 +225,9 @@ class SearchRun:
             )
         built = self._first_build
         study.strategy.on_search_begin(study.metadata.space, built.hp, built.batch)
+        defaults = built.hp.hparams
+        if self._arguments.start_with_default and not study.trials and defaults:
+            study.asker.enqueue(defaults)
         for hparams in enqueued:
             study.asker.enqueue(hparams)
         self.models = TrainedModels(
@@ -320,7 +324,8 @@ class SearchRun:
                 with suppress(TrialTimeoutError):  # the trials will take too long too, and say so
                     trial_timeout.build(lambda: self._pretrace(packs))
             study.proposer.families.fill(max(1, packs.max_slots // arguments.n_members))
-        track = self._config.track
+        track, trials = self._config.track, RunningTrials(study.trials)
+        epochs = None if callable(arguments.epochs) else int(arguments.epochs)
         return SearchContext(
             study=study,
             arguments=arguments,
@@ -331,12 +336,15 @@ class SearchRun:
             packs=packs,
             fit=fit,
             pruner=pruner,
-            trials=RunningTrials(study.trials),
+            trials=trials,
             members=MemberReports(arguments.n_members, pruner is not None, packs, fit),
             models=self.models,
             trackers=TrackerThreads(track, study, self._note) if track else None,
             timeout=SearchTimeout(arguments.timeout),
             trial_timeout=trial_timeout,
+            stopping=StoppingCheck(
+                arguments.stopping, study.trials, trials, self._objective, epochs
+            ),
             policy=self._policy if study.strategy.resumable else None,
             handoff=self._handoff,
             stop=self._listeners.stop,

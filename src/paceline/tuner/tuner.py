@@ -180,6 +180,10 @@ class Tuner(StudyResults):
         n_trials: int | str | None = None,
         timeout: float | None = None,
         trial_timeout: float | None = None,
+        target: float | None = None,
+        stop_after: int | None = None,
+        max_epochs_total: int | None = None,
+        start_with_default: bool = False,
         continue_best: int | None = None,
         repeats: int = 1,
         folds: int | None = None,
@@ -217,6 +221,15 @@ class Tuner(StudyResults):
                 trial that takes longer fails. A compiled step cannot be stopped: where one does
                 not come back, the search ends with an error, and goes on without that trial in
                 another process.
+            target: End the search as soon as a trial's objective is as good as this. That trial is
+                complete with the epochs that it has. Like ``timeout``, this and the next two leave
+                trials under way to the next search, which ends again at once where a rule holds.
+            stop_after: End the search when so many trials in a row, by their numbers, have ended
+                without a better value, failed and pruned ones included.
+            max_epochs_total: Begin no trial whose epochs would exceed this total over the study's
+                trials, and end the search when so many epochs are trained.
+            start_with_default: The first trial of a new study has the default of every
+                hyperparameter.
             continue_best: First has so many of the best trials go on to ``epochs``, each as a
                 trial of its own that continues it: the same hparams, seed and history, then more
                 epochs. They do not count for ``n_trials``, which may be left out then. Of
@@ -265,6 +278,10 @@ class Tuner(StudyResults):
                 n_trials=n_trials,
                 timeout=timeout,
                 trial_timeout=trial_timeout,
+                target=target,
+                stop_after=stop_after,
+                max_epochs_total=max_epochs_total,
+                start_with_default=start_with_default,
                 continue_best=continue_best,
                 shuffle=shuffle,
                 class_weight=class_weight,

@@ -205,6 +205,8 @@ def _busy(search: SearchTimeline) -> str:
 
 
 def _end(search: SearchTimeline) -> str:
+    if search.spent is not None and search.spent.why:
+        return search.spent.why
     return "with all its trials" if search.spent and search.spent.finished else "before its end"
 
 

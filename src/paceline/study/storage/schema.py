@@ -199,6 +199,9 @@ class StoredSearch(Struct):
     repeats: Count | None = None
     folds: Count | None = None
     trial_timeout: Annotated[float, Meta(gt=0)] | None = None
+    target: float | None = None
+    stop_after: Count | None = None
+    max_epochs_total: Count | None = None
     callbacks: list[str] | str | None = None
     steps_per_epoch: Count | None = None
     initial_epoch: Count | None = None

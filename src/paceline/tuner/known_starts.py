@@ -1,0 +1,113 @@
+"""Configurations to try first: given as a mapping, a list, a DataFrame or a file of JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from paceline.errors import SpaceError, UsageError
+from paceline.report import tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: What ``Tuner.enqueue`` takes.
+Configurations: TypeAlias = "Mapping[str, Any] | Iterable[Mapping[str, Any]] | pd.DataFrame"
+
+#: Columns of ``Tuner.results`` beside those of hyperparameters; a hyperparameter of such a name
+#: has a column with this prefix.
+_RESULTS = {*tables.FIXED_COLUMNS, tables.SPREAD, tables.CONTINUES, tables.ERROR}
+_HP = "hp."
+#: Before the names of hyperparameters in the table of ``optuna.Study.trials_dataframe``.
+_OPTUNA = "params_"
+
+
+def read_configurations(given: Configurations) -> list[dict[str, Any]]:
+    """Reads configurations; what they do not name, the sampler chooses.
+
+    Args:
+        given: Name -> value; several of these; or a DataFrame with a column for each hyperparameter
+            and a row for each configuration, which may be a table of ``Tuner.results`` or of
+            ``optuna.Study.trials_dataframe``. A missing cell is not named.
+
+    Raises:
+        SpaceError: It is nothing of the kind, or a configuration names nothing.
+    """
+    found: list[dict[str, Any]] = []
+    if isinstance(given, Mapping):
+        found.append(dict(cast("Mapping[str, Any]", given)))
+    elif hasattr(given, "columns") and hasattr(given, "to_dict"):
+        found = _rows(given)
+    else:
+        for values in [] if isinstance(given, str) else given:
+            if not isinstance(values, Mapping):
+                raise SpaceError(
+                    f"enqueue: {values!r} is no dict of hyperparameters; give "
+                    'dicts such as {"lr": 1e-3, "units": 64}.'
+                )
+            found.append(dict(values))
+    if not found or not all(found):
+        raise SpaceError(
+            "enqueue: no hyperparameter is named; give a dict, a list of dicts or a DataFrame with "
+            "at least one value in each."
+        )
+    return found
+
+
+def _rows(frame: Any) -> list[dict[str, Any]]:
+    """The configurations of a DataFrame."""
+    names = {name: str(name) for name in frame.columns}
+    if {"number", "state"} <= set(frame.columns):
+        optuna = {name for name in names if str(name).startswith(_OPTUNA)}
+        if optuna:
+            names = {name: str(name).removeprefix(_OPTUNA) for name in optuna}
+        else:
+            names = {name: text for name, text in names.items() if text not in _RESULTS}
+            names = {
+                name: text.removeprefix(_HP) if text.removeprefix(_HP) in _RESULTS else text
+                for name, text in names.items()
+            }
+    return [
+        {text: row[name] for name, text in names.items() if not _missing(row[name])}
+        for row in frame.to_dict("records")
+    ]
+
+
+def _missing(value: Any) -> bool:
+    """Whether a cell is empty: None, NaN, or pandas' NA and NaT, which are equal to nothing."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return True
+    return type(value).__name__ in ("NAType", "NaTType")
+
+
+def read_file(path: Path) -> list[dict[str, Any]]:
+    """Reads configurations from a file of JSON.
+
+    Args:
+        path: The file: an object of name -> value, or what ``paceline best --json`` and ``paceline
+            trials --json`` print, whose ``hparams`` are read; or a list of these.
+
+    Raises:
+        UsageError: The file cannot be read, or holds something else.
+    """
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--enqueue {path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError):
+        raise UsageError(
+            f"--enqueue {path}: this is no JSON; give a file such as `paceline best STUDY --json` "
+            "writes."
+        ) from None
+    records = held if isinstance(held, list) else [held]
+    found = [
+        record["hparams"] if isinstance(record, dict) and "hparams" in record else record
+        for record in records
+    ]
+    try:
+        return read_configurations(found)
+    except SpaceError as error:
+        raise UsageError(f"--enqueue {path}: {str(error).removeprefix('enqueue: ')}") from None

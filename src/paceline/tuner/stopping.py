@@ -1,0 +1,195 @@
+"""When a whole search ends before its last trial: a target, no gain for long, epochs used up.
+
+All rules are read from the study's trials, never from the clock or from what trains in which slot.
+So a search that was interrupted, or that other workers share, ends where it would have ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from paceline.report import formats
+from paceline.study.objective import Objective
+from paceline.study.trial import Trial
+from paceline.study.trials import TrialTable
+from paceline.tuner.running_trials import RunningTrials, has_ended
+
+#: Names of the rules, as arguments of ``Tuner.search``.
+RULES = ("target", "stop_after", "max_epochs_total")
+
+
+@dataclass(frozen=True)
+class StoppingRules:
+    """The rules of one call of ``search``; see there. None: no such rule.
+
+    Attributes:
+        target: The value of the objective that is good enough.
+        stop_after: The number of trials in a row, by number, that may end without a better value.
+        max_epochs_total: The number of epochs that all trials of the study may train.
+    """
+
+    target: float | None = None
+    stop_after: int | None = None
+    max_epochs_total: int | None = None
+
+    @property
+    def bounds_a_search(self) -> bool:
+        """Whether every search comes to an end by these rules alone."""
+        return self.stop_after is not None or self.max_epochs_total is not None
+
+    def to_meta(self) -> dict[str, Any]:
+        """The rules that there are, as JSON values."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class SearchEnd:
+    """Why a search has ended.
+
+    Attributes:
+        rule: One of ``RULES``, "n_trials", "space", "timeout", "interrupted" or "progress".
+        text: A sentence for the user, without a full stop; empty where there is nothing to say.
+    """
+
+    rule: str
+    text: str = ""
+
+
+class StoppingCheck:
+    """Says whether the rules end a search now.
+
+    Args:
+        rules: The rules.
+        trials: All trials of the study.
+        running: Those under way in this search.
+        objective: What ``target`` and gain are values of.
+        epochs: Epochs of a trial; None where they depend on hp.
+    """
+
+    def __init__(
+        self,
+        rules: StoppingRules,
+        trials: TrialTable,
+        running: RunningTrials,
+        objective: Objective,
+        epochs: int | None,
+    ) -> None:
+        self._rules, self._trials, self._running = rules, trials, running
+        self._objective, self._epochs = objective, epochs
+        self._seen: tuple[Any, ...] = ()
+        self._found: SearchEnd | None = None  # by the trials that have ended
+        self._ended_epochs = 0
+
+    def reaches_target(self, value: float | None) -> bool:
+        """Whether a value of the objective is good enough to end the search."""
+        target = self._rules.target
+        if target is None or value is None:
+            return False
+        return value == target or self._objective.better(value, target)
+
+    @property
+    def verdict(self) -> SearchEnd | None:
+        """Why the search ends now; None where it goes on."""
+        if self._rules == StoppingRules():
+            return None
+        self._look()
+        return self._found or self._out_of_epochs()
+
+    @property
+    def n_may_begin(self) -> int | None:
+        """How many more trials have epochs to train; None without ``max_epochs_total``."""
+        if self._rules.max_epochs_total is None:
+            return None
+        self._look()
+        planned = self._ended_epochs + self._under_way(planned=True)
+        return max(0, self._rules.max_epochs_total - planned) // (self._epochs or 1)
+
+    @property
+    def epochs_used(self) -> SearchEnd:
+        """The end of a search that may begin no more trials."""
+        trained = self._ended_epochs + self._under_way(planned=False)
+        limit = self._rules.max_epochs_total
+        return SearchEnd(
+            "max_epochs_total", f"{trained:,} of {limit:,} epochs are trained (max_epochs_total)"
+        )
+
+    def _look(self) -> None:
+        """Reads the trials, if any has ended or was paused since the last look."""
+        running = self._running
+        seen = (len(self._trials), running.ended.total(), sorted(running.paused))
+        if seen == self._seen:
+            return
+        self._seen = seen
+        self._found = self._at_target() or self._no_gain()
+        ended = [trial for trial in self._trials if has_ended(trial)]
+        self._ended_epochs = sum(map(self._own_epochs, ended))
+
+    def _at_target(self) -> SearchEnd | None:
+        best = self._trials.best if self._rules.target is not None else None
+        if best is None or not self.reaches_target(best.value):
+            return None
+        return SearchEnd(
+            "target",
+            f"target {formats.metric(self._rules.target)} reached: trial {best.number} has "
+            f"{self._objective.name} {formats.metric(best.value)}",
+        )
+
+    def _no_gain(self) -> SearchEnd | None:
+        """Counts trials without gain in the order of their numbers, up to the first that trains.
+
+        A paused trial counts with the value that it has: it may never go on.
+        """
+        most = self._rules.stop_after
+        if most is None:
+            return None
+        best: Trial | None = None
+        n_without = 0
+        for trial in self._trials:
+            if trial.error is not None and not has_ended(trial):
+                continue  # its process ended, and another trial replaces it
+            if not has_ended(trial) and trial.number not in self._running.paused:
+                return None
+            value = trial.value if trial.state in ("complete", "paused") else None
+            if self._objective.better(value, None if best is None else best.value):
+                best, n_without = trial, 0
+                continue
+            n_without += 1
+            if n_without >= most:
+                found = "none has a value" if best is None else f"the best is trial {best.number}"
+                return SearchEnd(
+                    "stop_after",
+                    f"no gain in {most:,} trials up to trial {trial.number}: {found}",
+                )
+        return None
+
+    def _out_of_epochs(self) -> SearchEnd | None:
+        limit = self._rules.max_epochs_total
+        if limit is None or self._ended_epochs + self._under_way(planned=False) < limit:
+            return None
+        return self.epochs_used
+
+    def _under_way(self, *, planned: bool) -> int:
+        """Epochs of the trials that have not ended: trained, or those that running ones will be."""
+        total = 0
+        for number, here in [*self._running.running.items(), *self._running.paused.items()]:
+            all_of_them = planned and number in self._running.running
+            total += here.epochs if all_of_them else here.epoch
+            total -= self._copied(self._trials.get(number))
+        if self._running.n_theirs:
+            mine = self._running.running.keys() | self._running.paused.keys()
+            for trial in self._trials:
+                if trial.number not in mine and trial.state in ("running", "paused"):
+                    epochs = self._epochs if planned and self._epochs else trial.epochs
+                    total += epochs - self._copied(trial)
+        return total
+
+    def _own_epochs(self, trial: Trial) -> int:
+        return max(0, trial.epochs - self._copied(trial))
+
+    def _copied(self, trial: Trial | None) -> int:
+        """Epochs that a trial has from the one that it continues."""
+        if trial is None or trial.continues is None:
+            return 0
+        source = self._trials.get(trial.continues)
+        return 0 if source is None else min(source.epochs, max(trial.epochs, 0))

@@ -1,0 +1,291 @@
+"""Rules that end a whole search before its last trial."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import paceline
+import toys
+from paceline.cli.app import main
+from paceline.errors import UsageError
+from paceline.report.summary import search_summary
+from stopping import all_of, same, stopped_after
+
+X, Y = toys.data()
+CALL: dict[str, Any] = {**toys.CALL, "epochs": 3}
+
+
+def trials_of(tuner: paceline.Tuner) -> list[Any]:
+    return [tuner.trial(number) for number in tuner.results()["number"]]
+
+
+def values_of(tuner: paceline.Tuner) -> list[float | None]:
+    """Values of the trials from 0 up to the first that has not ended."""
+    found = []
+    for trial in trials_of(tuner):
+        if trial.state not in ("complete", "pruned", "failed"):
+            break
+        found.append(trial.value if trial.state == "complete" else None)
+    return found
+
+
+def stops_at(values: list[float | None], most: int) -> int | None:
+    """The number of the trial at which ``stop_after`` ends a search, as its text says it."""
+    best, without = None, 0
+    for number, value in enumerate(values):
+        if value is not None and (best is None or value > best):
+            best, without = value, 0
+        else:
+            without += 1
+        if without == most:
+            return number
+    return None
+
+
+# -- a target --------------------------------------------------------------------------------------
+
+
+def test_a_search_ends_as_soon_as_a_trial_reaches_the_target(make, notes) -> None:
+    whole = make(study="whole")
+    whole.search(X, Y, n_trials=8, **CALL)
+    everything = [value for t in trials_of(whole) for value in t.history["val_accuracy"]]
+    target = sorted(everything)[len(everything) // 2]
+    tuner = make()
+    tuner.search(X, Y, n_trials=8, target=target, **CALL)
+    best = tuner.best_trial
+    assert best.value >= target and best.state == "complete"
+    # It is complete with the epochs up to that one, and they are those of the whole search.
+    reached = [e for e, v in enumerate(whole.history(best.number)["val_accuracy"]) if v >= target]
+    assert best.epochs == best.best_epoch == reached[0] + 1
+    assert best.history["loss"] == whole.history(best.number)["loss"][: best.epochs]
+    assert tuner.summary()["ended"]["by"] == "target"
+    assert f"trial {best.number} has val_accuracy" in tuner.summary()["ended"]["text"]
+    assert len(values_of(tuner)) < 8
+    metrics = tuner.best_model().evaluate(*CALL["validation_data"], verbose=0, return_dict=True)
+    assert metrics["accuracy"] == pytest.approx(best.value, abs=1e-6)  # one mean in two orders
+    # The same search ends again at once; without the target it ends as the whole one, but for the
+    # trials that reached the target.
+    before = all_of(tuner)
+    again = make()
+    again.search(X, Y, n_trials=8, target=target, **CALL)
+    assert all_of(again) == before
+    again = make()
+    again.search(X, Y, n_trials=8, **CALL)
+    assert again.summary()["ended"] == {"by": "n_trials", "text": ""}
+    others = [t.number for t in trials_of(again) if t.value is not None and t.epochs == 3]
+    assert len(others) > 3
+    assert [again.history(n) for n in others] == [whole.history(n) for n in others]
+
+
+@pytest.mark.parametrize("executor", [pytest.param("local", marks=pytest.mark.slow), "fit"])
+def test_a_loss_reaches_its_target_from_above(make, executor: str) -> None:
+    tuner = make(objective="val_loss", executor=executor)
+    tuner.search(X, Y, n_trials=12, target=10.0, **CALL)
+    first = tuner.trial(0)
+    assert (first.state, first.epochs) == ("complete", 1)
+    assert tuner.summary()["ended"]["by"] == "target"
+
+
+def test_a_value_that_is_the_target_reaches_it(make) -> None:
+    whole = make(study="whole")
+    whole.search(X, Y, n_trials=2, **CALL)
+    best = whole.best_trial
+    tuner = make()
+    tuner.search(X, Y, n_trials=2, target=best.value, **CALL)
+    assert tuner.best_trial.value == best.value
+    assert tuner.summary()["ended"]["by"] == "target"
+
+
+@pytest.mark.slow
+def test_members_reach_a_target_by_their_mean(make) -> None:
+    tuner = make()
+    tuner.search(X, Y, n_trials=4, repeats=2, target=0.0, **CALL)
+    trial = tuner.best_trial
+    assert trial.epochs == 1 and len(trial.members[0]) == 2
+
+
+# -- no gain ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pruner", [pytest.param(None, marks=pytest.mark.slow), "median"])
+def test_a_search_ends_where_trials_stop_gaining(make, pruner: str | None) -> None:
+    tuner = make(pruner=pruner, slots=4)
+    tuner.search(X, Y, n_trials=60, stop_after=5, **CALL)
+    at = stops_at(values_of(tuner), 5)
+    assert at is not None
+    text = tuner.summary()["ended"]["text"]
+    assert re.fullmatch(rf"no gain in 5 trials up to trial {at}: the best is trial \d+", text)
+    assert len(tuner.results()) < 60
+    # A search that goes on stops at the same trial, and trains nothing.
+    before = all_of(tuner)
+    again = make(pruner=pruner, slots=4)
+    again.search(X, Y, n_trials=60, stop_after=5, **CALL)
+    assert again.summary()["ended"]["text"] == text
+    assert all_of(again) == before
+
+
+def test_a_search_that_was_interrupted_stops_at_the_same_trial(make, monkeypatch) -> None:
+    whole = make(study="whole")
+    whole.search(X, Y, n_trials=60, stop_after=5, **CALL)
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 4)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make().search(X, Y, n_trials=60, stop_after=5, **CALL)
+    again = make()
+    again.search(X, Y, n_trials=60, stop_after=5, **CALL)
+    assert again.summary()["ended"] == whole.summary()["ended"]
+    same(again, whole)
+
+
+def test_failed_trials_are_no_gain(make) -> None:
+    def build(hp: Any) -> keras.Model:
+        if hp.Float("lr", 1e-3, 1e-1, sampling="log") > 1e-3:
+            raise ValueError("no")
+        return toys.compiled(keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)]))
+
+    tuner = make(build, sampler="random", seed=3)
+    tuner.enqueue([{"lr": 1e-3}])
+    tuner.search(X, Y, n_trials=4, stop_after=2, **CALL)
+    assert [t.state for t in trials_of(tuner)][:3] == ["complete", "failed", "failed"]
+    text = "no gain in 2 trials up to trial 2: the best is trial 0"
+    assert tuner.summary()["ended"] == {"by": "stop_after", "text": text}
+
+
+# -- epochs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [pytest.param(9, marks=pytest.mark.slow), 11])
+def test_no_trial_begins_that_would_exceed_the_epochs(make, most: int) -> None:
+    tuner = make(slots=4)
+    tuner.search(X, Y, max_epochs_total=most, **CALL)
+    assert [t.epochs for t in trials_of(tuner)] == [3, 3, 3]
+    assert tuner.summary()["ended"]["by"] == "max_epochs_total"
+    assert tuner.summary()["ended"]["text"] == f"9 of {most} epochs are trained (max_epochs_total)"
+    more = make(slots=4)
+    more.search(X, Y, max_epochs_total=15, **CALL)
+    assert sum(t.epochs for t in trials_of(more)) == 15
+
+
+def test_epochs_that_callbacks_save_go_to_other_trials(make) -> None:
+    def callbacks(hp: Any) -> list[Any]:
+        return [keras.callbacks.EarlyStopping("val_loss", min_delta=1.0, patience=2)]
+
+    tuner = make(slots=2)
+    tuner.search(X, Y, max_epochs_total=18, callbacks=callbacks, **{**CALL, "epochs": 6})
+    trained = [t.epochs for t in trials_of(tuner)]
+    assert len(trained) > 3 and 12 < sum(trained) <= 18
+
+
+def test_asha_trains_up_to_the_total(make) -> None:
+    tuner = make(slots=4, pruner="asha")
+    tuner.search(X, Y, n_trials=100, max_epochs_total=60, **{**CALL, "epochs": 9})
+    total = sum(t.epochs for t in trials_of(tuner))
+    assert 60 - 9 < total < 60 + 4  # a round trains one epoch of each slot
+    assert tuner.summary()["ended"]["by"] == "max_epochs_total"
+    assert len(tuner.results()) > 7  # more than would fit without pruning
+
+
+def test_an_interrupted_search_trains_the_same_trials(make, monkeypatch) -> None:
+    call = {**CALL, "max_epochs_total": 24}
+    whole = make(study="whole")
+    whole.search(X, Y, **call)
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 5)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make().search(X, Y, **call)
+    again = make()
+    again.search(X, Y, **call)
+    same(again, whole)
+    assert sum(t.epochs for t in trials_of(again)) == 24
+
+
+# -- what else ends a search -----------------------------------------------------------------------
+
+
+def test_the_end_says_what_ended_the_search(make, monkeypatch) -> None:
+    def small(hp: Any) -> keras.Model:
+        return toys.compiled(
+            keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, activation="softmax")]),
+            hp.Choice("lr", [0.1, 0.01]),
+        )
+
+    tuner = make(small)
+    tuner.search(X, Y, n_trials=9, **CALL)
+    assert tuner.summary()["ended"]["by"] == "space"
+    assert "Ended: every configuration" in search_summary(tuner.summary(), "val_accuracy", [])
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 2)
+        tuner = make(study="signal")
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            tuner.search(X, Y, n_trials=9, **CALL)
+    assert tuner.summary()["ended"] == {"by": "interrupted", "text": ""}
+    tuner = make(study="time")
+    tuner.search(X, Y, timeout=1e-6, **CALL)
+    assert tuner.summary()["ended"]["by"] == "timeout"
+    tuner = make(study="progress", progress=lambda _: False)
+    tuner.search(X, Y, n_trials=4, **CALL)
+    assert tuner.summary()["ended"]["by"] == "progress"
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"target": "0.9"}, "target: '0.9' is no number"),
+        ({"target": float("nan")}, "target: nan is no number"),
+        ({"target": True}, "target: True is no number"),
+        ({"stop_after": 0}, "stop_after: 0 is not a positive whole number"),
+        ({"max_epochs_total": 2}, "max_epochs_total: 2 is below epochs, 3"),
+        ({"max_epochs_total": 2.5}, "max_epochs_total: 2.5 is not a positive"),
+        ({"target": 0.5, "n_trials": None}, "n_trials: say how many trials .* or give timeout"),
+    ],
+)
+def test_a_rule_that_cannot_work_is_an_error_before_the_search(make, given, match) -> None:
+    with pytest.raises(UsageError, match=match):
+        make().search(X, Y, **{"n_trials": 4, **CALL, **given})
+    assert not Path("runs").exists()
+
+
+def test_a_target_may_be_a_number_of_numpy(make) -> None:
+    tuner = make()
+    tuner.search(X, Y, n_trials=2, target=np.float32(0.0), **CALL)
+    assert tuner.summary()["ended"]["by"] == "target"
+
+
+# -- from the command line -------------------------------------------------------------------------
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code: Any = 0
+    try:
+        main(words)
+    except SystemExit as end:
+        code = end.code or 0
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_command_stops_by_rules_and_goes_on_without(fresh_folder, capsys) -> None:
+    tests = Path(__file__).resolve().parents[1]
+    Path("model.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(tests)!r})\nimport toys\nbuild = toys.dense\n"
+        "def data():\n    return toys.data(), toys.data(23, seed=1)\n"
+    )
+    options = ["--trials", "6", "--epochs", "2", "--sampler", "random", "--quiet"]
+    code, out, _ = run(capsys, "search", "model.py", *options, "--target", "0.0")
+    assert code == 0
+    assert re.search(r"\nEnded: target 0.0000 reached: trial \d has val_accuracy 0\.\d{4}\.\n", out)
+    assert "paceline resume model --target none" in out
+    code, out, _ = run(capsys, "resume", "model", "--quiet")  # the study remembers its rules
+    assert code == 0 and "Ended: target" in out
+    code, _, _ = run(capsys, "report", "model")
+    assert code == 0 and "target 0.0000 reached: trial" in Path("report.html").read_text()
+    code, out, _ = run(capsys, "resume", "model", "--target", "none", "--quiet")
+    assert code == 0 and "Ended" not in out and "model: 6 trials (6 complete)" in out
+    code, _, err = run(capsys, "search", "model.py", *options, "--stop-after", "soon")
+    assert code == 2 and "--stop-after 'soon': give a whole number, or none" in err
