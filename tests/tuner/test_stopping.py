@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -270,12 +271,16 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     return code, out, err
 
 
-def test_the_command_stops_by_rules_and_goes_on_without(fresh_folder, capsys) -> None:
+def write_model() -> None:
     tests = Path(__file__).resolve().parents[1]
     Path("model.py").write_text(
         f"import sys\nsys.path.insert(0, {str(tests)!r})\nimport toys\nbuild = toys.dense\n"
         "def data():\n    return toys.data(), toys.data(23, seed=1)\n"
     )
+
+
+def test_the_command_stops_by_rules_and_goes_on_without(fresh_folder, capsys) -> None:
+    write_model()
     options = ["--trials", "6", "--epochs", "2", "--sampler", "random", "--quiet"]
     code, out, _ = run(capsys, "search", "model.py", *options, "--target", "0.0")
     assert code == 0
@@ -289,3 +294,30 @@ def test_the_command_stops_by_rules_and_goes_on_without(fresh_folder, capsys) ->
     assert code == 0 and "Ended" not in out and "model: 6 trials (6 complete)" in out
     code, _, err = run(capsys, "search", "model.py", *options, "--stop-after", "soon")
     assert code == 2 and "--stop-after 'soon': give a whole number, or none" in err
+
+
+def test_a_budget_chooses_the_trials(fresh_folder, capsys) -> None:
+    write_model()
+    options = ["--quiet", "--sampler", "random", "--json"]
+    code, out, err = run(
+        capsys, "search", "model.py", "--budget", "8s", "--epochs", "200", *options
+    )
+    assert code == 0
+    chosen = re.search(r"the budget holds ([\d,]+) trials of 200 epochs", err)
+    assert chosen is not None
+    summary = json.loads(out.splitlines()[-1])
+    wanted = int(chosen[1].replace(",", ""))
+    if summary["ended"]["by"] == "timeout":  # the machine became slower meanwhile
+        assert sum(summary["n_trials"].values()) <= wanted
+    else:
+        assert summary["n_trials"]["complete"] == wanted
+    code, _, err = run(capsys, "search", "model.py", "--budget", "8s", *options)
+    assert code == 2 and "`paceline resume` goes on with it" in err
+    for more in (
+        ["--trials", "3"],
+        ["--timeout", "9s"],
+        ["--repeats", "2"],
+        ["--deadline", "17:30"],
+    ):
+        code, _, err = run(capsys, "search", "model.py", "--budget", "8s", *more)
+        assert code == 2 and "--budget 8s: " in err

@@ -113,7 +113,7 @@ def bench(
         raise UsageError(f"executor: {executor!r} is not one of auto, fit.")
     budget = arguments.check_budget(budget)
     seed = whole_number(seed, "seed", least=0, most=2**32 - 1)
-    data, validation = _data(x, y, validation_data, validation_split)
+    data, validation = read_data(x, y, validation_data, validation_split)
     plan = arguments.check_plan(
         plan_trials, plan_epochs, plan_batch_size, plan_pruner, quota, data.n
     )
@@ -188,9 +188,15 @@ def progress_line(measurement: Measurement, at: int, of: int) -> str:
     return f"{where}: {measurement.state}: {measurement.reason}"
 
 
-def _data(
+def read_data(
     x: Any, y: Any, validation_data: Any, validation_split: float
 ) -> tuple[ArrayData, ArrayData | None]:
+    """Reads training and validation data, as ``bench`` takes them.
+
+    Raises:
+        UsageError: They are no arrays.
+        DataError: They cannot be trained on.
+    """
     try:
         data, validation = prepare(x, y), None
         if validation_data is not None:

@@ -118,9 +118,16 @@ def search(
     ],
     data: Data = None,
     trials: Annotated[
-        str, typer.Option(metavar="N|+N", help="Total of the study's trials, or so many more.")
-    ] = "32",
-    epochs: Annotated[int, typer.Option(metavar="N", help="Epochs of each trial.")] = 10,
+        str | None,
+        typer.Option(
+            metavar="N|+N",
+            help="Total of the study's trials, or so many more.",
+            show_default="32",
+        ),
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(metavar="N", help="Epochs of each trial.", show_default="10")
+    ] = None,
     batch_size: Annotated[int, typer.Option(metavar="N", help="Examples in a step.")] = 32,
     objective: Annotated[
         str | None,
@@ -155,6 +162,15 @@ def search(
     seed: Annotated[int, typer.Option(metavar="N", help="Everything random follows from it.")] = 0,
     timeout: Timeout = None,
     deadline: Deadline = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Measure the beginning, and choose as many trials (and without --epochs, epochs) "
+            "as end within this time: 40m.",
+            show_default="none",
+        ),
+    ] = None,
     trial_timeout: TrialTimeout = None,
     target: Target = None,
     stop_after: StopAfter = None,
@@ -222,6 +238,7 @@ def search(
             seed=seed,
             timeout=timeout,
             deadline=deadline,
+            budget=budget,
             trial_timeout=trial_timeout,
             stopping=(target, stop_after, max_epochs_total),
             enqueue=enqueue,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,6 +16,9 @@ from paceline.cli.restart import Restart
 from paceline.errors import DataError, PacelineError, StuckError, StudyError, UsageError
 from paceline.report import summary
 from paceline.report.live import LiveView, live_view
+
+#: Trials of a study and epochs of a trial, where nobody says.
+_TRIALS, _EPOCHS = "32", 10
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class SearchCommand:
         tuner: Further arguments of ``Tuner``.
         search: Further arguments of ``Tuner.search``.
         enqueue: File of configurations to try first; None without.
+        budget: Seconds by which trials and epochs are chosen; None: they are in ``search``.
         timeout: Seconds that the search may take; None for no limit.
         deadline: When the search is to stop; None for no limit.
         digest: Digest of the file when the study began; None for a new study.
@@ -45,6 +50,7 @@ class SearchCommand:
     tuner: dict[str, Any] = field(default_factory=dict)
     search: dict[str, Any] = field(default_factory=dict)
     enqueue: Path | None = None
+    budget: float | None = None
     timeout: float | None = None
     deadline: datetime | None = None
     digest: str | None = None
@@ -56,8 +62,8 @@ def search(
     target: str,
     *,
     data: str | None,
-    trials: str,
-    epochs: int,
+    trials: str | None,
+    epochs: int | None,
     batch_size: int,
     objective: str | None,
     sampler: str,
@@ -67,6 +73,7 @@ def search(
     seed: int,
     timeout: str | None,
     deadline: str | None,
+    budget: str | None,
     trial_timeout: str | None,
     stopping: tuple[str | None, str | None, str | None],
     enqueue: str | None,
@@ -85,6 +92,19 @@ def search(
 ) -> None:
     """Check the arguments of ``paceline search`` and run it; the errors are those of ``run``."""
     path, function = user_file.split_target(target)
+    if budget is not None:
+        for option, value in (
+            ("--trials", trials),
+            ("--timeout", timeout),
+            ("--deadline", deadline),
+        ):
+            if value is not None:
+                raise UsageError(f"--budget {budget}: it chooses the trials; leave out {option}")
+        if repeats != 1 or folds is not None:
+            raise UsageError(
+                f"--budget {budget}: what repeats and folds cost is not measured; give --trials "
+                "and --timeout instead"
+            )
     if pruner != "none":
         from paceline.study.pruners.pruners import check_pruner  # loads Optuna
 
@@ -110,14 +130,16 @@ def search(
                 **({"fresh": True} if fresh else {}),
             },
             search={
-                "epochs": arguments.positive("--epochs", epochs),
+                "epochs": arguments.positive("--epochs", epochs)
+                or (_EPOCHS if budget is None else None),
                 "batch_size": arguments.positive("--batch-size", batch_size),
-                "n_trials": arguments.trial_count(trials),
+                "n_trials": arguments.trial_count(trials or _TRIALS),
                 **_members(repeats, folds),
                 **_trial_timeout(trial_timeout),
                 **arguments.stopping_rules(*stopping),
                 **({"start_with_default": True} if start_with_default else {}),
             },
+            budget=None if budget is None else arguments.timeout_seconds(budget, "--budget"),
             enqueue=None if enqueue is None else Path(enqueue),
             timeout=None if timeout is None else arguments.timeout_seconds(timeout),
             deadline=None if deadline is None else arguments.deadline(deadline, _now()),
@@ -370,6 +392,7 @@ def _prepare(
     view.status("loading Keras")
     from paceline.tuner.tuner import Tuner
 
+    planned = {} if command.budget is None else _planned(command, user, data, view)
     tuner = Tuner(
         user.build,
         study=command.study,
@@ -389,16 +412,50 @@ def _prepare(
     if starts:
         tuner.enqueue(starts)
     goes_on, left = restart.inherited()
+    timeout = planned.pop("timeout", command.timeout)
     return tuner, {
         "x": data.x,
         "y": data.y,
         **validation,
         **command.search,
+        **planned,
         # Worked out after loading, so that the time for loading counts towards a deadline.
         "timeout": (
-            left if goes_on else arguments.seconds_to_run(command.timeout, command.deadline, _now())
+            left if goes_on else arguments.seconds_to_run(timeout, command.deadline, _now())
         ),
     }
+
+
+def _planned(
+    command: SearchCommand, user: user_file.UserFile, data: datasets.Dataset, view: LiveView
+) -> dict[str, Any]:
+    """Trials, epochs and timeout of a search with a budget, by measuring its beginning."""
+    from paceline.benchmark.budget import plan_for_budget
+
+    assert command.budget is not None
+    there = (studies.DIRECTORY / command.study / "journal.log").exists()
+    if there and command.storage is None and not command.tuner.get("fresh"):
+        raise UsageError(
+            f"--budget: study {command.study!r} is there already; `paceline resume` goes on with "
+            "it, another --study begins a new one"
+        )
+    view.status("measuring the beginning of the search, for the budget")
+    began = time.perf_counter()
+    plan = plan_for_budget(
+        user.build,
+        data.x,
+        data.y,
+        validation_data=(data.x_val, data.y_val),
+        batch_size=command.search["batch_size"],
+        epochs=command.search["epochs"],
+        pruner=command.tuner.get("pruner"),
+        precision=command.tuner.get("precision"),
+        seconds=command.budget,
+        seed=command.tuner.get("seed", 0),
+    )
+    view.note(plan.text)
+    left = command.budget - (time.perf_counter() - began)
+    return {"n_trials": plan.n_trials, "epochs": plan.epochs, "timeout": left}
 
 
 def _find_devices(view: LiveView) -> None:

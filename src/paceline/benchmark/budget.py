@@ -1,0 +1,132 @@
+"""How many trials of how many epochs fit into a budget of time, by a measured beginning."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.benchmark.api import read_data
+from paceline.benchmark.pilot_search import run_pilot
+from paceline.benchmark.quota import most_trials
+from paceline.benchmark.result import Plan
+from paceline.benchmark.subject import Subject
+from paceline.errors import UsageError
+from paceline.executor.process import search_process
+from paceline.report import formats
+from paceline.report.forecast import Costs
+
+#: Epochs of a trial where the user did not say: those of ``Tuner.search``, fewer where not even
+#: FEW trials would fit, more where more than MANY would.
+EPOCHS, LEAST_EPOCHS, MOST_EPOCHS = 10, 3, 100
+FEW, MANY = 16, 256
+#: Trials at most, and trials of the search whose beginning is measured.
+MOST_TRIALS, MEASURED = 100_000, 64
+#: Part of the budget that the measurement may take, and that stays free in case the prediction is
+#: too low.
+MEASURING, MARGIN = 0.2, 0.1
+
+
+@dataclass(frozen=True)
+class BudgetPlan:
+    """A search that fits into a budget.
+
+    Attributes:
+        n_trials: Trials.
+        epochs: Epochs of each trial.
+        text: A sentence for the user.
+    """
+
+    n_trials: int
+    epochs: int
+    text: str
+
+
+def plan_for_budget(
+    build: Any,
+    x: Any,
+    y: Any,
+    *,
+    validation_data: Any,
+    batch_size: int,
+    epochs: int | None,
+    pruner: str | None,
+    precision: str | None,
+    seconds: float,
+    seed: int,
+) -> BudgetPlan:
+    """Measures the beginning of a search, and chooses its trials and epochs.
+
+    Args:
+        build: ``build(hp)`` or a ``HyperModel``, as ``Tuner`` takes it.
+        x: Training data, as ``Tuner.search`` takes it: arrays.
+        y: Targets, in the same forms.
+        validation_data: ``(x, y)`` or ``(x, y, sample_weight)``.
+        batch_size: Examples per step.
+        epochs: Epochs of each trial; None: to be chosen.
+        pruner: Pruner of the search as text; None without one.
+        precision: "float32", "bfloat16", or None for Keras' policy as it is.
+        seconds: The budget.
+        seed: Seed of the search.
+
+    Raises:
+        UsageError: The data are no arrays, or not one trial fits into the budget.
+        BuildError, DataError: The model or the data cannot be trained.
+    """
+    began = time.perf_counter()
+
+    def left() -> float:
+        return MEASURING * seconds - (time.perf_counter() - began)
+
+    data, validation = read_data(x, y, validation_data, 0.0)
+    with search_process(precision):
+        subject = Subject(build, {}, data, validation, seed)
+        size = min(batch_size, data.n)
+        costs = run_pilot(subject, size, MEASURED, epochs or EPOCHS, left, "auto", pruner)
+    remains = seconds - (time.perf_counter() - began)
+    if costs is None:
+        raise UsageError(
+            f"budget: no epoch ended within {formats.seconds(MEASURING * seconds)}, which is what "
+            "measuring may take of it; give more time, or --trials and --timeout instead."
+        )
+    return choose(costs, remains, epochs, lambda n: Plan(MEASURED, n, pruner).share)
+
+
+def choose(
+    costs: Costs, seconds: float, epochs: int | None, share: Callable[[int], float]
+) -> BudgetPlan:
+    """Chooses trials and epochs.
+
+    Args:
+        costs: What the search costs, as measured.
+        seconds: What is left of the budget.
+        epochs: Epochs of each trial; None: to be chosen.
+        share: Returns the share of a trial's epochs that the pruner lets trials train.
+
+    Raises:
+        UsageError: Not one trial fits.
+    """
+    usable = seconds * (1.0 - MARGIN)
+
+    def trials(each: int) -> int:
+        return most_trials(costs, MOST_TRIALS, each, share(each), usable)
+
+    chosen = epochs or EPOCHS
+    if epochs is None:
+        while chosen > LEAST_EPOCHS and trials(chosen) < FEW:
+            chosen -= 1
+        while chosen < MOST_EPOCHS and trials(chosen + 1) > MANY:
+            chosen += 1
+    n = trials(chosen)
+    if n == 0:
+        raise UsageError(
+            f"budget: one trial of {chosen} epochs takes longer than the "
+            f"{formats.seconds(usable)} that are left of it; give more time or fewer epochs."
+        )
+    text = (
+        f"the budget holds {n:,} trials of {chosen} epochs, by {costs.trial_epochs:,} epochs "
+        f"that were measured ({formats.seconds(costs.pace.round)} for an epoch of "
+        f"{costs.pace.at_once:.0f} trials at once)"
+    )
+    return BudgetPlan(n, chosen, text)

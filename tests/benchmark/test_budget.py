@@ -1,0 +1,74 @@
+"""Trials and epochs for a budget of time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import toys
+from paceline.benchmark.budget import LEAST_EPOCHS, MOST_EPOCHS, choose, plan_for_budget
+from paceline.errors import UsageError
+from paceline.report.forecast import Costs, Pace, predict
+
+#: 8 trials at once, an epoch of them in half a second.
+COSTS = Costs(32, ready=5.0, pace=Pace(8.0, 0.5), finish=1.0)
+
+
+def whole(epochs: int) -> float:
+    return 1.0
+
+
+@pytest.mark.parametrize("seconds", [20.0, 100.0, 1_000.0])
+@pytest.mark.parametrize("epochs", [5, 20])
+def test_the_most_trials_that_end_in_time(seconds: float, epochs: int) -> None:
+    plan = choose(COSTS, seconds, epochs, whole)
+    assert plan.epochs == epochs
+    assert predict(COSTS, plan.n_trials, epochs).total <= 0.9 * seconds
+    assert predict(COSTS, plan.n_trials + 8, epochs).total > 0.9 * seconds
+
+
+def test_epochs_that_nobody_gave_follow_the_budget() -> None:
+    usual = choose(COSTS, 100.0, None, whole)
+    assert usual.epochs == 10 and 16 <= usual.n_trials <= 256
+    short = choose(COSTS, 14.0, None, whole)
+    assert LEAST_EPOCHS <= short.epochs < 10
+    long = choose(COSTS, 1_500.0, None, whole)
+    assert 10 < long.epochs <= MOST_EPOCHS and long.n_trials >= 256
+    endless = choose(COSTS, 100_000.0, None, whole)
+    assert endless.epochs == MOST_EPOCHS and endless.n_trials > 10_000
+
+
+def test_what_a_pruner_leaves_out_makes_room_for_trials() -> None:
+    all_of_it = choose(COSTS, 300.0, 27, whole)
+    pruned = choose(COSTS, 300.0, 27, lambda epochs: 0.25)
+    assert pruned.n_trials > 3 * all_of_it.n_trials
+
+
+def test_a_budget_for_less_than_a_trial_is_an_error() -> None:
+    with pytest.raises(UsageError, match="one trial of 10 epochs takes longer than the .* left"):
+        choose(COSTS, 8.0, 10, whole)
+
+
+def planned(seconds: float, **arguments: Any) -> Any:
+    given: dict[str, Any] = {
+        "validation_data": toys.data(23, seed=1),
+        "batch_size": 16,
+        "epochs": 2,
+        "pruner": None,
+        "precision": None,
+        "seed": 0,
+    }
+    return plan_for_budget(toys.dense, *toys.data(), seconds=seconds, **{**given, **arguments})
+
+
+def test_the_beginning_is_measured(fresh_folder) -> None:
+    plan = planned(3600.0)
+    assert plan.epochs == 2 and plan.n_trials > 100
+    assert f"the budget holds {plan.n_trials:,} trials of 2 epochs, by 1" in plan.text
+    assert not list(fresh_folder.iterdir())
+
+
+def test_no_time_to_measure_is_an_error(fresh_folder) -> None:
+    with pytest.raises(UsageError, match="budget: no epoch ended within"):
+        planned(1e-3)
