@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paceline.data.arrays import ArrayData, NotArrays, prepare
 from paceline.data.folds import Fold
-from paceline.errors import PacelineError, StudyError
+from paceline.errors import PacelineError, StudyError, UsageError
 from paceline.report.notebook import tuner_html, tuner_text
 from paceline.report.results import results_frame
 from paceline.search_space.html import HistoryTable, HparamsTable
+from paceline.study.objective import Objective
 from paceline.study.study import Study
 from paceline.study.timeline import read_timelines
 from paceline.study.trial import Trial
@@ -47,6 +49,7 @@ class StudyResults:
         self._enqueued: list[dict[str, Any]] = []
         self._summary: dict[str, Any] = {}
         self._folds: tuple[Fold, ...] = ()
+        self._validation: ArrayData | None = None
 
     def __repr__(self) -> str:
         # A repr opens no storage, which may be far away.
@@ -112,6 +115,49 @@ class StudyResults:
         whole_number(n, "n")
         self._ranked_trial(n)
         return [self._ranked_model(rank) for rank in range(1, n + 1)]
+
+    def ensemble(self, k: int = 5, *, validation_data: Any = None) -> Any:
+        """One model that returns the mean prediction of several trials' models.
+
+        The models are selected among the ``keep_best`` best ones on one half of the validation
+        data, with replacement; a note says of which trials they are, and what the ensemble and the
+        best single model are worth on the other half.
+
+        Args:
+            k: Models of the ensemble at most, repeated ones included.
+            validation_data: ``(x, y)`` or ``(x, y, sample_weight)``; None: those of the last search
+                of this tuner.
+
+        Returns:
+            A ``keras.Model``, compiled as the best model.
+
+        Raises:
+            UsageError: Fewer than two models are kept, the data are missing or no arrays, or no
+                single model can be made of these.
+            StudyError: As from ``best_model``.
+        """
+        from paceline.tuner.ensemble import make_ensemble
+
+        k = whole_number(k, "k")
+        data = self._validation if validation_data is None else _arrays(validation_data)
+        if data is None:
+            raise UsageError(
+                "ensemble: this tuner has searched with no validation data that are arrays; give "
+                "validation_data=(x, y)."
+            )
+        kept = min(self._config.keep_best, len(self._require_study().trials.ranked))
+        if kept < 2:
+            raise UsageError(
+                f"ensemble: {kept} model is kept, and an ensemble needs several; search with "
+                "Tuner(keep_best=10)."
+            )
+        numbers = [self._ranked_trial(rank).number for rank in range(1, kept + 1)]
+        models = list(zip(numbers, self.best_models(kept), strict=True))
+        meta = self._require_study().metadata.meta
+        objective = Objective(meta["objective"], meta["direction"])
+        model, text = make_ensemble(models, data, objective, k, self._config.seed)
+        self._tell(text)
+        return model
 
     def _ranked_model(self, rank: int) -> Any:
         trial = self._ranked_trial(rank)
@@ -241,3 +287,18 @@ class StudyResults:
                 study, config.builder, config.folder, config.keep_best, config.precision
             )
         return self._study
+
+
+def _arrays(validation_data: Any) -> ArrayData:
+    """Validation data as a user gives them.
+
+    Raises:
+        UsageError: They are no tuple of arrays.
+        DataError: They cannot be evaluated.
+    """
+    if not isinstance(validation_data, (tuple, list)) or len(validation_data) not in (2, 3):
+        raise UsageError("validation_data: pass (x, y) or (x, y, sample_weight).")
+    try:
+        return prepare(*validation_data, what="validation data")
+    except NotArrays as reason:
+        raise UsageError(f"validation_data: {reason}; pass arrays.") from None

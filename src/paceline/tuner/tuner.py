@@ -303,6 +303,8 @@ class Tuner(StudyResults):
                 self._tell(self._name_note)
                 self._name_note = None
             self._folds = arguments.folds
+            loaded = arguments.loaded
+            self._validation = None if loaded.preprocessed else arguments.validation
             stack.enter_context(self._view(arguments, verbose))
             stack.enter_context(search_process(config.precision))
             first = self._strategy.first_look()

@@ -321,8 +321,9 @@ class StudyStorage:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 # Optuna's plots and its dashboard show it, instead of "Objective 0".
-                known = optuna.load_study(study_name=name, storage=storage)
-                known.set_metric_names([str(meta.get("objective", "value"))])
+                optuna.load_study(study_name=name, storage=storage).set_metric_names(
+                    [str(meta.get("objective", "value"))]
+                )
 
     def study_id(self, name: str) -> int:
         """Return the storage's id of a study.
