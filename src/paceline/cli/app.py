@@ -16,6 +16,7 @@ import typer
 from paceline.cli import large_pages, read, restart, steer
 from paceline.cli import output as terminal
 from paceline.cli.options import (
+    Constraint,
     Data,
     Deadline,
     Json,
@@ -182,6 +183,7 @@ def search(
     ] = "auto",
     precision: Precision = None,
     track: Track = None,
+    constraint: Constraint = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -214,6 +216,7 @@ def search(
             mesh=mesh,
             precision=precision,
             track=track,
+            constraint=constraint,
             as_json=as_json,
             quiet=quiet,
         )

@@ -65,3 +65,13 @@ Track = Annotated[
         show_default="none",
     ),
 ]
+Constraint = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constraint",
+        metavar="BOUND",
+        help="Train only models that satisfy it: 'params<=200000', 'trainable_params<1e6'; may be "
+        "given several times.",
+        show_default="the constraints of the file",
+    ),
+]

@@ -31,6 +31,7 @@ class SearchCommand:
         search: Further arguments of ``Tuner.search``.
         timeout: Seconds that the search may take; None for no limit.
         deadline: When the search is to stop; None for no limit.
+        constraints: What ``--constraint`` gave; empty: the ``constraints`` of the file.
         digest: Digest of the file when the study began; None for a new study.
         as_json: Whether the result is printed as JSON.
         quiet: Whether the live view is left out.
@@ -45,6 +46,7 @@ class SearchCommand:
     search: dict[str, Any] = field(default_factory=dict)
     timeout: float | None = None
     deadline: datetime | None = None
+    constraints: tuple[str, ...] = ()
     digest: str | None = None
     as_json: bool = False
     quiet: bool = False
@@ -75,6 +77,7 @@ def search(
     mesh: str,
     precision: str | None,
     track: list[str] | None,
+    constraint: list[str] | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -84,6 +87,10 @@ def search(
         from paceline.study.pruners.pruners import check_pruner  # loads Optuna
 
         check_pruner(pruner)
+    if constraint:
+        from paceline.tuner.constraints import of_command
+
+        of_command(constraint)
     run(
         SearchCommand(
             path=user_file.find(path),
@@ -113,6 +120,7 @@ def search(
             },
             timeout=None if timeout is None else arguments.timeout_seconds(timeout),
             deadline=None if deadline is None else arguments.deadline(deadline, _now()),
+            constraints=tuple(constraint or ()),
             as_json=as_json,
             quiet=quiet,
         )
@@ -227,6 +235,7 @@ def _command_of(study: str, storage: str | None, as_json: bool, quiet: bool) -> 
         tuner=_tuner_arguments(meta),
         search=_search_arguments(meta),
         digest=origin["digest"],
+        constraints=tuple(origin.get("constraints", ())),
         as_json=as_json,
         quiet=quiet,
     )
@@ -238,6 +247,8 @@ def _origin(meta: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if not isinstance(found, Mapping):
         return None
     texts = [found.get(name) for name in ("file", "function", "digest")]
+    given = found.get("constraints", [])
+    texts += given if isinstance(given, list) else [None]
     ours = all(isinstance(text, str) for text in texts)
     return found if ours and isinstance(found.get("data"), str | None) else None
 
@@ -354,6 +365,7 @@ def _prepare(
     elif data.note is not None:
         view.note(data.note)
     view.status("loading Keras")
+    from paceline.tuner.constraints import of_command
     from paceline.tuner.tuner import Tuner
 
     tuner = Tuner(
@@ -369,7 +381,9 @@ def _prepare(
             "function": user.function,
             "digest": user.digest,
             "data": None if command.data is None else datasets.portable_spec(command.data),
+            **({"constraints": list(command.constraints)} if command.constraints else {}),
         },
+        constraints=of_command(command.constraints) if command.constraints else user.constraints,
         **command.tuner,
     )
     goes_on, left = restart.inherited()

@@ -19,6 +19,7 @@ from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels
 from paceline.tuner.checkpoint.files import SavePolicy
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
+from paceline.tuner.constraints import Constraints
 from paceline.tuner.members import MemberReports
 from paceline.tuner.running_trials import RunningTrials
 from paceline.tuner.timeouts import SearchTimeout, TrialTimeout
@@ -38,6 +39,7 @@ class SearchContext:
         builder: Builds models from hyperparameters.
         widths: Whether trials of several widths train in one program: "auto", "apart" or
             "together".
+        constraints: What a model must satisfy for its trial to be trained.
         family_rules: The rules by which they do so, those of when the study began.
         packs: Trains trials side by side; None when no trial of the search can be packed.
         fit: Trains the other trials with ``model.fit``, one after another.
@@ -64,6 +66,7 @@ class SearchContext:
     objective: Objective
     builder: ModelBuilder
     widths: str
+    constraints: Constraints
     family_rules: int
     packs: LocalExecutor | None
     fit: FitExecutor

@@ -67,6 +67,7 @@ class SearchLoop:
 
         Raises:
             BuildError: Trials failed several times in a row; the message holds the cause.
+            ConstraintError: Many configurations in a row were rejected.
             StuckError: A compiled step does not come back; the storage has all that is known.
             KeyboardInterrupt: A signal asked the search to stop.
         """
@@ -118,6 +119,8 @@ class SearchLoop:
             self._train_packs(self._packs)
         elif self._fit.busy:
             self._train_fit()
+        elif self._stop.asked and self._failures.last_was_rejected:
+            return True  # the next round stops
         elif not self._resume_best() and not self._peers.wait():
             self._verdicts.give_up(list(self._trials.paused))
             self._raise_cause(self._all_failed())
@@ -195,15 +198,16 @@ class SearchLoop:
         return self._failures.cause is None and self._verdicts.resume_best()
 
     def _all_failed(self) -> bool:
-        """Whether the study has nothing but failed trials; a searcher decides for itself."""
+        """Whether no trial of the study was of use; a searcher decides for itself."""
         if not self._study.strategy.resumable:
             return False
-        return all(trial.state == "failed" for trial in self._study.trials)
+        return all(trial.state in ("failed", "rejected") for trial in self._study.trials)
 
     def _raise_cause(self, all_failed: bool = False) -> None:
         """Ends the search where too many trials have failed."""
         # A searcher's space is never over.
-        found = self._failures.error(self._launcher.over or all_failed)
+        useful = bool(self._trials.ended["complete"] + self._trials.ended["pruned"])
+        found = self._failures.error(self._launcher.over or all_failed, useful)
         if found is not None:
             # The trials that failed have ended: once the build is mended, the search goes on.
             self.checkpointer.save()

@@ -29,6 +29,7 @@ from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels, find_saved
 from paceline.tuner.checkpoint.files import SavePolicy, Snapshot
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
+from paceline.tuner.constraints import Constraints
 from paceline.tuner.context import SearchContext
 from paceline.tuner.first_build import FirstBuild, trace_ends_of_space
 from paceline.tuner.loop import SearchLoop
@@ -70,6 +71,7 @@ class TunerConfig:
     slots: Any
     plan: str
     widths: str
+    constraints: Constraints
     mesh: tuple[int, int | None] | None
     precision: str | None
     directory: Path
@@ -95,6 +97,7 @@ class TunerConfig:
             "mesh": None if self.mesh is None else list(self.mesh),
             # Left out where it is the default: studies from before there was a choice go on.
             **({} if self.widths == "auto" else {"widths": self.widths}),
+            **({"constraints": self.constraints.to_json()} if self.constraints else {}),
         }
 
 
@@ -270,7 +273,8 @@ class SearchRun:
             before = study.metadata.meta if study.trials else {}
             build = provenance.code(config.builder.code_digest)
             if before:
-                provenance.compare(study.name, before, self._arguments, build, self._note)
+                now = config.constraints.to_json()
+                provenance.compare(study.name, before, self._arguments, build, now, self._note)
             batch, origin = self._first_build.batch, config.origin
             meta = provenance.meta(
                 config.decisive(), self._arguments, self._objective, batch, origin
@@ -327,6 +331,7 @@ class SearchRun:
             objective=self._objective,
             builder=self._config.builder,
             widths=self._config.widths,
+            constraints=self._config.constraints,
             family_rules=self._family_rules,
             packs=packs,
             fit=fit,

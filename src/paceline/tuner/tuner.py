@@ -30,6 +30,7 @@ from paceline.study.workers.worker import WORKERS, Worker
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
+from paceline.tuner.constraints import Constraints
 from paceline.tuner.first_build import first_preprocessing, probe
 from paceline.tuner.progress import to_stderr
 from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
@@ -72,6 +73,11 @@ class Tuner(StudyResults):
         widths: "together": trials whose layers differ in width train in one program, at the largest
             widths of the space, where it is proved that each trial's results come out as alone;
             "apart": each width has a program of its own; "auto": whichever takes less time.
+        constraints: What a model must satisfy, from its build alone, to be trained: a count of it
+            and a bound, as ``{"params": ("<=", 200_000)}`` or ``"trainable_params"``; or a
+            function of (model, hparams) that returns True where the model is allowed, or a number
+            that is 0 or below there; also several in a dict. Trials that violate one are
+            rejected: they do not count for ``n_trials``, and TPE learns to avoid them.
         mesh: Devices to train on: "auto" (all accelerators, or the CPU), their number, or
             ``(trial, data)``: devices that trials are spread over, and devices that each trial's
             batch is split over.
@@ -97,6 +103,7 @@ class Tuner(StudyResults):
 
     Raises:
         UsageError: An argument has a value that cannot work.
+        ConstraintError: ``constraints`` does not say what is allowed.
     """
 
     def __init__(
@@ -114,6 +121,7 @@ class Tuner(StudyResults):
         *,
         plan: str = "auto",
         widths: str = "auto",
+        constraints: Any = None,
         mesh: Any = "auto",
         precision: str | None = None,
         directory: str | Path = "runs",
@@ -150,6 +158,7 @@ class Tuner(StudyResults):
             slots=slots if slots == "auto" else whole_number(slots, "slots"),
             plan=plan,
             widths=widths,
+            constraints=self._checked(constraints),
             mesh=check_mesh(mesh),
             precision=check_precision(precision),
             directory=Path(directory),
@@ -165,6 +174,15 @@ class Tuner(StudyResults):
         self._when_stuck = when_stuck
         if notes is not None:
             self._notes = notes
+
+    def _checked(self, given: Any) -> Constraints:
+        constraints = Constraints(given)
+        if constraints and not self._strategy.resumable:
+            raise UsageError(
+                "constraints: a Searcher decides by itself what is tried; have its build call "
+                "hp.reject, or choose another sampler."
+            )
+        return constraints
 
     # -- searching ---------------------------------------------------------------------------------
 
@@ -211,7 +229,8 @@ class Tuner(StudyResults):
             epochs: Epochs per trial.
             batch_size: Examples per step; 32 by default, as in Keras. Where there are fewer
                 examples, they are one smaller batch.
-            n_trials: The study's total, failed trials included, or ``"+N"`` for N more.
+            n_trials: The study's total, failed trials included and rejected ones not, or ``"+N"``
+                for N more.
             timeout: Stop after this many seconds; trials under way are tried again next time.
             trial_timeout: Seconds on the clock that one trial may take to build and to train; a
                 trial that takes longer fails. A compiled step cannot be stopped: where one does
@@ -245,7 +264,7 @@ class Tuner(StudyResults):
 
         Raises:
             UsageError, DataError, BuildError, ObjectiveError, SpaceError, StudyError, StorageError,
-            SamplerError: An argument, the data, the model or the study cannot work; nothing has
+            SamplerError, ConstraintError: An argument, the data, the model or the study cannot work; nothing has
                 been trained or written then.
             StuckError: A compiled step did not come back; search again in another process.
             KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; trials under way are saved, and the next
@@ -291,7 +310,9 @@ class Tuner(StudyResults):
             first = self._strategy.first_look()
             found = run_with_timeout(
                 arguments.trial_timeout,
-                lambda: probe(config.builder, arguments, config.seed, IN_A_ROW, first),
+                lambda: probe(
+                    config.builder, arguments, config.seed, IN_A_ROW, first, config.constraints
+                ),
                 "trial_timeout: the first model, of default values, was not ready in time",
             )
             self._put_aside(stack)

@@ -11,6 +11,14 @@ from optuna.samplers import BaseSampler
 from optuna.search_space import IntersectionSearchSpace
 from optuna.trial import FrozenTrial
 
+from paceline.study.trial_codec import NAMED
+
+# Before Optuna 5, TPE reads the constraints in trials only where it is given this function, which
+# it then calls for several objectives alone.
+_HEEDS_CONSTRAINTS: dict[str, Any] = (
+    {} if NAMED else {"constraints_func": lambda trial: trial.system_attrs["constraints"]}
+)
+
 
 class Tpe(BaseSampler):
     """Optuna's TPE with a seed for every trial.
@@ -29,7 +37,9 @@ class Tpe(BaseSampler):
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             # Both are defaults from Optuna 5 on. The constant liar keeps open trials from choosing
             # the same values.
-            self._tpe = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
+            self._tpe = optuna.samplers.TPESampler(
+                seed=seed, multivariate=True, constant_liar=True, **_HEEDS_CONSTRAINTS
+            )
         return self
 
     def infer_relative_search_space(

@@ -173,6 +173,7 @@ class TrialAttributes(Struct):
     error: Text = None
     best_epoch: Count | None = None
     continues: Count | None = None
+    rejected: Text = None
     history: dict[str, list[Real]] = {}
     members: list[list[Real]] = []
     value: Real | None = None
@@ -230,6 +231,8 @@ class StudyMeta(Struct):
     pruner: Text = None
     precision: Text = None
     widths: Text = None
+    #: Name -> bounds; None for a function of the user's, which only its code can tell.
+    constraints: dict[str, list[tuple[Literal["<=", "<", ">=", ">"], float]] | None] = {}
     families: Count = 1
     mesh: tuple[Count, Count | None] | None = None
     search: StoredSearch = field(default_factory=StoredSearch)
@@ -284,6 +287,7 @@ class FamilyFacts(Struct):
     asked: Count
     under_way: Numbers
     draws: Numbers
+    rejected: bool = False
 
 
 class StudyFacts(Struct):

@@ -27,7 +27,7 @@ from paceline.study.storage.events import (
     TrialTaken,
 )
 from paceline.study.storage.storage import Stopwatch, StudyStorage
-from paceline.study.trial_codec import OPTUNA_STATES, folded, identity
+from paceline.study.trial_codec import OPTUNA_STATES, constraints_of, folded, identity
 
 if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter
@@ -410,6 +410,8 @@ class WriteBehind:
                     kind = template.distributions[name]
                     stored = kind.to_internal_repr(value)
                     storage.set_trial_param(self._id(number), name, stored, kind)
+                for name, value in constraints_of(template).items():
+                    storage.set_trial_system_attr(self._id(number), name, value)
                 self._annotate(number, template.user_attrs)
             case EpochReported(number, epoch, value):
                 storage.set_trial_intermediate_value(self._id(number), epoch, value)
