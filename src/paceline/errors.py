@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 
 class PacelineError(Exception):
     """Base class of all errors that Paceline raises on purpose; the command then exits with 2."""
@@ -59,7 +57,7 @@ class TrialRejected(PacelineError):
         amounts: The same.
     """
 
-    def __init__(self, why: str, amounts: Mapping[str, float] | None = None) -> None:
+    def __init__(self, why: str, amounts: dict[str, float] | None = None) -> None:
         super().__init__(why)
         self.amounts = dict(amounts or {"hp.reject": 1.0})
 

@@ -1,4 +1,4 @@
-"""What ``build`` alone decides is not trained: constraints, ``hp.reject``, and what comes of both."""
+"""What ``build`` alone decides is not trained: constraints and ``hp.reject``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import keras
 import numpy as np
 import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 import paceline
 import toys
@@ -44,11 +46,15 @@ def tuner(build: Any = wide, **arguments: Any) -> paceline.Tuner:
     return paceline.Tuner(build, **{**given, **arguments})
 
 
-def stored(name: str = "s") -> list[optuna.trial.FrozenTrial]:
-    """The trials as Optuna alone reads them."""
-    backend = optuna.storages.journal.JournalFileBackend(f"runs/{name}/journal.log")
-    storage = optuna.storages.JournalStorage(backend)
-    return optuna.load_study(study_name=name, storage=storage).trials
+def opened() -> optuna.Study:
+    """The study as Optuna alone reads it."""
+    storage = JournalStorage(JournalFileBackend("runs/s/journal.log"))
+    return optuna.load_study(study_name="s", storage=storage)
+
+
+def stored() -> list[optuna.trial.FrozenTrial]:
+    """Its trials."""
+    return opened().trials
 
 
 def amounts(trial: optuna.trial.FrozenTrial) -> list[float]:
@@ -195,7 +201,20 @@ def test_enqueued_values_are_rejected_with_a_note() -> None:
     assert f"trial 0, which was enqueued, is rejected: params {n_params(8)} > " in "".join(notes)
 
 
-# -- spaces of which next to nothing is allowed -----------------------------------------------------
+def test_a_trial_of_another_program_may_be_rejected() -> None:
+    bound = {"params": ("<=", n_params(4))}
+    tuner(constraints=bound).search(X, Y, n_trials=1, **CALL)
+    n = len(stored())
+    opened().enqueue_trial({"units": 8, "lr": 0.01})
+    found = tuner(constraints=bound)
+    found.search(X, Y, n_trials="+1", **CALL)
+    trial = stored()[n]
+    assert trial.state.name == "PRUNED"
+    assert amounts(trial) == [n_params(8) - n_params(4)]
+    assert found.trial(n).state == "rejected"
+
+
+# -- spaces of which next to nothing is allowed ----------------------------------------------------
 
 
 def test_many_rejections_in_a_row_end_the_search() -> None:
@@ -220,7 +239,7 @@ def test_a_space_that_is_rejected_to_its_end() -> None:
 
 
 def test_a_build_that_rejects_everything_ends_before_anything_is_written() -> None:
-    def build(hp: Any) -> keras.Model:
+    def build(hp: Any) -> None:
         hp.Float("lr", 1e-3, 1e-1)
         hp.reject("never")
 
@@ -291,7 +310,7 @@ def test_a_function_that_raises_later_fails_its_trials_alone() -> None:
 def test_a_searcher_decides_by_itself() -> None:
     from paceline.study.searcher import Searcher
 
-    own = type("Own", (Searcher,), {name: None for name in Searcher.__abstractmethods__})
+    own = type("Own", (Searcher,), dict.fromkeys(Searcher.__abstractmethods__))
     with pytest.raises(UsageError, match="constraints: a Searcher decides by itself"):
         tuner(sampler=own(), constraints={"params": ("<=", 10)})
 

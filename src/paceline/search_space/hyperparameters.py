@@ -322,7 +322,7 @@ class HyperParameters(html.ShownValues):
         """Return storage name -> stored value of ``parameters``.
 
         Raises:
-            SpaceError: A value in ``values`` that its parameter cannot have; a trusting hp omits it.
+            SpaceError: A value that its parameter cannot have; a trusting hp leaves it out.
         """
         stored = {}
         for stored_as, parameter in self._parameters.items():

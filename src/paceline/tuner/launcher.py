@@ -184,16 +184,18 @@ class TrialLauncher:
     def _begin_failed(self, failed: BuildFailed, *, extra: bool = False) -> None:
         """Begins a trial whose build has raised, so that the study has it as a failed one."""
         draft, cause = failed.draft, failed.cause
-        # Searchers decide by themselves, and know of pruned trials only.
-        rejected = isinstance(cause, TrialRejected) and self._strategy.resumable and not extra
-        if rejected:
-            draft.rejected = str(cause)
-            draft.constraints = self._context.constraints.amounts_of(cause)
+        # Searchers decide by themselves, and know of pruned trials only. A trial that is continued
+        # was allowed before.
+        rejected: TrialRejected | None = None
+        if isinstance(cause, TrialRejected) and self._strategy.resumable and not extra:
+            rejected = cause
+            draft.rejected = str(rejected)
+            draft.constraints = self._context.constraints.amounts_of(rejected)
         with suppress(ClaimLost):
             number = self._study.accept(draft, failed.hp)
             self._begin(number, 0, extra=extra)
-            if rejected:
-                self._events.rejected(number, cause)
+            if rejected is not None:
+                self._events.rejected(number, rejected)
                 if draft.values:  # of the user, or of a search that was interrupted
                     self._context.notes(f"trial {number}, which was enqueued, is rejected: {cause}")
             elif isinstance(cause, optuna.TrialPruned | TrialRejected):

@@ -264,8 +264,9 @@ class Tuner(StudyResults):
 
         Raises:
             UsageError, DataError, BuildError, ObjectiveError, SpaceError, StudyError, StorageError,
-            SamplerError, ConstraintError: An argument, the data, the model or the study cannot work; nothing has
-                been trained or written then.
+            SamplerError, ConstraintError: An argument, the data, the model or the study cannot
+                work; nothing has been trained or written then. ConstraintError also: many
+                configurations in a row were rejected.
             StuckError: A compiled step did not come back; search again in another process.
             KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; trials under way are saved, and the next
                 search of the study goes on with them.

@@ -14,8 +14,7 @@ study exists, that bounds are in order) is checked where the values are put toge
 | its facts | ``SearchFacts`` | ``tuner/checkpoint/files.py`` |
 | | ``TrialsFacts``, ``VariablesFacts`` | ``tuner/checkpoint/trial_variables.py`` |
 
-Results of ``paceline bench`` are checked in the same way against the records of
-``benchmark/records.py``.
+Results of ``paceline bench`` are checked so against the records of ``benchmark/records.py``.
 """
 
 from __future__ import annotations
@@ -231,7 +230,6 @@ class StudyMeta(Struct):
     pruner: Text = None
     precision: Text = None
     widths: Text = None
-    #: Name -> bounds; None for a function of the user's, which only its code can tell.
     constraints: dict[str, list[tuple[Literal["<=", "<", ">=", ">"], float]] | None] = {}
     families: Count = 1
     mesh: tuple[Count, Count | None] | None = None
