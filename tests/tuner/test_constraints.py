@@ -20,6 +20,7 @@ import toys
 from paceline.cli.app import main
 from paceline.errors import BuildError, ConstraintError, TrialRejected, UsageError
 from paceline.tuner.constraints import Constraints, parse_constraint
+from marks import slow_where
 from stopping import stopped_after
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -67,7 +68,9 @@ def amounts(trial: optuna.trial.FrozenTrial) -> list[float]:
 # -- searches --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sampler", ["random", "qmc", "tpe", "grid"])
+@pytest.mark.parametrize(
+    "sampler", slow_where(["random", "qmc", "tpe", "grid"], lambda name: name in ("qmc", "grid"))
+)
 def test_what_violates_a_bound_is_not_trained_and_does_not_count(sampler: str) -> None:
     def build(hp: Any) -> keras.Model:
         hp.Choice("unused", ["a", "b"])
@@ -365,7 +368,7 @@ def test_operators(operator: str, limit: float, allowed: set[int]) -> None:
 # -- going on --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sampler", ["random", "tpe"])
+@pytest.mark.parametrize("sampler", slow_where(["random", "tpe"], lambda name: name == "random"))
 def test_a_search_that_stops_goes_on_as_if_it_had_not(sampler: str, monkeypatch) -> None:
     bound = {"params": ("<=", n_params(5))}
     with monkeypatch.context() as patch:
@@ -418,7 +421,7 @@ t.tuner(sampler="tpe", constraints=bound).search(t.X, t.Y, n_trials=10, **t.CALL
 """
 
 
-@pytest.mark.parametrize("after", [0, 1, 4])
+@pytest.mark.parametrize("after", slow_where([0, 1, 4], lambda after: after != 1))
 def test_kill_9(after: int, child_environment) -> None:
     """Also between the beginning of a rejected trial and its end."""
     script = KILLED.format(tests=str(TESTS), here=str(Path(__file__).parent))
@@ -442,6 +445,43 @@ def test_kill_9(after: int, child_environment) -> None:
     again = {json.dumps(t.hparams) for t in map(found.trial, results["number"])}
     interrupted = sum(results.get("error", results["state"]) == "interrupted")
     assert len(again) == len(results) - interrupted  # nothing was tried twice
+
+
+#: One of several processes that search the study.
+WORKER = """\
+import sys
+sys.path[:0] = [{tests!r}, {here!r}]
+import test_constraints as t
+
+bound = {{"params": ("<=", t.n_params(5))}}
+t.tuner(sampler="tpe", constraints=bound).search(t.X, t.Y, n_trials=12, **t.CALL)
+"""
+
+
+@pytest.mark.slow
+def test_two_workers(child_environment) -> None:
+    """They train as many trials as were asked for, and count none that was rejected."""
+    script = WORKER.format(tests=str(TESTS), here=str(Path(__file__).parent))
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            env=child_environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for worker in workers:
+        said = worker.communicate(timeout=240)[1]
+        assert worker.returncode == 0, said
+    trials = [t for t in stored() if "paceline:withdrawn" not in t.system_attrs]
+    owners = {trial.system_attrs["paceline:owner"] for trial in trials}
+    assert len(owners) == 2
+    assert sum(trial.state.name == "COMPLETE" for trial in trials) == 12
+    for trial in trials:
+        over = n_params(trial.params["units"]) - n_params(5)
+        assert amounts(trial) == [over]
+        assert trial.state.name == ("PRUNED" if over > 0 else "COMPLETE")
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -506,6 +546,19 @@ def test_a_bad_constraint_of_the_command(capsys) -> None:
     assert "--constraint 'params=5': give NAME, one of <= < >= >" in capsys.readouterr().err
     run(*SEARCH, "--constraint", "depth<=5", code=2)
     assert "'depth' is not known; give params or trainable_params" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_example_of_the_guide(capsys) -> None:
+    page = (TESTS.parent / "docs/guides/constraints.md").read_text(encoding="utf-8")
+    code = page.partition("```python\n")[2].partition("```")[0]
+    found: dict[str, Any] = {}
+    exec(code, found)
+    results = found["results"]
+    assert sum(results["state"] == "complete") == 12
+    assert set(results["state"]) == {"complete", "rejected"}
+    assert found["tuner"].best_model().count_params() <= 50_000
+    assert "params " in capsys.readouterr().out
 
 
 def test_hp_reject_by_hand() -> None:
