@@ -17,10 +17,10 @@ from optuna.storages.journal import JournalFileBackend
 
 import paceline
 import toys
+from marks import slow_where
 from paceline.cli.app import main
 from paceline.errors import BuildError, ConstraintError, TrialRejected, UsageError
 from paceline.tuner.constraints import Constraints, parse_constraint
-from marks import slow_where
 from stopping import stopped_after
 
 TESTS = Path(__file__).resolve().parents[1]
