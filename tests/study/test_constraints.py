@@ -9,10 +9,12 @@ from typing import Any
 import optuna
 import pytest
 
+from marks import slow_where
 from paceline.errors import TrialRejected
 from paceline.study import trial_codec
 from paceline.study.draft import BuildFailed
 from paceline.study.study import Study
+from paceline.study.trial import Trial, TrialState
 from paceline.study.view import StudyView
 from paceline.study.workers.worker import Worker
 
@@ -30,10 +32,15 @@ def value_of(hparams: dict[str, Any]) -> float:
     return -((hparams["x"] - 0.7) ** 2) - (hparams["y"] - 0.7) ** 2
 
 
-def tell(study: Study, state: str = "rejected", build: Any = half) -> bool:
+def larger_is_better(hparams: dict[str, Any]) -> float:
+    """The best that is allowed lies all along the bound."""
+    return hparams["x"] + hparams["y"]
+
+
+def tell(study: Study, state: TrialState = "rejected", objective: Any = value_of) -> bool:
     """Runs a trial as a search does; returns whether it was rejected."""
     try:
-        draft, hp, _ = study.asker.propose(build)
+        proposal = study.asker.propose(half)
     except BuildFailed as failed:
         cause = failed.cause
         assert isinstance(cause, TrialRejected)
@@ -42,14 +49,18 @@ def tell(study: Study, state: str = "rejected", build: Any = half) -> bool:
         failed.draft.constraints = cause.amounts if state == "rejected" else {}
         study.updates.finish(study.accept(failed.draft, failed.hp), state)
         return True
+    assert proposal is not None
+    draft, hp, _ = proposal
     number = study.accept(draft, hp)
-    study.updates.report(number, 1, {"v": value_of(hp.hparams)}, value_of(hp.hparams))
+    value = objective(hp.hparams)
+    study.updates.report(number, 1, {"v": value}, value)
     study.updates.finish(number, "complete")
     return False
 
 
 def new(name: str = "s", **arguments: Any) -> Study:
-    study = Study.open(name, **({"direction": "maximize", "sampler": "tpe"} | arguments))
+    given: dict[str, Any] = {"direction": "maximize", "sampler": "tpe"} | arguments
+    study = Study.open(name, **given)
     study.persist({"objective": "v"})
     return study
 
@@ -61,13 +72,21 @@ def amounts(trial: optuna.trial.FrozenTrial) -> list[float]:
     return list(trial.system_attrs["constraints"])
 
 
+def trials_of(name: str) -> list[Trial]:
+    view = StudyView.open(name)
+    assert view is not None
+    return list(view.trials)
+
+
 # -- learning --------------------------------------------------------------------------------------
 
 
-def invalid_of_the_last(seed: int, state: str, *, restarts: bool = False) -> int:
+def invalid_of_the_last(
+    seed: int, state: TrialState = "rejected", objective: Any = value_of, *, restarts: bool = False
+) -> int:
     study, found = new(f"{state}{seed}", seed=seed), []
     for number in range(60):
-        found.append(tell(study, state))
+        found.append(tell(study, state, objective))
         if restarts and number % 20 == 19:
             study.close()
             study = new(f"{state}{seed}", seed=seed)
@@ -75,12 +94,16 @@ def invalid_of_the_last(seed: int, state: str, *, restarts: bool = False) -> int
     return sum(found[-30:])
 
 
-def test_tpe_learns_what_is_not_allowed() -> None:
+@pytest.mark.parametrize(
+    "objective", slow_where([value_of, larger_is_better], lambda each: each is larger_is_better)
+)
+def test_tpe_learns_what_is_not_allowed(objective: Any) -> None:
     """Of 30 proposals of a space half invalid at most 12: the median of 20 seeds.
 
-    Measured: 10 (between 8 and 17) on Optuna 5.0; 30 where they are told as failed.
+    Measured on Optuna 5.0: 8 (11 at most) and 10 (15 at most); 30 where they are told as failed.
     """
-    assert statistics.median(invalid_of_the_last(seed, "rejected") for seed in range(20)) <= 12
+    invalid = [invalid_of_the_last(seed, objective=objective) for seed in range(20)]
+    assert statistics.median(invalid) <= 12
     assert statistics.median(invalid_of_the_last(seed, "failed") for seed in range(3)) >= 20
 
 
@@ -88,10 +111,10 @@ def test_what_was_learnt_outlives_the_process() -> None:
     """To the trial: a study that is opened anew proposes what it would have proposed."""
     for seed in range(2):
         invalid_of_the_last(seed, "rejected")
-        whole = [trial.hparams for trial in StudyView.open(f"rejected{seed}").trials]
+        whole = [trial.hparams for trial in trials_of(f"rejected{seed}")]
         Path(f"runs/rejected{seed}/journal.log").unlink()
         invalid_of_the_last(seed, "rejected", restarts=True)
-        again = StudyView.open(f"rejected{seed}").trials
+        again = trials_of(f"rejected{seed}")
         assert [trial.hparams for trial in again] == whole
         assert {trial.state for trial in again} == {"complete", "rejected"}
 
@@ -119,6 +142,7 @@ def test_other_workers_learn_what_is_not_allowed() -> None:
         for trial in pruned:
             violation = trial_codec.violation_of(trial)
             assert violation == pytest.approx(sum(trial.params.values()) - 1.0)
+            assert violation is not None
             assert violation > 0
         study.close()
     for worker in workers:
@@ -196,13 +220,15 @@ def test_random_search_does_not_walk_through_all_of_a_structure_that_is_not_allo
     units: list[int] = []
     for _ in range(400):
         try:
-            draft, hp, _ = study.asker.propose(build)
+            proposal = study.asker.propose(build)
         except BuildFailed as failed:
             failed.draft.rejected = "too wide"
             study.updates.finish(study.accept(failed.draft, failed.hp), "rejected")
             n_rejected, in_a_row = n_rejected + 1, in_a_row + 1
             longest = max(longest, in_a_row)
             continue
+        assert proposal is not None
+        draft, hp, _ = proposal
         number = study.accept(draft, hp)
         units.append(hp.hparams["units"])
         study.updates.learn_program(number, f"p{hp.hparams['units']}")

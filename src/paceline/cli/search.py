@@ -368,6 +368,7 @@ def _prepare(
     from paceline.tuner.constraints import of_command
     from paceline.tuner.tuner import Tuner
 
+    constraints = of_command(command.constraints) if command.constraints else user.constraints
     tuner = Tuner(
         user.build,
         study=command.study,
@@ -383,7 +384,7 @@ def _prepare(
             "data": None if command.data is None else datasets.portable_spec(command.data),
             **({"constraints": list(command.constraints)} if command.constraints else {}),
         },
-        constraints=of_command(command.constraints) if command.constraints else user.constraints,
+        **({} if constraints is None else {"constraints": constraints}),
         **command.tuner,
     )
     goes_on, left = restart.inherited()
