@@ -45,7 +45,8 @@ class TrialAsker:
 
     Attributes:
         n_trials: The same; see ``limit_trials``.
-        n_counted: Trials that count for ``n_trials``; see ``Trial.counts``.
+        n_counted: Trials that count for ``n_trials``: not those that are tried again, those that
+            continue others, and those that are rejected before they train.
         draws_alone: Whether this worker draws from a seed of its own, since the study is shared.
     """
 
@@ -81,11 +82,11 @@ class TrialAsker:
 
     def count_trial(self, trial: Trial) -> None:
         """Count a trial that is new here."""
-        self.n_counted += trial.counts
+        self.n_counted += _counts(trial)
 
     def recount_trials(self) -> None:
         """Count all trials again, since other workers have changed some."""
-        self.n_counted = sum(trial.counts for trial in self._trials)
+        self.n_counted = sum(map(_counts, self._trials))
 
     def propose(
         self, run: Callable[[HyperParameters, Draft], T]
@@ -157,6 +158,10 @@ class TrialAsker:
         """
         self.draws_alone = True
         self._proposer.reseed(resolve_sampler(self._sampler, seed), seed)
+
+
+def _counts(trial: Trial) -> bool:
+    return trial.error != INTERRUPTED and trial.continues is None and trial.rejected is None
 
 
 class TrialUpdates:

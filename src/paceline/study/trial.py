@@ -59,11 +59,6 @@ class Trial:
     rejected: str | None = None
 
     @property
-    def counts(self) -> bool:
-        """Whether it counts for ``n_trials``: it began anew, to be trained, and was not lost."""
-        return self.error != INTERRUPTED and self.continues is None and self.rejected is None
-
-    @property
     def spread(self) -> float | None:
         """Standard deviation of the objective over the members, at the trial's best epoch.
 

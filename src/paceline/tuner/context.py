@@ -39,7 +39,7 @@ class SearchContext:
         builder: Builds models from hyperparameters.
         widths: Whether trials of several widths train in one program: "auto", "apart" or
             "together".
-        constraints: What a model must satisfy for its trial to be trained.
+        constraints: What a model must satisfy for its trial to be trained; None for nothing.
         family_rules: The rules by which they do so, those of when the study began.
         packs: Trains trials side by side; None when no trial of the search can be packed.
         fit: Trains the other trials with ``model.fit``, one after another.
@@ -66,7 +66,7 @@ class SearchContext:
     objective: Objective
     builder: ModelBuilder
     widths: str
-    constraints: Constraints
+    constraints: Constraints | None
     family_rules: int
     packs: LocalExecutor | None
     fit: FitExecutor

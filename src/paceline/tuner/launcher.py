@@ -23,6 +23,7 @@ from paceline.study.draft import BuildFailed, Draft
 from paceline.study.trial import Trial
 from paceline.study.workers.shared_study import ClaimLost
 from paceline.tuner.checkpoint.trial_variables import HandedOverTrial
+from paceline.tuner.constraints import Constraints
 from paceline.tuner.context import SearchContext
 from paceline.tuner.first_build import make_variables
 from paceline.tuner.members import BuiltTrial, jobs_of
@@ -190,7 +191,9 @@ class TrialLauncher:
         if isinstance(cause, TrialRejected) and self._strategy.resumable and not extra:
             rejected = cause
             draft.rejected = str(rejected)
-            draft.constraints = self._context.constraints.amounts_of(rejected)
+            constraints, draft.constraints = self._context.constraints, rejected.amounts
+            if constraints:
+                draft.constraints = constraints.amounts_of(rejected)
         with suppress(ClaimLost):
             number = self._study.accept(draft, failed.hp)
             self._begin(number, 0, extra=extra)
@@ -220,13 +223,21 @@ class TrialLauncher:
         if self._arguments.callbacks is not None:
             self._arguments.callbacks.ask(hp)
         # A trial that was allowed once stays so: one that goes on, or is taken over.
-        if self._context.constraints and isinstance(draft, Draft) and draft.continues is None:
-            model = self._allowed(model, hp, draft, inputs)
+        constraints = self._context.constraints
+        if constraints and isinstance(draft, Draft) and draft.continues is None:
+            model = self._allowed(constraints, model, hp, draft, inputs)
         if isinstance(inputs.data, ArrayData):
             check_labels(model, inputs.data, "training data")
         return BuiltTrial(model, epochs, inputs, tuple(hp.parameters.values()))
 
-    def _allowed(self, model: Any, hp: HyperParameters, draft: Draft, inputs: TrialInputs) -> Any:
+    def _allowed(
+        self,
+        constraints: Constraints,
+        model: Any,
+        hp: HyperParameters,
+        draft: Draft,
+        inputs: TrialInputs,
+    ) -> Any:
         """The trial's model, where it satisfies the constraints.
 
         Raises:
@@ -239,7 +250,7 @@ class TrialLauncher:
             # that nothing else may draw: those of another model are counted.
             again = partial(builder, self._strategy.hp_again(draft.number, hp.hparams), draft.seed)
             make_variables(model, inputs, self._arguments)
-        draft.constraints = self._context.constraints.check(model, hp.hparams)
+        draft.constraints = constraints.check(model, hp.hparams)
         return model if again is None else again()
 
     def _rebuilder(self, number: int, hparams: dict[str, Any]) -> Callable[[int], Any]:

@@ -190,7 +190,7 @@ class ProgressReporter:
             JSON values.
         """
         study, trials, best = self._study, self._trials, self._study.trials.best
-        rejected = grouped(t.rejected for t in study.trials if t.rejected is not None)
+        rejected = [trial.rejected for trial in study.trials if trial.rejected is not None]
         packs, fit = self._packs, self._fit
         times = packs.timings.seconds if packs else Seconds()
         plans = set(packs.plans) if packs else set()
@@ -202,7 +202,7 @@ class ProgressReporter:
                 **{state: trials.ended[state] for state in ("complete", "pruned", "failed")},
                 "running": len(trials.running) + len(trials.paused),
             },
-            **({"rejected": rejected} if rejected else {}),
+            **({"rejected": grouped(rejected)} if rejected else {}),
             "best": None if best is None else best_record(best),
             "seconds": {
                 "total": seconds,

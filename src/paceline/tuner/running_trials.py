@@ -134,7 +134,7 @@ class RunningTrials:
 
 def counts(trial: Trial) -> bool:
     """Whether a trial of an earlier session counts for ``n_trials``."""
-    return has_ended(trial) and trial.counts
+    return has_ended(trial) and trial.continues is None and trial.rejected is None
 
 
 def has_ended(trial: Trial) -> bool:

@@ -71,7 +71,7 @@ class TunerConfig:
     slots: Any
     plan: str
     widths: str
-    constraints: Constraints
+    constraints: Constraints | None
     mesh: tuple[int, int | None] | None
     precision: str | None
     directory: Path
@@ -273,7 +273,7 @@ class SearchRun:
             before = study.metadata.meta if study.trials else {}
             build = provenance.code(config.builder.code_digest)
             if before:
-                now = config.constraints.to_json()
+                now = config.constraints.to_json() if config.constraints else {}
                 provenance.compare(study.name, before, self._arguments, build, now, self._note)
             batch, origin = self._first_build.batch, config.origin
             meta = provenance.meta(

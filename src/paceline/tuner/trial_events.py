@@ -299,9 +299,8 @@ class FailureLimit:
         """
         cause, text = self.cause, f"{self._in_a_row} trials failed in a row; the last one"
         if self._rejected and (cause is self._rejected[-1] or (over and not useful)):
-            return ConstraintError(rejections_text(self._rejected, cause is None)), self._rejected[
-                -1
-            ]
+            text = rejections_text(self._rejected, over=cause is None)
+            return ConstraintError(text), self._rejected[-1]
         if cause is None and over and not self.succeeded:
             cause, text = self._last, "every trial of this search failed; the last one"
         return None if cause is None else (BuildError(f"{text}: {describe(cause)}"), cause)

@@ -175,7 +175,9 @@ class Tuner(StudyResults):
         if notes is not None:
             self._notes = notes
 
-    def _checked(self, given: Any) -> Constraints:
+    def _checked(self, given: Any) -> Constraints | None:
+        if given is None:
+            return None
         constraints = Constraints(given)
         if constraints and not self._strategy.resumable:
             raise UsageError(

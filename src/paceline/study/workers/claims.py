@@ -267,7 +267,7 @@ def stands(trial: FrozenTrial) -> bool:
 
 
 def _counts(trial: FrozenTrial) -> bool:
-    """Whether a trial counts for ``n_trials``, as ``Trial.counts`` has it."""
+    """Whether a trial counts for ``n_trials``: not one that continues another or is rejected."""
     attrs = trial.user_attrs
     return stands(trial) and "continues" not in attrs and "rejected" not in attrs
 
