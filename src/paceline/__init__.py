@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import (
     BuildError,
+    ConstraintError,
     DataError,
     MissingExtraError,
     ObjectiveError,
@@ -23,6 +24,7 @@ from paceline.errors import (
     StorageError,
     StuckError,
     StudyError,
+    TrialRejected,
     TrialTimeoutError,
     UsageError,
 )
@@ -41,6 +43,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "ASHA",
     "BuildError",
+    "ConstraintError",
     "DataError",
     "HyperParameters",
     "MissingExtraError",
@@ -52,6 +55,7 @@ __all__ = [
     "StuckError",
     "StudyError",
     "Trial",
+    "TrialRejected",
     "TrialTimeoutError",
     "Tuner",
     "UsageError",

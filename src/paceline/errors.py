@@ -42,6 +42,26 @@ class BuildError(PacelineError):
     """Raised if ``build(hp)`` raises, or returns something other than a compiled Keras model."""
 
 
+class ConstraintError(PacelineError):
+    """Raised for constraints that cannot be read, and where a space has next to nothing allowed."""
+
+
+class TrialRejected(PacelineError):
+    """Raised by ``hp.reject``, and by a constraint that is violated: the trial is not trained.
+
+    Args:
+        why: The reason, for the user.
+        amounts: Name of a constraint -> by how much it is violated, above 0 where it is.
+
+    Attributes:
+        amounts: The same.
+    """
+
+    def __init__(self, why: str, amounts: dict[str, float] | None = None) -> None:
+        super().__init__(why)
+        self.amounts = dict(amounts or {"hp.reject": 1.0})
+
+
 class TrialTimeoutError(PacelineError):
     """Raised if a trial takes longer than ``trial_timeout`` allows."""
 

@@ -446,10 +446,14 @@ def _plain(name: str) -> str:
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def interrupted(name: str) -> None:
+def interrupted(name: str, **more: Any) -> None:
     """Has the search of a case interrupted, in ``runs/s`` below the working folder.
 
     A checkpoint is written after each epoch, so that two are there that trials go on from.
+
+    Args:
+        name: Of the case.
+        more: Other arguments of ``Tuner``.
 
     Raises:
         RuntimeError: It came to its end all the same, or left no checkpoint.
@@ -457,7 +461,7 @@ def interrupted(name: str) -> None:
     before = os.environ.get(_SECONDS)
     os.environ[_SECONDS] = "0"
     try:
-        search(name, tuner(name), stop=True)
+        search(name, tuner(name, **more), stop=True)
     except KeyboardInterrupt:
         pass
     else:

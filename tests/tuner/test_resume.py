@@ -369,7 +369,8 @@ def test_a_signal_while_a_program_is_compiled(make, monkeypatch, compile_number)
     def build(hp: Any) -> Any:
         return toys.dense_with(hp, hp.Choice("act", ["relu", "elu", "tanh"]))
 
-    settings: dict[str, Any] = {"build": build, "sampler": "tpe"}
+    # Together, the activations are one program.
+    settings: dict[str, Any] = {"build": build, "sampler": "tpe", "widths": "apart"}
     call = {**CALL, "n_trials": 20, "epochs": 2}
     whole = make(study="whole", **settings)
     whole.search(X, Y, **call)

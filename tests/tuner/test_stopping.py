@@ -141,7 +141,9 @@ def test_a_search_that_was_interrupted_stops_at_the_same_trial(make, monkeypatch
     again = make()
     again.search(X, Y, n_trials=60, stop_after=5, **CALL)
     assert again.summary()["ended"] == whole.summary()["ended"]
-    same(again, whole)
+    # How many more are built and wait for a slot depends on how fast the device is.
+    n = len(values_of(whole))
+    assert n > 5 and all_of(again)[:n] == all_of(whole)[:n]
 
 
 def test_failed_trials_are_no_gain(make) -> None:

@@ -16,12 +16,16 @@ import typer
 from paceline.cli import large_pages, read, restart, steer
 from paceline.cli import output as terminal
 from paceline.cli.options import (
+    Budget,
+    Constraint,
     Data,
     Deadline,
+    Enqueue,
     Json,
     MaxEpochsTotal,
     Precision,
     Quiet,
+    StartWithDefault,
     StopAfter,
     Storage,
     StudyName,
@@ -162,31 +166,13 @@ def search(
     seed: Annotated[int, typer.Option(metavar="N", help="Everything random follows from it.")] = 0,
     timeout: Timeout = None,
     deadline: Deadline = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Measure the beginning, and choose as many trials (and without --epochs, epochs) "
-            "as end within this time: 40m.",
-            show_default="none",
-        ),
-    ] = None,
+    budget: Budget = None,
     trial_timeout: TrialTimeout = None,
     target: Target = None,
     stop_after: StopAfter = None,
     max_epochs_total: MaxEpochsTotal = None,
-    enqueue: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.json",
-            help="Configurations to try first, as `paceline best STUDY --json` prints one.",
-            show_default="none",
-        ),
-    ] = None,
-    start_with_default: Annotated[
-        bool,
-        typer.Option("--start-with-default", help="Try the default of every hyperparameter first."),
-    ] = False,
+    enqueue: Enqueue = None,
+    start_with_default: StartWithDefault = False,
     study: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Name of the study.", show_default="the file's"),
@@ -216,6 +202,7 @@ def search(
     ] = "auto",
     precision: Precision = None,
     track: Track = None,
+    constraint: Constraint = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -252,6 +239,7 @@ def search(
             mesh=mesh,
             precision=precision,
             track=track,
+            constraint=constraint,
             as_json=as_json,
             quiet=quiet,
         )

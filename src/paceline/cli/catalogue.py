@@ -108,7 +108,10 @@ def _record(view: StudyView) -> dict[str, Any]:
 def _table(records: list[dict[str, Any]]) -> str:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("study", overflow="fold")
-    for heading in ("trials", "complete", "stopped early", "failed", "best"):
+    states = ["complete", "pruned", "failed"]
+    if any(record["n_trials"].get("rejected") for record in records):
+        states.append("rejected")
+    for heading in ("trials", *map(formats.state, states), "best"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("objective", overflow="fold")
     for record in records:
@@ -116,7 +119,7 @@ def _table(records: list[dict[str, Any]]) -> str:
         cells = [
             _shown(record["study"]),
             f"{sum(counts.values()):,}",
-            *(f"{counts.get(state, 0):,}" for state in ("complete", "pruned", "failed")),
+            *(f"{counts.get(state, 0):,}" for state in states),
             formats.metric(best["value"] if best else None),
             _shown(record["objective"]),
         ]

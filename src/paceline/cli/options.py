@@ -89,3 +89,34 @@ Track = Annotated[
         show_default="none",
     ),
 ]
+Constraint = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constraint",
+        metavar="BOUND",
+        help="Train only models that satisfy it: 'params<=200000', 'trainable_params<1e6'; may be "
+        "given several times.",
+        show_default="the constraints of the file",
+    ),
+]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Measure the beginning, and choose as many trials (and without --epochs, epochs) "
+        "as end within this time: 40m.",
+        show_default="none",
+    ),
+]
+Enqueue = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.json",
+        help="Configurations to try first, as `paceline best STUDY --json` prints one.",
+        show_default="none",
+    ),
+]
+StartWithDefault = Annotated[
+    bool,
+    typer.Option("--start-with-default", help="Try the default of every hyperparameter first."),
+]

@@ -3,59 +3,23 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paceline.cli import arguments, datasets, output, restart, studies, user_file
+from paceline.cli import arguments, datasets, ending, output, restart, studies, user_file
+from paceline.cli.budget import check_budget, planned_search
 from paceline.cli.restart import Restart
+from paceline.cli.search_command import SearchCommand
 from paceline.errors import DataError, PacelineError, StuckError, StudyError, UsageError
 from paceline.report import summary
 from paceline.report.live import LiveView, live_view
 
 #: Trials of a study and epochs of a trial, where nobody says.
 _TRIALS, _EPOCHS = "32", 10
-
-
-@dataclass(frozen=True)
-class SearchCommand:
-    """A search that the command line is to run, for ``search`` or for ``resume``.
-
-    Attributes:
-        path: The user's file.
-        function: Name of what builds the model in that file.
-        data: What ``--data`` names; None: the ``data()`` of the file.
-        study: Name of the study.
-        storage: URL of the storage; None: a journal in ``runs/<study>/``.
-        tuner: Further arguments of ``Tuner``.
-        search: Further arguments of ``Tuner.search``.
-        enqueue: File of configurations to try first; None without.
-        budget: Seconds by which trials and epochs are chosen; None: they are in ``search``.
-        timeout: Seconds that the search may take; None for no limit.
-        deadline: When the search is to stop; None for no limit.
-        digest: Digest of the file when the study began; None for a new study.
-        as_json: Whether the result is printed as JSON.
-        quiet: Whether the live view is left out.
-    """
-
-    path: Path
-    function: str
-    data: str | None
-    study: str
-    storage: str | None
-    tuner: dict[str, Any] = field(default_factory=dict)
-    search: dict[str, Any] = field(default_factory=dict)
-    enqueue: Path | None = None
-    budget: float | None = None
-    timeout: float | None = None
-    deadline: datetime | None = None
-    digest: str | None = None
-    as_json: bool = False
-    quiet: bool = False
 
 
 def search(
@@ -87,28 +51,22 @@ def search(
     mesh: str,
     precision: str | None,
     track: list[str] | None,
+    constraint: list[str] | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Check the arguments of ``paceline search`` and run it; the errors are those of ``run``."""
     path, function = user_file.split_target(target)
     if budget is not None:
-        for option, value in (
-            ("--trials", trials),
-            ("--timeout", timeout),
-            ("--deadline", deadline),
-        ):
-            if value is not None:
-                raise UsageError(f"--budget {budget}: it chooses the trials; leave out {option}")
-        if repeats != 1 or folds is not None:
-            raise UsageError(
-                f"--budget {budget}: what repeats and folds cost is not measured; give --trials "
-                "and --timeout instead"
-            )
+        check_budget(budget, trials, timeout, deadline, several=repeats != 1 or folds is not None)
     if pruner != "none":
         from paceline.study.pruners.pruners import check_pruner  # loads Optuna
 
         check_pruner(pruner)
+    if constraint:
+        from paceline.tuner.constraints import of_command
+
+        of_command(constraint)
     run(
         SearchCommand(
             path=user_file.find(path),
@@ -143,6 +101,7 @@ def search(
             enqueue=None if enqueue is None else Path(enqueue),
             timeout=None if timeout is None else arguments.timeout_seconds(timeout),
             deadline=None if deadline is None else arguments.deadline(deadline, _now()),
+            constraints=tuple(constraint or ()),
             as_json=as_json,
             quiet=quiet,
         )
@@ -261,6 +220,7 @@ def _command_of(study: str, storage: str | None, as_json: bool, quiet: bool) -> 
         tuner=_tuner_arguments(meta),
         search=_search_arguments(meta),
         digest=origin["digest"],
+        constraints=tuple(origin.get("constraints", ())),
         as_json=as_json,
         quiet=quiet,
     )
@@ -272,6 +232,8 @@ def _origin(meta: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if not isinstance(found, Mapping):
         return None
     texts = [found.get(name) for name in ("file", "function", "digest")]
+    given = found.get("constraints", [])
+    texts += given if isinstance(given, list) else [None]
     ours = all(isinstance(text, str) for text in texts)
     return found if ours and isinstance(found.get("data"), str | None) else None
 
@@ -319,12 +281,12 @@ def run(command: SearchCommand) -> None:
         try:
             tuner.search(**call)
         except KeyboardInterrupt:
-            raise output.Interrupted(_how_to_go_on(tuner, command)) from None
+            raise output.Interrupted(ending.how_to_go_on(tuner.summary(), command)) from None
         except StuckError as error:
             stuck(error.what, True)
     result = tuner.summary()
     objective = "value" if view.latest is None else view.latest.objective
-    text = summary.search_summary(result, objective, _next_steps(command, result))
+    text = summary.search_summary(result, objective, ending.next_steps(command, result))
     if command.as_json:
         output.say_plain(text)
         output.print_json(result)
@@ -390,9 +352,11 @@ def _prepare(
     elif data.note is not None:
         view.note(data.note)
     view.status("loading Keras")
+    from paceline.tuner.constraints import of_command
     from paceline.tuner.tuner import Tuner
 
-    planned = {} if command.budget is None else _planned(command, user, data, view)
+    planned = {} if command.budget is None else planned_search(command, user, data, view)
+    constraints = of_command(command.constraints) if command.constraints else user.constraints
     tuner = Tuner(
         user.build,
         study=command.study,
@@ -406,7 +370,9 @@ def _prepare(
             "function": user.function,
             "digest": user.digest,
             "data": None if command.data is None else datasets.portable_spec(command.data),
+            **({"constraints": list(command.constraints)} if command.constraints else {}),
         },
+        **({} if constraints is None else {"constraints": constraints}),
         **command.tuner,
     )
     if starts:
@@ -424,38 +390,6 @@ def _prepare(
             left if goes_on else arguments.seconds_to_run(timeout, command.deadline, _now())
         ),
     }
-
-
-def _planned(
-    command: SearchCommand, user: user_file.UserFile, data: datasets.Dataset, view: LiveView
-) -> dict[str, Any]:
-    """Trials, epochs and timeout of a search with a budget, by measuring its beginning."""
-    from paceline.benchmark.budget import plan_for_budget
-
-    assert command.budget is not None
-    there = (studies.DIRECTORY / command.study / "journal.log").exists()
-    if there and command.storage is None and not command.tuner.get("fresh"):
-        raise UsageError(
-            f"--budget: study {command.study!r} is there already; `paceline resume` goes on with "
-            "it, another --study begins a new one"
-        )
-    view.status("measuring the beginning of the search, for the budget")
-    began = time.perf_counter()
-    plan = plan_for_budget(
-        user.build,
-        data.x,
-        data.y,
-        validation_data=(data.x_val, data.y_val),
-        batch_size=command.search["batch_size"],
-        epochs=command.search["epochs"],
-        pruner=command.tuner.get("pruner"),
-        precision=command.tuner.get("precision"),
-        seconds=command.budget,
-        seed=command.tuner.get("seed", 0),
-    )
-    view.note(plan.text)
-    left = command.budget - (time.perf_counter() - began)
-    return {"n_trials": plan.n_trials, "epochs": plan.epochs, "timeout": left}
 
 
 def _find_devices(view: LiveView) -> None:
@@ -490,51 +424,6 @@ def load_data(spec: str | None, user: user_file.UserFile) -> datasets.Dataset:
         raise DataError(
             f"{user.path.name}: data() raised {user_file.describe(error, user.path)}"
         ) from error
-
-
-def _how_to_go_on(tuner: Any, command: SearchCommand) -> str:
-    counts = tuner.summary().get("n_trials")
-    if counts is None:
-        return "interrupted before the search began; nothing was written"
-    kept = _finished(counts)
-    resume = studies.command("resume", command.study, command.storage)
-    under_way = counts.get("running", 0)
-    and_more = f", {under_way:,} under way are saved" if under_way else ""
-    # The command is on a line of its own, so that it can be copied from a narrow terminal.
-    return f"interrupted; {kept:,} finished trials are kept{and_more}. Go on with:\n  {resume}"
-
-
-def _next_steps(command: SearchCommand, result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    def line(name: str, *more: str) -> str:
-        return studies.command(name, command.study, command.storage, *more)
-
-    steps = []
-    if result["best"]:
-        steps = [
-            (line("best"), "this configuration again"),
-            (line("export", "-o", "best.keras"), "its trained model"),
-        ]
-    steps += [(line("trials"), "every trial"), (line("report"), "a page of figures")]
-    if rule := summary.rule_of(result):
-        steps.append((line("resume", f"--{rule.replace('_', '-')}", "none"), "go on without it"))
-        return steps
-    counts = result["n_trials"]
-    total = command.search.get("n_trials")
-    short = isinstance(total, int) and _finished(counts) < total
-    # A search that had time and still ended before its last trial has tried every configuration. A
-    # grid comes to an end too. In both cases "32 more trials" would find nothing to try.
-    cut_off = (
-        counts.get("running", 0) > 0 or command.timeout is not None or command.deadline is not None
-    )
-    if short and cut_off:
-        steps.append((line("resume"), f"go on to {total:,} trials"))
-    elif cut_off or not (short or command.tuner.get("sampler") == "grid"):
-        steps.append((line("resume", "--trials", "+32"), "32 more trials"))
-    return steps
-
-
-def _finished(counts: Mapping[str, int]) -> int:
-    return sum(count for state, count in counts.items() if state != "running")
 
 
 def _now() -> datetime:

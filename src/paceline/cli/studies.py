@@ -17,6 +17,7 @@ from paceline.cli import output as terminal
 from paceline.errors import StorageError, StudyError, UsageError
 from paceline.program.files import replace_durably, temporary_beside, written_atomically
 from paceline.report import formats, selection, summary, tables
+from paceline.report.rejections import rejection_lines
 from paceline.study.trial import Trial
 from paceline.tuner.bundle import load_lines
 
@@ -355,7 +356,7 @@ def _failures(trials: Sequence[Trial]) -> list[str]:
         f"trial {trial.number} failed: {trial.error}"
         for trial in trials
         if trial.state == "failed" and trial.error
-    ]
+    ] + rejection_lines(trials)
 
 
 def _model_file(study: StudyView, best: Trial) -> Path:

@@ -28,6 +28,7 @@ class UserFile:
         digest: ``sha256:`` and the hex digest of the file's bytes.
         build: A function of ``hp``, or an object with a ``build(hp)`` method (a HyperModel).
         data: The ``data`` function of the file; None without one.
+        constraints: The ``constraints`` of the file, as ``Tuner`` takes them; None without.
     """
 
     path: Path
@@ -35,6 +36,7 @@ class UserFile:
     digest: str
     build: Callable[..., Any]
     data: Callable[[], Any] | None
+    constraints: Any = None
 
 
 def split_target(target: str) -> tuple[Path, str]:
@@ -109,6 +111,7 @@ def load(path: Path, function: str = DEFAULT_FUNCTION) -> UserFile:
         digest=digest,
         build=_pick_build(module, path, function),
         data=_pick_data(module, path),
+        constraints=getattr(module, "constraints", None),
     )
 
 

@@ -118,3 +118,18 @@ def _text(k: int, size: int, left_out: int, kind: str) -> str:
 
 def _examples(count: int) -> str:
     return f"{count:,} example{'' if count == 1 else 's'}"
+
+
+def check_alone(validation_data: Any, validation_split: Any) -> None:
+    """Refuses folds of data beside other data to validate on.
+
+    Raises:
+        UsageError: There are such.
+    """
+    given = "validation_data" if validation_data is not None else None
+    given = given or ("validation_split" if validation_split else None)
+    if given is not None:
+        raise UsageError(
+            f"folds: {given} was given too, and each fold is validated on its own part of x and y; "
+            "give one of them."
+        )

@@ -230,6 +230,7 @@ def _others(progress: Progress, before: str, after: str) -> str:
         "running": progress.n_running,
         formats.state("pruned"): progress.n_pruned,
         "failed": progress.n_failed,
+        "rejected": progress.n_rejected,
     }
     said = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     return f"{before}{said}{after}" if said else ""

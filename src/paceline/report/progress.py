@@ -35,6 +35,7 @@ class Progress:
         n_trials: Total of the study's trials; None if only a timeout bounds the search.
         n_complete, n_pruned, n_failed, n_running: Numbers of trials by state, those of earlier
             sessions included.
+        n_rejected: The number of configurations that were rejected before training.
         trial_epochs: Epochs trained in this call of ``search``, summed over trials.
         seconds: Seconds since this call of ``search`` began.
         rate: Trial-epochs per second over the last few seconds; None before the first epoch.
@@ -73,6 +74,7 @@ class Progress:
     busy: float | None = None
     devices: str | None = None
     compiles: tuple[int, int] = (0, 0)
+    n_rejected: int = 0
 
     @property
     def doing(self) -> str:

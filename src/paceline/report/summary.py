@@ -26,7 +26,9 @@ def search_summary(
     Returns:
         Lines, the last one without a line end.
     """
-    blocks = [_headline(summary)]
+    rejected = summary.get("rejected", {}).items()
+    said = [f"{count:,} rejected before training: {reason}" for reason, count in rejected]
+    blocks = ["\n".join([_headline(summary), *said])]
     if summary.get("best"):
         blocks.append(best_text(summary["best"], objective))
     else:

@@ -20,7 +20,7 @@ FIXED_COLUMNS = ("number", "state", "value", "epochs", "seconds", "seed", "progr
 SPREAD = "spread"
 #: A further column if some trial goes on with another one: the number of that one.
 CONTINUES = "continues"
-#: A further column if some trial has failed: the reason.
+#: A further column if some trial has failed or was rejected: the reason.
 ERROR = "error"
 
 
@@ -38,7 +38,7 @@ def trial_record(trial: Trial) -> dict[str, Any]:
         "plan": trial.plan,
         **_spread(trial),
         **({CONTINUES: trial.continues} if trial.continues is not None else {}),
-        **({ERROR: trial.error} if trial.error else {}),
+        **({ERROR: trial.error or trial.rejected} if trial.error or trial.rejected else {}),
     }
 
 
@@ -52,7 +52,7 @@ def columns(trials: Iterable[Trial]) -> tuple[str, ...]:
     further = {
         SPREAD: any(trial.members for trial in found),
         CONTINUES: any(trial.continues is not None for trial in found),
-        ERROR: any(trial.error for trial in found),
+        ERROR: any(trial.error or trial.rejected for trial in found),
     }
     return (*FIXED_COLUMNS, *(name for name, there in further.items() if there))
 

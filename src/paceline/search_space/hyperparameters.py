@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
-from paceline.errors import SpaceError
+from paceline.errors import SpaceError, TrialRejected
 from paceline.search_space import declaration, html
 from paceline.search_space.declaration import Condition, HyperParameter
 from paceline.search_space.distribution import Scalar, plain, same
@@ -90,8 +90,7 @@ class HyperParameters(html.ShownValues):
             name: Name, unique within its conditions.
             min_value: Lower bound, included.
             max_value: Upper bound, included where the step reaches it.
-            step: Distance between values (1 by default); with log sampling the ratio of
-                neighbours, or None for every int.
+            step: Distance between values, 1 by default; with log sampling their ratio, or None.
             sampling: linear, log or reverse_log (dense near the upper bound).
             default: Value where nobody chooses; ``min_value`` when None.
             parent_name: Name of a hyperparameter on which this one depends.
@@ -127,8 +126,7 @@ class HyperParameters(html.ShownValues):
             name: Name, unique within its conditions.
             min_value: Lower bound, included.
             max_value: Upper bound, included where the step reaches it.
-            step: Distance between values; with log sampling the ratio of neighbours; None for any
-                value.
+            step: Distance between values, with log sampling their ratio; None for any value.
             sampling: linear, log or reverse_log (dense near the upper bound).
             default: Value where nobody chooses; ``min_value`` when None.
             parent_name: Name of a hyperparameter on which this one depends.
@@ -161,8 +159,7 @@ class HyperParameters(html.ShownValues):
         Args:
             name: Name, unique within its conditions.
             values: The choices, all int, all float, all str or all bool.
-            ordered: Whether they have an order; kept for KerasTuner's users, no sampler here uses
-                it.
+            ordered: Whether they have an order; kept for KerasTuner's users, no sampler uses it.
             default: Value where nobody chooses; the first choice when None.
             parent_name: Name of a hyperparameter on which this one depends.
             parent_values: Values of the parent under which this one is active.
@@ -171,8 +168,7 @@ class HyperParameters(html.ShownValues):
             One of ``values``; None while inactive.
 
         Raises:
-            SpaceError: No choices, mixed types, a default that is none of them, or choices other
-                than those of an earlier call.
+            SpaceError: No choices, mixed types, a default that is none of them, or other choices.
         """
         with self._under(parent_name, parent_values) as conditions:
             return self._declare(
@@ -260,6 +256,10 @@ class HyperParameters(html.ShownValues):
         finally:
             self._conditions.pop()
 
+    def reject(self, why: str) -> NoReturn:
+        """Raise ``TrialRejected``: the trial is not trained, for a reason that people read."""
+        raise TrialRejected(str(why).strip() or "no reason was given")
+
     # Looking up
 
     def get(self, name: str) -> Any:
@@ -268,8 +268,7 @@ class HyperParameters(html.ShownValues):
         Raises:
             SpaceError: It was not declared (also a KeyError), or is inactive (also a ValueError).
         """
-        full = self._full(name)
-        if full in self.values:
+        if (full := self._full(name)) in self.values:
             return self.values[full]
         if any(declared == full for declared, _ in self._declared):
             raise InactiveHyperParameterError(
@@ -323,8 +322,7 @@ class HyperParameters(html.ShownValues):
         """Return storage name -> stored value of ``parameters``.
 
         Raises:
-            SpaceError: A value was written to ``values`` that its parameter cannot have; where it
-                was given to a trusting hp, it is left out.
+            SpaceError: A value that its parameter cannot have; a trusting hp leaves it out.
         """
         stored = {}
         for stored_as, parameter in self._parameters.items():

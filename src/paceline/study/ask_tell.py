@@ -45,8 +45,8 @@ class TrialAsker:
 
     Attributes:
         n_trials: The same; see ``limit_trials``.
-        n_counted: Trials that count for ``n_trials``: not those that are tried again, and not those
-            that continue others.
+        n_counted: Trials that count for ``n_trials``: not those that are tried again, those that
+            continue others, and those that are rejected before they train.
         draws_alone: Whether this worker draws from a seed of its own, since the study is shared.
     """
 
@@ -161,7 +161,7 @@ class TrialAsker:
 
 
 def _counts(trial: Trial) -> bool:
-    return trial.error != INTERRUPTED and trial.continues is None
+    return trial.error != INTERRUPTED and trial.continues is None and trial.rejected is None
 
 
 class TrialUpdates:
@@ -251,7 +251,7 @@ class TrialUpdates:
 
         Args:
             number: The trial's.
-            state: complete, pruned or failed. Complete without a number for a value is failed.
+            state: complete, pruned, rejected or failed. Complete without a number is failed.
             value: The objective at its best epoch; None takes the best one reported.
             attrs: Fields of ``Trial`` (seconds, program, plan, error, history, ...) and anything
                 else worth storing, JSON values.
@@ -265,8 +265,10 @@ class TrialUpdates:
         if self._trials.by_number(number).state == "paused":
             self.unpause(number)
         trial = self._running(number)
-        if state not in ("complete", "pruned", "failed"):
-            raise ValueError(f"state is {state!r}; a trial ends complete, pruned or failed")
+        if state not in ("complete", "pruned", "rejected", "failed"):
+            raise ValueError(
+                f"state is {state!r}; a trial ends complete, pruned, rejected or failed"
+            )
         if value is not None:
             trial.value = float(value)
         other = trial_codec.set_fields(trial, attrs or {})

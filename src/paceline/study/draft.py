@@ -48,6 +48,8 @@ class Draft:
         continues: The number of the trial that it continues, or None.
         hp: The hp that a ``Searcher`` has suggested; None where a sampler chooses.
         waited: Whether another program has added the trial, so that the storage has it.
+        constraints: Name of a constraint -> by how much it is violated; 0 or less where it holds.
+        rejected: Why the trial is not trained; None where it is.
     """
 
     number: int
@@ -62,6 +64,8 @@ class Draft:
     continues: int | None = None
     hp: HyperParameters | None = None
     waited: bool = False
+    constraints: dict[str, float] = field(default_factory=dict)
+    rejected: str | None = None
 
     def choose(self, parameter: Parameter) -> Any:
         """Return the real value of a parameter; the same one however often it is asked for."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from paceline.errors import SamplerError, SpaceError
+from paceline.errors import SamplerError, SpaceError, TrialRejected
 from paceline.search_space import GridWalk, HyperParameters, Parameter, Space
 from paceline.study.draft import (
     BuildFailed,
@@ -72,8 +72,7 @@ class Proposer:
             sign: 1 where low values are good, -1 where high ones are.
             note: Called with a line of text that users may want to see.
         """
-        self.space, self.note = space, note
-        self.exhausted = False
+        self.space, self.note, self.exhausted = space, note, False
         self._sampler, self._seed = sampler, seed
         past, resumed = restored.trials, restored.resumed or {}
         # A storage may hold trials of other programs that wait to be run: they have numbers.
@@ -98,6 +97,7 @@ class Proposer:
             past=past if learns else [trial for trial in past if trial.number in again],
             sign=sign,
             open_again=again,
+            constrained=sampler.reads_constraints,
         )
 
     def reseed(self, sampler: Sampler, seed: int) -> None:
@@ -105,10 +105,10 @@ class Proposer:
         self._sampler, self._seed = sampler, seed
         if sampler.points is not None:
             sampler.points.learn_names(self.space.parameters)
-        slots = self.families.slots
-        self.families = Families(sampler, seed, self.space, ())
-        self.families.fill(slots)
-        self.sampled = SampledTrials(learns=sampler.users, past=(), sign=1)
+        before, self.families = self.families, Families(sampler, seed, self.space, ())
+        self.families.fill(before.slots)
+        reads = sampler.reads_constraints
+        self.sampled = SampledTrials(learns=sampler.users, past=(), sign=1, constrained=reads)
 
     @property
     def adaptive(self) -> bool:
@@ -222,11 +222,9 @@ class Proposer:
         seed = self._seeds.get(number)  # of a trial that had another number when it was drawn
         if seed is None:
             seed = trial_seed(self._seed, number, waited=waited is not None)
-        self._draft = Draft(
-            number, seed, attempt, dict(values or {}), choose, asked.number, draw=draw
-        )
-        self._draft.waited = waited is not None
-        return self._draft
+        draft = Draft(number, seed, attempt, dict(values or {}), choose, asked.number, draw=draw)
+        draft.waited, self._draft = waited is not None, draft
+        return draft
 
     def stored_values(self, draft: Draft, hp: HyperParameters) -> dict[str, Any]:
         """Return the values to store of a draft, which is accepted or rejected afterwards.
@@ -255,19 +253,22 @@ class Proposer:
             )
         return values
 
-    def accept(self, draft: Draft, values: Mapping[str, Any], hparams: Mapping[str, Any]) -> None:
+    def accept(self, draft: Draft, stored: FrozenTrial, hparams: Mapping[str, Any]) -> None:
         """Make a draft a trial that runs; see ``Study.accept``.
 
         Args:
             draft: The draft, with the number that its trial has.
-            values: Of ``stored_values``.
+            stored: The trial's stored form.
             hparams: Plain name -> real value.
         """
         self._check(draft)
-        self._draft = None
-        self._first_free = max(self._first_free, draft.number + 1)
-        self.families.begin_trial(draft.number, values, draft.draw, given=bool(draft.values))
-        self.sampled.accept(draft.number, draft.sampled_number)
+        self._draft, number = None, draft.number
+        self._first_free = max(self._first_free, number + 1)
+        if draft.rejected is None:
+            self.families.begin_trial(number, stored.params, draft.draw, given=bool(draft.values))
+        else:
+            self.families.note_rejected(number, stored.params, draft.draw)
+        self.sampled.accept(number, draft.sampled_number, stored)
         self.tried.note(hparams)
         self.tried.note_draft(draft)
 
@@ -410,7 +411,7 @@ class Proposer:
             self._drop(draft)
             raise
         except Exception as error:
-            draft.failed = True
+            draft.failed = not isinstance(error, TrialRejected)  # which is so again next time
             raise BuildFailed(draft, hp, error) from error
         return hp, made
 

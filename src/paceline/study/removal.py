@@ -196,7 +196,7 @@ def _settle(name: str, directory: Path) -> None:
         return  # what is there now cannot be read: both stay
     if states & {"complete", "pruned"}:
         shutil.rmtree(aside, ignore_errors=True)
-    elif states <= {"failed"}:
+    elif states <= {"failed", "rejected"}:
         with contextlib.ExitStack() as stack:
             if folder.exists():
                 try:

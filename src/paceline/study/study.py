@@ -232,7 +232,13 @@ class Study:
             SpaceError: A parameter is known with other bounds.
         """
         values, parameters = self.proposer.stored_values(draft, hp), hp.parameters
-        trial = Trial(draft.number, hparams=hp.hparams, seed=draft.seed, continues=draft.continues)
+        trial = Trial(
+            draft.number,
+            hparams=hp.hparams,
+            seed=draft.seed,
+            continues=draft.continues,
+            rejected=draft.rejected,
+        )
         # Another worker that joins meanwhile waits: a trial is numbered here or by the storage.
         with self.peers.numbering_lock():
             stored = trial_codec.to_frozen(
@@ -241,6 +247,7 @@ class Study:
                 {name: parameters[name].distribution for name in values},
                 draw=None if self.asker.draws_alone else draft.draw,
                 owner=self.peers.token,
+                constraints=trial_codec.constraint_attributes(draft.constraints),
             )
             if draft.waited:
                 self.writer.record(TrialTaken(draft.number, stored))
@@ -256,7 +263,7 @@ class Study:
                 if number != draft.number:
                     self.strategy.on_renumbered(draft.number, number)
                     draft.number = trial.number = number
-        self.proposer.accept(draft, values, hp.hparams)
+        self.proposer.accept(draft, stored, hp.hparams)
         if not self._restored.ended_before(trial.number):
             self.outside.mine.add(trial.number)
         self.trials.add(trial)

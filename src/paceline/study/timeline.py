@@ -230,6 +230,7 @@ class LiveState(Struct):
     complete: Count = 0
     pruned: Count = 0
     failed: Count = 0
+    rejected: Count = 0
     running: Count = 0
     n_trials: Count | None = None
     rate: Number = None

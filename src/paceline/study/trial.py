@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from paceline.search_space import html
 
-TrialState = Literal["complete", "pruned", "failed", "running", "paused"]
+TrialState = Literal["complete", "pruned", "rejected", "failed", "running", "paused"]
 
 #: The error of a trial that was running when its process ended.
 INTERRUPTED = "interrupted"
@@ -21,7 +21,7 @@ class Trial:
 
     Attributes:
         number: Position in the study, from 0; the same as the Optuna trial's number.
-        state: complete, pruned, failed, running or paused.
+        state: complete, pruned, rejected, failed, running or paused.
         value: The objective at the trial's best epoch; None until an epoch was reported.
         hparams: Plain name -> real value, only those that were active.
         epochs: Epochs trained.
@@ -37,6 +37,8 @@ class Trial:
             are the same up to that trial's last epoch. None: it continues no other trial.
         members: With repeats or folds, the objective of each of the trial's members, one list per
             epoch; ``value`` and ``history`` are means over them. Empty otherwise.
+        rejected: Why it was not trained: a constraint that it violates, or the reason given to
+            ``hp.reject``. None otherwise.
     """
 
     number: int
@@ -54,6 +56,7 @@ class Trial:
     best_epoch: int | None = None
     members: list[list[float]] = field(default_factory=list)
     continues: int | None = None
+    rejected: str | None = None
 
     @property
     def spread(self) -> float | None:
@@ -75,6 +78,7 @@ class Trial:
             "value": "-" if self.value is None else self.value,
             "best epoch": "-" if self.best_epoch is None else f"{self.best_epoch} of {self.epochs}",
             **({"error": self.error} if self.error else {}),
+            **({"rejected": self.rejected} if self.rejected else {}),
         }
         curves = [[name, html.curve(v), v[-1] if v else "-"] for name, v in self.history.items()]
         parts = [html.table(("", ""), list(facts.items()))]

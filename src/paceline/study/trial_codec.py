@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import optuna
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -30,6 +31,7 @@ from paceline.study.trial import Trial, TrialState
 OPTUNA_STATES: dict[str, OptunaState] = {
     "complete": OptunaState.COMPLETE,
     "pruned": OptunaState.PRUNED,
+    "rejected": OptunaState.PRUNED,  # TPE learns nothing from a failed trial
     "failed": OptunaState.FAIL,
     "running": OptunaState.RUNNING,
 }
@@ -53,7 +55,42 @@ _ATTRIBUTES = (
     "error",
     "best_epoch",
     "continues",
+    "rejected",
 )
+#: Whether Optuna reads each constraint of a trial from an attribute of its own, as from 5.0 on.
+NAMED = hasattr(optuna.Trial, "set_constraint")
+_CONSTRAINTS = "constraints"  # with a colon and a name from 5.0 on, a list of all of them before
+
+
+def constraint_attributes(amounts: Mapping[str, float]) -> dict[str, Any]:
+    """Return constraints as the system attributes that the installed Optuna reads.
+
+    Args:
+        amounts: Name of a constraint -> by how much it is violated; 0 or less where it holds.
+    """
+    if NAMED:
+        return {f"{_CONSTRAINTS}:{name}": amount for name, amount in amounts.items()}
+    return {_CONSTRAINTS: list(amounts.values())} if amounts else {}
+
+
+def violation_of(stored: FrozenTrial) -> float | None:
+    """Return by how much a stored trial violates its constraints; None where it has none.
+
+    The sum of what is violated, as Optuna's samplers have it; else 0. Studies may have been begun
+    with another release of Optuna, so both forms are read.
+    """
+    old = stored.system_attrs.get(_CONSTRAINTS)
+    found = list(old) if isinstance(old, list | tuple) else []
+    found += [v for key, v in stored.system_attrs.items() if key.startswith(f"{_CONSTRAINTS}:")]
+    if not found:
+        return None
+    return sum((v for v in found if isinstance(v, int | float) and v > 0), 0.0)
+
+
+def constraints_of(stored: FrozenTrial) -> dict[str, Any]:
+    """Return the system attributes of a stored trial that hold its constraints."""
+    attrs = stored.system_attrs.items()
+    return {key: value for key, value in attrs if key.partition(":")[0] == _CONSTRAINTS}
 
 
 def to_frozen(
@@ -63,27 +100,31 @@ def to_frozen(
     *,
     draw: int | None = None,
     owner: str | None = None,
+    constraints: Mapping[str, Any] | None = None,
 ) -> FrozenTrial:
     """Return the stored form of a trial that begins to run.
 
     Args:
-        trial: Its hparams and seed are stored as attributes.
+        trial: Its hparams, its seed and why it is rejected are stored as attributes.
         values: Storage name -> stored value.
         distributions: Storage name -> distribution.
         draw: Which draw of random search it tries; None with other samplers.
         owner: The token of the worker that trains it.
+        constraints: The system attributes that hold its constraints.
     """
     attrs: dict[str, Any] = {"hparams": plain(trial.hparams), "seed": trial.seed}
     if draw is not None:
         attrs["draw"] = draw
     if trial.continues is not None:
         attrs["continues"] = trial.continues
+    if trial.rejected is not None:
+        attrs["rejected"] = trial.rejected
     return create_trial(
         state=OptunaState.RUNNING,
         params=dict(values),
         distributions=dict(distributions),
         user_attrs=attrs,
-        system_attrs={} if owner is None else {OWNER: owner},
+        system_attrs={**({} if owner is None else {OWNER: owner}), **(constraints or {})},
     )
 
 
@@ -198,6 +239,8 @@ def from_frozen(stored: FrozenTrial) -> Trial | None:
     for name in _ATTRIBUTES:
         if name in attrs:
             setattr(trial, name, attrs[name])
+    if trial.state == "pruned" and trial.rejected is not None:
+        trial.state = "rejected"
     return trial
 
 
@@ -210,7 +253,8 @@ def to_json(trial: Trial, *, afresh: bool) -> dict[str, Any]:
     """
     if afresh:
         trial = Trial(trial.number, hparams=trial.hparams, seed=trial.seed)
-    fields = {name: getattr(trial, name) for name in _ATTRIBUTES if name != "error"}
+    left_out = ("error", "rejected")  # of trials that have ended
+    fields = {name: getattr(trial, name) for name in _ATTRIBUTES if name not in left_out}
     fields |= {"state": trial.state, "value": trial.value, "history": trial.history}
     return plain({**fields, "members": trial.members, "hparams": trial.hparams})
 

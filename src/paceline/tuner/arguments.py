@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset
-from paceline.data.folds import Fold
+from paceline.data.folds import Fold, check_alone
 from paceline.data.inputs import (
     DataArguments,
     DataReader,
@@ -27,7 +26,8 @@ from paceline.errors import UsageError
 from paceline.executor.base import SearchData
 from paceline.pack.callbacks.per_trial import CallbackFactory, StudyPaths
 from paceline.search_space import HyperParameters
-from paceline.tuner.stopping import StoppingRules
+from paceline.tuner.stopping import StoppingRules, check_rules
+from paceline.tuner.timeouts import check_seconds
 
 #: Further arguments of ``model.fit`` that are taken, and the values with which they do nothing.
 _ONLY_FIT: dict[str, Any] = {"callbacks": None}
@@ -40,7 +40,7 @@ class SearchArguments:
     """The arguments of one call of ``search``.
 
     Attributes:
-        reader: Reads the data of a trial, where it depends on hp.
+        reader: Reads the data of a trial.
         loaded: The data of the default hyperparameters.
         validated: Whether there is any validation data.
         epochs: Epochs of a trial: a number, or a function of hp.
@@ -50,15 +50,14 @@ class SearchArguments:
         validation_freq: Validate every so many epochs, or after these epochs, counted from 1.
         class_weight: A function of hp, or None: weights that do not depend on hp are in the data.
         shuffle: As ``fit`` takes it.
-        wanted: The number of trials that the study shall have, ``"+N"`` for N more; None when time
-            bounds the search.
+        wanted: The number of trials that the study shall have, ``"+N"`` for N more; or None.
         n_trials: The study's total; None before ``settled``, and when only time bounds the search.
         timeout: Seconds that the search may take, or None.
         trial_timeout: Seconds that one trial may take, or None.
         continue_best: The number of best trials that train longer; 0 for none.
         repeats: The number of seeds that each trial's hparams are trained from.
-        start_with_default: Whether a new study tries the default of every hyperparameter first.
-        stopping: When the search ends before its last trial.
+        start_with_default: Whether a new study tries the defaults first.
+        stopping: When the search ends before its last trial; None: no rule.
         fit: Arguments of ``model.fit`` in every trial, without batch size, epochs and Paceline's
             own callbacks; ``TrialInputs.fit`` has those that differ between trials.
         why_fit: Why no trial of this search can be packed; None when they can.
@@ -85,7 +84,7 @@ class SearchArguments:
     continue_best: int = 0
     callbacks: CallbackFactory | None = None
     start_with_default: bool = False
-    stopping: StoppingRules = field(default_factory=StoppingRules)
+    stopping: StoppingRules | None = None
 
     @property
     def data(self) -> ArrayData | BatchedDataset | None:
@@ -262,7 +261,7 @@ class SearchArguments:
             **({"steps_per_epoch": steps} if steps is not None else {}),
             **({"initial_epoch": fixed(self.initial_epoch)} if self.initial_epoch else {}),
             **({"validation_freq": self.validation_freq} if self.validation_freq != 1 else {}),
-            **self.stopping.to_meta(),
+            **({} if self.stopping is None else self.stopping.to_meta()),
         }
 
     def _value(self, name: str, hp: HyperParameters) -> Any:
@@ -319,10 +318,16 @@ def read_arguments(
     """
     if continue_best is not None:
         continue_best, needs_end = whole_number(continue_best, "continue_best"), False
-    stopping = _check_stopping(target, stop_after, max_epochs_total, epochs)
-    needs_end = needs_end and not stopping.bounds_a_search
-    wanted = _check_numbers(n_trials, timeout, batch_size, validation_batch_size, needs_end)
-    _check_seconds(trial_timeout, "trial_timeout")
+    needs_end = needs_end and stop_after is None and max_epochs_total is None
+    wanted = _check_numbers(n_trials, timeout, epochs, batch_size, validation_batch_size, needs_end)
+    if stop_after is not None:
+        stop_after = whole_number(stop_after, "stop_after")
+    if max_epochs_total is not None:
+        max_epochs_total = whole_number(max_epochs_total, "max_epochs_total")
+    rules, stopping = (target, stop_after, max_epochs_total), None
+    if any(rule is not None for rule in rules):
+        stopping = check_rules(*rules, epochs=epochs)
+    check_seconds(trial_timeout, "trial_timeout")
     validation_freq = _check_freq(validation_freq, epochs)
     if not callable(initial_epoch):
         initial_epoch = whole_number(initial_epoch or 0, "initial_epoch", least=0)
@@ -336,7 +341,8 @@ def read_arguments(
         callbacks.note_turns()
     repeats = whole_number(repeats, "repeats")
     if folds is not None:
-        folds = _check_folds(folds, validation_data, validation_split)
+        folds = whole_number(folds, "folds", least=2)
+        check_alone(validation_data, validation_split)
     reader = DataReader(
         DataArguments(
             x=x,
@@ -421,16 +427,19 @@ def whole_number(value: Any, name: str, least: int = 1, most: int | None = None)
 def _check_numbers(
     n_trials: Any,
     timeout: Any,
+    epochs: Any,
     batch_size: Any,
     validation_batch_size: Any,
     needs_end: bool,
 ) -> int | str | None:
     """Checks arguments that are plain numbers; returns ``n_trials`` as it was given."""
+    if not callable(epochs):
+        whole_number(epochs, "epochs")
     if batch_size is not None and not callable(batch_size):
         whole_number(batch_size, "batch_size")
     if validation_batch_size is not None and not callable(validation_batch_size):
         whole_number(validation_batch_size, "validation_batch_size")
-    _check_seconds(timeout, "timeout")
+    check_seconds(timeout, "timeout")
     if isinstance(n_trials, str):
         if not re.fullmatch(r"\+[1-9][0-9]*", n_trials):
             raise UsageError(f"n_trials: {n_trials!r} is neither a number nor '+N'.")
@@ -443,36 +452,6 @@ def _check_numbers(
             "max_epochs_total."
         )
     return None
-
-
-def _check_stopping(
-    target: Any, stop_after: Any, max_epochs_total: Any, epochs: Any
-) -> StoppingRules:
-    """Checks the rules that end a search, and ``epochs``, a number or a function of hp."""
-    if not callable(epochs):
-        whole_number(epochs, "epochs")
-    if target is not None:
-        is_number = isinstance(target, (int, float, np.number)) and not isinstance(target, bool)
-        if not is_number or not math.isfinite(target):
-            raise UsageError(
-                f"target: {target!r} is no number; give a value of the objective, such as 0.98."
-            )
-        target = float(target)
-    if stop_after is not None:
-        stop_after = whole_number(stop_after, "stop_after")
-    if max_epochs_total is not None:
-        max_epochs_total = whole_number(max_epochs_total, "max_epochs_total")
-        if not callable(epochs) and max_epochs_total < epochs:
-            raise UsageError(
-                f"max_epochs_total: {max_epochs_total} is below epochs, {epochs}: not one trial "
-                "could be trained; raise it, or lower epochs."
-            )
-    return StoppingRules(target, stop_after, max_epochs_total)
-
-
-def _check_seconds(value: Any, name: str) -> None:
-    if value is not None and (isinstance(value, (bool, str)) or not value > 0):
-        raise UsageError(f"{name}: {value!r} is not a number of seconds above 0.")
 
 
 def _check_freq(freq: Any, epochs: Any) -> int | list[int]:
@@ -494,23 +473,20 @@ def _check_others(others: Mapping[str, Any]) -> dict[str, Any]:
     for name in others:
         if name not in _ONLY_FIT:
             raise UsageError(
-                f"search: unknown argument {name!r}; it takes what model.fit takes, and n_trials "
-                "(KerasTuner's max_trials), timeout, trial_timeout, target, stop_after, "
-                "max_epochs_total, allow_nan."
+                f"search: unknown argument {name!r}; it takes what model.fit takes, n_trials "
+                "(KerasTuner's max_trials), and what help(paceline.Tuner.search) lists."
             )
-    changed = {n: value for n, value in others.items() if value not in (None, _ONLY_FIT[n])}
-    if changed.get("callbacks") in ([], ()):
-        del changed["callbacks"]
-    return changed
+    nothing = (None, [], ())
+    return {n: value for n, value in others.items() if value not in (*nothing, _ONLY_FIT[n])}
 
 
 def _why_fit(
     others: Mapping[str, Any], shuffle: Any, executor: str, callbacks: CallbackFactory | None
 ) -> str | None:
     """Why all trials must run in Keras' ``fit``; None when they can be packed."""
-    why = None
     if executor == "fit":
         return "executor='fit'"
+    why = None
     if keras.backend.backend() != "jax":
         why = f"Keras runs on {keras.backend.backend()}; packs need KERAS_BACKEND=jax"
     elif others:
@@ -522,16 +498,3 @@ def _why_fit(
     if why is not None and executor == "local":
         raise UsageError(f"executor: 'local' cannot run this: {why}; use 'auto'.")
     return why
-
-
-def _check_folds(folds: Any, validation_data: Any, validation_split: Any) -> int:
-    for name, given in (
-        ("validation_data", validation_data is not None),
-        ("validation_split", bool(validation_split)),
-    ):
-        if given:
-            raise UsageError(
-                f"folds: {name} was given too, and each fold is validated on its own part of x and "
-                "y; give one of them."
-            )
-    return whole_number(folds, "folds", least=2)

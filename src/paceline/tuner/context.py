@@ -19,6 +19,7 @@ from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels
 from paceline.tuner.checkpoint.files import SavePolicy
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
+from paceline.tuner.constraints import Constraints
 from paceline.tuner.members import MemberReports
 from paceline.tuner.running_trials import RunningTrials
 from paceline.tuner.stopping import StoppingCheck
@@ -39,6 +40,7 @@ class SearchContext:
         builder: Builds models from hyperparameters.
         widths: Whether trials of several widths train in one program: "auto", "apart" or
             "together".
+        constraints: What a model must satisfy for its trial to be trained; None for nothing.
         family_rules: The rules by which they do so, those of when the study began.
         packs: Trains trials side by side; None when no trial of the search can be packed.
         fit: Trains the other trials with ``model.fit``, one after another.
@@ -49,7 +51,7 @@ class SearchContext:
         trackers: Told of the trials that end; None for a search without trackers.
         timeout: The limit of the whole search.
         trial_timeout: The limit of each trial.
-        stopping: Says whether the search ends before its last trial.
+        stopping: Says whether the search ends before its last trial; None without such rules.
         policy: Says when a checkpoint is due and writes it; None when none are written.
         handoff: The trials of workers that have died; None for a search without a worker.
         stop: Says whether a signal has asked the search to stop.
@@ -66,6 +68,7 @@ class SearchContext:
     objective: Objective
     builder: ModelBuilder
     widths: str
+    constraints: Constraints | None
     family_rules: int
     packs: LocalExecutor | None
     fit: FitExecutor
@@ -76,7 +79,7 @@ class SearchContext:
     trackers: TrackerThreads | None
     timeout: SearchTimeout
     trial_timeout: TrialTimeout
-    stopping: StoppingCheck
+    stopping: StoppingCheck | None
     policy: SavePolicy | None
     handoff: TrialHandoff | None
     stop: StopSignal

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +26,14 @@ from paceline.data.arrays import ArrayData, step_form
 from paceline.data.batched import BatchedDataset
 from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels, output_shapes
-from paceline.errors import BuildError, DataError, ObjectiveError, PacelineError
+from paceline.errors import (
+    BuildError,
+    ConstraintError,
+    DataError,
+    ObjectiveError,
+    PacelineError,
+    TrialRejected,
+)
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import search_process
@@ -34,6 +42,7 @@ from paceline.search_space import HyperParameters, Parameter
 from paceline.study.objective import Objective, resolve_objective
 from paceline.study.samplers.values import value_at
 from paceline.tuner.arguments import SearchArguments
+from paceline.tuner.constraints import REJECTED_IN_A_ROW, Constraints, rejections_text
 
 #: The shares of a range to trace at. Its bounds are left out: they are often special (a dropout of
 #: 0 is another program). Trials with values beyond these shares are traced themselves.
@@ -127,7 +136,9 @@ def first_preprocessing(
     try:
         with search_process(precision, memory=False):
             return preprocessing_of(builder(first or HyperParameters(), seed))
-    except PacelineError:
+    except PacelineError as error:
+        if isinstance(error, TrialRejected):  # other values may be allowed, as ``probe`` finds out
+            raise BuildError(f"build(hp) rejects what it is given: {error}") from error
         raise
     except Exception as error:  # the user's code may raise anything
         raise BuildError(f"build(hp) failed: {type(error).__name__}: {error}") from error
@@ -139,6 +150,7 @@ def probe(
     seed: int,
     attempts: int,
     first: HyperParameters | None = None,
+    constraints: Constraints | None = None,
 ) -> FirstBuild:
     """Builds the model of the default hyperparameters, or of others where that one fails.
 
@@ -148,9 +160,11 @@ def probe(
         seed: The seed of the hyperparameters of further attempts.
         attempts: The number of builds that may fail.
         first: The hp of the first build; None: nothing is known of the space.
+        constraints: Tried on the model, which need not satisfy them.
 
     Raises:
         BuildError: No build worked, or the model does not take the data.
+        ConstraintError: ``hp.reject`` rejects all, or a constraint cannot be told of the model.
         DataError: Labels lie outside of the model's classes.
         PacelineError: An error of Paceline in the build or a function of hp, as it was raised.
     """
@@ -158,12 +172,14 @@ def probe(
     hp, model, inputs = _first_model(builder, arguments, seed, attempts, first)
     data, validation = _data_of(inputs, arguments), inputs.validation
     if data is None:
+        _try_constraints(constraints, hp, model)
         return FirstBuild(hp, None, None)
     size = min(inputs.batch_size, data.n)
     batch = data.batch_shapes(size)
     _check_complex(model, batch[0])
     names, untraced = _log_names(model, batch, data.step_shapes(size), arguments)
     _check_complex(model, batch[0])  # a Sequential may know its inputs only now
+    _try_constraints(constraints, hp, model)
     outputs = output_shapes(model, batch[0])
     check_labels(model, _labelled(inputs, data), "training data", outputs)
     if arguments.callbacks is not None and names is not None:
@@ -177,6 +193,13 @@ def probe(
     sizes = {name: math.prod(np.shape(value)) for name, value in results.items()}
     arrays = {name: size for name, size in sizes.items() if size > 1}
     return FirstBuild(hp, names, batch, arrays, untraced)
+
+
+def _try_constraints(constraints: Constraints | None, hp: HyperParameters, model: Any) -> None:
+    """Has the user's constraints fail before anything is trained, if they fail at all."""
+    if constraints and model.built:
+        with suppress(TrialRejected):
+            constraints.check(model, hp.hparams)
 
 
 def _check_complex(model: Any, x: Any) -> None:
@@ -265,6 +288,26 @@ def _data_of(inputs: TrialInputs, arguments: SearchArguments) -> ArrayData | Non
     return inputs.data.sample if isinstance(inputs.data, BatchedDataset) else inputs.data
 
 
+def make_variables(model: Any, inputs: TrialInputs, arguments: SearchArguments) -> None:
+    """Makes the variables of a model that knows its inputs only from data.
+
+    Args:
+        model: A compiled model.
+        inputs: The data of its trial.
+        arguments: The arguments of the search.
+
+    Raises:
+        ConstraintError: Only ``fit`` can read the data.
+    """
+    data = _data_of(inputs, arguments)
+    if data is None:
+        raise ConstraintError(
+            "constraints: how many parameters the model has is not known before it trains; have "
+            "build(hp) begin it with keras.Input."
+        )
+    keras_private.symbolic_build(model, data.batch_shapes(min(inputs.batch_size, data.n)))
+
+
 def _labelled(inputs: TrialInputs, data: ArrayData) -> ArrayData:
     """Arrays with all labels; of a data set with an end, the lowest and the highest label."""
     if isinstance(inputs.data, BatchedDataset) and inputs.data.labels is not None:
@@ -281,7 +324,10 @@ def _first_model(
 ) -> tuple[HyperParameters, Any, TrialInputs]:
     rng = np.random.default_rng(seed)
     error: Exception | None = None
-    for attempt in range(attempts):
+    rejected: list[TrialRejected] = []
+    attempt = -1
+    while attempt + 1 - len(rejected) < attempts and len(rejected) < REJECTED_IN_A_ROW:
+        attempt += 1
         hp = HyperParameters(chooser=None if attempt == 0 else _anything(rng))
         if attempt == 0 and first is not None:
             hp = first
@@ -291,12 +337,18 @@ def _first_model(
                 arguments.callbacks.ask(hp)
             arguments.epochs_for(hp)
             return hp, model, arguments.inputs_for(hp, model)
+        except TrialRejected as raised:
+            rejected.append(raised)
+            if not hp.hparams:
+                break
         except PacelineError:
             raise
         except Exception as raised:  # the user's code may raise anything
             error = error or raised
             if not hp.hparams:
                 break  # it failed before its first hyperparameter: other values change nothing
+    if error is None:
+        raise ConstraintError(rejections_text(rejected, over=False)) from rejected[-1]
     raise BuildError(f"build(hp) failed: {type(error).__name__}: {error}") from error
 
 

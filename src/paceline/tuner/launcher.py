@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import optuna
@@ -13,6 +14,7 @@ import optuna
 from paceline.data.arrays import ArrayData
 from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels
+from paceline.errors import TrialRejected
 from paceline.executor.base import Job, OtherModels
 from paceline.executor.local import LocalExecutor
 from paceline.program.canonical import Unpackable
@@ -21,7 +23,9 @@ from paceline.study.draft import BuildFailed, Draft
 from paceline.study.trial import Trial
 from paceline.study.workers.shared_study import ClaimLost
 from paceline.tuner.checkpoint.trial_variables import HandedOverTrial
+from paceline.tuner.constraints import Constraints
 from paceline.tuner.context import SearchContext
+from paceline.tuner.first_build import make_variables
 from paceline.tuner.members import BuiltTrial, jobs_of
 from paceline.tuner.progress import ProgressReporter
 from paceline.tuner.trial_events import PeerWatcher, TrialEvents
@@ -113,7 +117,9 @@ class TrialLauncher:
         limit = self._arguments.n_trials
         waiting = self._study.outside.n_waiting  # which run whatever the limit is
         n_left = None if limit is None else max(waiting, limit - self._trials.n_counted)
-        if (most := self._context.stopping.n_may_begin) is not None:
+        stopping = self._context.stopping
+        most = None if stopping is None else stopping.n_may_begin
+        if most is not None:
             n_left = most if n_left is None else min(n_left, most)
         return self._strategy.n_to_come(n_left)
 
@@ -126,6 +132,10 @@ class TrialLauncher:
         trial = self._study.trials.by_number(number)
         extra = trial.continues is not None
         try:
+            if trial.rejected is not None:
+                self._begin(number, 0)
+                self._events.rejected(number, TrialRejected(trial.rejected))
+                return 0
             built = self._build_again(trial)
         except Exception as error:
             self._begin(number, 0, extra=extra)
@@ -178,13 +188,27 @@ class TrialLauncher:
 
     def _begin_failed(self, failed: BuildFailed, *, extra: bool = False) -> None:
         """Begins a trial whose build has raised, so that the study has it as a failed one."""
+        draft, cause = failed.draft, failed.cause
+        # Searchers decide by themselves, and know of pruned trials only. A trial that is continued
+        # was allowed before.
+        rejected: TrialRejected | None = None
+        if isinstance(cause, TrialRejected) and self._strategy.resumable and not extra:
+            rejected = cause
+            draft.rejected = str(rejected)
+            constraints, draft.constraints = self._context.constraints, rejected.amounts
+            if constraints:
+                draft.constraints = constraints.amounts_of(rejected)
         with suppress(ClaimLost):
-            number = self._study.accept(failed.draft, failed.hp)
+            number = self._study.accept(draft, failed.hp)
             self._begin(number, 0, extra=extra)
-            if isinstance(failed.cause, optuna.TrialPruned):  # the user's build thinks little of it
-                self._events.pruned(number)
+            if rejected is not None:
+                self._events.rejected(number, rejected)
+                if draft.values:  # of the user, or of a search that was interrupted
+                    self._context.notes(f"trial {number}, which was enqueued, is rejected: {cause}")
+            elif isinstance(cause, optuna.TrialPruned | TrialRejected):
+                self._events.pruned(number)  # the user's build thinks little of it
             else:
-                self._events.build_failed(number, failed.cause)
+                self._events.build_failed(number, cause)
 
     def _build_again(self, trial: Trial) -> BuiltTrial:
         return self._build(HyperParameters(values=trial.hparams), trial)
@@ -192,19 +216,46 @@ class TrialLauncher:
     def _build(self, hp: HyperParameters, draft: Draft | Trial) -> BuiltTrial:
         began = time.perf_counter()
         try:
-            return self._timeout.build(lambda: self._call_build(hp, draft.seed))
+            return self._timeout.build(lambda: self._call_build(hp, draft))
         finally:
             self.seconds += time.perf_counter() - began
 
-    def _call_build(self, hp: HyperParameters, seed: int) -> BuiltTrial:
-        model = self._context.builder(hp, seed)
+    def _call_build(self, hp: HyperParameters, draft: Draft | Trial) -> BuiltTrial:
+        model = self._context.builder(hp, draft.seed)
         epochs = self._arguments.epochs_for(hp)
         inputs = self._arguments.inputs_for(hp, model)
         if self._arguments.callbacks is not None:
             self._arguments.callbacks.ask(hp)
+        # A trial that was allowed once stays so: one that goes on, or is taken over.
+        constraints = self._context.constraints
+        if constraints and isinstance(draft, Draft) and draft.continues is None:
+            model = self._allowed(constraints, model, hp, draft, inputs)
         if isinstance(inputs.data, ArrayData):
             check_labels(model, inputs.data, "training data")
         return BuiltTrial(model, epochs, inputs, tuple(hp.parameters.values()))
+
+    def _allowed(
+        self,
+        constraints: Constraints,
+        model: Any,
+        hp: HyperParameters,
+        draft: Draft,
+        inputs: TrialInputs,
+    ) -> Any:
+        """The trial's model, where it satisfies the constraints.
+
+        Raises:
+            TrialRejected: It violates one.
+            ConstraintError: What a constraint is of cannot be told.
+        """
+        builder, again = self._context.builder, None
+        if not model.built:
+            # The variables of the trial's model are made when it is traced, from random numbers
+            # that nothing else may draw: those of another model are counted.
+            again = partial(builder, self._strategy.hp_again(draft.number, hp.hparams), draft.seed)
+            make_variables(model, inputs, self._arguments)
+        draft.constraints = constraints.check(model, hp.hparams)
+        return model if again is None else again()
 
     def _rebuilder(self, number: int, hparams: dict[str, Any]) -> Callable[[int], Any]:
         """A function that builds the model of a trial once more, from a seed."""
@@ -319,6 +370,7 @@ class TrialPrefetch:
         self._trials, self._timeout = context.trials, context.timeout
         self._pruned = context.pruner is not None
         self._failures, self._launcher, self._peers = events.failures, launcher, peers
+        self._stop = context.stop
         self._progress = progress
         self._stopping = context.stopping
         self._may_begin: int | None = None  # trials that this round may begin; None: any number
@@ -331,6 +383,8 @@ class TrialPrefetch:
         packs = self._packs
         while (packs is None or packs.demand.hungry or not packs.busy) and self.ask():
             self._ask_family()
+            if self._stop.asked and self._failures.last_was_rejected:
+                return  # many may be rejected before one is trained
         if packs is not None and packs.demand.uncompiled:
             self._ask_family()
 
@@ -347,7 +401,7 @@ class TrialPrefetch:
         packs.lockstep = not free
         # Not looked at again until the round ends: then trials may have ended early, at a time that
         # depends on the device, and a search that goes on asks for the same trials in a round.
-        self._may_begin = self._stopping.n_may_begin
+        self._may_begin = None if self._stopping is None else self._stopping.n_may_begin
         self._training = True
 
     def end_round(self) -> None:
@@ -396,8 +450,10 @@ class TrialPrefetch:
             return False
         if self._launcher.over or self._proposer.exhausted:
             return True
-        if (self._may_begin if self._training else self._stopping.n_may_begin) == 0:
-            return True
+        if self._stopping is not None:
+            most = self._may_begin if self._training else self._stopping.n_may_begin
+            if most == 0:
+                return True
         return self._launcher.to_come == 0
 
     def _may_ask(self) -> bool:

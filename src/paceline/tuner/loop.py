@@ -70,6 +70,7 @@ class SearchLoop:
 
         Raises:
             BuildError: Trials failed several times in a row; the message holds the cause.
+            ConstraintError: Many configurations in a row were rejected.
             StuckError: A compiled step does not come back; the storage has all that is known.
             KeyboardInterrupt: A signal asked the search to stop.
         """
@@ -114,7 +115,8 @@ class SearchLoop:
         if self.trackers is not None:
             self.trackers.pass_on()
         self._verdicts.apply_late()
-        end = self._context.stopping.verdict
+        stopping = self._context.stopping
+        end = None if stopping is None else stopping.verdict
         if end is None:
             self._prefetch.fill()
             if self._timeout.over:
@@ -126,6 +128,8 @@ class SearchLoop:
             self._train_packs(self._packs)
         elif self._fit.busy:
             self._train_fit()
+        elif self._stop.asked and self._failures.last_was_rejected:
+            return True  # the next round stops
         elif not self._resume_best() and not self._peers.wait():
             self._verdicts.give_up(list(self._trials.paused))
             self._raise_cause(self._all_failed())
@@ -149,8 +153,9 @@ class SearchLoop:
         """Why a search has ended in which no trial is left to train or to ask for."""
         if self._launcher.over:
             return SearchEnd("space", "every configuration of the space has been tried")
-        if self._context.stopping.n_may_begin == 0:
-            return self._context.stopping.epochs_used
+        stopping = self._context.stopping
+        if stopping is not None and stopping.n_may_begin == 0:
+            return stopping.epochs_used
         return SearchEnd("n_trials")
 
     def _pause(self) -> None:
@@ -220,15 +225,16 @@ class SearchLoop:
         return self._failures.cause is None and self._verdicts.resume_best()
 
     def _all_failed(self) -> bool:
-        """Whether the study has nothing but failed trials; a searcher decides for itself."""
+        """Whether no trial of the study was of use; a searcher decides for itself."""
         if not self._study.strategy.resumable:
             return False
-        return all(trial.state == "failed" for trial in self._study.trials)
+        return all(trial.state in ("failed", "rejected") for trial in self._study.trials)
 
     def _raise_cause(self, all_failed: bool = False) -> None:
         """Ends the search where too many trials have failed."""
         # A searcher's space is never over.
-        found = self._failures.error(self._launcher.over or all_failed)
+        useful = bool(self._trials.ended["complete"] + self._trials.ended["pruned"])
+        found = self._failures.error(self._launcher.over or all_failed, useful)
         if found is not None:
             # The trials that failed have ended: once the build is mended, the search goes on.
             self.checkpointer.save()
@@ -340,7 +346,8 @@ class EpochReports:
             best = self._context.models.best
             best.offer(report.number, report.epoch, value, report.weights)
         self._progress.show("training")
-        enough = self._context.stopping.reaches_target(value)
+        stopping = self._context.stopping
+        enough = stopping is not None and stopping.reaches_target(value)
         if enough or report.epoch >= running.epochs or report.last:
             self._events.completed(report.number, report.state)
             return "stop"

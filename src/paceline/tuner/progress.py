@@ -14,6 +14,7 @@ import keras
 from paceline.executor.reporting import Seconds
 from paceline.report.forecast import Pace, pace_of, rounds_left
 from paceline.report.progress import Progress, TrialRow
+from paceline.report.rejections import grouped
 from paceline.search_space import html
 from paceline.study.trial import Trial
 from paceline.study.trial_codec import best_record
@@ -95,6 +96,7 @@ class ProgressReporter:
             n_complete=trials.ended["complete"],
             n_pruned=trials.ended["pruned"],
             n_failed=trials.ended["failed"],
+            n_rejected=trials.ended["rejected"],
             n_running=len(trials.running),
             trial_epochs=trials.trial_epochs,
             seconds=now - self._began,
@@ -194,6 +196,7 @@ class ProgressReporter:
             JSON values.
         """
         study, trials, best = self._study, self._trials, self._study.trials.best
+        rejected = [trial.rejected for trial in study.trials if trial.rejected is not None]
         packs, fit = self._packs, self._fit
         times = packs.timings.seconds if packs else Seconds()
         plans = set(packs.plans) if packs else set()
@@ -206,6 +209,7 @@ class ProgressReporter:
                 "running": len(trials.running) + len(trials.paused),
             },
             "ended": None if ended is None else {"by": ended.rule, "text": ended.text},
+            **({"rejected": grouped(rejected)} if rejected else {}),
             "best": None if best is None else best_record(best),
             "seconds": {
                 "total": seconds,

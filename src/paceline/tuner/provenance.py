@@ -241,6 +241,7 @@ def compare(
     before: Mapping[str, Any],
     arguments: SearchArguments,
     build: Mapping[str, Any] | None,
+    constraints: Mapping[str, Any],
     note: Callable[[str], None],
 ) -> None:
     """Notes why values of a search do not compare with earlier values of its study."""
@@ -268,6 +269,12 @@ def compare(
             f"since study {study!r} was searched last, {', '.join(others)}: trials go on, and "
             "their numbers may differ from what they would have been in the last digits"
         )
+    if before.get("constraints", {}) != constraints:
+        note(
+            f"trials must satisfy {_constraints(constraints)} from now on; those of study "
+            f"{study!r} so far had to satisfy {_constraints(before.get('constraints', {}))}: what "
+            "was rejected stays so, and is not tried again"
+        )
     now, then = arguments.to_meta(), before.get("search", {})
     epochs = now["epochs"]
     if then.get("epochs") != epochs and epochs is not None:
@@ -282,3 +289,12 @@ def compare(
                 f"{study!r} so far had {then.get(name, 'no')} {name}: their values do not "
                 "quite compare"
             )
+
+
+def _constraints(stored: Mapping[str, Any]) -> str:
+    """Constraints as ``Constraints.to_json`` has them, in words."""
+    texts = [
+        name if bounds is None else " and ".join(f"{name} {op} {limit:,}" for op, limit in bounds)
+        for name, bounds in stored.items()
+    ]
+    return ", ".join(texts) or "no constraints"

@@ -283,6 +283,7 @@ class LiveWriter:
             complete=progress.n_complete,
             pruned=progress.n_pruned,
             failed=progress.n_failed,
+            rejected=progress.n_rejected,
             running=progress.n_running,
             n_trials=progress.n_trials,
             rate=_finite(progress.rate),

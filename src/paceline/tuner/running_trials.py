@@ -62,9 +62,9 @@ class RunningTrials:
 
     @property
     def n_counted(self) -> int:
-        """Trials that count for ``n_trials``: ended, failed ones included, or under way."""
+        """Trials that count for ``n_trials``: trained, failed ones included, or under way."""
         under_way = len(self.running) + len(self.paused) + self.n_theirs
-        return self.ended.total() + under_way - self.n_extra
+        return self.ended.total() - self.ended["rejected"] + under_way - self.n_extra
 
     @property
     def healthy(self) -> bool:
@@ -88,6 +88,7 @@ class RunningTrials:
     def end(self, number: int, state: TrialState) -> RunningTrial:
         """Removes a running trial, counts it among the ended ones, and returns it."""
         self.ended[state] += 1
+        self.n_begun -= state == "rejected"  # it says nothing of how long trials train
         return self.running.pop(number)
 
     def forget(self, number: int) -> bool:
@@ -133,7 +134,7 @@ class RunningTrials:
 
 def counts(trial: Trial) -> bool:
     """Whether a trial of an earlier session counts for ``n_trials``."""
-    return has_ended(trial) and trial.continues is None
+    return has_ended(trial) and trial.continues is None and trial.rejected is None
 
 
 def has_ended(trial: Trial) -> bool:

@@ -29,6 +29,7 @@ from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels, find_saved
 from paceline.tuner.checkpoint.files import SavePolicy, Snapshot
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
+from paceline.tuner.constraints import Constraints
 from paceline.tuner.context import SearchContext
 from paceline.tuner.first_build import FirstBuild, trace_ends_of_space
 from paceline.tuner.loop import SearchLoop
@@ -71,6 +72,7 @@ class TunerConfig:
     slots: Any
     plan: str
     widths: str
+    constraints: Constraints | None
     mesh: tuple[int, int | None] | None
     precision: str | None
     directory: Path
@@ -96,6 +98,7 @@ class TunerConfig:
             "mesh": None if self.mesh is None else list(self.mesh),
             # Left out where it is the default: studies from before there was a choice go on.
             **({} if self.widths == "auto" else {"widths": self.widths}),
+            **({"constraints": self.constraints.to_json()} if self.constraints else {}),
         }
 
 
@@ -274,7 +277,8 @@ class SearchRun:
             before = study.metadata.meta if study.trials else {}
             build = provenance.code(config.builder.code_digest)
             if before:
-                provenance.compare(study.name, before, self._arguments, build, self._note)
+                now = config.constraints.to_json() if config.constraints else {}
+                provenance.compare(study.name, before, self._arguments, build, now, self._note)
             batch, origin = self._first_build.batch, config.origin
             meta = provenance.meta(
                 config.decisive(), self._arguments, self._objective, batch, origin
@@ -325,13 +329,13 @@ class SearchRun:
                     trial_timeout.build(lambda: self._pretrace(packs))
             study.proposer.families.fill(max(1, packs.max_slots // arguments.n_members))
         track, trials = self._config.track, RunningTrials(study.trials)
-        epochs = None if callable(arguments.epochs) else int(arguments.epochs)
         return SearchContext(
             study=study,
             arguments=arguments,
             objective=self._objective,
             builder=self._config.builder,
             widths=self._config.widths,
+            constraints=self._config.constraints,
             family_rules=self._family_rules,
             packs=packs,
             fit=fit,
@@ -342,9 +346,7 @@ class SearchRun:
             trackers=TrackerThreads(track, study, self._note) if track else None,
             timeout=SearchTimeout(arguments.timeout),
             trial_timeout=trial_timeout,
-            stopping=StoppingCheck(
-                arguments.stopping, study.trials, trials, self._objective, epochs
-            ),
+            stopping=self._stopping(trials),
             policy=self._policy if study.strategy.resumable else None,
             handoff=self._handoff,
             stop=self._listeners.stop,
@@ -354,6 +356,13 @@ class SearchRun:
             began=began,
             progress=self._listeners.progress,
         )
+
+    def _stopping(self, trials: RunningTrials) -> StoppingCheck | None:
+        rules, epochs = self._arguments.stopping, self._arguments.epochs
+        each = None if callable(epochs) else int(epochs)
+        if rules is None:
+            return None
+        return StoppingCheck(rules, self.study.trials, trials, self._objective, each)
 
     def _tracked(self) -> TrackedStudy:
         """What trackers are told of the study."""

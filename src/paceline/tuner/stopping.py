@@ -6,9 +6,13 @@ So a search that was interrupted, or that other workers share, ends where it wou
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
+from paceline.errors import UsageError
 from paceline.report import formats
 from paceline.study.objective import Objective
 from paceline.study.trial import Trial
@@ -33,14 +37,38 @@ class StoppingRules:
     stop_after: int | None = None
     max_epochs_total: int | None = None
 
-    @property
-    def bounds_a_search(self) -> bool:
-        """Whether every search comes to an end by these rules alone."""
-        return self.stop_after is not None or self.max_epochs_total is not None
-
     def to_meta(self) -> dict[str, Any]:
         """The rules that there are, as JSON values."""
         return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def check_rules(
+    target: Any, stop_after: Any, max_epochs_total: Any, *, epochs: Any
+) -> StoppingRules:
+    """Checks the rules as the user gave them.
+
+    Args:
+        target: A number of any kind, or None.
+        stop_after: A whole number above 0, or None.
+        max_epochs_total: A whole number above 0, or None.
+        epochs: Epochs of a trial: a whole number, or a function of hp.
+
+    Raises:
+        UsageError: A value that cannot work.
+    """
+    if target is not None:
+        is_number = isinstance(target, (int, float, np.number)) and not isinstance(target, bool)
+        if not is_number or not math.isfinite(target):
+            raise UsageError(
+                f"target: {target!r} is no number; give a value of the objective, such as 0.98."
+            )
+        target = float(target)
+    if max_epochs_total is not None and not callable(epochs) and max_epochs_total < epochs:
+        raise UsageError(
+            f"max_epochs_total: {max_epochs_total} is below epochs, {epochs}: not one trial could "
+            "be trained; raise it, or lower epochs."
+        )
+    return StoppingRules(target, stop_after, max_epochs_total)
 
 
 @dataclass(frozen=True)
@@ -91,8 +119,6 @@ class StoppingCheck:
     @property
     def verdict(self) -> SearchEnd | None:
         """Why the search ends now; None where it goes on."""
-        if self._rules == StoppingRules():
-            return None
         self._look()
         return self._found or self._out_of_epochs()
 
@@ -146,8 +172,8 @@ class StoppingCheck:
         best: Trial | None = None
         n_without = 0
         for trial in self._trials:
-            if trial.error is not None and not has_ended(trial):
-                continue  # its process ended, and another trial replaces it
+            if trial.rejected is not None or (trial.error is not None and not has_ended(trial)):
+                continue  # it was never trained; or its process ended, and another one replaces it
             if not has_ended(trial) and trial.number not in self._running.paused:
                 return None
             value = trial.value if trial.state in ("complete", "paused") else None

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from paceline.errors import PacelineError, StuckError, TrialTimeoutError
+from paceline.errors import PacelineError, StuckError, TrialTimeoutError, UsageError
 from paceline.executor.base import PackTimeout
 from paceline.program.files import write_atomically
 from paceline.study.study import Study
@@ -34,6 +34,16 @@ T = TypeVar("T")
 
 #: Called with why this process cannot go on, and whether another one can; it may end the process.
 WhenStuck = Callable[[str, bool], None]
+
+
+def check_seconds(value: Any, name: str) -> None:
+    """Checks a time that a user gave; None is no limit.
+
+    Raises:
+        UsageError: It is no number above 0.
+    """
+    if value is not None and (isinstance(value, (bool, str)) or not value > 0):
+        raise UsageError(f"{name}: {value!r} is not a number of seconds above 0.")
 
 
 class SearchTimeout:

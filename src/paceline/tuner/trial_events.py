@@ -14,11 +14,18 @@ from typing import Any, Protocol
 
 from optuna.trial import FrozenTrial
 
-from paceline.errors import BuildError, PacelineError, StorageError
+from paceline.errors import (
+    BuildError,
+    ConstraintError,
+    PacelineError,
+    StorageError,
+    TrialRejected,
+)
 from paceline.executor.base import Answer, EpochReport
 from paceline.program.trace import State
 from paceline.study.trial import Trial, TrialState
 from paceline.study.workers.shared_study import PeerChanges
+from paceline.tuner.constraints import REJECTED_IN_A_ROW, rejections_text
 from paceline.tuner.context import SearchContext
 
 
@@ -49,6 +56,11 @@ class TrialEvents:
         """A trial that runs is not worth more of the time."""
         self.failures.ended_well()
         self._end(number, "pruned")
+
+    def rejected(self, number: int, why: TrialRejected) -> None:
+        """A trial violates a constraint, or its build has rejected it: it is not trained."""
+        self.failures.rejected(why)
+        self._end(number, "rejected", rejected=str(why))
 
     def completed(self, number: int, fetch: Callable[[], State] | None = None) -> None:
         """A trial has trained all its epochs.
@@ -123,7 +135,8 @@ class TrialEvents:
         if self._pruner is not None:
             self._pruner.end_trial(trial)
         self._strategy.on_trial_complete(trial)
-        self._log(trial)
+        if state != "rejected":
+            self._log(trial)
 
     def _log(self, trial: Trial) -> None:
         if self._trackers is not None:
@@ -225,6 +238,7 @@ class FailureLimit:
         # training, in the order in which trials ended.
         self._builds = self._trainings = 0
         self._last: BaseException | None = None
+        self._rejected: list[TrialRejected] = []  # since a trial was last traced
         self.succeeded = 0
         self.cause: BaseException | None = None
 
@@ -235,6 +249,18 @@ class FailureLimit:
     def began(self) -> None:
         """A trial was built and traced."""
         self._builds = 0
+        self._rejected.clear()
+
+    def rejected(self, why: TrialRejected) -> None:
+        """A trial was rejected before it was traced."""
+        self._rejected.append(why)
+        if len(self._rejected) >= REJECTED_IN_A_ROW:
+            self.cause = why
+
+    @property
+    def last_was_rejected(self) -> bool:
+        """Whether the last trial that was asked for was rejected."""
+        return bool(self._rejected)
 
     def ended_well(self) -> None:
         """A trial is complete, or was pruned."""
@@ -264,13 +290,17 @@ class FailureLimit:
         self.cause = self._last
         return True
 
-    def error(self, over: bool) -> tuple[BuildError, BaseException] | None:
+    def error(self, over: bool, useful: bool = False) -> tuple[PacelineError, BaseException] | None:
         """The error that the search must end with, and its cause; None as long as it can go on.
 
         Args:
             over: Whether every configuration of the space has been tried.
+            useful: Whether some trial of the study is complete or was pruned.
         """
         cause, text = self.cause, f"{self._in_a_row} trials failed in a row; the last one"
+        if self._rejected and (cause is self._rejected[-1] or (over and not useful)):
+            text = rejections_text(self._rejected, over=cause is None)
+            return ConstraintError(text), self._rejected[-1]
         if cause is None and over and not self.succeeded:
             cause, text = self._last, "every trial of this search failed; the last one"
         return None if cause is None else (BuildError(f"{text}: {describe(cause)}"), cause)

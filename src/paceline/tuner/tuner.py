@@ -30,6 +30,7 @@ from paceline.study.workers.worker import WORKERS, Worker
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
+from paceline.tuner.constraints import Constraints
 from paceline.tuner.first_build import first_preprocessing, probe
 from paceline.tuner.progress import to_stderr
 from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
@@ -42,6 +43,8 @@ from paceline.tuner.trial_events import IN_A_ROW
 EXECUTORS = ("auto", "local", "fit")
 PLANS = ("auto", "stacked", "mapped", "sequential")
 WIDTHS = ("auto", "apart", "together")
+
+_NAN_EPOCHS = "validation_freq: the history has NaN in epochs without validation; Keras' has none"
 
 
 class Tuner(StudyResults):
@@ -72,6 +75,10 @@ class Tuner(StudyResults):
         widths: "together": trials whose layers differ in width train in one program, at the largest
             widths of the space, where it is proved that each trial's results come out as alone;
             "apart": each width has a program of its own; "auto": whichever takes less time.
+        constraints: What a built model must satisfy to be trained: a bound on "params" or
+            "trainable_params", as ``{"params": ("<=", 200_000)}``; a function of (model, hparams)
+            that returns True, or a number of 0 or below, where the model is allowed; or several of
+            these in a dict. Other trials are rejected, and do not count for ``n_trials``.
         mesh: Devices to train on: "auto" (all accelerators, or the CPU), their number, or
             ``(trial, data)``: devices that trials are spread over, and devices that each trial's
             batch is split over.
@@ -97,6 +104,7 @@ class Tuner(StudyResults):
 
     Raises:
         UsageError: An argument has a value that cannot work.
+        ConstraintError: ``constraints`` does not say what is allowed.
     """
 
     def __init__(
@@ -114,6 +122,7 @@ class Tuner(StudyResults):
         *,
         plan: str = "auto",
         widths: str = "auto",
+        constraints: Any = None,
         mesh: Any = "auto",
         precision: str | None = None,
         directory: str | Path = "runs",
@@ -150,6 +159,7 @@ class Tuner(StudyResults):
             slots=slots if slots == "auto" else whole_number(slots, "slots"),
             plan=plan,
             widths=widths,
+            constraints=self._checked(constraints),
             mesh=check_mesh(mesh),
             precision=check_precision(precision),
             directory=Path(directory),
@@ -165,6 +175,17 @@ class Tuner(StudyResults):
         self._when_stuck = when_stuck
         if notes is not None:
             self._notes = notes
+
+    def _checked(self, given: Any) -> Constraints | None:
+        if given is None:
+            return None
+        constraints = Constraints(given)
+        if constraints and not self._strategy.resumable:
+            raise UsageError(
+                "constraints: a Searcher decides by itself what is tried; have its build call "
+                "hp.reject, or choose another sampler."
+            )
+        return constraints
 
     # -- searching ---------------------------------------------------------------------------------
 
@@ -215,21 +236,18 @@ class Tuner(StudyResults):
             epochs: Epochs per trial.
             batch_size: Examples per step; 32 by default, as in Keras. Where there are fewer
                 examples, they are one smaller batch.
-            n_trials: The study's total, failed trials included, or ``"+N"`` for N more.
+            n_trials: The study's total, failed trials included and rejected ones not, or ``"+N"``
+                for N more.
             timeout: Stop after this many seconds; trials under way are tried again next time.
             trial_timeout: Seconds on the clock that one trial may take to build and to train; a
                 trial that takes longer fails. A compiled step cannot be stopped: where one does
                 not come back, the search ends with an error, and goes on without that trial in
                 another process.
-            target: End the search as soon as a trial's objective is as good as this. That trial is
-                complete with the epochs that it has. Like ``timeout``, this and the next two leave
-                trials under way to the next search, which ends again at once where a rule holds.
-            stop_after: End the search when so many trials in a row, by their numbers, have ended
-                without a better value, failed and pruned ones included.
-            max_epochs_total: Begin no trial whose epochs would exceed this total over the study's
-                trials, and end the search when so many epochs are trained.
-            start_with_default: The first trial of a new study has the default of every
-                hyperparameter.
+            target: End the search as soon as a trial's objective is as good as this. Like
+                ``timeout``, this and the next two leave trials under way to the next search.
+            stop_after: End it when so many trials in a row have ended without a better value.
+            max_epochs_total: Begin no trial whose epochs would exceed this total of all trials.
+            start_with_default: First try the defaults, in a new study.
             continue_best: First has so many of the best trials go on to ``epochs``, each as a
                 trial of its own that continues it: the same hparams, seed and history, then more
                 epochs. They do not count for ``n_trials``, which may be left out then. Of
@@ -258,8 +276,9 @@ class Tuner(StudyResults):
 
         Raises:
             UsageError, DataError, BuildError, ObjectiveError, SpaceError, StudyError, StorageError,
-            SamplerError: An argument, the data, the model or the study cannot work; nothing has
-                been trained or written then.
+            SamplerError, ConstraintError: An argument, the data, the model or the study cannot
+                work; nothing has been trained or written then. ConstraintError also: many
+                configurations in a row were rejected.
             StuckError: A compiled step did not come back; search again in another process.
             KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; trials under way are saved, and the next
                 search of the study goes on with them.
@@ -303,14 +322,15 @@ class Tuner(StudyResults):
                 self._tell(self._name_note)
                 self._name_note = None
             self._folds = arguments.folds
-            loaded = arguments.loaded
-            self._validation = None if loaded.preprocessed else arguments.validation
+            self._validation = None if arguments.loaded.preprocessed else arguments.validation
             stack.enter_context(self._view(arguments, verbose))
             stack.enter_context(search_process(config.precision))
             first = self._strategy.first_look()
             found = run_with_timeout(
                 arguments.trial_timeout,
-                lambda: probe(config.builder, arguments, config.seed, IN_A_ROW, first),
+                lambda: probe(
+                    config.builder, arguments, config.seed, IN_A_ROW, first, config.constraints
+                ),
                 "trial_timeout: the first model, of default values, was not ready in time",
             )
             self._put_aside(stack)
@@ -323,10 +343,7 @@ class Tuner(StudyResults):
             if (text := found.note_on(objective)) is not None:
                 self._tell(text)
             if arguments.validated and arguments.validation_freq != 1:
-                self._tell(
-                    "validation_freq: the history has NaN in epochs without validation, where "
-                    "Keras' history leaves them out"
-                )
+                self._tell(_NAN_EPOCHS)
             key = provenance.key(config.decisive(), arguments, objective, config.executor)
             run = SearchRun(
                 config,

@@ -36,6 +36,8 @@ def parts(value: Any) -> dict[str, Any]:
                 found[f"{i} weights {at}"] = weights
             for at, variable in enumerate(part.optimizer.variables if part.compiled else ()):
                 found[f"{i} optimizer {at}"] = np.asarray(variable)
+        elif isinstance(part, list) and part and all(type(value) is float for value in part):
+            found[f"{i}"] = np.array(part)
         elif isinstance(part, list) and part and isinstance(part[0], np.ndarray):
             for at, weights in enumerate(part):
                 found[f"{i} array {at}"] = weights

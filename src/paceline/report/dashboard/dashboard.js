@@ -61,6 +61,7 @@
     ];
     if (state.pruned) { parts.push(`${state.pruned} stopped early`); }
     if (state.failed) { parts.push(`${state.failed} failed`); }
+    if (state.rejected) { parts.push(`${state.rejected} rejected`); }
     if (found.running && state.rate !== null) {
       parts.push(`${state.rate.toPrecision(3)} trial-epochs/s`);
     }

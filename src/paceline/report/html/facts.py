@@ -12,6 +12,7 @@ from paceline.report import formats
 from paceline.report.html.markup import dim, items, table
 from paceline.report.html.subject import ReportSubject
 from paceline.report.html.verdict import shape_of
+from paceline.report.rejections import reason_key
 from paceline.report.slots import busy_share
 from paceline.study.timeline import SearchTimeline
 from paceline.study.trial import Trial
@@ -97,6 +98,21 @@ def failures_part(subject: ReportSubject) -> Iterator[str]:
     yield table(("trials", "cause", "numbers", "hyperparameters of the first"), rows, numbers={0})
     if len(causes) > _MOST_ROWS:
         yield dim(f"{len(causes) - _MOST_ROWS:,} more causes.")
+
+
+def rejections_part(subject: ReportSubject) -> Iterator[str]:
+    """Give by their reasons the configurations that were rejected before training."""
+    rejected = [trial for trial in subject.trials if trial.rejected is not None]
+    if not rejected:
+        return
+    kinds: dict[str, list[Trial]] = {}
+    for trial in rejected:
+        kinds.setdefault(reason_key(trial.rejected or ""), []).append(trial)
+    groups = sorted(kinds.values(), key=len, reverse=True)
+    rows = [(len(g), g[-1].rejected or "", formats.hparams(g[-1].hparams)) for g in groups]
+    yield '<h2 id="rejections">Rejected before training</h2>'
+    head = ("configurations", "reason of the last", "hyperparameters of the last")
+    yield table(head, rows[:_MOST_ROWS], numbers={0})
 
 
 def cause_of(error: str) -> str:

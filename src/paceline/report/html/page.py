@@ -58,6 +58,7 @@ def report_page(subject: ReportSubject, other: ReportSubject | None = None) -> s
             *_figures(figures),
             *facts.trials_part(subject),
             *facts.failures_part(subject),
+            *facts.rejections_part(subject),
             *facts.programs_part(subject),
             *facts.accounts_part(subject),
             *facts.manifest_part(subject),

@@ -216,6 +216,12 @@ def _unfinished(subject: ReportSubject) -> Iterator[str]:
             f"{len(open_trials):,} trials are under way or wait; the next search of the study goes "
             "on with them."
         )
+    rejected = sum(trial.state == "rejected" for trial in subject.trials)
+    if rejected > 0.5 * len(subject.trials):
+        yield (
+            f"{rejected:,} of {len(subject.trials):,} configurations were rejected before "
+            "training: smaller ranges spare their builds; see the reasons below."
+        )
     failed = [trial for trial in subject.trials if trial.state == "failed"]
     if len(failed) > 0.1 * len(subject.trials):
         yield f"{len(failed):,} of {len(subject.trials):,} trials failed: see the causes below."

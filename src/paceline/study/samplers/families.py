@@ -73,6 +73,7 @@ class Families:
         self._leader: int | None = None
         self._n_asked = 0
         self._under_way: set[int] = set()
+        self._rejected = False  # whether the last trial was rejected before it trained
         used: list[int] = []
         for trial in past:
             attrs = trial.user_attrs
@@ -91,6 +92,7 @@ class Families:
             self._numbers = list(resumed["numbers"])
             self._leader, self._n_asked = resumed["leader"], resumed["asked"]
             self._under_way = set(resumed["under_way"])
+            self._rejected = resumed.get("rejected", False)
         used += (resumed or {}).get("draws", ())
         self.draws = RandomDraws(seed, used) if sampler.name == "random" else None
 
@@ -107,7 +109,8 @@ class Families:
         assert draws is not None
         pool = self.slots * max(4, self._structure.n_programs) if self.slots > 1 else 1
         draws.fill(min(self.sure, pool))
-        if not names or self.slots == 1:
+        # Many draws of the pool may share a structure that is not allowed.
+        if not names or self.slots == 1 or self._rejected:
             return draws.first
         if found := self._rest_of_family():
             return found[0]
@@ -172,6 +175,7 @@ class Families:
             "asked": self._n_asked,
             "under_way": sorted(self._under_way),
             "draws": [] if self.draws is None else sorted(self.draws.used),
+            "rejected": self._rejected,
         }
 
     # Learning
@@ -187,7 +191,7 @@ class Families:
             draw: Its draw, in random search.
             given: Whether some values were given: it leads no wave, and is in none.
         """
-        in_wave = self._in_wave()
+        in_wave, self._rejected = self._in_wave(), False
         if not in_wave:
             self._leader = None if given or self._n_ended < TPE_BEGINS else number
             self._n_asked = 0
@@ -197,6 +201,18 @@ class Families:
             self._under_way.add(number)
         self._values[number] = dict(values)
         self._numbers.append(number)
+        self.reject_draw(draw)
+
+    def note_rejected(self, number: int, values: Mapping[str, Any], draw: int | None) -> None:
+        """Note a trial that is not trained: it is of no family, and ends a wave.
+
+        Args:
+            number: The trial's.
+            values: Storage name -> stored value.
+            draw: Its draw, in random search.
+        """
+        self._leader, self._rejected = None, True
+        self._values[number] = dict(values)
         self.reject_draw(draw)
 
     def reject_draw(self, draw: int | None) -> None:

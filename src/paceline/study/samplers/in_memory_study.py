@@ -26,6 +26,7 @@ from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import PacelineError, SamplerError
+from paceline.study import trial_codec
 from paceline.study.storage.storage import Stopwatch, quiet_optuna
 
 # States of other workers' trials that samplers learn from.
@@ -42,14 +43,15 @@ class _EndedTrial(FrozenTrial):
 class InMemoryStudy:
     """An Optuna study in memory, asked and told."""
 
-    def __init__(self, *, learns: bool = False) -> None:
+    def __init__(self, *, learns: bool = False, constrained: bool = True) -> None:
         """Make an empty one.
 
         Args:
             learns: Whether the sampler is told of ended trials. Samplers that are made anew for
                 every trial need not be told, which saves Optuna's copying.
+            constrained: Whether it holds by how much trials violate their constraints.
         """
-        self._learns = learns
+        self._learns, self._constrained = learns, constrained
         # An Optuna study has to have a sampler. This one is never asked; without a seed it would
         # read the system's random numbers.
         self._nobody = RandomSampler(seed=0)
@@ -90,7 +92,7 @@ class InMemoryStudy:
                     params=trial.params,
                     distributions=trial.distributions,
                     user_attrs={},
-                    system_attrs={},
+                    system_attrs=self._constraints(trial_codec.violation_of(trial)),
                     intermediate_values=steps,
                 ),
             )
@@ -101,6 +103,7 @@ class InMemoryStudy:
                 params=trial.params,
                 distributions=trial.distributions,
                 intermediate_values=steps,
+                system_attrs=self._constraints(trial_codec.violation_of(trial)),
             )
         )
         return self._storage.get_n_trials(self._id) - 1
@@ -161,6 +164,11 @@ class InMemoryStudy:
         if not math.isnan(loss):
             self._storage.set_trial_intermediate_value(self._trial_id(number), epoch, loss)
 
+    def constrain(self, number: int, violation: float | None) -> None:
+        """Note by how much a trial violates its constraints; None where it has none."""
+        for name, value in self._constraints(violation).items():
+            self._storage.set_trial_system_attr(self._trial_id(number), name, value)
+
     def tell(self, number: int, state: OptunaState, loss: float | None = None) -> None:
         """End a trial.
 
@@ -178,6 +186,17 @@ class InMemoryStudy:
         else:
             values = None if loss is None else [loss]
             self._storage.set_trial_state_values(self._trial_id(number), state, values)
+
+    def _constraints(self, violation: float | None) -> dict[str, Any]:
+        """The system attributes for a violation.
+
+        Each trial has one constraint here: samplers compare the sums, and some of them refuse
+        trials that have more constraints than others, as after a change of the constraints.
+        """
+        if not self._constrained or (violation is None and (self._learns or trial_codec.NAMED)):
+            return {}
+        # To TPE before Optuna 5, a trial without constraints is worse than one that violates them.
+        return trial_codec.constraint_attributes({"violation": violation or 0.0})
 
     def _trial_id(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
@@ -207,6 +226,7 @@ class SampledTrials:
         past: Trials of earlier sessions, as the storage holds them.
         sign: 1 where low values of ``past`` are good, -1 where high ones are.
         open_again: Numbers of those of ``past`` that are under way again.
+        constrained: As of ``InMemoryStudy``.
 
     Attributes:
         stopwatch: Time spent in samplers.
@@ -219,9 +239,11 @@ class SampledTrials:
         past: Sequence[FrozenTrial],
         sign: int,
         open_again: Container[int] = (),
+        constrained: bool = True,
     ) -> None:
         self.stopwatch = Stopwatch()
         self._learns, self._past, self._sign = learns, past, sign
+        self._constrained = constrained
         self._open_again = open_again
         self._numbers: dict[int, int] = {}  # open trial -> its number in the study in memory
         self._told: set[int] = set()  # trials that have ended there
@@ -239,14 +261,16 @@ class SampledTrials:
         """Whether samplers know a trial that has not ended."""
         return number in self._numbers
 
-    def accept(self, number: int, draft_number: int) -> None:
+    def accept(self, number: int, draft_number: int, stored: FrozenTrial) -> None:
         """Note the number that a draft has as a trial.
 
         Args:
             number: The study's.
             draft_number: The draft's in the study in memory.
+            stored: Its stored form.
         """
         self._numbers[number] = draft_number
+        self.study.constrain(draft_number, trial_codec.violation_of(stored))
 
     def renumber(self, number: int, now: int) -> None:
         """Know a trial by another number."""
@@ -286,6 +310,7 @@ class SampledTrials:
             elif trial.state.is_finished():
                 for epoch, value in trial.intermediate_values.items():
                     self.study.report(self._numbers[number], epoch, sign * value)
+                self.study.constrain(self._numbers[number], trial_codec.violation_of(trial))
                 value = trial.value if trial.state == OptunaState.COMPLETE else None
                 loss = None if value is None else sign * value
                 self.study.tell(self._numbers[number], trial.state, loss)
@@ -302,7 +327,7 @@ class SampledTrials:
 
     def _made(self) -> InMemoryStudy:
         """Return a study in memory with the past trials that samplers learn from."""
-        study = InMemoryStudy(learns=self._learns)
+        study = InMemoryStudy(learns=self._learns, constrained=self._constrained)
         for trial in self._past:
             if trial.number in self._open_again:
                 self._numbers[trial.number] = study.add_trial(trial, self._sign)

@@ -51,6 +51,15 @@ class Sampler:
     points: Sobol | None = None
     searcher: Searcher | None = None
 
+    @property
+    def reads_constraints(self) -> bool:
+        """Whether it is shown by how much trials violate their constraints.
+
+        Optuna's Gaussian process reads complete trials, which violate none, and refuses trials that
+        have more constraints than others.
+        """
+        return self.name != "gp"
+
 
 class SamplerStrategy(SearchStrategy):
     """The strategy of every sampler: the study itself asks the sampler, and tells it the results.

@@ -1,8 +1,7 @@
 """What may stand in the files of a study: the one schema, checked before anything uses a value.
 
-Files of a study may be damaged, or made by a stranger. ``msgspec`` compares what was parsed with
-these types: names, types, lengths and the size of numbers. What a type cannot say (that a trial's
-study exists, that bounds are in order) is checked where the values are put together.
+Files may be damaged, or made by a stranger. ``msgspec`` compares what was parsed with these types;
+what a type cannot say (that a trial's study exists) is checked where values are used.
 
 | what | type | checked by |
 |---|---|---|
@@ -13,9 +12,7 @@ study exists, that bounds are in order) is checked where the values are put toge
 | the header of a checkpoint | ``Checkpoint`` | ``tuner/checkpoint/files.py`` |
 | its facts | ``SearchFacts`` | ``tuner/checkpoint/files.py`` |
 | | ``TrialsFacts``, ``VariablesFacts`` | ``tuner/checkpoint/trial_variables.py`` |
-
-Results of ``paceline bench`` are checked in the same way against the records of
-``benchmark/records.py``.
+| results of ``paceline bench`` | in ``benchmark/records.py`` | there |
 """
 
 from __future__ import annotations
@@ -25,13 +22,12 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, MsgspecError, Struct, UnsetType, field
 
-#: Numbers of trials, epochs, examples, bytes. What is larger could not be counted.
-Count = Annotated[int, Meta(ge=0, le=2**53)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]  # of trials, epochs, examples, bytes
 #: A number of 64 bits, such as a bound or a choice.
 Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 #: A float as ``trial_codec.plain`` writes it: JSON has no NaN and no infinities.
 Real = float | Literal["nan", "inf", "-inf"]
-#: What parsing and comparing raise. Errors of msgspec 0.19 are no ValueErrors.
+# What parsing and comparing raise. Errors of msgspec 0.19 are no ValueErrors.
 UNREADABLE = (MsgspecError, ValueError, RecursionError)
 Scalar = bool | Whole | float | str | None
 Text = str | None
@@ -173,6 +169,7 @@ class TrialAttributes(Struct):
     error: Text = None
     best_epoch: Count | None = None
     continues: Count | None = None
+    rejected: Text = None
     history: dict[str, list[Real]] = {}
     members: list[list[Real]] = []
     value: Real | None = None
@@ -233,6 +230,7 @@ class StudyMeta(Struct):
     pruner: Text = None
     precision: Text = None
     widths: Text = None
+    constraints: dict[str, list[tuple[Literal["<=", "<", ">=", ">"], float]] | None] = {}
     families: Count = 1
     mesh: tuple[Count, Count | None] | None = None
     search: StoredSearch = field(default_factory=StoredSearch)
@@ -287,6 +285,7 @@ class FamilyFacts(Struct):
     asked: Count
     under_way: Numbers
     draws: Numbers
+    rejected: bool = False
 
 
 class StudyFacts(Struct):

@@ -313,10 +313,8 @@ class StudyStorage:
                 try:
                     study = storage.create_new_study([wanted], name)
                 except DuplicatedStudyError:
-                    raise StudyError(
-                        f'study "{name}" in {self.label} was made by another process a moment ago; '
-                        "start again to continue it."
-                    ) from None
+                    made = f'study "{name}" in {self.label} was made by another process just now'
+                    raise StudyError(f"{made}; start again to continue it.") from None
                 storage.set_study_user_attr(study, META, meta)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

@@ -27,7 +27,7 @@ from paceline.study.storage.events import (
     TrialTaken,
 )
 from paceline.study.storage.storage import Stopwatch, StudyStorage
-from paceline.study.trial_codec import OPTUNA_STATES, folded, identity
+from paceline.study.trial_codec import OPTUNA_STATES, constraints_of, folded, identity
 
 if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter
@@ -406,10 +406,11 @@ class WriteBehind:
                 if not template.state.is_finished():
                     self._ids[number] = trial
             case TrialTaken(number, template):
-                for name, value in template.params.items():
-                    kind = template.distributions[name]
-                    stored = kind.to_internal_repr(value)
-                    storage.set_trial_param(self._id(number), name, stored, kind)
+                taken, params = self._id(number), template.params
+                for name, kind in template.distributions.items():
+                    storage.set_trial_param(taken, name, kind.to_internal_repr(params[name]), kind)
+                for name, value in constraints_of(template).items():
+                    storage.set_trial_system_attr(taken, name, value)
                 self._annotate(number, template.user_attrs)
             case EpochReported(number, epoch, value):
                 storage.set_trial_intermediate_value(self._id(number), epoch, value)
@@ -458,8 +459,7 @@ class WriteBehind:
             return None
         self._given[record.number] = number
         found = storage.get_trial_id_from_study_id_trial_number(self._study, number)
-        self._ids[record.number] = found
-        return found
+        return self._ids.setdefault(record.number, found)
 
     def _look_around(self) -> None:
         """Let ``look`` look, unless it has a moment ago."""

@@ -267,8 +267,9 @@ def stands(trial: FrozenTrial) -> bool:
 
 
 def _counts(trial: FrozenTrial) -> bool:
-    """Whether a trial counts for ``n_trials``; one that continues another does not."""
-    return stands(trial) and "continues" not in trial.user_attrs
+    """Whether a trial counts for ``n_trials``: not one that continues another or is rejected."""
+    attrs = trial.user_attrs
+    return stands(trial) and "continues" not in attrs and "rejected" not in attrs
 
 
 def _of_another_program(trial: FrozenTrial) -> bool:

@@ -321,7 +321,11 @@ class SharedStudy:
         if left is None:
             return None
         template = trial_codec.to_frozen(
-            left, stored.params, stored.distributions, owner=self._worker.token
+            left,
+            stored.params,
+            stored.distributions,
+            owner=self._worker.token,
+            constraints=trial_codec.constraints_of(stored),
         )
         claimed = self._begun_claims().replace(stored, template)
         self._trials.add(replace(left, state="failed", error=INTERRUPTED))
@@ -330,9 +334,8 @@ class SharedStudy:
             return None
         number, trial_id = claimed
         self._writer.know_trial_id(number, trial_id)
-        self._trials.add(
-            Trial(number, hparams=left.hparams, seed=left.seed, continues=left.continues)
-        )
+        begun = Trial(number, hparams=left.hparams, seed=left.seed, continues=left.continues)
+        self._trials.add(replace(begun, rejected=left.rejected))
         self._proposer.adopt_peer_trial(number, template, left.hparams)
         return number
 

@@ -1,0 +1,79 @@
+"""``paceline search --budget``: trials and epochs that end within a time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from paceline.cli import datasets, studies, user_file
+from paceline.cli.search_command import SearchCommand
+from paceline.errors import UsageError
+from paceline.report.live import LiveView
+
+
+def check_budget(
+    budget: str, trials: str | None, timeout: str | None, deadline: str | None, *, several: bool
+) -> None:
+    """Refuse options that contradict a budget.
+
+    Args:
+        budget: The option, as the others are, as the user wrote it.
+        trials: None: not given, as for the others.
+        timeout: None: not given.
+        deadline: None: not given.
+        several: Whether a trial has several members.
+
+    Raises:
+        UsageError: There is such an option.
+    """
+    for option, value in (("--trials", trials), ("--timeout", timeout), ("--deadline", deadline)):
+        if value is not None:
+            raise UsageError(f"--budget {budget}: it chooses the trials; leave out {option}")
+    if several:
+        raise UsageError(
+            f"--budget {budget}: what repeats and folds cost is not measured; give --trials and "
+            "--timeout instead"
+        )
+
+
+def planned_search(
+    command: SearchCommand, user: user_file.UserFile, data: datasets.Dataset, view: LiveView
+) -> dict[str, Any]:
+    """Return trials, epochs and timeout of a search with a budget, by measuring its beginning.
+
+    Args:
+        command: The search.
+        user: The user's file.
+        data: The data.
+        view: Shows what is being done.
+
+    Raises:
+        UsageError: The study is there already, or not one trial fits into the budget.
+        BuildError, DataError: The model or the data cannot be trained.
+    """
+    from paceline.benchmark.budget import plan_for_budget
+
+    assert command.budget is not None
+    there = (studies.DIRECTORY / command.study / "journal.log").exists()
+    if there and command.storage is None and not command.tuner.get("fresh"):
+        raise UsageError(
+            f"--budget: study {command.study!r} is there already; `paceline resume` goes on with "
+            "it, another --study begins a new one"
+        )
+    view.status("measuring the beginning of the search, for the budget")
+    began = time.perf_counter()
+    plan = plan_for_budget(
+        user.build,
+        data.x,
+        data.y,
+        validation_data=(data.x_val, data.y_val),
+        batch_size=command.search["batch_size"],
+        epochs=command.search["epochs"],
+        pruner=command.tuner.get("pruner"),
+        precision=command.tuner.get("precision"),
+        seconds=command.budget,
+        seed=command.tuner.get("seed", 0),
+    )
+    view.note(plan.text)
+    left = command.budget - (time.perf_counter() - began)
+    return {"n_trials": plan.n_trials, "epochs": plan.epochs, "timeout": left}

@@ -1,0 +1,68 @@
+"""What ``paceline search`` and ``resume`` say to run next, after their end or an interrupt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.cli import studies
+from paceline.cli.search_command import SearchCommand
+from paceline.report import summary
+
+
+def how_to_go_on(found: Mapping[str, Any], command: SearchCommand) -> str:
+    """Return what to run after an interrupt.
+
+    Args:
+        found: The summary of the search; empty where it had not begun.
+        command: The search.
+    """
+    counts = found.get("n_trials")
+    if counts is None:
+        return "interrupted before the search began; nothing was written"
+    kept = _finished(counts)
+    resume = studies.command("resume", command.study, command.storage)
+    under_way = counts.get("running", 0)
+    and_more = f", {under_way:,} under way are saved" if under_way else ""
+    # The command is on a line of its own, so that it can be copied from a narrow terminal.
+    return f"interrupted; {kept:,} finished trials are kept{and_more}. Go on with:\n  {resume}"
+
+
+def next_steps(command: SearchCommand, result: Mapping[str, Any]) -> summary.Steps:
+    """Return commands that are of use after a search, and what each does.
+
+    Args:
+        command: The search.
+        result: Its summary.
+    """
+
+    def line(name: str, *more: str) -> str:
+        return studies.command(name, command.study, command.storage, *more)
+
+    steps = []
+    if result["best"]:
+        steps = [
+            (line("best"), "this configuration again"),
+            (line("export", "-o", "best.keras"), "its trained model"),
+        ]
+    steps += [(line("trials"), "every trial"), (line("report"), "a page of figures")]
+    if rule := summary.rule_of(result):
+        steps.append((line("resume", f"--{rule.replace('_', '-')}", "none"), "go on without it"))
+        return steps
+    counts = result["n_trials"]
+    total = command.search.get("n_trials")
+    short = isinstance(total, int) and _finished(counts) < total
+    # A search that had time and still ended before its last trial has tried every configuration. A
+    # grid comes to an end too. In both cases "32 more trials" would find nothing to try.
+    cut_off = (
+        counts.get("running", 0) > 0 or command.timeout is not None or command.deadline is not None
+    )
+    if short and cut_off:
+        steps.append((line("resume"), f"go on to {total:,} trials"))
+    elif cut_off or not (short or command.tuner.get("sampler") == "grid"):
+        steps.append((line("resume", "--trials", "+32"), "32 more trials"))
+    return steps
+
+
+def _finished(counts: Mapping[str, int]) -> int:
+    return sum(count for state, count in counts.items() if state != "running")

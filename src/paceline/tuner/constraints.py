@@ -1,0 +1,293 @@
+"""Constraints: what a model must satisfy, from its build alone, for its trial to be trained."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.errors import ConstraintError, TrialRejected
+from paceline.report.rejections import count_reasons
+
+#: What bounds may be put on -> how it is counted in a built model.
+_COUNTS: dict[str, Callable[[Any], int]] = {
+    "params": lambda model: _size(model.weights),
+    "trainable_params": lambda model: _size(model.trainable_weights),
+}
+OPERATORS = ("<=", "<", ">=", ">")
+#: The operator of what violates a bound.
+_OPPOSITE = {"<=": ">", "<": ">=", ">=": "<", ">": "<="}
+_FORM = 'such as constraints={"params": ("<=", 200_000)}'
+_TEXT = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*")
+#: A search ends with an error after so many rejected configurations in a row. A space of which one
+#: in 20 is allowed gets there once in 170 times.
+REJECTED_IN_A_ROW = 100
+#: The largest amount that is stored: JSON has no infinity.
+_MOST = sys.float_info.max
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A bound on a count of the model.
+
+    Attributes:
+        name: Of ``_COUNTS``.
+        operator: One of ``OPERATORS``.
+        limit: The bound.
+    """
+
+    name: str
+    operator: str
+    limit: float
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.operator} {self.limit:,}"
+
+    def amount(self, model: Any) -> tuple[float, str]:
+        """By how much a model violates the bound, at most 0 where it does not; and how."""
+        count = _COUNTS[self.name](model)
+        # Counts are whole numbers: one below 10 is at most 9, one below 9.5 as well.
+        match self.operator:
+            case "<=":
+                over = count - self.limit
+            case "<":
+                over = count - (math.ceil(self.limit) - 1)
+            case ">=":
+                over = self.limit - count
+            case _:
+                over = math.floor(self.limit) + 1 - count
+        return over, f"{self.name} {count:,} {_OPPOSITE[self.operator]} {self.limit:,}"
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function of the user's: ``function(model, hparams)``.
+
+    Attributes:
+        name: What messages and the storage call it.
+        function: Returns whether the model is allowed; or a number, 0 or below where it is.
+    """
+
+    name: str
+    function: Callable[[Any, dict[str, Any]], Any]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def amount(self, model: Any, hparams: Mapping[str, Any]) -> tuple[float, str]:
+        """By how much a model violates the constraint, at most 0 where it does not; and how.
+
+        Raises:
+            ConstraintError: The function raised, or returned neither a bool nor a number.
+        """
+        try:
+            found = self.function(model, dict(hparams))
+        except Exception as error:  # the user's code may raise anything
+            raise ConstraintError(
+                f"constraints: {self.name}(model, hparams) raised {type(error).__name__}: {error}, "
+                f"with {dict(hparams)}; mend the function."
+            ) from error
+        if isinstance(found, bool | np.bool_):
+            return float(not found), f"{self.name} is not satisfied"
+        try:
+            amount = float(found)
+        except (TypeError, ValueError):
+            amount = math.nan
+        if math.isnan(amount):
+            raise ConstraintError(
+                f"constraints: {self.name}(model, hparams) returned {found!r}, with "
+                f"{dict(hparams)}; return True where the model is allowed, or a number that is 0 "
+                "or below there."
+            )
+        return amount, f"{self.name} is {amount:,.6g} > 0"
+
+
+class Constraints:
+    """The constraints of a search.
+
+    Args:
+        given: As the argument ``constraints`` of ``Tuner``.
+
+    Raises:
+        ConstraintError: It does not say what is allowed.
+    """
+
+    def __init__(self, given: Any = None) -> None:
+        self._all: dict[str, _Bound | _Function] = {}
+        if given is None:
+            return
+        if callable(given):
+            given = {getattr(given, "__name__", type(given).__name__): given}
+        if not isinstance(given, Mapping):
+            raise ConstraintError(
+                f"constraints: {given!r} is no dict and no function; give names with bounds, "
+                f"{_FORM}, or a function of (model, hparams)."
+            )
+        for name, value in given.items():
+            for each in self._read(name, value):
+                self._all[str(each)] = each
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def __str__(self) -> str:
+        return ", ".join(self._all) or "none"
+
+    @property
+    def names(self) -> list[str]:
+        """The names under which the amounts are stored."""
+        return list(self._all)
+
+    def to_json(self) -> dict[str, list[list[Any]] | None]:
+        """Name -> bounds as ``[operator, limit]``; None for a function, which no file can hold."""
+        found: dict[str, list[list[Any]] | None] = {}
+        for each in self._all.values():
+            if isinstance(each, _Function):
+                found[each.name] = None
+            else:
+                bounds = found.setdefault(each.name, [])
+                assert bounds is not None
+                bounds.append([each.operator, each.limit])
+        return found
+
+    def check(self, model: Any, hparams: Mapping[str, Any]) -> dict[str, float]:
+        """Refuses a model that violates a constraint.
+
+        Args:
+            model: The trial's model, all variables made.
+            hparams: The trial's hyperparameters: plain name -> real value.
+
+        Returns:
+            Name of each constraint -> by how much it is violated: none is above 0.
+
+        Raises:
+            TrialRejected: A constraint is violated; it holds the amounts of all.
+            ConstraintError: A function of the user's does not say whether the model is allowed.
+        """
+        amounts: dict[str, float] = {}
+        said = []
+        for name, each in self._all.items():
+            if isinstance(each, _Bound):
+                amount, text = each.amount(model)
+            else:
+                amount, text = each.amount(model, hparams)
+            amounts[name] = min(max(float(amount), -_MOST), _MOST)
+            if amount > 0:
+                said.append(text)
+        if said:
+            raise TrialRejected(", ".join(said), amounts)
+        return amounts
+
+    def amounts_of(self, rejected: TrialRejected) -> dict[str, float]:
+        """The amounts to store of a trial that was rejected.
+
+        ``hp.reject`` may come before there is a model, so the constraints count as satisfied then.
+        """
+        return {**dict.fromkeys(self._all, 0.0), **rejected.amounts}
+
+    def _read(self, name: Any, value: Any) -> Sequence[_Bound | _Function]:
+        if not isinstance(name, str) or not name.strip():
+            raise ConstraintError(f"constraints: {name!r} is no name; give text, {_FORM}.")
+        if callable(value):
+            if name in _COUNTS:
+                raise ConstraintError(
+                    f"constraints: {name!r} is a count of the model and has a function here; give "
+                    f"the function another name, or a bound, {_FORM}."
+                )
+            return [_Function(name, value)]
+        if name not in _COUNTS:
+            raise ConstraintError(
+                f"constraints: {name!r} is not known; give {' or '.join(_COUNTS)}, or a function "
+                "of (model, hparams). What training shows cannot be a constraint."
+            )
+        several = isinstance(value, list | tuple) and value and not isinstance(value[0], str)
+        pairs = list(value) if several else [value]
+        return [_bound(name, pair) for pair in pairs]
+
+
+def parse_constraint(text: str) -> tuple[str, tuple[str, float]]:
+    """Reads a constraint of the command line, such as ``params<=200000``.
+
+    Returns:
+        The name, and its operator and limit.
+
+    Raises:
+        ConstraintError: It has another form.
+    """
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise ConstraintError(
+            f"--constraint {text!r}: give NAME, one of {' '.join(OPERATORS)}, and a number, such "
+            "as 'params<=200000', in quotes."
+        )
+    name, operator, number = match.groups()
+    try:
+        limit: float = int(number)
+    except ValueError:
+        try:
+            limit = float(number)
+        except ValueError:
+            raise ConstraintError(
+                f"--constraint {text!r}: {number!r} is no number; write such as 'params<=200000'."
+            ) from None
+    bound = _bound(name, (operator, limit))
+    return name, (bound.operator, bound.limit)
+
+
+def of_command(texts: Sequence[str]) -> dict[str, list[tuple[str, float]]]:
+    """The argument ``constraints`` of ``Tuner`` for the options of the command line.
+
+    Raises:
+        ConstraintError: An option does not say what is allowed.
+    """
+    found: dict[str, list[tuple[str, float]]] = {}
+    for text in texts:
+        name, pair = parse_constraint(text)
+        found.setdefault(name, []).append(pair)
+    Constraints(found)
+    return found
+
+
+def rejections_text(rejected: Sequence[TrialRejected], over: bool) -> str:
+    """What is wrong with a space in which one configuration after the other is rejected.
+
+    Args:
+        rejected: Why each was rejected.
+        over: Whether the space has no others.
+    """
+    reasons = "; ".join(count_reasons(map(str, rejected)))
+    said = "every configuration of the space that is left" if over else "one after the other"
+    return (
+        f"constraints: {len(rejected)} configurations in a row were rejected before training, "
+        f"{said}: {reasons}. Loosen the constraint, or have build(hp) declare smaller ranges, so "
+        "that more of the space is allowed."
+    )
+
+
+def _bound(name: str, pair: Any) -> _Bound:
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        raise ConstraintError(
+            f"constraints: {name!r} has {pair!r}; give an operator and a number, {_FORM}."
+        )
+    operator, limit = pair
+    if operator not in OPERATORS:
+        raise ConstraintError(
+            f"constraints: {name!r} has the operator {operator!r}; give one of "
+            f"{', '.join(OPERATORS)}, {_FORM}."
+        )
+    if isinstance(limit, np.number):
+        limit = limit.item()
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not math.isfinite(limit):
+        raise ConstraintError(f"constraints: {name!r} has {limit!r}, no number; {_FORM}.")
+    if isinstance(limit, float) and limit.is_integer():
+        limit = int(limit)
+    return _Bound(name, operator, limit)
+
+
+def _size(variables: Sequence[Any]) -> int:
+    return sum(math.prod(variable.shape) for variable in variables)

@@ -1,0 +1,242 @@
+"""Trials that are rejected before training: stored as Optuna reads them, and learnt from."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from marks import slow_where
+from paceline.errors import TrialRejected
+from paceline.study import trial_codec
+from paceline.study.draft import BuildFailed
+from paceline.study.study import Study
+from paceline.study.trial import Trial, TrialState
+from paceline.study.view import StudyView
+from paceline.study.workers.worker import Worker
+
+
+def half(hp: Any, draft: Any) -> None:
+    """A square of which the half above a diagonal is not allowed."""
+    over = hp.Float("x", 0.0, 1.0) + hp.Float("y", 0.0, 1.0) - 1.0
+    draft.constraints = {"sum": over}
+    if over > 0:
+        raise TrialRejected(f"sum {over:.3f} > 0", draft.constraints)
+
+
+def value_of(hparams: dict[str, Any]) -> float:
+    """An objective whose best lies in the half that is not allowed; high is good."""
+    return -((hparams["x"] - 0.7) ** 2) - (hparams["y"] - 0.7) ** 2
+
+
+def larger_is_better(hparams: dict[str, Any]) -> float:
+    """The best that is allowed lies all along the bound."""
+    return hparams["x"] + hparams["y"]
+
+
+def tell(study: Study, state: TrialState = "rejected", objective: Any = value_of) -> bool:
+    """Runs a trial as a search does; returns whether it was rejected."""
+    try:
+        proposal = study.asker.propose(half)
+    except BuildFailed as failed:
+        cause = failed.cause
+        assert isinstance(cause, TrialRejected)
+        if state == "rejected":
+            failed.draft.rejected = str(cause)
+        failed.draft.constraints = cause.amounts if state == "rejected" else {}
+        study.updates.finish(study.accept(failed.draft, failed.hp), state)
+        return True
+    assert proposal is not None
+    draft, hp, _ = proposal
+    number = study.accept(draft, hp)
+    value = objective(hp.hparams)
+    study.updates.report(number, 1, {"v": value}, value)
+    study.updates.finish(number, "complete")
+    return False
+
+
+def new(name: str = "s", **arguments: Any) -> Study:
+    given: dict[str, Any] = {"direction": "maximize", "sampler": "tpe"} | arguments
+    study = Study.open(name, **given)
+    study.persist({"objective": "v"})
+    return study
+
+
+def amounts(trial: optuna.trial.FrozenTrial) -> list[float]:
+    """The constraints of a trial by Optuna's own API."""
+    if hasattr(trial, "constraints"):
+        return list(trial.constraints.values())
+    return list(trial.system_attrs["constraints"])
+
+
+def trials_of(name: str) -> list[Trial]:
+    view = StudyView.open(name)
+    assert view is not None
+    return list(view.trials)
+
+
+# -- learning --------------------------------------------------------------------------------------
+
+
+def invalid_of_the_last(
+    seed: int, state: TrialState = "rejected", objective: Any = value_of, *, restarts: bool = False
+) -> int:
+    study, found = new(f"{state}{seed}", seed=seed), []
+    for number in range(60):
+        found.append(tell(study, state, objective))
+        if restarts and number % 20 == 19:
+            study.close()
+            study = new(f"{state}{seed}", seed=seed)
+    study.close()
+    return sum(found[-30:])
+
+
+@pytest.mark.parametrize(
+    "objective", slow_where([value_of, larger_is_better], lambda each: each is larger_is_better)
+)
+def test_tpe_learns_what_is_not_allowed(objective: Any) -> None:
+    """Of 30 proposals of a space half invalid at most 12: the median of 20 seeds.
+
+    Measured on Optuna 5.0: 8 (11 at most) and 10 (15 at most); 30 where they are told as failed.
+    """
+    invalid = [invalid_of_the_last(seed, objective=objective) for seed in range(20)]
+    assert statistics.median(invalid) <= 12
+    assert statistics.median(invalid_of_the_last(seed, "failed") for seed in range(3)) >= 20
+
+
+def test_what_was_learnt_outlives_the_process() -> None:
+    """To the trial: a study that is opened anew proposes what it would have proposed."""
+    for seed in range(2):
+        invalid_of_the_last(seed, "rejected")
+        whole = [trial.hparams for trial in trials_of(f"rejected{seed}")]
+        Path(f"runs/rejected{seed}/journal.log").unlink()
+        invalid_of_the_last(seed, "rejected", restarts=True)
+        again = trials_of(f"rejected{seed}")
+        assert [trial.hparams for trial in again] == whole
+        assert {trial.state for trial in again} == {"complete", "rejected"}
+
+
+def test_other_workers_learn_what_is_not_allowed() -> None:
+    """They see the amounts, and do not count what was rejected."""
+    notes: list[str] = []
+    workers = [Worker(Path("runs/s/workers"), notes.append) for _ in range(2)]
+    one, two = (new(worker=worker, n_trials=12) for worker in workers)
+    for _ in range(8):
+        for study in (one, two):
+            study.sync_workers()
+            tell(study)
+    for study in (one, two):
+        study.writer.flush()
+    for study in (one, two):
+        study.sync_workers()
+        n_complete = sum(trial.state == "complete" for trial in study.trials)
+        n_rejected = sum(trial.state == "rejected" for trial in study.trials)
+        assert (study.asker.n_counted, n_complete + n_rejected) == (n_complete, 16)
+        assert n_rejected > 2
+        known = study.proposer.sampled.study._study.get_trials(deepcopy=False)
+        pruned = [t for t in known if t.state == optuna.trial.TrialState.PRUNED]
+        assert len(pruned) == n_rejected
+        for trial in pruned:
+            violation = trial_codec.violation_of(trial)
+            assert violation == pytest.approx(sum(trial.params.values()) - 1.0)
+            assert violation is not None
+            assert violation > 0
+        study.close()
+    for worker in workers:
+        worker.leave()
+
+
+# -- in the storage --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("storage", [None, "sqlite:///studies.db"])
+def test_constraints_are_stored_as_the_installed_optuna_reads_them(
+    storage: str | None, optuna_study
+) -> None:
+    study = new(sampler="random", storage=storage)
+    for _ in range(12):
+        tell(study)
+    study.close()
+    read = (
+        optuna_study("s") if storage is None else optuna.load_study(study_name="s", storage=storage)
+    )
+    states = set()
+    for trial in read.trials:
+        assert amounts(trial) == [pytest.approx(sum(trial.params.values()) - 1.0)]
+        assert (trial.state.name == "PRUNED") == (amounts(trial)[0] > 0)
+        states.add(trial.state.name)
+    assert states == {"PRUNED", "COMPLETE"}
+    assert amounts(read.best_trial)[0] <= 0
+
+
+@pytest.mark.parametrize(
+    ("attrs", "violation"),
+    [
+        ({}, None),
+        ({"constraints": [1.5, -2.0, 2.0]}, 3.5),
+        ({"constraints": (-1.0,)}, 0.0),
+        ({"constraints:params <= 5": 2.0, "constraints:b": -1.0}, 2.0),
+        ({"constraints": None}, None),
+        ({"constraints": ["x"]}, 0.0),
+        ({"constraints_of_mine": 1.0}, None),
+    ],
+)
+def test_both_forms_are_read(attrs: dict[str, Any], violation: float | None) -> None:
+    trial = optuna.trial.create_trial(value=0.0, system_attrs=attrs)
+    assert trial_codec.violation_of(trial) == violation
+
+
+def test_rejected_trials_come_back_as_such() -> None:
+    study = new(sampler="random")
+    while not tell(study):
+        pass
+    study.close()
+    again = new(sampler="random")
+    trial = again.trials[-1]
+    assert (trial.state, trial.error, trial.value) == ("rejected", None, None)
+    assert trial.rejected is not None
+    assert trial.rejected.startswith("sum 0.")
+    assert again.asker.n_counted == len(again.trials) - 1
+
+
+# -- families --------------------------------------------------------------------------------------
+
+
+def test_random_search_does_not_walk_through_all_of_a_structure_that_is_not_allowed() -> None:
+    """Half of the draws have a width that is rejected, and programs are filled four at a time."""
+
+    def build(hp: Any, draft: Any) -> None:
+        hp.Float("lr", 0.0, 1.0)
+        if hp.Choice("units", [1, 2, 100, 200]) >= 100:
+            hp.reject("too wide")
+
+    study = new(sampler="random", n_trials=1000)
+    study.proposer.families.fill(4)
+    longest = in_a_row = n_rejected = 0
+    units: list[int] = []
+    for _ in range(400):
+        try:
+            proposal = study.asker.propose(build)
+        except BuildFailed as failed:
+            failed.draft.rejected = "too wide"
+            study.updates.finish(study.accept(failed.draft, failed.hp), "rejected")
+            n_rejected, in_a_row = n_rejected + 1, in_a_row + 1
+            longest = max(longest, in_a_row)
+            continue
+        assert proposal is not None
+        draft, hp, _ = proposal
+        number = study.accept(draft, hp)
+        units.append(hp.hparams["units"])
+        study.updates.learn_program(number, f"p{hp.hparams['units']}")
+        study.updates.report(number, 1, {"v": 0.5}, 0.5)
+        study.updates.finish(number, "complete")
+        in_a_row = 0
+    # In a row by chance: 400 coins show 12 heads in a row once in 20 times; seeds are fixed.
+    assert longest < 20
+    assert 100 < n_rejected < 300
+    # Programs are still filled: a change of the width about every four trials.
+    changes = sum(a != b for a, b in zip(units, units[1:], strict=False))
+    assert changes < len(units) / 3
