@@ -43,7 +43,7 @@ def problems_of_wheel(names: Collection[str]) -> list[str]:
         if top != "paceline":
             wrong.append(f"{name} is not part of the package: take it out of the wheel")
         elif not name.endswith(KINDS) or "__pycache__" in name:
-            wrong.append(f"{name} is neither code nor part of a page: take it out, or name its kind here")
+            wrong.append(f"{name} is neither code nor part of a page: take it out")
         elif rest.partition("/")[0] in ("tests", "benchmarks"):
             wrong.append(f"{name} is for developers: take it out of the wheel")
     if not any(name.endswith(".dist-info/licenses/LICENSE") for name in names):

@@ -45,7 +45,7 @@ def candidates(version: str) -> Iterator[str]:
     """Interpreters of that version that may be there: on the path first, then those of pyenv."""
     yield f"python{version}"
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    yield from map(str, sorted(root.glob(f"versions/{version}.*/bin/python{version}"), reverse=True))
+    yield from map(str, sorted(root.glob(f"versions/{version}.*/bin/python{version}")))
 
 
 def find_python(version: str) -> str | None:
@@ -56,7 +56,8 @@ def find_python(version: str) -> str | None:
     for candidate in candidates(version):
         try:
             code = "import sys, venv; print('%d.%d' % sys.version_info[:2])"
-            done = subprocess.run([candidate, "-c", code], capture_output=True, text=True)
+            command = [candidate, "-c", code]
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
         except OSError:
             continue
         if done.returncode == 0 and done.stdout.strip() == version:
