@@ -124,8 +124,10 @@ def tree(root: Path, release: Release) -> Iterator[Finding]:
 
 
 def files(root: Path, release: Release) -> Iterator[Finding]:
-    """`make build`, with the release's number whether or not it is tagged yet."""
-    environment = {**os.environ, "SETUPTOOLS_SCM_PRETEND_VERSION": release.version}
+    """`make build`; where the tag is yet to come, the build is told the number."""
+    environment = dict(os.environ)
+    if not git(root, "tag", "--list", f"v{release.version}"):
+        environment["SETUPTOOLS_SCM_PRETEND_VERSION"] = release.version
     done = subprocess.run(
         ["make", "build"], cwd=root, env=environment, check=False, capture_output=True, text=True
     )
