@@ -7,6 +7,8 @@ PYTHON ?= python3
 VENV ?= .venv
 PYTHON_OLDEST ?= python3.11
 VENV_OLDEST ?= .venv-oldest
+PYTHON_NEWEST ?= python3.13
+VENV_NEWEST ?= .venv-newest
 PYTHON_COMPAT ?= python3.11
 VENV_COMPAT ?= .venv-compat
 UV ?= uv
@@ -26,7 +28,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo test test-all test-numerics test-slow test-chaos test-backends test-oldest test-compat test-ui test-trackers lint format bench bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples lock
+.PHONY: help env demo test test-all test-numerics test-slow test-chaos test-backends test-oldest test-newest test-compat test-ui test-trackers lint format bench bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples build test-wheel release-check lock lock-newest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +61,12 @@ test-backends: .venv-tensorflow/.installed .venv-torch/.installed ## one suite f
 
 test-oldest: $(VENV_OLDEST)/.installed ## run the tests on the oldest releases supported
 	$(VENV_OLDEST)/bin/python -m pytest -n auto $(ARGS)
+
+test-newest: $(VENV_NEWEST)/.installed ## run the tests on the newest releases there are; `make lock-newest` looks for newer ones
+	$(VENV_NEWEST)/bin/python -m pytest -n auto $(ARGS)
+
+test-wheel: build ## install the wheel in a fresh environment for each Python, and search with it
+	.venv-release/bin/python tools/fresh_install.py $(ARGS)
 
 test-compat: $(VENV_COMPAT)/.installed ## run the same user code on Paceline and on the installed Talos, with TensorFlow
 	$(VENV_COMPAT)/bin/python -m pytest tests/installed $(ARGS)
@@ -101,6 +109,19 @@ bench-fit: env ## the fit executor beside Keras' own loop, and what callbacks co
 bench-examples: env ## the examples on real data, beside KerasTuner (ARGS="--tensorflow PYTHON --floors")
 	$(BIN)/python benchmarks/examples.py $(ARGS)
 
+build: .venv-release/.locked ## the sdist and the wheel, in dist/: made, and checked for what they hold
+	rm -rf dist
+	.venv-release/bin/python -m build --no-isolation
+	.venv-release/bin/python -m twine check --strict dist/*
+	.venv-release/bin/python tools/dist_contents.py
+
+release-check: .venv-release/.locked ## what a release still waits for: texts, version, wheel, ages of results
+	.venv-release/bin/python tools/release_check.py $(ARGS)
+
+lock-newest: ## look for newer releases of everything, for `make test-newest`
+	$(UV) pip compile pyproject.toml requirements/newest.in --universal --python-version 3.13 --no-python-downloads --upgrade \
+		$(LOCK_OPTIONS) -o requirements/newest.lock > /dev/null
+
 lock: ## work the locks out anew; ARGS=--upgrade takes the newest releases
 	$(UV) pip compile pyproject.toml --extra tensorflow --group backends --group hub --universal --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/tensorflow.lock > /dev/null
@@ -112,6 +133,8 @@ lock: ## work the locks out anew; ARGS=--upgrade takes the newest releases
 		$(LOCK_OPTIONS) -o requirements/trackers.lock > /dev/null
 	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/dev.lock > /dev/null
+	$(UV) pip compile --group release --universal --python-version 3.11 \
+		$(LOCK_OPTIONS) -o requirements/release.lock > /dev/null
 	$(UV) pip compile requirements/oldest.in --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/oldest.lock > /dev/null
 	$(UV) pip compile pyproject.toml requirements/compat.in --python-version 3.11 \
@@ -135,6 +158,11 @@ $(VENV)/.locked: requirements/dev.lock
 $(VENV_OLDEST)/.locked: requirements/oldest.lock
 	$(PYTHON_OLDEST) -m venv --clear $(VENV_OLDEST)
 	$(VENV_OLDEST)/bin/python $(PIP) --require-hashes -r requirements/oldest.lock
+	touch $@
+
+$(VENV_NEWEST)/.locked: requirements/newest.lock
+	$(PYTHON_NEWEST) -m venv --clear $(VENV_NEWEST)
+	$(VENV_NEWEST)/bin/python $(PIP) --require-hashes -r requirements/newest.lock
 	touch $@
 
 $(VENV_COMPAT)/.locked: requirements/compat.lock

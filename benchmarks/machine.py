@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ":(exclude)benchmarks/results"
 PACKAGES = ("paceline", "keras", "jax", "jaxlib", "optuna", "keras-tuner", "numpy")
 
 
@@ -38,11 +39,14 @@ def cpu_model() -> str:
 
 
 def commit() -> str:
-    """Return the checkout's commit, with ``+`` if files differ from it; "unknown" without git."""
+    """Return the checkout's commit, with ``+`` if files differ from it; "unknown" without git.
+
+    Results do not count: a benchmark that runs before another one writes them.
+    """
     head = _git("rev-parse", "--short", "HEAD")
     if not head:
         return "unknown"
-    return head + ("+" if _git("status", "--porcelain") else "")
+    return head + ("+" if _git("status", "--porcelain", "--", ".", RESULTS) else "")
 
 
 def _git(*arguments: str) -> str:

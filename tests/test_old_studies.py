@@ -180,8 +180,9 @@ TOLERANCE: dict[str, float] = {"rel": 1e-3, "abs": 1e-4}
 #: An accuracy is a share of 50 or 23 examples, of which one may stand on the edge.
 ONE_EXAMPLE = 1 / 23
 #: JAX 0.10 wrote the studies. JAX 0.6 traces other steps (``pjit`` in place of ``jit``, and other
-#: parameters), so trials under way begin again, with a note.
-OTHER_STEPS = jax.__version__.startswith("0.6.")
+#: parameters), and so does JAX 0.12, whose functions consist of other operations: trials under way
+#: begin again, with a note.
+OTHER_STEPS = not jax.__version__.startswith("0.10.")
 #: Those that few others are like stay in ``make test``.
 QUICK = ("sqlite", "asha")
 WRITTEN = slow_where(write.CASES, lambda name: name not in QUICK)
@@ -211,7 +212,7 @@ def near(one: Any, other: Any, name: str = "") -> None:
 
 
 def decided_by_two_releases(name: str, one: Any, other: Any) -> list[str]:
-    """Trials that the old releases of ``make test-oldest`` draw or prune otherwise.
+    """Trials that other releases than those that wrote the studies draw or prune otherwise.
 
     The studies are by Optuna 5, with trials of TPE under way: for trial 14 of ``sqlite``, Optuna 4
     draws another rate from the beginning. Where trials begin again (``OTHER_STEPS``), a pruner that

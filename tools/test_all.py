@@ -26,8 +26,10 @@ SUITES = (
     "test-compat",
     "test-backends",
     "test-oldest",
+    "test-newest",
     "test-ui",
     "test-trackers",
+    "test-wheel",
     "test-chaos",
 )
 

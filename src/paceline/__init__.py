@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from paceline.study.trial import Trial
     from paceline.tuner.tuner import Tuner
 
-__version__ = "0.1.0.dev0"
+    __version__: str
 
 __all__ = [
     "ASHA",
@@ -108,7 +108,19 @@ def _names_installed_backend(text: str) -> bool:
 _select_jax()
 
 
+def _installed_version() -> str:
+    """The version that was installed; its number is the tag of the release."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("paceline")
+    except PackageNotFoundError:  # imported from a source tree that nobody has installed
+        return "0+unknown"
+
+
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _installed_version()
     if name not in _LAZY:
         raise AttributeError(f"module 'paceline' has no attribute {name!r}")
     from importlib import import_module

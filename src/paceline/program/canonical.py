@@ -329,8 +329,7 @@ def _lift_bodies(
         _, body, extra = inner[0]
         indices = sorted(extra.extra)
         params["jaxpr"] = _prepend(body, [extra.extra[i] for i in indices])
-        params["num_consts"] += len(indices)
-        params = jv.extend_linear(params, len(indices))
+        params = jv.more_scan_consts(params, len(indices))
         return params, outer(indices, extra) + invars
     if name == "while":
         (_, cond, cond_extra), (_, body, body_extra) = inner
@@ -360,11 +359,13 @@ def _lift_bodies(
 
 
 def _prepend(body: Any, new: list[Any]) -> Any:
-    if isinstance(body, jv.ClosedJaxpr):
-        return jv.make_closed(_prepend(body.jaxpr, new), [])
-    return body.replace(
-        invars=[*new, *body.invars], debug_info=jv.no_debug(body, len(new) + len(body.invars))
+    # From JAX 0.12 on a jaxpr is closed and open in one, and is its own ``jaxpr``.
+    is_closed = isinstance(body, jv.ClosedJaxpr)
+    jaxpr = body.jaxpr if is_closed else body
+    longer = jaxpr.replace(
+        invars=[*new, *jaxpr.invars], debug_info=jv.no_debug(jaxpr, len(new) + len(jaxpr.invars))
     )
+    return jv.make_closed(longer, []) if is_closed else longer
 
 
 def canonicalise(closed: Any) -> Canonical:

@@ -5,6 +5,7 @@ Public names only: ``jax.extend.core`` is where JAX puts what jaxpr transformati
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -120,14 +121,43 @@ def new_var(aval: Any) -> Any:
     return Var(aval)
 
 
-def extend_linear(params: dict[str, Any], count: int) -> dict[str, Any]:
-    """Parameters of a ``scan`` with ``count`` more operands in front, which are not linear.
+def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
+    """How many operands of a ``scan`` are the same in each round, and how many are carried.
 
-    ``scan`` marked operands as linear until 0.7.
+    0.12 groups the operands in ``ft_in``, where numbers stood: constants, carried ones, rows.
     """
-    if "linear" in params:
-        return {**params, "linear": (False,) * count + tuple(params["linear"])}
-    return params
+    if "ft_in" not in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(consts), len(carry)
+
+
+def more_scan_consts(params: dict[str, Any], count: int) -> dict[str, Any]:
+    """Parameters of a ``scan`` with ``count`` more constants in front of its operands."""
+    if count == 0:
+        return params
+    if "ft_in" in params:
+        # Groups have no public name: these are taken from a loop that JAX makes for us.
+        groups = _scan_groups(count)
+        consts, carry, rows = params["ft_in"].unpack()
+        packed = type(groups)
+        return {**params, "ft_in": packed(packed(groups.unpack()[0], consts), carry, rows)}
+    more = {"num_consts": params["num_consts"] + count}
+    if "linear" in params:  # until 0.7 operands were marked as linear
+        more["linear"] = (False,) * count + tuple(params["linear"])
+    return {**params, **more}
+
+
+@functools.cache
+def _scan_groups(count: int) -> Any:
+    """How JAX 0.12 groups the operands of a ``scan`` with so many constants."""
+
+    def loop(*consts: Any) -> Any:
+        return jax.lax.scan(lambda carry, _: (carry + sum(consts), None), 0.0, length=1)
+
+    closed = jax.make_jaxpr(loop)(*np.zeros(count, np.float32))
+    (scan,) = (eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "scan")
+    return scan.params["ft_in"]
 
 
 def no_debug(jaxpr: Any, n_in: int) -> Any:

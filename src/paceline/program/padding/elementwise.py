@@ -38,7 +38,9 @@ _OTHERS = frozenset(
     "div rem pow integer_pow exp exp2 log logistic rsqrt cos tan acos acosh cosh erfc lgamma "
     "digamma atan2 nextafter is_finite eq ne lt le gt ge not shift_left shift_right_logical "
     "shift_right_arithmetic population_count clz mul clamp polygamma igamma igammac "
-    "bessel_i0e bessel_i1e bitcast_convert_type conj complex".split()
+    "bessel_i0e bessel_i1e bitcast_convert_type conj complex "
+    # These are new in JAX 0.12.
+    "one_minus_square polynomial log2 mulhi".split()
 )
 
 

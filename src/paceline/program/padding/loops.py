@@ -47,7 +47,7 @@ def _runner(body: Body, given: Mapping[Symbol, Any]) -> Any:
 def _scan(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
     eqn.check_params("jaxpr")
     params = eqn.params[0]
-    n_consts, n_carry = params["num_consts"], params["num_carry"]
+    n_consts, n_carry = jv.scan_counts(params)
     consts, carry = eqn.ins[:n_consts], eqn.ins[n_consts : n_consts + n_carry]
     rows = eqn.ins[n_consts + n_carry :]
     if any(row.axes[0].padded for row in rows):
