@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import hashlib
 import math
+import re
+import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -186,14 +189,34 @@ def _names(code: types.CodeType) -> list[str]:
 
 def _code_text(code: types.CodeType) -> str:
     consts = [
-        _code_text(each)
-        if isinstance(each, types.CodeType)
-        else repr(sorted(map(repr, each)))  # whose order differs between processes
-        if isinstance(each, frozenset)
-        else repr(each)
+        _code_text(each) if isinstance(each, types.CodeType) else _plain(each)
         for each in code.co_consts
     ]
-    return "\0".join([code.co_code.hex(), *code.co_names, *code.co_varnames, *consts])
+    return "\0".join([_steps_text(code), *code.co_names, *code.co_varnames, *consts])
+
+
+def _steps_text(code: types.CodeType) -> str:
+    """The instructions of a function, the same however its lines are laid out."""
+    if sys.version_info < (3, 13):
+        return code.co_code.hex()
+    # From 3.13 on two loads or stores of local variables on one line are one instruction, and jumps
+    # count instructions.
+    steps = []
+    for step in dis.get_instructions(code):
+        if step.opname in ("NOP", "EXTENDED_ARG"):
+            continue
+        names, values = [step.opname], [step.argval]
+        if len(pair := re.findall("(?:LOAD|STORE)_FAST(?:_BORROW)?", step.opname)) == 2:
+            names, values = pair, list(step.argval)
+        for name, value in zip(names, values, strict=True):
+            jumps = step.opcode in dis.hasjump or isinstance(value, types.CodeType)
+            steps.append(name if jumps else f"{name} {_plain(value)}")
+    return "\n".join(steps)
+
+
+def _plain(value: Any) -> str:
+    """A constant as text; the order of a set differs between processes."""
+    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
 
 
 def _overrides_fit(hypermodel: Any) -> bool:
