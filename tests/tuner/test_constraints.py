@@ -21,7 +21,7 @@ from marks import slow_where
 from paceline.cli.app import main
 from paceline.errors import BuildError, ConstraintError, TrialRejected, UsageError
 from paceline.tuner.constraints import Constraints, parse_constraint
-from stopping import stopped_after
+from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
 
 TESTS = Path(__file__).resolve().parents[1]
 X, Y = toys.data()

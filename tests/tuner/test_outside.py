@@ -325,6 +325,8 @@ def test_a_paused_study_waits(storage, notes) -> None:
     began = time.monotonic()
 
     def go_on() -> None:
+        while not any("paused by" in note for note in notes) and time.monotonic() - began < 60.0:
+            time.sleep(0.05)
         time.sleep(1.0)
         request(storage, "continue")
 

@@ -13,10 +13,11 @@ import pytest
 
 import paceline
 import toys
+from paceline.benchmark import budget
 from paceline.cli.app import main
 from paceline.errors import UsageError
 from paceline.report.summary import search_summary
-from stopping import all_of, same, stopped_after
+from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - a fixture
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {**toys.CALL, "epochs": 3}
@@ -298,23 +299,28 @@ def test_the_command_stops_by_rules_and_goes_on_without(fresh_folder, capsys) ->
     assert code == 2 and "--stop-after 'soon': give a whole number, or none" in err
 
 
-def test_a_budget_chooses_the_trials(fresh_folder, capsys) -> None:
+def test_a_budget_chooses_the_trials(fresh_folder, capsys, monkeypatch) -> None:
+    """What is measured and chosen is in tests/benchmark/test_budget.py."""
+    asked: list[dict[str, Any]] = []
+
+    def plan_for_budget(build: Any, x: Any, y: Any, **given: Any) -> budget.BudgetPlan:
+        asked.append(given)
+        return budget.BudgetPlan(5, 2, "the budget holds 5 trials of 2 epochs")
+
+    monkeypatch.setattr(budget, "plan_for_budget", plan_for_budget)
     write_model()
-    options = ["--quiet", "--sampler", "random", "--json"]
-    code, out, err = run(
-        capsys, "search", "model.py", "--budget", "8s", "--epochs", "200", *options
-    )
-    assert code == 0
-    chosen = re.search(r"the budget holds ([\d,]+) trials of 200 epochs", err)
-    assert chosen is not None
+    options = ["--quiet", "--sampler", "random"]
+    code, out, err = run(capsys, "search", "model.py", "--budget", "2m", "--json", *options)
+    assert code == 0 and "the budget holds 5 trials of 2 epochs" in err
+    assert (asked[0]["seconds"], asked[0]["epochs"], asked[0]["batch_size"]) == (120.0, None, 32)
     summary = json.loads(out.splitlines()[-1])
-    wanted = int(chosen[1].replace(",", ""))
-    if summary["ended"]["by"] == "timeout":  # the machine became slower meanwhile
-        assert sum(summary["n_trials"].values()) <= wanted
-    else:
-        assert summary["n_trials"]["complete"] == wanted
-    code, _, err = run(capsys, "search", "model.py", "--budget", "8s", *options)
+    assert summary["n_trials"]["complete"] == 5 and summary["best"]["epochs"] == 2
+    code, _, err = run(capsys, "search", "model.py", "--budget", "2m", *options)
     assert code == 2 and "`paceline resume` goes on with it" in err
+    code, _, _ = run(
+        capsys, "search", "model.py", "--budget", "2m", "--epochs", "3", "--fresh", *options
+    )
+    assert code == 0 and asked[-1]["epochs"] == 3
     for more in (
         ["--trials", "3"],
         ["--timeout", "9s"],
