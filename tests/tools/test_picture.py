@@ -51,5 +51,8 @@ def test_the_picture_that_is_shown_is_one_of_a_whole_search() -> None:
     title = root.findtext(f"{SVG}title")
     assert title is not None
     assert re.search(r"--trials 200: [\d.]+ s on \d+ cores of .+, at commit [0-9a-f]{7,}$", title)
+    seconds = re.search(r"200: ([\d.]+) s on 2 cores", title)
+    assert seconds is not None
+    assert f"That is {seconds[1]} seconds on two CPU cores" in (ROOT / "README.md").read_text()
     last = "".join(root.findall(f"{SVG}g")[-1].itertext())
     assert "digits: 200 trials (200 complete)" in last and "Best: val_accuracy 0.9" in last
