@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -18,6 +19,18 @@ def data(n: int = N, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     x[np.arange(n), y] += 2.0
     return x, y
 
+
+#: A user's file for the command line: ``dense`` and these data.
+MODEL_FILE = f"""\
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import toys
+
+build = toys.dense
+
+def data():
+    return toys.data(), toys.data(23, seed=1)
+"""
 
 #: A search of some length, but for its trials.
 CALL: dict[str, Any] = {"validation_data": data(23, seed=1), "epochs": 6, "batch_size": 16}

@@ -100,10 +100,7 @@ for words in sys.argv[1:]:
 
 @pytest.mark.slow
 def test_from_the_command_line(child_environment, fresh_folder) -> None:
-    Path("model.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[1])!r})\nimport toys\n"
-        "build = toys.dense\ndef data():\n    return toys.data(), toys.data(23, seed=1)\n"
-    )
+    Path("model.py").write_text(toys.MODEL_FILE)
 
     def run(*commands: str) -> str:
         """Commands in one process of their own."""

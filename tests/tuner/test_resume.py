@@ -74,10 +74,7 @@ for words in sys.argv[1:]:
 @pytest.mark.slow
 def test_from_the_command_line(child_environment, fresh_folder, capsys) -> None:
     """SIGTERM, then ``paceline resume``: the same trials as without."""
-    Path("model.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(TESTS)!r})\nimport toys\nbuild = toys.dense\n"
-        "def data():\n    return toys.data(), toys.data(23, seed=1)\n"
-    )
+    Path("model.py").write_text(toys.MODEL_FILE)
     python = [sys.executable, "-c", COMMANDS]
     environment = {**child_environment, "PACELINE_CHECKPOINT_SECONDS": "0"}
     search = "search model.py --trials 6 --epochs 30 --quiet --slots 2 --study"

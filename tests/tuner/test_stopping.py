@@ -13,8 +13,8 @@ import pytest
 
 import paceline
 import toys
+from commands import command
 from paceline.benchmark import budget
-from paceline.cli.app import main
 from paceline.errors import UsageError
 from paceline.report.summary import search_summary
 from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - a fixture
@@ -265,25 +265,12 @@ def test_a_target_may_be_a_number_of_numpy(make) -> None:
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code: Any = 0
-    try:
-        main(words)
-    except SystemExit as end:
-        code = end.code or 0
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-def write_model() -> None:
-    tests = Path(__file__).resolve().parents[1]
-    Path("model.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(tests)!r})\nimport toys\nbuild = toys.dense\n"
-        "def data():\n    return toys.data(), toys.data(23, seed=1)\n"
-    )
+    code = command(*words)
+    return code, *capsys.readouterr()
 
 
 def test_the_command_stops_by_rules_and_goes_on_without(fresh_folder, capsys) -> None:
-    write_model()
+    Path("model.py").write_text(toys.MODEL_FILE)
     options = ["--trials", "6", "--epochs", "2", "--sampler", "random", "--quiet"]
     code, out, _ = run(capsys, "search", "model.py", *options, "--target", "0.0")
     assert code == 0
@@ -308,7 +295,7 @@ def test_a_budget_chooses_the_trials(fresh_folder, capsys, monkeypatch) -> None:
         return budget.BudgetPlan(5, 2, "the budget holds 5 trials of 2 epochs")
 
     monkeypatch.setattr(budget, "plan_for_budget", plan_for_budget)
-    write_model()
+    Path("model.py").write_text(toys.MODEL_FILE)
     options = ["--quiet", "--sampler", "random"]
     code, out, err = run(capsys, "search", "model.py", "--budget", "2m", "--json", *options)
     assert code == 0 and "the budget holds 5 trials of 2 epochs" in err

@@ -186,10 +186,7 @@ class Replaced(BaseException):
 
 
 def test_the_command_goes_on_in_new_processes(blocked, monkeypatch, capsys) -> None:
-    Path("model.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(TESTS)!r})\nimport toys\nbuild = toys.dense\n"
-        "def data():\n    return toys.data(), toys.data(23, seed=1)\n"
-    )
+    Path("model.py").write_text(toys.MODEL_FILE)
 
     def replace(environment: Any) -> None:
         monkeypatch.setenv("PACELINE_ENDS_AT", environment["PACELINE_ENDS_AT"])

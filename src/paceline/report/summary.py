@@ -10,7 +10,7 @@ from paceline.report import formats
 #: Pairs of a command and what it does.
 Steps = list[tuple[str, str]]
 #: Arguments of ``Tuner.search`` that can end it before its last trial, whatever the clock says.
-_RULES = ("target", "stop_after", "max_epochs_total")
+STOPPING_RULES = ("target", "stop_after", "max_epochs_total")
 
 
 def search_summary(
@@ -67,7 +67,7 @@ def rule_of(summary: Mapping[str, Any]) -> str | None:
         summary: The summary of the search.
     """
     by = (summary.get("ended") or {}).get("by")
-    return by if by in _RULES else None
+    return by if by in STOPPING_RULES else None
 
 
 def best_text(best: Mapping[str, Any], objective: str) -> str:

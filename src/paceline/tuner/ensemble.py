@@ -73,7 +73,7 @@ def select(
         k: Models of the ensemble at most, repeated ones included.
 
     Returns:
-        Their positions, in the order in which they were added.
+        Their positions, in the order in which they were added: the first is the best by itself.
     """
     chosen: list[int] = []
     best: tuple[list[int], float] = ([0], math.nan)
@@ -101,7 +101,7 @@ class Predictions:
     def __init__(self, models: Sequence[keras.Model], data: ArrayData, metric: str) -> None:
         x, self._y, self._weight = (*data.inputs, None, None)[:3]
         self._each = [model.predict(x, batch_size=_BATCH, verbose="0") for model in models]
-        self._n, self._metric = data.n, metric
+        self._metric = metric
         self._judge = _judge(models[0])
 
     def value(self, positions: Sequence[int], rows: np.ndarray) -> float:
@@ -241,7 +241,7 @@ def make_ensemble(
     metric = objective.name.removeprefix(_VALIDATION)
     predictions = Predictions([model for _, model in models], data, metric)
     chosen = select(len(models), lambda some: predictions.value(some, halves[0]), objective, k)
-    alone = min(range(len(models)), key=lambda i: _rank(predictions, i, halves[0], objective))
+    alone = chosen[0]  # the best single model: the selection begins with it
     value, single = predictions.value(chosen, halves[1]), predictions.value([alone], halves[1])
     counts = Counter(models[position][0] for position in chosen)
     trials = ", ".join(f"{number}" + (f" x {n}" if n > 1 else "") for number, n in counts.items())
@@ -251,10 +251,3 @@ def make_ensemble(
         "examples that took no part in the selection"
     )
     return joined([models[position] for position in chosen]), text
-
-
-def _rank(predictions: Predictions, position: int, rows: np.ndarray, objective: Objective) -> float:
-    value = predictions.value([position], rows)
-    if math.isnan(value):
-        return math.inf
-    return -value if objective.direction == "maximize" else value

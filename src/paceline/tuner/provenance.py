@@ -16,12 +16,12 @@ import keras
 
 from paceline.data import arrays as data_module
 from paceline.errors import PacelineError, StudyError
+from paceline.report.summary import STOPPING_RULES
 from paceline.study.metadata import check_name
 from paceline.study.objective import Objective
 from paceline.study.storage.rdb import hide_password
 from paceline.study.storage.storage import StudyStorage
 from paceline.tuner.arguments import SearchArguments
-from paceline.tuner.stopping import RULES
 
 
 def versions() -> dict[str, str]:
@@ -61,7 +61,7 @@ def key(
         JSON values. ``n_trials``, ``trial_timeout`` and the rules that end a search are not among
         them: they may change.
     """
-    free = ("n_trials", "trial_timeout", *RULES)
+    free = ("n_trials", "trial_timeout", *STOPPING_RULES)
     search = {name: value for name, value in arguments.to_meta().items() if name not in free}
     data = (arguments.data, arguments.validation)
     backend = keras.backend.backend()

@@ -13,11 +13,11 @@ from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal
 from paceline.program.canonical import Unpackable
+from paceline.report.summary import STOPPING_RULES
 from paceline.search_space import HyperParameters
 from paceline.study.trial import Trial
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.members import BuiltTrial, MemberReports, jobs_of
-from paceline.tuner.stopping import RULES
 
 #: Arguments of a search that are of use here, and their values when they are not given.
 _NONE_GIVEN: dict[str, Any] = {
@@ -98,7 +98,7 @@ def arguments_again(
     others = {**{name: value for name, value in stored.items() if value is not None}, **given}
     if "callbacks" not in given:
         others.pop("callbacks", None)  # the study remembers their names alone
-    for name in ("epochs", "n_trials", "timeout", "trial_timeout", "verbose", *RULES):
+    for name in ("epochs", "n_trials", "timeout", "trial_timeout", "verbose", *STOPPING_RULES):
         others.pop(name, None)
     known = {name: others.pop(name, value) for name, value in _NONE_GIVEN.items()}
     before = known["initial_epoch"]

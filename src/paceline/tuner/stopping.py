@@ -19,9 +19,6 @@ from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
 from paceline.tuner.running_trials import RunningTrials, has_ended
 
-#: Names of the rules, as arguments of ``Tuner.search``.
-RULES = ("target", "stop_after", "max_epochs_total")
-
 
 @dataclass(frozen=True)
 class StoppingRules:
@@ -76,7 +73,7 @@ class SearchEnd:
     """Why a search has ended.
 
     Attributes:
-        rule: One of ``RULES``, "n_trials", "space", "timeout", "interrupted" or "progress".
+        rule: Of ``STOPPING_RULES``, or "n_trials", "space", "timeout", "interrupted", "progress".
         text: A sentence for the user, without a full stop; empty where there is nothing to say.
     """
 
@@ -149,7 +146,7 @@ class StoppingCheck:
         self._seen = seen
         self._found = self._at_target() or self._no_gain()
         ended = [trial for trial in self._trials if has_ended(trial)]
-        self._ended_epochs = sum(map(self._own_epochs, ended))
+        self._ended_epochs = sum(trial.epochs - self._copied(trial) for trial in ended)
 
     def _at_target(self) -> SearchEnd | None:
         best = self._trials.best if self._rules.target is not None else None
@@ -210,12 +207,9 @@ class StoppingCheck:
                     total += epochs - self._copied(trial)
         return total
 
-    def _own_epochs(self, trial: Trial) -> int:
-        return max(0, trial.epochs - self._copied(trial))
-
     def _copied(self, trial: Trial | None) -> int:
         """Epochs that a trial has from the one that it continues."""
         if trial is None or trial.continues is None:
             return 0
         source = self._trials.get(trial.continues)
-        return 0 if source is None else min(source.epochs, max(trial.epochs, 0))
+        return 0 if source is None else min(source.epochs, trial.epochs)
