@@ -92,7 +92,7 @@ def examine(data: bytes, study: str) -> Repaired:
 
 
 #: Trials in a row of which no line is left, at most, unless the journal has more lines than that: a
-#: higher number is damaged itself. Each of them gets a line, so that any number would fill the disk.
+#: higher number is damaged itself. Each of them gets a line, and any number would fill the disk.
 MOST_MISSING = 1000
 
 
