@@ -138,19 +138,9 @@ class DiscardTrials(Struct, tag_field="op_code", tag=10):
     worker_id: str = ""
 
 
-JournalRecord = (
-    CreateStudy
-    | DeleteStudy
-    | SetStudyUserAttr
-    | SetStudySystemAttr
-    | CreateTrial
-    | SetTrialParam
-    | SetTrialState
-    | SetTrialIntermediateValue
-    | SetTrialUserAttr
-    | SetTrialSystemAttr
-    | DiscardTrials
-)
+_OfStudies = CreateStudy | DeleteStudy | SetStudyUserAttr | SetStudySystemAttr
+_OfTrials = CreateTrial | SetTrialParam | SetTrialState | SetTrialIntermediateValue
+JournalRecord = _OfStudies | _OfTrials | SetTrialUserAttr | SetTrialSystemAttr | DiscardTrials
 
 
 # -- what Paceline keeps in a study ----------------------------------------------------------------
