@@ -51,12 +51,13 @@ class FollowSchedule(keras.callbacks.Callback):
         row = self._rows.get(epoch + 1)
         if row is None or row == self._now:
             return
+        model: Any = self.model
         like = self._build(HyperParameters(values=_given(row)))
-        changed = _set_layers(self.model, like, epoch + 1)
-        changed |= _set_optimizer(self.model.optimizer, like.optimizer, epoch + 1)
+        changed = _set_layers(model, like, epoch + 1)
+        changed |= _set_optimizer(model.optimizer, like.optimizer, epoch + 1)
         if changed:
-            self.model.make_train_function(force=True)
-            self.model.make_test_function(force=True)
+            model.make_train_function(force=True)
+            model.make_test_function(force=True)
         self._now = row
 
 

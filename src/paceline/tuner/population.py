@@ -65,7 +65,7 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class _Model:
+class _Probed:
     """A model that was built to be compared."""
 
     hparams: Mapping[str, Any]
@@ -90,7 +90,7 @@ class Effects:
     ) -> None:
         self._builder, self._arguments, self._copies = builder, arguments, copies
         self._seed = seed
-        self._models: dict[tuple[Any, ...], _Model] = {}
+        self._models: dict[tuple[Any, ...], _Probed] = {}
         self._found: dict[tuple[Any, ...], Effect] = {}
         self._read_by_callbacks: frozenset[str] | None = None
 
@@ -148,13 +148,13 @@ class Effects:
         """What tells the models apart in which a hyperparameter may have another effect."""
         return tuple((name, _like(value)) for name, value in sorted(hparams.items()))
 
-    def _model(self, hparams: Mapping[str, Any]) -> _Model:
+    def _model(self, hparams: Mapping[str, Any]) -> _Probed:
         key = self._key(hparams)
         if key not in self._models:
             self._models[key] = self._make(hparams)
         return self._models[key]
 
-    def _make(self, hparams: Mapping[str, Any]) -> _Model:
+    def _make(self, hparams: Mapping[str, Any]) -> _Probed:
         hp = HyperParameters(values=hparams)
         model = self._builder(hp, self._seed)
         group, state = self._copies.probe(model, self._arguments.inputs_for(hp, model))
@@ -167,7 +167,7 @@ class Effects:
             None,
         )
         parameters = {each.name: each for each in hp.parameters.values()}
-        return _Model(dict(hp.hparams), parameters, group, state, rate)
+        return _Probed(dict(hp.hparams), parameters, group, state, rate)
 
 
 def _like(value: Any) -> Any:
