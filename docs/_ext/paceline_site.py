@@ -1,0 +1,88 @@
+"""What the site needs beside Sphinx' own: a diagram without a network, and a front door."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective
+
+import floors
+
+FRONT_DOOR = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Paceline</title>
+<meta http-equiv="refresh" content="0; url=docs/index.html"></head>
+<body><a href="docs/index.html">Paceline</a></body></html>
+"""
+
+
+class Mermaid(SphinxDirective):
+    """A ```mermaid block, which a code host draws by itself; here a picture made at build."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        try:
+            picture = floors.draw("\n".join(self.content))
+        except ValueError as error:
+            raise self.error(f"mermaid: {error}") from error
+        return [nodes.raw("", f'<div class="floors">{picture}</div>', format="html")]
+
+
+_SEVERAL = re.compile(r"(\s+)(\w+(?:, \w+)+): (.*)")
+
+
+def split_names(
+    app: Sphinx, what: str, name: str, obj: object, options: Any, lines: list[str]
+) -> None:
+    """Give each name of ``x, y: Text.`` a line of its own; napoleon takes the first for a type."""
+    for at in range(len(lines) - 1, -1, -1):
+        if match := _SEVERAL.fullmatch(lines[at]):
+            indent, names, text = match.groups()
+            end = at + 1
+            while end < len(lines) and lines[end].startswith(indent + " "):
+                end += 1
+            rest = lines[at + 1 : end]
+            lines[at:end] = [
+                line for each in names.split(", ") for line in (f"{indent}{each}: {text}", *rest)
+            ]
+
+
+def list_decisions(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Put the decisions below their list, which on a code host is a table alone."""
+    if docname == "docs/decisions/README":
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n0*\ntemplate\n```\n"
+
+
+def write_front_door(app: Sphinx, failure: Exception | None) -> None:
+    """Write index.html, which leads to the first page."""
+    if failure is None and app.builder.format == "html":
+        Path(app.outdir, "index.html").write_text(FRONT_DOOR, encoding="utf-8")
+
+
+def check_no_network(app: Sphinx, failure: Exception | None) -> None:
+    """Fail where a page would load a script, a style or a picture from elsewhere."""
+    if failure is not None or app.builder.format != "html":
+        return
+    loads = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="(?:https?:)?//[^"]+""")
+    found = {
+        f"{path.relative_to(app.outdir)}: {match.group()[:120]}"
+        for path in Path(app.outdir).rglob("*.html")
+        for match in loads.finditer(path.read_text(encoding="utf-8"))
+    }
+    if found:
+        raise ExtensionError("a page loads from the network:\n" + "\n".join(sorted(found)))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_directive("mermaid", Mermaid)
+    # Before napoleon, whose priority is 500.
+    app.connect("autodoc-process-docstring", split_names, priority=400)
+    app.connect("source-read", list_decisions)
+    app.connect("build-finished", write_front_door)
+    app.connect("build-finished", check_no_network)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
