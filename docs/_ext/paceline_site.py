@@ -6,12 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import floors
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
-
-import floors
 
 FRONT_DOOR = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Paceline</title>
@@ -26,6 +25,7 @@ class Mermaid(SphinxDirective):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
+        """Return the picture."""
         try:
             picture = floors.draw("\n".join(self.content))
         except ValueError as error:
@@ -79,6 +79,7 @@ def check_no_network(app: Sphinx, failure: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
+    """Register all of it with Sphinx."""
     app.add_directive("mermaid", Mermaid)
     # Before napoleon, whose priority is 500.
     app.connect("autodoc-process-docstring", split_names, priority=400)
