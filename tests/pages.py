@@ -26,7 +26,7 @@ class Block:
     Attributes:
         page: The page, from the root of the tree.
         line: The line of the fence, from 1.
-        kind: "python", "console", "" and so on; "python" also for a cell of a notebook.
+        kind: "python", "console", "" and so on; "python" also for IPython and cells of a notebook.
         text: What is in it.
         not_run: Why it cannot run in a test, from a comment ``<!-- not run: why -->`` above it.
     """
@@ -57,7 +57,7 @@ def blocks(page: str, kind: str | None = None) -> list[Block]:
     for match in _FENCE.finditer(text):
         named = match["kind"]
         body = match["text"]
-        if named.startswith("{code-cell}"):
+        if named.startswith("{code-cell}") or named == "ipython":
             named, body = "python", _OPTION.sub("", body)
         line = text.count("\n", 0, match.start("ticks")) + 1
         found.append(Block(page, line, named, body, match["reason"]))

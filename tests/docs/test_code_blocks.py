@@ -150,6 +150,8 @@ LONG = {
     "docs/guides/constraints.md",
     "docs/guides/keras_tuner.md",
     "docs/guides/notebooks.md",
+    "docs/guides/optuna.md",
+    "docs/guides/ray_tune.md",
     "docs/guides/searching.md",
     "docs/guides/talos.md",
 }
