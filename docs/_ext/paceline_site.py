@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import floors
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
+
+import notebooks
 
 FRONT_DOOR = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Paceline</title>
@@ -58,6 +62,39 @@ def list_decisions(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n0*\ntemplate\n```\n"
 
 
+def link_notebooks(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Put links to a notebook's files below the title of its page."""
+    if app.builder.format == "html" and notebooks.is_notebook(docname, source[0]):
+        before, title, after = re.split(r"(^# [^\n]+\n)", source[0], maxsplit=1, flags=re.MULTILINE)
+        source[0] = before + title + notebooks.links(docname) + after
+
+
+def write_notebooks(app: Sphinx, failure: Exception | None) -> None:
+    """Write the notebooks' files."""
+    if failure is None and app.builder.format == "html":
+        notebooks.write(Path(app.srcdir), Path(app.outdir), set(app.env.found_docs))
+
+
+def check_links(app: Sphinx, failure: Exception | None) -> None:
+    """Fail where a link of a page leads to no file of the site, or to no place in it."""
+    if failure is not None or app.builder.format != "html":
+        return
+    texts = {path.resolve(): path.read_text("utf-8") for path in Path(app.outdir).rglob("*.html")}
+    places = {path: set(re.findall(r'\bid="([^"]+)"', text)) for path, text in texts.items()}
+    broken = []
+    for path, text in texts.items():
+        for target in set(re.findall(r'<a\b[^>]*\bhref="([^"]+)"', text)):
+            if re.match(r"[a-z]+:", target):
+                continue
+            file, _, place = unescape(unquote(target)).partition("#")
+            file = file.partition("?")[0]
+            found = (path.parent / file).resolve() if file else path
+            if not found.exists() or (place and found in places and place not in places[found]):
+                broken.append(f"{path.relative_to(Path(app.outdir).resolve())}: {target}")
+    if broken:
+        raise ExtensionError("links lead nowhere:\n" + "\n".join(sorted(broken)))
+
+
 def write_front_door(app: Sphinx, failure: Exception | None) -> None:
     """Write index.html, which leads to the first page."""
     if failure is None and app.builder.format == "html":
@@ -85,5 +122,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("autodoc-process-docstring", split_names, priority=400)
     app.connect("source-read", list_decisions)
     app.connect("build-finished", write_front_door)
+    app.connect("source-read", link_notebooks)
+    app.connect("build-finished", write_notebooks)
     app.connect("build-finished", check_no_network)
+    app.connect("build-finished", check_links)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

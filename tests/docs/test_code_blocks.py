@@ -176,7 +176,7 @@ def small_searches(monkeypatch: pytest.MonkeyPatch) -> None:
         search(self, *data, **given)
 
     def short(*data: Any, **given: Any) -> Any:
-        return bench(*data, **{**given, "batch_sizes": given["batch_sizes"][:1], "budget": 20.0})
+        return bench(*data, **(given | {"batch_sizes": given["batch_sizes"][:1], "budget": 20.0}))
 
     monkeypatch.setattr(paceline.Tuner, "search", bounded)
     monkeypatch.setattr(paceline, "bench", short, raising=False)
@@ -202,6 +202,17 @@ def test_the_blocks_of_a_page_run(page, monkeypatch):
     names = taken_for_granted()
     if page in BEFORE:
         BEFORE[page](names)
+    for block in runnable(page):
+        run(block, names)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_searches")
+@pytest.mark.parametrize("page", [page for page in pages() if is_notebook(page)])
+def test_the_cells_of_a_notebook_run_without_the_data_sets(page, monkeypatch):
+    """The site's build runs them where the data sets are; a reader may have none."""
+    monkeypatch.delenv("PACELINE_DATA", raising=False)
+    names: Names = {}
     for block in runnable(page):
         run(block, names)
 

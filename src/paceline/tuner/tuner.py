@@ -277,20 +277,13 @@ class Tuner(StudyResults):
                 ``fit``.
 
         Raises:
-            UsageError: An argument cannot work. Of this and the next errors, nothing has been
-                trained or written.
-            DataError: The data cannot be trained on.
+            UsageError, DataError: An argument cannot work, or the data; nothing has been trained.
             BuildError: ``build`` failed on its first values, or returned no compiled model.
-            ObjectiveError: The objective is no log of the model, or has no known direction.
-            SpaceError: A hyperparameter has impossible or conflicting bounds.
-            SamplerError: The sampler cannot propose trials for this search.
-            StudyError: The study cannot go on like this.
-            StorageError: The storage cannot be opened, read or written.
-            ConstraintError: A constraint failed for the first model; or, later, 100 configurations
-                in a row were rejected.
+            ObjectiveError, SpaceError, SamplerError: Objective, space or sampler cannot work.
+            StudyError, StorageError: The study cannot go on, or its storage cannot be used.
+            ConstraintError: A constraint failed at first; or, later, 100 rejections in a row.
             StuckError: A compiled step did not come back; search again in another process.
-            KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; trials under way are saved, and the next
-                search of the study goes on with them.
+            KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the next search continues open trials.
         """
         began, config = time.perf_counter(), self._config
         with ExitStack() as stack:
@@ -390,9 +383,7 @@ class Tuner(StudyResults):
 
         Raises:
             StudyError: There is no such study or trial, or it has no epochs.
-            UsageError: As from ``search``.
-            DataError: As from ``search``.
-            BuildError: As from ``search``.
+            UsageError, DataError, BuildError: As from ``search``.
         """
         trial = self.trial(number)
         if trial.epochs == 0:
