@@ -87,6 +87,7 @@ html_theme_options = {
     "use_download_button": False,
     "use_fullscreen_button": False,
     "home_page_in_toc": True,
+    "navbar_persistent": [],  # the search is in the sidebar, and in the bar above the text
     "show_navbar_depth": 1,
     "show_toc_level": 2,
 }
