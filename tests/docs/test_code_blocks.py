@@ -170,7 +170,8 @@ def small_searches(monkeypatch: pytest.MonkeyPatch) -> None:
             given["n_trials"] = "+1"
         epochs = given.get("epochs", 10)
         if isinstance(epochs, int):
-            given["epochs"] = min(epochs, EPOCHS)
+            # What continues trials needs more epochs than they have.
+            given["epochs"] = min(epochs, EPOCHS + ("continue_best" in given))
         if "max_epochs_total" in given:
             given["max_epochs_total"] = EPOCHS_TOTAL
         search(self, *data, **given)
