@@ -115,6 +115,17 @@ def check_no_network(app: Sphinx, failure: Exception | None) -> None:
         raise ExtensionError("a page loads from the network:\n" + "\n".join(sorted(found)))
 
 
+def check_no_paths(app: Sphinx, failure: Exception | None) -> None:
+    """Fail where a page names this folder: what a cell printed would tell of the machine."""
+    if failure is not None or app.builder.format != "html":
+        return
+    root = str(app.srcdir)
+    pages = sorted(Path(app.outdir).rglob("*.html"))
+    found = [str(page.relative_to(app.outdir)) for page in pages if root in page.read_text("utf-8")]
+    if found:
+        raise ExtensionError(f"pages name a folder of this machine, {root}: {', '.join(found)}")
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register all of it with Sphinx."""
     app.add_directive("mermaid", Mermaid)
@@ -126,4 +137,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("build-finished", write_notebooks)
     app.connect("build-finished", check_no_network)
     app.connect("build-finished", check_links)
+    app.connect("build-finished", check_no_paths)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
