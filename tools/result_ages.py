@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 #: Pages that users read; a release waits for the results of the first.
-PAGES = ("README.md", "docs/*.md", "docs/guides/*.md")
+PAGES = ("README.md", "docs/*.md", "docs/guides/*.md", "docs/seeds/*.md")
 
 _RESULT = re.compile(r"benchmarks/results/([\w-]+)\.json")
 _CARD = "gpu_"

@@ -22,6 +22,7 @@ SUITES = (
     "lint",
     "test",
     "test-slow",
+    "docs",
     "test-numerics",
     "test-compat",
     "test-backends",

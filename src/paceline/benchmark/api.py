@@ -77,7 +77,8 @@ def bench(
             no such comparison.
         hparams: Hyperparameter name -> value; the others have their defaults.
         precision: "float32" or "bfloat16"; None: Keras' dtype policy stays as it is.
-        budget: Seconds for everything; the most telling cells are measured first. None: no limit.
+        budget: Seconds for everything, 300 by default; the most telling cells are measured first.
+                None: no limit.
         epochs: Epochs of a trial that is also trained at each batch size, and validated. None: no
             such training.
         objective: Metric that compares these trials, as ``Tuner`` takes it.

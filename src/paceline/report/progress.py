@@ -78,7 +78,7 @@ class Progress:
 
     @property
     def doing(self) -> str:
-        """The phase in words: ``compiling 2 of 4``."""
+        """The phase in words, such as ``compiling 2 of 4``."""
         if self.phase == "done":
             return "stopped" if self.n_running else "done"
         ready, asked = self.compiles

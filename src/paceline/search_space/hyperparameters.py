@@ -257,13 +257,13 @@ class HyperParameters(html.ShownValues):
             self._conditions.pop()
 
     def reject(self, why: str) -> NoReturn:
-        """Raise ``TrialRejected``: the trial is not trained, for a reason that people read."""
+        """Raise ``TrialRejected``: the trial is not trained; people read ``why``, the reason."""
         raise TrialRejected(str(why).strip() or "no reason was given")
 
     # Looking up
 
     def get(self, name: str) -> Any:
-        """Return the value of an active hyperparameter; the current name scope applies.
+        """Return the value of the active hyperparameter ``name``; the name scope applies.
 
         Raises:
             SpaceError: It was not declared (also a KeyError), or is inactive (also a ValueError).

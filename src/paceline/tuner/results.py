@@ -82,7 +82,11 @@ class StudyResults:
 
     @property
     def best_hparams(self) -> dict[str, Any]:
-        """The hyperparameters of the best trial."""
+        """The hyperparameters of the best trial, by plain name, those that were active.
+
+        Raises:
+            StudyError: No trial has a value yet.
+        """
         return HparamsTable(self.best_trial.hparams)
 
     def best_model(self, rank: int = 1) -> Any:
@@ -111,7 +115,8 @@ class StudyResults:
             n: How many; at most ``keep_best``.
 
         Raises:
-            StudyError, UsageError: As from ``best_model``.
+            StudyError: As from ``best_model``.
+            UsageError: ``n`` is no whole number from 1.
         """
         whole_number(n, "n")
         self._ranked_trial(n)
@@ -183,11 +188,18 @@ class StudyResults:
             Columns value, where there are repeats or folds spread, then one for each
             hyperparameter (``hp.NAME`` where it is called like one of the others), then number,
             state, epochs, seconds, seed, program, plan, where a trial has failed also error (why).
+            ``seconds`` is the trial's share of the time for which its pack trained and validated.
+
+        Raises:
+            StudyError: There is no such study.
         """
         return results_frame(self._require_study().trials)
 
     def trial(self, number: int) -> Trial:
         """One trial.
+
+        Args:
+            number: Its number in the study, from 0.
 
         Raises:
             StudyError: There is no trial of that number.
@@ -196,16 +208,26 @@ class StudyResults:
 
     @property
     def folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The folds of the last search: numbers of examples to train on, and to validate on."""
+        """The folds of the last search, each as two arrays of whole numbers.
+
+        One holds the numbers of the examples that the fold trains on, from 0, the other those that
+        it is validated on. Empty without ``folds``.
+        """
         return [(fold.train.copy(), fold.validation.copy()) for fold in self._folds]
 
     def history(self, number: int) -> dict[str, list[float]]:
-        """Metric name -> one value per epoch, names as Keras has them; with members the mean.
+        """The logs of one trial: metric name -> one value per epoch, with members the mean.
 
-        A dict, which a notebook shows as a table.
+        Names are as Keras has them. A dict, which a notebook shows as a table.
 
         NaN in epochs without validation, which Keras' history leaves out. A metric that is an array
         has its mean under its name, and each number under ``NAME_0``, ``NAME_1`` and so on.
+
+        Args:
+            number: The trial's number in the study, from 0.
+
+        Raises:
+            StudyError: There is no trial of that number.
         """
         return HistoryTable(self.trial(number).history)
 
@@ -264,7 +286,11 @@ class StudyResults:
 
     @property
     def plot(self) -> StudyPlots:
-        """Figures of the study: ``plot.history()``, ``importances``, ``parallel`` and so on."""
+        """The study's figures, such as ``plot.history()``, ``importances`` and ``parallel``.
+
+        Raises:
+            StudyError: There is no such study.
+        """
         from paceline.report.plots import StudyPlots
 
         study = self._require_study()
@@ -319,7 +345,12 @@ class StudyResults:
         self._enqueued.extend(read_configurations(hparams))
 
     def optuna_study(self) -> optuna.Study:
-        """The study as Optuna's own object; StudyError or StorageError where it cannot be read."""
+        """The study as Optuna's own object.
+
+        Raises:
+            StudyError: There is no such study.
+            StorageError: The storage cannot be read.
+        """
         return self._require_study().optuna_study()
 
     def summary(self) -> dict[str, Any]:

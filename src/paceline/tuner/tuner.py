@@ -225,13 +225,15 @@ class Tuner(StudyResults):
         Takes what ``model.fit`` takes. Any number may be a function of hp, and so may x, y,
         sample_weight, validation_data and class_weight.
 
+        N: training examples. V: validation examples.
+
         Args:
-            x: Training data: arrays, or lists, tuples and dicts of arrays, first axis examples; or
+            x: Features [N, ...]: an array, or a list, tuple or dict of arrays; or
                 batches: a ``keras.utils.PyDataset``, ``tf.data.Dataset``, PyTorch ``DataLoader``,
                 Grain data set or generator, read once for all trials of a pack.
-            y: Targets, as x: arrays, first axis examples; part of x where x comes in batches.
-            validation_data: ``(x, y)`` or ``(x, y, sample_weight)``, or batches, which are read
-                once for the whole search.
+            y: Targets [N, ...], in the same forms; part of x where x comes in batches.
+            validation_data: ``(x, y)`` or ``(x, y, sample_weight)``, each [V, ...], or batches,
+                which are read once for the whole search.
             validation_split: Fraction of the end of x and y to validate on instead.
             epochs: Epochs per trial.
             batch_size: Examples per step; 32 by default, as in Keras. Where there are fewer
@@ -260,8 +262,8 @@ class Tuner(StudyResults):
                 value, history and spread as for ``repeats``. Every fold has its share of each
                 class.
             shuffle: A new order each epoch, decided by the trial's seed.
-            class_weight: As in Keras.
-            sample_weight: As in Keras.
+            class_weight: As in Keras: class, from 0 -> factor of its examples' losses.
+            sample_weight: As in Keras: factors of the examples' losses [N].
             validation_batch_size: Examples per validation step; the batch size by default.
             initial_epoch: As in Keras: epochs before it are not trained.
             steps_per_epoch: Batches of an epoch; all of the data by default.
@@ -275,13 +277,13 @@ class Tuner(StudyResults):
                 ``fit``.
 
         Raises:
-            UsageError, DataError, BuildError, ObjectiveError, SpaceError, StudyError, StorageError,
-            SamplerError, ConstraintError: An argument, the data, the model or the study cannot
-                work; nothing has been trained or written then. ConstraintError also: many
-                configurations in a row were rejected.
+            UsageError, DataError: An argument cannot work, or the data; nothing has been trained.
+            BuildError: ``build`` failed on its first values, or returned no compiled model.
+            ObjectiveError, SpaceError, SamplerError: Objective, space or sampler cannot work.
+            StudyError, StorageError: The study cannot go on, or its storage cannot be used.
+            ConstraintError: A constraint failed at first; or, later, 100 rejections in a row.
             StuckError: A compiled step did not come back; search again in another process.
-            KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; trials under way are saved, and the next
-                search of the study goes on with them.
+            KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the next search continues open trials.
         """
         began, config = time.perf_counter(), self._config
         with ExitStack() as stack:
@@ -376,8 +378,8 @@ class Tuner(StudyResults):
                 folds are taken from the study where they are not given.
 
         Returns:
-            The history, and how it differs from the recorded one: not at all where the trial
-            trained in the plan ``sequential`` on this device, by the order of sums elsewhere.
+            The history, and how it differs from the recorded one. It does not where the trial
+            trained in the plan ``sequential`` on this device, else by the order of sums.
 
         Raises:
             StudyError: There is no such study or trial, or it has no epochs.

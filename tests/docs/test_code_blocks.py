@@ -1,0 +1,230 @@
+"""Every Python block of README and docs runs, in the order of its page, as a reader would run it.
+
+What a page takes for granted (data, ``build``, a study) is made beforehand, small. Searches keep
+their arguments, but for numbers: at most so many trials and epochs as below. A block that cannot
+run here has a comment above it, ``<!-- not run: why -->``.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import paceline
+from pages import Block, blocks, pages, text_of
+
+TRIALS, EPOCHS, EPOCHS_TOTAL = 8, 2, 20
+
+Names = dict[str, Any]
+
+SENTENCES = ["a bird sings", "the dog barks", "a cat sleeps", "the bird sleeps"] * 3
+
+LOG = """start,end,duration,round_epochs,loss,acc,val_loss,val_acc,dropout
+01/02/20-1,01/02/20-2,3.5,10,0.5,0.8,0.6,0.75,0.1
+01/02/20-2,01/02/20-3,4.5,10,0.4,0.9,0.7,0.85,0.2
+"""
+
+
+def dense(hp: Any) -> keras.Model:
+    """A small model of digits, with the hyperparameters that the pages speak of."""
+    hidden = keras.layers.Dense(hp.Choice("units", [8, 16]), activation="relu")
+    dropout = keras.layers.Dropout(hp.Float("dropout", 0.1, 0.5))
+    output = keras.layers.Dense(10, activation="softmax")
+    model = keras.Sequential([hidden, dropout, output])  # of any number of features
+    model.compile(
+        keras.optimizers.Adam(hp.Float("lr", 1e-4, 1e-2, sampling="log")),
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def taken_for_granted() -> Names:
+    """The names that every page's readers have."""
+    (x, y), (x_val, y_val) = paceline.datasets.digits()
+    return {
+        "paceline": paceline,
+        "keras": keras,
+        "np": np,
+        "x": x[:200],
+        "y": y[:200],
+        "x_val": x_val[:100],
+        "y_val": y_val[:100],
+        "build": dense,
+    }
+
+
+def searched(names: Names, study: str, **settings: Any) -> Any:
+    """A tuner of a study that has some trials."""
+    tuner = paceline.Tuner(names["build"], study=study, sampler="random", **settings)
+    validation = names["x_val"], names["y_val"]
+    tuner.search(names["x"], names["y"], validation_data=validation, n_trials=TRIALS, epochs=EPOCHS)
+    return tuner
+
+
+def before_searching(names: Names) -> None:
+    names["earlier"] = searched(names, "earlier")
+
+
+def before_keras_tuner(names: Names) -> None:
+    from paceline.compat import keras_tuner as kt
+
+    tuner = kt.RandomSearch(
+        dense, objective="val_accuracy", max_trials=2, directory="my_dir", project_name="my_project"
+    )
+    validation = names["x_val"], names["y_val"]
+    tuner.search(names["x"], names["y"], validation_data=validation, epochs=1, verbose=0)
+
+
+def before_talos(names: Names) -> None:
+    def model(x_train: Any, y_train: Any, x_val: Any, y_val: Any, params: Any) -> Any:
+        layers = [keras.Input((64,)), keras.layers.Dense(10, activation="softmax")]
+        net = keras.Sequential(layers)
+        net.compile(
+            keras.optimizers.Adam(params["lr"]), "sparse_categorical_crossentropy", metrics=["acc"]
+        )
+        return net.fit(x_train, y_train, validation_data=(x_val, y_val), epochs=1, verbose=0), net
+
+    names |= {"model": model, "params": {"lr": [0.01, 0.001]}}
+    Path("experiment").mkdir()
+    Path("experiment/1234.csv").write_text(LOG)
+
+
+def before_taking_away(names: Names) -> None:
+    names["tuner"] = searched(names, "digits", keep_best=3)
+
+
+def before_plots(names: Names) -> None:
+    names["tuner"] = searched(names, "digits")
+
+
+def before_callbacks(names: Names) -> None:
+    names["tuner"] = paceline.Tuner(dense, study="digits")
+
+
+def before_readme(names: Names) -> None:
+    (block, *_) = blocks("docs/guides/first_search.md", "python")
+    Path("model.py").write_text(block.text)
+    sys.path.insert(0, "")
+
+
+def before_data(names: Names) -> None:
+    names["texts"] = SENTENCES
+
+
+#: Page -> what makes the names and files that it takes for granted.
+BEFORE: dict[str, Callable[[Names], None]] = {
+    "README.md": before_readme,
+    "docs/guides/callbacks.md": before_callbacks,
+    "docs/guides/data.md": before_data,
+    "docs/guides/keras_tuner.md": before_keras_tuner,
+    "docs/guides/plots.md": before_plots,
+    "docs/guides/searching.md": before_searching,
+    "docs/guides/taking_away.md": before_taking_away,
+    "docs/guides/talos.md": before_talos,
+}
+
+
+def is_notebook(page: str) -> bool:
+    """Whether the site's build runs the page, cell by cell."""
+    return "file_format: mystnb" in text_of(page)[:400]
+
+
+def runnable(page: str) -> list[Block]:
+    return [block for block in blocks(page, "python") if block.not_run is None]
+
+
+PAGES = [page for page in pages() if runnable(page) and not is_notebook(page)]
+#: Pages of several searches or programs; `make test-docs` and `make test-slow` run them.
+LONG = {
+    "docs/guides/bench.md",
+    "docs/guides/callbacks.md",
+    "docs/guides/constraints.md",
+    "docs/guides/keras_tuner.md",
+    "docs/guides/notebooks.md",
+    "docs/guides/optuna.md",
+    "docs/guides/ray_tune.md",
+    "docs/guides/searching.md",
+    "docs/guides/talos.md",
+}
+
+
+@pytest.fixture
+def small_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has searches and benchmarks end soon; all other arguments stay as the page has them."""
+    search, bench = paceline.Tuner.search, paceline.bench
+
+    def bounded(self: Any, *data: Any, **given: Any) -> None:
+        trials = given.get("n_trials")
+        if isinstance(trials, int):
+            given["n_trials"] = min(trials, TRIALS)
+        elif isinstance(trials, str):
+            given["n_trials"] = "+1"
+        epochs = given.get("epochs", 10)
+        if isinstance(epochs, int):
+            # What continues trials needs more epochs than they have.
+            given["epochs"] = min(epochs, EPOCHS + ("continue_best" in given))
+        if "max_epochs_total" in given:
+            given["max_epochs_total"] = EPOCHS_TOTAL
+        search(self, *data, **given)
+
+    def short(*data: Any, **given: Any) -> Any:
+        return bench(*data, **(given | {"batch_sizes": given["batch_sizes"][:1], "budget": 20.0}))
+
+    monkeypatch.setattr(paceline.Tuner, "search", bounded)
+    monkeypatch.setattr(paceline, "bench", short, raising=False)
+
+
+def run(block: Block, names: Names) -> None:
+    """Runs a block; an error names the page and the line."""
+    # Line numbers of tracebacks are those of the page.
+    tree = ast.parse(textwrap.dedent(block.text), block.page)
+    ast.increment_lineno(tree, block.line)
+    exec(compile(tree, block.page, "exec"), names)
+
+
+@pytest.mark.usefixtures("small_searches")
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=[pytest.mark.slow] if p in LONG else []) for p in PAGES],
+)
+def test_the_blocks_of_a_page_run(page, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "model", None)
+    del sys.modules["model"]
+    names = taken_for_granted()
+    if page in BEFORE:
+        BEFORE[page](names)
+    for block in runnable(page):
+        run(block, names)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_searches")
+@pytest.mark.parametrize("page", [page for page in pages() if is_notebook(page)])
+def test_the_cells_of_a_notebook_run_without_the_data_sets(page, monkeypatch):
+    """The site's build runs them where the data sets are; a reader may have none."""
+    monkeypatch.delenv("PACELINE_DATA", raising=False)
+    names: Names = {}
+    for block in runnable(page):
+        run(block, names)
+
+
+@pytest.mark.parametrize("page", pages())
+def test_blocks_can_be_parsed(page):
+    """Those that are not run too, but for IPython's lines."""
+    for block in blocks(page, "python"):
+        lines = [line for line in block.text.splitlines() if not line.startswith(("%", "!"))]
+        ast.parse("\n".join(lines), str(block))
+
+
+def test_what_is_made_beforehand_is_for_pages_that_are_there():
+    assert set(BEFORE) | LONG <= set(PAGES)
