@@ -66,6 +66,7 @@ class TunerConfig:
     study: str
     storage: Any
     sampler: Any
+    learn_from: tuple[str, ...]
     pruner: Any
     seed: int
     executor: str
@@ -228,6 +229,7 @@ class SearchRun:
             )
         built = self._first_build
         study.strategy.on_search_begin(study.metadata.space, built.hp, built.batch)
+        study.learn_from(config.learn_from, config.directory, config.storage)
         defaults = built.hp.hparams
         if self._arguments.start_with_default and not study.trials and defaults:
             study.asker.enqueue(defaults)

@@ -232,6 +232,7 @@ class StudyMeta(Struct):
     widths: Text = None
     constraints: dict[str, list[tuple[Literal["<=", "<", ">=", ">"], float]] | None] = {}
     families: Count = 1
+    learnt: list[dict[str, Any]] = []  # ``samplers/learnt.py`` looks closer
     mesh: tuple[Count, Count | None] | None = None
     search: StoredSearch = field(default_factory=StoredSearch)
     data: Any = None
