@@ -29,6 +29,9 @@ from paceline.study.samplers.values import RESTART, seeded_bits, value_at
 #: The first standard deviation in each direction, as a share of the range: two thirds of the first
 #: draws lie in the middle half. From a configuration that was learnt a smaller one.
 SIGMA, SIGMA_LEARNT = 0.25, 0.12
+#: A population has converged where a generation is no wider in any direction, as a share of the
+#: range: hyperparameters that are closer train alike.
+CONVERGED = 1e-3
 # A share of 1 would be the first value beyond a range.
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 
@@ -143,8 +146,9 @@ class _Replay:
             generation = trials[n_told : n_told + optimizer.population_size]
             n_told += len(generation)
             ranked = sorted(generation, key=lambda trial: trial.order)
-            optimizer.tell([(self._point(trial), float(i)) for i, trial in enumerate(ranked)])
-            if optimizer.should_stop():
+            points = [self._point(trial) for trial in ranked]
+            optimizer.tell([(point, float(i)) for i, point in enumerate(points)])
+            if np.ptp(points, axis=0).max() < CONVERGED or optimizer.should_stop():
                 n_restarts += 1
                 optimizer = self._again(n_restarts, 2 * optimizer.population_size)
             self._after.append((n_told, n_restarts, optimizer))
