@@ -35,16 +35,20 @@ if TYPE_CHECKING:
     from paceline.compat.talos.logs import from_talos_csv
     from paceline.search_space import HyperParameters
     from paceline.study.pruners.asha import ASHA
+    from paceline.study.pruners.pbt import PBT
     from paceline.study.trial import Trial
+    from paceline.tuner.follow_schedule import FollowSchedule
     from paceline.tuner.tuner import Tuner
 
     __version__: str
 
 __all__ = [
     "ASHA",
+    "PBT",
     "BuildError",
     "ConstraintError",
     "DataError",
+    "FollowSchedule",
     "HyperParameters",
     "MissingExtraError",
     "ObjectiveError",
@@ -66,7 +70,9 @@ __all__ = [
 
 _LAZY = {
     "ASHA": "paceline.study.pruners.asha",
+    "FollowSchedule": "paceline.tuner.follow_schedule",
     "HyperParameters": "paceline.search_space",
+    "PBT": "paceline.study.pruners.pbt",
     "Trial": "paceline.study.trial",
     "Tuner": "paceline.tuner.tuner",
     "bench": "paceline.benchmark.api",

@@ -121,6 +121,20 @@ def test_after_a_line_that_says_nothing_no_record_can_be_numbered(journal):
     assert loss.what == f"this line and the {len(lines) - 4} after it"
 
 
+def test_a_number_that_is_too_high_is_damaged_itself(journal):
+    lines = journal.splitlines(keepends=True)
+    at = next(n for n, line in enumerate(lines) if trial_of(line) == 3 and b'"op_code":7' in line)
+    changed = {**json.loads(lines[at]), "trial_id": 2**40}
+    lines[at] = json.dumps(changed, separators=(",", ":")).encode() + b"\n"
+    found = examine(b"".join(lines), "s")
+    (loss,) = found.losses
+    assert (loss.line, loss.reason) == (
+        at + 1,
+        f"it is of trial {2**40}, and the journal has {len(lines)} lines",
+    )
+    same_or_lost(trials_of(journal), trials_of(b"".join(found.lines)), touched=3)
+
+
 def test_a_damaged_journal_says_what_to_do_and_the_command_does_it(paceline, journal):
     lines = journal.splitlines(keepends=True)
     (at, *_) = [n for n, line in enumerate(lines) if b'"op_code":4,' in line]

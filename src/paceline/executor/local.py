@@ -10,11 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paceline.data.batched import BatchedDataset
 from paceline.data.inputs import TrialInputs
-from paceline.errors import UsageError
 from paceline.executor.base import (
     EpochLimit,
     Failed,
@@ -30,7 +28,7 @@ from paceline.executor.base import (
 )
 from paceline.executor.grouping import Group, TrialGrouper, abandon_callbacks, program_of
 from paceline.executor.lanes import PAUSE, EpochRound, LaneThreads
-from paceline.executor.memory import DeviceData, batches_bytes, chunk_bytes_of, size_text
+from paceline.executor.memory import DeviceData, search_chunk_bytes
 from paceline.executor.plan_choice import Candidate
 from paceline.executor.planner import Planner
 from paceline.executor.process import Dropped
@@ -55,6 +53,9 @@ from paceline.pack.plan import CompiledPlan
 from paceline.program import keras_private
 from paceline.program.initial_weights import as_built
 from paceline.program.trace import State
+
+if TYPE_CHECKING:
+    from paceline.executor.copies import TrialCopies
 
 #: Seconds that ``close`` waits for epochs to end when a search is given up.
 _PATIENCE = 5.0
@@ -97,7 +98,7 @@ class LocalExecutor:
         self._limit = limit = EpochLimit() if limit is None else limit
         self._notes = notes = Notes(note)
         self._planner = Planner(options, notes)
-        chunk_bytes = _chunk_bytes(data)
+        chunk_bytes = search_chunk_bytes(data)
         if chunk_bytes is not None:
             self._planner.lanes = 1  # each lane would read the data for itself
         self._grouper = TrialGrouper(data, chunk_bytes, notes)
@@ -301,6 +302,13 @@ class LocalExecutor:
         return lost
 
     @property
+    def copies(self) -> TrialCopies:
+        """Begins trials as copies of paused ones."""
+        from paceline.executor.copies import TrialCopies  # populations alone need it
+
+        return TrialCopies(self._grouper, self._paused)
+
+    @property
     def max_slots(self) -> int:
         """Trials that train at once, at most."""
         return self._planner.max_slots(self._grouper.groups)
@@ -470,23 +478,3 @@ class LocalExecutor:
             group.queue.clear()
         self._device_data.clear()
         self._paused.close()
-
-
-def _chunk_bytes(data: SearchData) -> float | None:
-    """Bytes of a chunk of training data; None where all data fit on the device.
-
-    Raises:
-        UsageError: Data that must be on the device do not fit.
-    """
-    train, validation = data.train, data.validation
-    beside = validation.nbytes_beside(train) if validation else 0
-    if isinstance(train, BatchedDataset):
-        found = batches_bytes()
-    else:
-        found = chunk_bytes_of(train.nbytes, beside)
-    if data.fold is not None and found is not None:
-        raise UsageError(
-            f"folds: their data stay on the device, and {size_text(train.nbytes)} do not fit "
-            "beside the trials; give fewer examples."
-        )
-    return found

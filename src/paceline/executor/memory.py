@@ -14,7 +14,7 @@ import jax
 from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import EpochData
 from paceline.errors import UsageError
-from paceline.executor.base import Notes
+from paceline.executor.base import Notes, SearchData
 from paceline.executor.grouping import Group
 from paceline.executor.planner import layout_of
 from paceline.executor.process import host_bytes
@@ -225,3 +225,23 @@ def slot_bytes(executables: Iterable[Executable], n_slots: int, data_bytes: floa
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether XLA raised the error because the device's memory does not suffice."""
     return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+
+
+def search_chunk_bytes(data: SearchData) -> float | None:
+    """Bytes of a chunk of a search's training data; None where all of them fit on the device.
+
+    Raises:
+        UsageError: Data that must be on the device do not fit.
+    """
+    train, validation = data.train, data.validation
+    beside = validation.nbytes_beside(train) if validation else 0
+    if isinstance(train, BatchedDataset):
+        found = batches_bytes()
+    else:
+        found = chunk_bytes_of(train.nbytes, beside)
+    if data.fold is not None and found is not None:
+        raise UsageError(
+            f"folds: their data stay on the device, and {size_text(train.nbytes)} do not fit "
+            "beside the trials; give fewer examples."
+        )
+    return found

@@ -136,6 +136,10 @@ class PausedStates:
         paused = self._paused[number]
         return paused.state if paused.state is not None else _read(paused)
 
+    def trial(self, number: int) -> SlotTrial:
+        """A trial, without its state; it stays."""
+        return self._paused[number].trial
+
     def key(self, number: int) -> str:
         """A name for this pause of this trial; no other trial and no other pause has the same."""
         return f"{number}.{self._paused[number].serial}"

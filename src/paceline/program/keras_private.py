@@ -60,6 +60,8 @@ NO_PART_OF_A_STEP = frozenset(
 VALUE = "_value"
 #: Attribute of a seed generator that holds the number it started from.
 FIRST_SEED = "_initial_seed"
+#: Name of the variable that holds a seed generator's state.
+SEED_STATE = "seed_generator_state"
 #: Methods that ``symbolic_build`` replaces in a model of Keras 3.10 or 3.11: those that record the
 #: shardings of the state and pin the state to them. A pack places the state itself, and its model
 #: has no arrays of metrics, whose shardings ``evaluate`` and ``predict`` would record.

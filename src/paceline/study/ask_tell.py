@@ -48,6 +48,8 @@ class TrialAsker:
         n_counted: Trials that count for ``n_trials``: not those that are tried again, those that
             continue others, and those that are rejected before they train.
         draws_alone: Whether this worker draws from a seed of its own, since the study is shared.
+        draws_at_once: Whether all trials may be open at once, whatever the sampler: the members of
+            a population begin before any of them has ended.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class TrialAsker:
         self._adaptive = proposer.adaptive
         self.n_trials, self.n_counted = n_trials, 0
         self.draws_alone = peers.shared
+        self.draws_at_once = False
 
     @property
     def max_open(self) -> int | None:
@@ -71,7 +74,7 @@ class TrialAsker:
 
         An adaptive sampler that is asked ahead learns less: in waves of 64, TPE is random search.
         """
-        if not self._adaptive:
+        if self.draws_at_once or not self._adaptive:
             return self._strategy.max_open
         n_workers = self._peers.n_workers
         return max(2 if n_workers > 1 else 4, (self.n_trials or 0) // 8 // n_workers)
@@ -128,6 +131,33 @@ class TrialAsker:
         """
         trial = self._trials.by_number(number)
         return self._proposer.propose_continuation(number, trial.hparams, trial.seed, run)
+
+    def propose_copy(
+        self,
+        number: int,
+        epoch: int,
+        hparams: Mapping[str, Any],
+        seed: int,
+        run: Callable[[HyperParameters, Draft], T],
+    ) -> tuple[Draft, HyperParameters, T]:
+        """Return a draft that continues a trial under way with other hparams.
+
+        Args:
+            number: The trial's.
+            epoch: The epoch after which the copy goes on.
+            hparams: Plain name -> real value.
+            seed: The seed of the copy.
+            run: As for ``propose``.
+
+        Raises:
+            BuildFailed, SpaceError, SamplerError: As from ``propose``.
+        """
+
+        def run_copy(hp: HyperParameters, draft: Draft) -> T:
+            draft.continued_at = epoch
+            return run(hp, draft)
+
+        return self._proposer.propose_continuation(number, hparams, seed, run_copy)
 
     def enqueue(self, hparams: Mapping[str, Any]) -> None:
         """Have a configuration tried next; the sampler chooses what it does not name.

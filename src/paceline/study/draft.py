@@ -46,6 +46,7 @@ class Draft:
         draw: The number of its draw, in random search; None for other samplers.
         failed: Whether the build raised.
         continues: The number of the trial that it continues, or None.
+        continued_at: The epoch after which it does so as a copy, or None.
         hp: The hp that a ``Searcher`` has suggested; None where a sampler chooses.
         waited: Whether another program has added the trial, so that the storage has it.
         constraints: Name of a constraint -> by how much it is violated; 0 or less where it holds.
@@ -62,6 +63,7 @@ class Draft:
     draw: int | None = None
     failed: bool = False
     continues: int | None = None
+    continued_at: int | None = None
     hp: HyperParameters | None = None
     waited: bool = False
     constraints: dict[str, float] = field(default_factory=dict)

@@ -211,6 +211,11 @@ class Study:
             )
 
     @property
+    def seed(self) -> int:
+        """The seed of everything drawn at random."""
+        return self._seed
+
+    @property
     def seconds(self) -> dict[str, float]:
         """Time of the calling thread: ``sampler`` and ``storage``."""
         return {
@@ -239,6 +244,7 @@ class Study:
             hparams=hp.hparams,
             seed=draft.seed,
             continues=draft.continues,
+            continued_at=draft.continued_at,
             rejected=draft.rejected,
         )
         # Another worker that joins meanwhile waits: a trial is numbered here or by the storage.

@@ -35,6 +35,8 @@ class Trial:
         best_epoch: The epoch of ``value``, from 1; None until an epoch was reported.
         continues: The number of the trial that this one continues, to train longer: both histories
             are the same up to that trial's last epoch. None: it continues no other trial.
+        continued_at: The epoch after which it does, with hparams of its own: a copy of a trial of a
+            population, which may train on itself. None for any other trial.
         members: With repeats or folds, the objective of each of the trial's members, one list per
             epoch; ``value`` and ``history`` are means over them. Empty otherwise.
         rejected: Why it was not trained: a constraint that it violates, or the reason given to
@@ -56,6 +58,7 @@ class Trial:
     best_epoch: int | None = None
     members: list[list[float]] = field(default_factory=list)
     continues: int | None = None
+    continued_at: int | None = None
     rejected: str | None = None
 
     @property

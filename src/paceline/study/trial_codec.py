@@ -55,6 +55,7 @@ _ATTRIBUTES = (
     "error",
     "best_epoch",
     "continues",
+    "continued_at",
     "rejected",
 )
 #: Whether Optuna reads each constraint of a trial from an attribute of its own, as from 5.0 on.
@@ -117,6 +118,8 @@ def to_frozen(
         attrs["draw"] = draw
     if trial.continues is not None:
         attrs["continues"] = trial.continues
+    if trial.continued_at is not None:
+        attrs["continued_at"] = trial.continued_at
     if trial.rejected is not None:
         attrs["rejected"] = trial.rejected
     return create_trial(

@@ -59,9 +59,9 @@ class TrialLauncher:
     def ask(self) -> bool:
         """Begins the trial that the study proposes; returns False when there is none."""
         try:
-            proposal = self._asker.propose(self._build)
+            proposal = self._asker.propose(self.build)
         except BuildFailed as failed:
-            self._begin_failed(failed)
+            self.begin_failed(failed)
             return True
         if proposal is None:
             if not self._proposer.exhausted:  # a searcher has no more, or waits for results
@@ -74,17 +74,17 @@ class TrialLauncher:
             number = self._study.accept(draft, hp)
         except ClaimLost:
             return True
-        self._begin(number, built.epochs)
-        self._submit(number, draft.seed, hp.hparams, built)
+        self.begin(number, built.epochs)
+        self.submit(number, draft.seed, hp.hparams, built)
         return True
 
     def continue_next(self) -> None:
         """Begins a trial that continues the next of ``to_continue``."""
         source = self._study.trials.by_number(self.to_continue.popleft())
         try:
-            draft, hp, built = self._asker.propose_continuation(source.number, self._build)
+            draft, hp, built = self._asker.propose_continuation(source.number, self.build)
         except BuildFailed as failed:
-            self._begin_failed(failed, extra=True)
+            self.begin_failed(failed, extra=True)
             return
         if built.epochs <= source.epochs:
             self._proposer.reject(draft)
@@ -95,8 +95,8 @@ class TrialLauncher:
             if self._study.peers.waits:
                 self.to_continue.appendleft(source.number)
             return
-        self._begin(number, built.epochs, extra=True)
-        self._submit(number, draft.seed, hp.hparams, built)
+        self.begin(number, built.epochs, extra=True)
+        self.submit(number, draft.seed, hp.hparams, built)
         running = self._trials.running.get(number)
         if running is None:
             return  # it has failed
@@ -133,16 +133,16 @@ class TrialLauncher:
         extra = trial.continues is not None
         try:
             if trial.rejected is not None:
-                self._begin(number, 0)
+                self.begin(number, 0)
                 self._events.rejected(number, TrialRejected(trial.rejected))
                 return 0
             built = self._build_again(trial)
         except Exception as error:
-            self._begin(number, 0, extra=extra)
+            self.begin(number, 0, extra=extra)
             self._events.build_failed(number, error)
             return 0
-        self._begin(number, built.epochs, extra=extra)
-        self._submit(number, trial.seed, trial.hparams, built)
+        self.begin(number, built.epochs, extra=extra)
+        self.submit(number, trial.seed, trial.hparams, built)
         handoff = self._context.handoff
         left = None if handoff is None else handoff.take(trial)
         return 0 if left is None else self._take_up(number, left)
@@ -171,7 +171,7 @@ class TrialLauncher:
         except Exception as error:
             self._events.build_failed(number, error)
             return
-        self._submit(number, trial.seed, trial.hparams, built._replace(epochs=epochs))
+        self.submit(number, trial.seed, trial.hparams, built._replace(epochs=epochs))
 
     def example(self, job: int) -> tuple[Any, TrialInputs] | None:
         """The model and the inputs of a trial that has ended; None where it cannot be built."""
@@ -182,11 +182,12 @@ class TrialLauncher:
             return None
         return built.model, built.inputs
 
-    def _begin(self, number: int, epochs: int, *, extra: bool = False) -> None:
+    def begin(self, number: int, epochs: int, *, extra: bool = False) -> None:
+        """Expects reports of a trial; ``extra`` where it continues another one."""
         self._trials.begin(number, epochs, extra=extra)
         self._members.begin(number, epochs)
 
-    def _begin_failed(self, failed: BuildFailed, *, extra: bool = False) -> None:
+    def begin_failed(self, failed: BuildFailed, *, extra: bool = False) -> None:
         """Begins a trial whose build has raised, so that the study has it as a failed one."""
         draft, cause = failed.draft, failed.cause
         # Searchers decide by themselves, and know of pruned trials only. A trial that is continued
@@ -200,7 +201,7 @@ class TrialLauncher:
                 draft.constraints = constraints.amounts_of(rejected)
         with suppress(ClaimLost):
             number = self._study.accept(draft, failed.hp)
-            self._begin(number, 0, extra=extra)
+            self.begin(number, 0, extra=extra)
             if rejected is not None:
                 self._events.rejected(number, rejected)
                 if draft.values:  # of the user, or of a search that was interrupted
@@ -211,9 +212,10 @@ class TrialLauncher:
                 self._events.build_failed(number, cause)
 
     def _build_again(self, trial: Trial) -> BuiltTrial:
-        return self._build(HyperParameters(values=trial.hparams), trial)
+        return self.build(HyperParameters(values=trial.hparams), trial)
 
-    def _build(self, hp: HyperParameters, draft: Draft | Trial) -> BuiltTrial:
+    def build(self, hp: HyperParameters, draft: Draft | Trial) -> BuiltTrial:
+        """Calls the user's build for a trial; raises whatever that raises."""
         began = time.perf_counter()
         try:
             return self._timeout.build(lambda: self._call_build(hp, draft))
@@ -228,7 +230,8 @@ class TrialLauncher:
             self._arguments.callbacks.ask(hp)
         # A trial that was allowed once stays so: one that goes on, or is taken over.
         constraints = self._context.constraints
-        if constraints and isinstance(draft, Draft) and draft.continues is None:
+        goes_on = draft.continues is not None and draft.continued_at is None
+        if constraints and isinstance(draft, Draft) and not goes_on:
             model = self._allowed(constraints, model, hp, draft, inputs)
         if isinstance(inputs.data, ArrayData):
             check_labels(model, inputs.data, "training data")
@@ -279,7 +282,8 @@ class TrialLauncher:
         any_width = any(type(value) is int for value in hparams.values())
         return other if any_width or other.choices() else None
 
-    def _submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
+    def submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
+        """Hands a trial that has begun to an executor; one that cannot be traced fails."""
         stuck = self._timeout.known_stuck(number)
         if stuck is not None:
             self._events.training_failed(number, stuck)

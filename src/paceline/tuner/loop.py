@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.errors import ObjectiveError, SpaceError, TrialTimeoutError
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackTimeout
 from paceline.executor.local import LocalExecutor
 from paceline.executor.process import StopSignal
 from paceline.report.progress import Progress
+from paceline.search_space import HyperParameters
+from paceline.study.pruners.pbt import PopulationPruner
 from paceline.tuner.context import SearchContext
 from paceline.tuner.launcher import TrialLauncher, TrialPrefetch
 from paceline.tuner.progress import ProgressReporter, SearchStopped
@@ -20,6 +22,9 @@ from paceline.tuner.search_state import SearchCheckpointer
 from paceline.tuner.stopping import SearchEnd
 from paceline.tuner.timeouts import shielded
 from paceline.tuner.trial_events import PeerWatcher, PrunerVerdicts, TrialEvents
+
+if TYPE_CHECKING:
+    from paceline.tuner.population import Population
 
 
 class SearchLoop:
@@ -60,8 +65,25 @@ class SearchLoop:
         self.checkpointer = SearchCheckpointer(
             context, self._failures, self._launcher, self._prefetch, self._progress
         )
+        self._population: Population | None = None
+        if isinstance(context.pruner, PopulationPruner):
+            from paceline.tuner.population import Population  # plain searches need none of it
+
+            self._population = Population(context, self._events, self._launcher, self.checkpointer)
         self.done = self.stuck = False
         self.ended: SearchEnd | None = None
+
+    def check(self, hp: HyperParameters) -> None:
+        """Checks before anything is written that the search can work.
+
+        Args:
+            hp: The hyperparameters of a first build.
+
+        Raises:
+            UsageError: A population has nothing to explore.
+        """
+        if self._population is not None:
+            self._population.check(hp)
 
     # -- rounds ------------------------------------------------------------------------------------
 
@@ -114,11 +136,15 @@ class SearchLoop:
             self.timeline.write(self.summary(time.perf_counter() - self._context.began), left)
         if self.trackers is not None:
             self.trackers.pass_on()
+        if self._population is not None:
+            self._population.exchange_if_due()
         self._verdicts.apply_late()
         stopping = self._context.stopping
         end = None if stopping is None else stopping.verdict
         if end is None:
             self._prefetch.fill()
+            if self._population is not None:
+                self._population.look()
             if self._timeout.over:
                 end = SearchEnd("timeout", "the timeout is over")
         if end is not None:

@@ -13,6 +13,7 @@ from paceline.errors import PacelineError, StudyError, UsageError
 from paceline.report.notebook import tuner_html, tuner_text
 from paceline.report.results import results_frame
 from paceline.search_space.html import HistoryTable, HparamsTable
+from paceline.study.lineage import Stretch, line_of, schedule_of
 from paceline.study.objective import Objective
 from paceline.study.study import Study
 from paceline.study.timeline import read_timelines
@@ -207,6 +208,59 @@ class StudyResults:
         has its mean under its name, and each number under ``NAME_0``, ``NAME_1`` and so on.
         """
         return HistoryTable(self.trial(number).history)
+
+    def lineage(self, number: int | None = None) -> pd.DataFrame:
+        """The trials that a trial continues, under ``pruner="pbt"``, the oldest first.
+
+        Args:
+            number: The trial's number; None: the best one's.
+
+        Returns:
+            One row for each trial: its number, the first and the last epoch (from 1) that it has
+            trained of this line, the objective at the last one, and its hyperparameters.
+
+        Raises:
+            StudyError: There is no such trial, or none is complete.
+        """
+        import pandas as pd
+
+        rows = []
+        objective = self._objective_of_study()
+        for each in self._line(number):
+            values = each.trial.history.get(objective, [])
+            value = values[each.last - 1] if 0 < each.last <= len(values) else None
+            row = {"number": each.trial.number, "first_epoch": each.first, "last_epoch": each.last}
+            rows.append({**row, "value": value, **each.trial.hparams})
+        return pd.DataFrame(rows)
+
+    def schedule(self, number: int | None = None) -> pd.DataFrame:
+        """The hyperparameters that the weights of a trial were trained with, epoch by epoch.
+
+        Most trials have one configuration. Under ``pruner="pbt"`` it changes on the way, and the
+        schedule is what was learnt; ``paceline.FollowSchedule`` trains a model by it.
+
+        Args:
+            number: The trial's number; None: the best one's.
+
+        Returns:
+            One row for each epoch, the epoch (from 1) as index, and a column for each
+            hyperparameter.
+
+        Raises:
+            StudyError: There is no such trial, or none is complete.
+        """
+        import pandas as pd
+
+        rows = schedule_of(self._line(number))
+        index = pd.RangeIndex(1, len(rows) + 1, name="epoch")
+        return pd.DataFrame([dict(row) for row in rows], index=index)
+
+    def _line(self, number: int | None) -> list[Stretch]:
+        trial = self.best_trial if number is None else self.trial(number)
+        return line_of(trial, self._require_study().trials.get)
+
+    def _objective_of_study(self) -> str:
+        return str(self._require_study().metadata.meta.get("objective"))
 
     @property
     def plot(self) -> StudyPlots:

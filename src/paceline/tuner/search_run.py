@@ -18,6 +18,7 @@ from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal
 from paceline.report.progress import Progress
 from paceline.study.objective import Objective
+from paceline.study.pruners.pbt import PBT
 from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
 from paceline.study.samplers.samplers import strategy_of
 from paceline.study.storage.folder import check_folder
@@ -274,6 +275,7 @@ class SearchRun:
         with ExitStack() as stack:
             context = self._context(stack, n_done - n_open, began)
             search = SearchLoop(context)
+            search.check(self._first_build.hp)
             context.stop.check()  # nothing has been written yet
             stack.enter_context(context.stop.deferred(self._note))
             before = study.metadata.meta if study.trials else {}
@@ -431,6 +433,7 @@ class SearchRun:
         self._arguments = arguments
         limit = arguments.n_trials
         study.asker.limit_trials(limit)
+        study.asker.draws_at_once = isinstance(self._config.pruner, PBT)
         if limit is not None and n_done >= limit and not is_open and not arguments.continue_best:
             self._note(
                 f"study {study.name!r} already has its {limit} trials; n_trials='+N' (--trials +N) "

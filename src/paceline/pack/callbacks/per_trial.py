@@ -144,6 +144,11 @@ class CallbackFactory:
         if self._function is not None:
             check_packages(_flat(self._function(hp)))
 
+    def classes(self, hp: Any) -> list[type]:
+        """The classes of a trial's callbacks; where they depend on hp, hp is asked."""
+        given = self._given if self._function is None else _flat(self._function(hp))
+        return [type(each) for each in given]
+
     def check_logs(self, hp: Any, names: Sequence[str]) -> None:
         """Checks that callbacks watch logs that there are, as far as that can be told.
 

@@ -21,13 +21,14 @@ from optuna.trial import TrialState as OptunaState
 from paceline.errors import UsageError
 from paceline.study.objective import Direction
 from paceline.study.pruners.asha import ASHA, AshaPruner, EndedTrial, Verdict
+from paceline.study.pruners.pbt import PBT, PopulationPruner, read_pbt
 from paceline.study.pruners.wilcoxon import PairedWilcoxon
 from paceline.study.storage.storage import quiet_optuna
 from paceline.study.trial import Trial
 
 FORMS = (
     "none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "
-    "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]], wilcoxon[:P]"
+    "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]], wilcoxon[:P], pbt[:EVERY[:SHARE]]"
 )
 
 
@@ -93,7 +94,7 @@ class Pruner(Protocol):
         ...
 
 
-def check_pruner(given: Any) -> str | ASHA | BasePruner | None:
+def check_pruner(given: Any) -> str | ASHA | PBT | BasePruner | None:
     """Return the pruner that ``pruner=`` or ``--pruner`` means; None for none.
 
     Raises:
@@ -103,31 +104,35 @@ def check_pruner(given: Any) -> str | ASHA | BasePruner | None:
         return None
     if isinstance(given, str):
         name, _, rest = given.partition(":")
+        if name == "pbt":
+            return read_pbt(given)
         if name in _NAMED and re.fullmatch(_NAMED[name][0], rest):
             return _asha(rest) if name == "asha" else given
         if name in _NAMED:
             raise UsageError(f"pruner: {given!r} is not understood; choose one of {FORMS}.")
-    elif isinstance(given, ASHA):
+    elif isinstance(given, ASHA | PBT):
         return given
     elif isinstance(given, optuna.pruners.NopPruner):
         return None
     elif isinstance(given, BasePruner):
         return given
     raise UsageError(
-        f"pruner: {given!r} is not known; choose one of {FORMS}, or pass a paceline.ASHA or an "
-        "object of optuna.pruners."
+        f"pruner: {given!r} is not known; choose one of {FORMS}, or pass a paceline.ASHA, a "
+        "paceline.PBT or an object of optuna.pruners."
     )
 
 
-def pruner_text(checked: str | ASHA | BasePruner | None) -> str | None:
+def pruner_text(checked: str | ASHA | PBT | BasePruner | None) -> str | None:
     """Return a pruner as text that ``check_pruner`` reads; for an Optuna object, its class."""
     if isinstance(checked, ASHA):
         return f"asha:{checked.min_epochs}:{checked.reduction_factor}"
+    if isinstance(checked, PBT):
+        return checked.text
     return checked if checked is None or isinstance(checked, str) else type(checked).__name__
 
 
 def make_pruner(
-    checked: str | ASHA | BasePruner | None,
+    checked: str | ASHA | PBT | BasePruner | None,
     *,
     direction: Direction,
     epochs: int | None,
@@ -156,6 +161,9 @@ def make_pruner(
         if epochs is not None:
             checked.check(epochs)
         return AshaPruner(checked, direction, n_trials, past)
+    if isinstance(checked, PBT):
+        checked.check(epochs, n_trials, n_members)
+        return PopulationPruner(checked, direction)
     pruner = checked
     if isinstance(pruner, str):
         name, _, rest = pruner.partition(":")

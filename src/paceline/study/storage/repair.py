@@ -91,6 +91,11 @@ def examine(data: bytes, study: str) -> Repaired:
     return examination.found
 
 
+#: Trials in a row of which no line is left, at most, unless the journal has more lines than that: a
+#: higher number is damaged itself. Each of them gets a line, and any number would fill the disk.
+MOST_MISSING = 1000
+
+
 class _UndecidedError(Exception):
     """What a line was cannot be told."""
 
@@ -161,7 +166,12 @@ class _Examination:
             self._begin_study(number, "no line begins the study")
         if study is not None and study >= self._replay.n_studies:
             raise _UndecidedError(f"it is of study {study}, which no line begins")
-        for _ in range(getattr(record, "trial_id", -1) - len(self._replay.trials) + 1):
+        n_missing = getattr(record, "trial_id", -1) - len(self._replay.trials) + 1
+        if n_missing > max(MOST_MISSING, len(self._lines)):
+            raise DamagedLineError(
+                f"it is of trial {record.trial_id}, and the journal has {len(self._lines):,} lines"
+            )
+        for _ in range(n_missing):
             why = f"this line is of trial {record.trial_id}, which no line begins"
             self._begin_trial(self._only_study(), number, why)
         if isinstance(record, schema.CreateTrial):

@@ -169,6 +169,7 @@ class TrialAttributes(Struct):
     error: Text = None
     best_epoch: Count | None = None
     continues: Count | None = None
+    continued_at: Count | None = None
     rejected: Text = None
     history: dict[str, list[Real]] = {}
     members: list[list[Real]] = []
@@ -276,6 +277,7 @@ class OpenTrial(Struct):
     not_packed: Text = None
     best_epoch: Count | None = None
     continues: Count | None = None
+    continued_at: Count | None = None
 
 
 class FamilyFacts(Struct):

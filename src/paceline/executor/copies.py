@@ -1,0 +1,89 @@
+"""Trials that begin as copies of paused ones, for population based training.
+
+A copy takes over the variables of another trial, and the state of its callbacks. What a model is
+like with other hyperparameters is found out by building and tracing it: see ``probe``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from paceline.data.inputs import TrialInputs
+from paceline.executor.grouping import Group, TrialGrouper
+from paceline.executor.snapshot import Arrays, Facts, PausedStates, state_like
+from paceline.program.initial_weights import as_built
+from paceline.program.trace import State, build_state, weighed_shapes
+
+#: Given a trial's own first variables and those of a paused one, returns those to begin with.
+Compose = Callable[[State, State], State]
+
+
+class TrialCopies:
+    """Begins trials as copies of paused ones.
+
+    Args:
+        grouper: Knows the groups.
+        paused: Holds the paused trials.
+    """
+
+    def __init__(self, grouper: TrialGrouper, paused: PausedStates) -> None:
+        self._grouper, self._paused = grouper, paused
+
+    def begin(self, number: int, source: int, compose: Compose) -> list[Facts] | None:
+        """Has a trial that has just been submitted begin where a paused trial waits.
+
+        Args:
+            number: The trial's number.
+            source: The paused trial's number; that trial stays as it is.
+            compose: Chooses the variables.
+
+        Returns:
+            What ``callback_state`` found of the paused trial's callbacks, whose state the trial's
+            own take over; None where the trial does not wait, or its variables have other shapes:
+            then it begins anew.
+
+        Raises:
+            KeyError: The source is not paused.
+        """
+        for group in self._grouper.groups:
+            trial = group.waiting(number)
+            if trial is None or trial.state is None:
+                continue
+            other = self._paused.trial(source)
+            chosen = compose(trial.state, self._paused.state_of(source))
+            state = state_like(trial.shapes(group.state), chosen.lists())
+            if state is None:
+                return None
+            trial.state, trial.epoch = state, other.epoch
+            if trial.driver is None or other.driver is None:
+                return []
+            arrays: Arrays = {}
+            facts = other.driver.saved("copy", arrays)
+            # Callbacks may change arrays of theirs in place, and both trials train on.
+            own_arrays = {name: np.array(array) for name, array in arrays.items()}
+            trial.driver.restore("copy", facts, own_arrays)
+            return facts["callbacks"]
+        return None
+
+    def probe(self, model: Any, setting: TrialInputs) -> tuple[Group, State]:
+        """Traces a model that is not to be trained, and takes the values of its variables.
+
+        Args:
+            model: A compiled model.
+            setting: The inputs that it would train with.
+
+        Returns:
+            The group of trials like it, and its first variables.
+
+        Raises:
+            Unpackable: The model cannot be packed.
+        """
+        with as_built(model):
+            group = self._grouper.pretrace(model, setting)
+            assert group is not None
+            work = group.work
+            batch = weighed_shapes(work.train.batch_shapes(work.batch_size), setting.class_weight)
+            return group, build_state(model, batch)

@@ -1,0 +1,57 @@
+"""The line of a trial: the trials that it continues, and the hyperparameters of each epoch.
+
+Population based training copies trials on the way, so the weights of a trial may have been trained
+under several configurations, one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.study.trial import Trial
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The epochs of a line that one trial has trained.
+
+    Attributes:
+        trial: The trial.
+        first: The first of these epochs, from 1.
+        last: The last of them; ``first - 1`` where the trial has trained none yet.
+    """
+
+    trial: Trial
+    first: int
+    last: int
+
+
+def line_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> list[Stretch]:
+    """Return the line of a trial, its oldest ancestor first; of most trials, the trial alone.
+
+    Args:
+        trial: The last one.
+        by_number: Returns a trial of the study; None where there is none.
+    """
+    found: list[Stretch] = []
+    last = trial.epochs
+    seen = set()
+    while True:
+        seen.add(trial.number)
+        source = None if trial.continues is None else by_number(trial.continues)
+        # A storage may have been written by others: no line leads back to itself.
+        if source is None or source.number in seen:
+            break
+        before = source.epochs if trial.continued_at is None else trial.continued_at
+        before = min(before, last)
+        found.append(Stretch(trial, before + 1, last))
+        trial, last = source, before
+    found.append(Stretch(trial, 1, last))
+    return found[::-1]
+
+
+def schedule_of(line: list[Stretch]) -> list[Mapping[str, Any]]:
+    """Return the hyperparameters of each epoch of a line, from the first one on."""
+    return [each.trial.hparams for each in line for _ in range(each.first, each.last + 1)]

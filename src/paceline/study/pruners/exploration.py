@@ -1,0 +1,90 @@
+"""Other values of hyperparameters for a copy of a trial, under population based training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from paceline.search_space import Parameter
+from paceline.study.pruners.pbt import PBT, STREAM
+from paceline.study.samplers.values import random_value, seeded_bits
+
+# Streams within ``STREAM``; 0 is taken by the choice of whom to copy.
+_RESAMPLE, _FACTOR, _VALUE, _SEED = range(1, 5)
+
+
+def copy_seed(seed: int, replaced: int, epoch: int) -> int:
+    """Return the seed of a copy, 31 bits: its dropout and the order of its examples.
+
+    Args:
+        seed: The study's.
+        replaced: The trial whose place the copy takes.
+        epoch: The epoch after which it does.
+    """
+    return seeded_bits(seed, STREAM, _SEED, replaced, epoch) >> 1
+
+
+def explored(parameter: Parameter, value: Any, settings: PBT, seed: int, *stream: int) -> Any:
+    """Return the value of a hyperparameter in a copy of a trial.
+
+    Args:
+        parameter: The hyperparameter.
+        value: Its real value in the trial that is copied.
+        settings: The probability of a new draw, and the factors.
+        seed: The study's.
+        *stream: Numbers that tell this draw from all others.
+
+    Returns:
+        A real value of ``parameter``.
+    """
+    name = int.from_bytes(parameter.storage_name.encode()[-8:], "big")
+    bits = seeded_bits(seed, STREAM, _RESAMPLE, *stream, name)
+    if bits < settings.resample * 2**32:
+        return random_value(parameter, seed, STREAM, _VALUE, *stream)
+    upwards = seeded_bits(seed, STREAM, _FACTOR, *stream, name) % 2 == 1
+    factor = settings.factors[upwards]
+    known = parameter.distribution
+    if isinstance(known, CategoricalDistribution):
+        return _neighbour(known.choices, value, upwards)
+    stored: Any = parameter.to_storage(value)
+    if stored == 0:  # a factor would leave it there for ever
+        return random_value(parameter, seed, STREAM, _VALUE, *stream)
+    return parameter.from_storage(_moved(known, stored, factor))
+
+
+def _neighbour(choices: Sequence[Any], value: Any, upwards: bool) -> Any:
+    """The next larger or smaller one of several numbers; what is no number stays."""
+    if any(isinstance(each, bool | str) for each in choices):
+        return value
+    ordered = sorted(choices)
+    at = ordered.index(value) + (1 if upwards else -1)
+    return ordered[min(max(at, 0), len(ordered) - 1)]
+
+
+def _moved(known: IntDistribution | FloatDistribution, stored: Any, factor: float) -> Any:
+    """A number times a factor, within its bounds and on its grid, one step away at least."""
+    moved = min(max(stored * factor, known.low), known.high)
+    if known.step is None or (isinstance(known, IntDistribution) and known.log):
+        if isinstance(known, FloatDistribution):
+            return moved
+    step = known.step or 1
+    n_steps = round((known.high - known.low) / step)
+    before, at = round((stored - known.low) / step), round((moved - known.low) / step)
+    if at == before and moved != stored:
+        at += 1 if moved > stored else -1
+    at = min(max(at, 0), n_steps)
+    return _grid_value(known, at)
+
+
+def _grid_value(known: IntDistribution | FloatDistribution, at: int) -> Any:
+    if isinstance(known, IntDistribution):
+        return known.low + at * known.step
+    # The parameter takes the point of its grid that this is next to.
+    return min(known.low + at * (known.step or 1.0), known.high)
+
+
+def changed(before: dict[str, Any], now: dict[str, Any], names: Iterable[str]) -> list[str]:
+    """Return those of some hyperparameters that have another value now."""
+    return [name for name in names if before.get(name) != now.get(name)]

@@ -1,0 +1,296 @@
+"""Population based training: the members of a population that do worst take over the best ones.
+
+``PBT`` has the settings, ``PopulationPruner`` the rule: every few epochs all members wait for one
+another, the worst are replaced by copies of the best, and the copies train on with other values of
+their hyperparameters. What those values are, and how a copy is made, ``tuner/population.py`` knows.
+
+Source: Jaderberg et al., "Population based training of neural networks", 2017, with truncation
+selection. One difference: a copy is a trial of its own that continues the one it is copied from, so
+the record of each trial stays what was trained.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+from paceline.errors import UsageError
+from paceline.study.objective import Direction
+from paceline.study.pruners.asha import Verdict
+from paceline.study.samplers.values import seeded_bits
+from paceline.study.trial import Trial
+
+#: How ``pruner=`` and ``--pruner`` write it.
+FORM = "pbt[:EVERY[:SHARE]] or pbt:every=5,share=0.25,resample=0.25,factors=0.8/1.2,burn_in=0"
+#: The stream of a study's random numbers that populations draw from.
+STREAM = 5
+_DONOR = 0  # within the stream: which of the best is copied
+
+
+@dataclass(frozen=True)
+class PBT:
+    """Settings of population based training, as ``pruner=``; ``n_trials`` is the population.
+
+    Attributes:
+        every: Epochs between two exchanges.
+        share: Share of the population that is replaced at an exchange, and that is copied; at least
+            one trial.
+        resample: Probability that a hyperparameter of a copy is drawn anew. Otherwise it is
+            multiplied by one of ``factors``; a number among the values of an ``hp.Choice`` or on a
+            grid moves to a neighbour at least.
+        factors: What numbers are multiplied by.
+        burn_in: No exchange before this epoch.
+        only: Names of the hyperparameters that may change; None: all that can change while a trial
+            trains, which is found out by building models.
+
+    Raises:
+        UsageError: A value that is none of these.
+    """
+
+    every: int = 5
+    share: float = 0.25
+    resample: float = 0.25
+    factors: tuple[float, float] = (0.8, 1.2)
+    burn_in: int = 0
+    only: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("every", 1), ("burn_in", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise UsageError(
+                    f"PBT: {name} is {value!r}; give a whole number of at least {least}."
+                )
+        if not _is_number(self.share) or not 0 < self.share <= 0.5:
+            raise UsageError(f"PBT: share is {self.share!r}; give a number above 0, at most 0.5.")
+        if not _is_number(self.resample) or not 0 <= self.resample <= 1:
+            raise UsageError(f"PBT: resample is {self.resample!r}; give a number from 0 to 1.")
+        factors = self.factors
+        if not (
+            isinstance(factors, tuple | list)
+            and len(factors) == 2
+            and all(map(_is_number, factors))
+            and 0 < factors[0] < 1 < factors[1]
+        ):
+            raise UsageError(
+                f"PBT: factors are {factors!r}; give two numbers, one below and one above 1."
+            )
+        object.__setattr__(self, "factors", (float(factors[0]), float(factors[1])))
+        if self.only is not None:
+            named = not isinstance(self.only, str) and list(self.only)
+            if not named or not all(isinstance(name, str) and name for name in self.only):
+                raise UsageError(
+                    f"PBT: only is {self.only!r}; give a list of names of hyperparameters."
+                )
+            object.__setattr__(self, "only", tuple(self.only))
+
+    def exchanges(self, epochs: int) -> list[int]:
+        """Return the epochs, below ``epochs``, after which members are exchanged."""
+        return [e for e in range(self.every, epochs, self.every) if e >= self.burn_in]
+
+    def check(self, epochs: int | None, n_trials: int | None, n_members: int) -> None:
+        """Check that a search can be one of a population.
+
+        Args:
+            epochs: Epochs of every trial; None where they depend on hp.
+            n_trials: The population; None where only time bounds the search.
+            n_members: Members of each trial: repeats, folds.
+
+        Raises:
+            UsageError: It cannot.
+        """
+        if epochs is None:
+            raise UsageError(
+                "pruner: under pbt all trials train for the same epochs, so that they can be "
+                "compared; give epochs as a number, not as a function of hp."
+            )
+        if not self.exchanges(epochs):
+            raise UsageError(
+                f"pruner: pbt exchanges trials every {self.every} epochs and not before epoch "
+                f"{self.burn_in}, and trials have {epochs}; give more epochs, or a smaller every "
+                "or burn_in."
+            )
+        if n_trials is None or n_trials < 2:
+            raise UsageError(
+                f"pruner: n_trials is the size of pbt's population, and is {n_trials}; give 2 at "
+                "least."
+            )
+        if n_members > 1:
+            raise UsageError(
+                f"pruner: pbt copies the variables of one trial into another, and a trial has "
+                f"{n_members} members here; leave out repeats= and folds=."
+            )
+
+    @property
+    def text(self) -> str:
+        """The settings as ``read_pbt`` reads them."""
+        parts = [
+            f"every={self.every}",
+            f"share={self.share!r}",
+            f"resample={self.resample!r}",
+            f"factors={self.factors[0]!r}/{self.factors[1]!r}",
+            f"burn_in={self.burn_in}",
+        ]
+        if self.only is not None:
+            parts.append("only=" + "+".join(quote(name, safe="") for name in self.only))
+        return "pbt:" + ",".join(parts)
+
+
+def read_pbt(text: str) -> PBT:
+    """Return the settings that ``pruner="pbt..."`` means.
+
+    Raises:
+        UsageError: The text is not understood.
+    """
+    rest = text.partition(":")[2]
+    parts = rest.split("," if "=" in rest else ":") if rest else []
+    try:
+        if "=" in rest:
+            pairs = [(name, value) for name, _, value in (part.partition("=") for part in parts)]
+        else:
+            pairs = list(zip(("every", "share")[: len(parts)], parts, strict=True))
+        given = {name: _read(name, value) for name, value in pairs}
+    except (ValueError, KeyError):
+        raise UsageError(f"pruner: {text!r} is not understood; write {FORM}.") from None
+    return PBT(**given)
+
+
+def _read(name: str, text: str) -> Any:
+    if name in ("every", "burn_in"):
+        if not re.fullmatch(r"\d{1,9}", text):
+            raise ValueError(text)
+        return int(text)
+    if name == "factors":
+        low, high = text.split("/")
+        return float(low), float(high)
+    if name == "only":
+        return tuple(unquote(part) for part in text.split("+"))
+    if name not in ("share", "resample"):
+        raise KeyError(name)
+    return float(text)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One trial that takes over another.
+
+    Attributes:
+        source: The trial that is copied.
+        replaced: The trial whose place the copy takes: it ends, or has failed.
+        epoch: The epoch that both have trained.
+    """
+
+    source: int
+    replaced: int
+    epoch: int
+
+
+class PopulationPruner:
+    """Population based training of one search's trials.
+
+    Args:
+        settings: The user's.
+        direction: Of the objective.
+    """
+
+    pauses = True
+
+    def __init__(self, settings: PBT, direction: Direction) -> None:
+        self.settings = settings
+        self._sign = -1.0 if direction == "maximize" else 1.0
+        self._waiting: dict[int, float] = {}  # trial -> its loss at the exchange that it waits for
+        self._failed: list[int] = []  # members that have failed since the last exchange
+        self._epoch = 0  # of the exchange that the members wait for
+        self._go: list[int] = []
+        self._out: list[int] = []
+
+    def judge(
+        self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
+    ) -> Verdict:
+        """Return "pause" where members wait for one another, and "go" otherwise.
+
+        A trial that cannot be paused takes no part in the exchanges.
+        """
+        if not can_pause or epoch not in self.settings.exchanges(epochs):
+            return "go"
+        self._epoch = epoch
+        self._waiting[trial.number] = self._sign * value
+        return "pause"
+
+    @property
+    def waits(self) -> bool:
+        """Whether a member waits for the others."""
+        return bool(self._waiting)
+
+    def exchange(self, seed: int) -> list[Exchange]:
+        """Return which trials are copied where, all members being there.
+
+        The trials that are replaced end afterwards, and all others go on: see ``given_up`` and
+        ``promoted``.
+
+        Args:
+            seed: The study's.
+        """
+        ranked = sorted(self._waiting, key=lambda number: (self._waiting[number], number))
+        n = len(ranked)
+        n_out = min(max(1, int(self.settings.share * n)), n // 2)
+        n_best = max(1, n_out)
+        best, out = ranked[:n_best], sorted(ranked[n - n_out :])
+        found = [
+            Exchange(
+                best[seeded_bits(seed, STREAM, _DONOR, number, self._epoch) % n_best],
+                number,
+                self._epoch,
+            )
+            for number in [*out, *sorted(self._failed)]
+        ]
+        self._out = out
+        self._go = sorted(set(ranked) - set(out))
+        self._waiting, self._failed = {}, []
+        return found
+
+    def state(self) -> Any:
+        """Return who waits and who has failed, as JSON values."""
+        return [self._epoch, list(self._waiting.items()), list(self._failed)]
+
+    def load_state(self, state: Any) -> None:
+        """Replace all that it knows by what ``state`` returned."""
+        self._epoch, waiting, failed = state
+        self._waiting, self._failed = dict(waiting), list(failed)
+
+    def end_trial(self, trial: Trial) -> None:
+        """Note that a member has ended; one that has failed is replaced at the next exchange."""
+        self._waiting.pop(trial.number, None)
+        if trial.state == "failed":
+            self._failed.append(trial.number)
+
+    def restart(self, numbers: Set[int]) -> None:
+        """Forget members that train from their first epoch again."""
+        self._waiting = {n: loss for n, loss in self._waiting.items() if n not in numbers}
+
+    def learn_trial(self, trial: Trial, values: Sequence[float]) -> None:
+        """Learn nothing: trials of earlier searches are of another population."""
+
+    def promoted(self) -> list[int]:
+        """Return the members that train on after an exchange."""
+        found, self._go = self._go, []
+        return found
+
+    def given_up(self) -> list[int]:
+        """Return the members that were replaced."""
+        found, self._out = self._out, []
+        return found
+
+    def last(self) -> list[int]:
+        """Return no trial: a population waits until all members are there, and then goes on."""
+        return []

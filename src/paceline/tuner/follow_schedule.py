@@ -1,0 +1,129 @@
+"""A callback that has ``fit`` follow the schedule that population based training has learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+
+from paceline.errors import UsageError
+from paceline.search_space import HyperParameters
+
+
+class FollowSchedule(keras.callbacks.Callback):
+    """Changes a model's hyperparameters before each epoch, as a schedule says.
+
+    ``build`` is called with the values of the epoch, and what differs in the model that it returns
+    is set in the model that trains: attributes of its layers (a dropout rate) and of its optimizer
+    (a learning rate, a momentum). The weights, and what the optimizer remembers of the gradients,
+    stay.
+
+        model = build(paceline.HyperParameters(values=schedule.loc[1]))
+        model.fit(x, y, epochs=len(schedule), callbacks=[paceline.FollowSchedule(build, schedule)])
+
+    Args:
+        build: The function that the search was given.
+        schedule: From ``Tuner.schedule``: a column for each hyperparameter, a row for each epoch,
+            the epochs from 1 in its index. Epochs beyond its last one keep the last values.
+
+    Raises:
+        UsageError: The schedule is empty or has no such form.
+    """
+
+    def __init__(self, build: Callable[[Any], Any], schedule: Any) -> None:
+        super().__init__()
+        if not hasattr(schedule, "to_dict") or not len(schedule):
+            raise UsageError(
+                f"schedule: {type(schedule).__name__} is no table of hyperparameters by epoch; "
+                "pass what tuner.schedule() returns."
+            )
+        self._build = getattr(build, "build", build)
+        self._rows: dict[int, dict[str, Any]] = schedule.to_dict("index")
+        self._now: dict[str, Any] | None = None
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Sets what is other than in the epoch before.
+
+        Raises:
+            UsageError: A value changes what cannot change while a model trains.
+        """
+        row = self._rows.get(epoch + 1)
+        if row is None or row == self._now:
+            return
+        like = self._build(HyperParameters(values=_given(row)))
+        changed = _set_layers(self.model, like, epoch + 1)
+        changed |= _set_optimizer(self.model.optimizer, like.optimizer, epoch + 1)
+        if changed:
+            self.model.make_train_function(force=True)
+            self.model.make_test_function(force=True)
+        self._now = row
+
+
+def _given(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a row that are there: a hyperparameter may be inactive in some epochs."""
+    return {name: value for name, value in row.items() if value is not None and value == value}
+
+
+def _set_layers(model: Any, like: Any, epoch: int) -> bool:
+    """Set the attributes in which the layers of a model differ; return whether any did."""
+    ours, theirs = _layers(model), _layers(like)
+    if [type(layer) for layer in ours] != [type(layer) for layer in theirs]:
+        raise UsageError(
+            f"schedule: epoch {epoch} has hyperparameters of another model, with other layers; "
+            "only what leaves the layers as they are can change while a model trains."
+        )
+    changed = False
+    for layer, other in zip(ours, theirs, strict=True):
+        for name in _differing(layer.get_config(), other.get_config(), epoch, layer.name):
+            if not hasattr(layer, name):
+                raise UsageError(
+                    f"schedule: epoch {epoch} changes {name} of the layer {layer.name}, which has "
+                    "no such attribute to set."
+                )
+            setattr(layer, name, getattr(other, name))
+            changed = True
+    return changed
+
+
+def _differing(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], epoch: int, where: str
+) -> list[str]:
+    """The names of the numbers in which two configurations differ.
+
+    Raises:
+        UsageError: They differ in something else.
+    """
+    found = []
+    for name, value in ours.items():
+        other = theirs.get(name)
+        if name in ("name", "layers") or value == other:  # of nested layers each has its turn
+            continue
+        for one in (value, other):
+            if isinstance(one, bool) or not isinstance(one, int | float):
+                raise UsageError(
+                    f"schedule: epoch {epoch} changes {name} of {where}, which is no number: "
+                    "it cannot be changed while fit trains."
+                )
+        found.append(name)
+    return found
+
+
+def _layers(model: Any) -> list[Any]:
+    """All layers of a model, within nested models too."""
+    found = []
+    for layer in model.layers:
+        found.append(layer)
+        if hasattr(layer, "layers"):
+            found += _layers(layer)
+    return found
+
+
+def _set_optimizer(optimizer: Any, like: Any, epoch: int) -> bool:
+    """Set the numbers in which optimizers differ; return whether steps must be traced again."""
+    changed = False
+    theirs = like.get_config()
+    for name in _differing(optimizer.get_config(), theirs, epoch, "the optimizer"):
+        setattr(optimizer, name, theirs[name])
+        changed |= name != "learning_rate"  # which is a variable
+    return changed

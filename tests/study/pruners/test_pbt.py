@@ -1,0 +1,192 @@
+"""Population based training: its settings, who is copied where, and the values of copies."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline import PBT
+from paceline.errors import UsageError
+from paceline.search_space import HyperParameters, Parameter
+from paceline.study.pruners.exploration import explored
+from paceline.study.pruners.pbt import Exchange, PopulationPruner
+from paceline.study.pruners.pruners import check_pruner, pruner_text
+from paceline.study.trial import Trial
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("pbt", PBT()),
+        ("pbt:4", PBT(every=4)),
+        ("pbt:4:0.5", PBT(every=4, share=0.5)),
+        (
+            "pbt:every=2,share=0.1,resample=0.5,factors=0.5/2,burn_in=6,only=lr+a%2Fb%2Cc%2B",
+            PBT(2, 0.1, 0.5, (0.5, 2.0), 6, ["lr", "a/b,c+"]),
+        ),
+    ],
+)
+def test_settings_as_text(text, meant) -> None:
+    read = check_pruner(text)
+    assert read == meant
+    assert check_pruner(pruner_text(read)) == meant
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"every": 0}, "every is 0"),
+        ({"every": True}, "every is True"),
+        ({"share": 0.6}, "share is 0.6"),
+        ({"share": math.nan}, "share is nan"),
+        ({"resample": 1.1}, "resample is 1.1"),
+        ({"factors": (1.2, 0.8)}, "factors are (1.2, 0.8)"),
+        ({"factors": 2}, "factors are 2"),
+        ({"burn_in": -1}, "burn_in is -1"),
+        ({"only": "lr"}, "only is 'lr'"),
+        ({"only": []}, "only is []"),
+    ],
+)
+def test_settings_that_are_none(given, said) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        PBT(**given)
+
+
+@pytest.mark.parametrize("text", ["pbt:x", "pbt:1:2:3", "pbt:steps=3", "pbt:every=1e3"])
+def test_texts_that_are_no_settings(text) -> None:
+    with pytest.raises(UsageError, match="pruner|PBT"):
+        check_pruner(text)
+
+
+def waiting(losses: dict[int, float], **settings: Any) -> PopulationPruner:
+    pruner = PopulationPruner(PBT(every=3, **settings), "minimize")
+    for number, loss in losses.items():
+        assert pruner.judge(Trial(number), 2, 9, loss) == "go"
+        assert pruner.judge(Trial(number), 3, 9, loss) == "pause"
+    return pruner
+
+
+def test_the_worst_are_replaced_by_the_best() -> None:
+    losses = {n: float(abs(n - 5)) for n in range(12)}
+    pruner = waiting(losses)
+    found = pruner.exchange(seed=0)
+    # The worst three: 11 and 0, 10 before 1? Of equal losses the earlier trial is the better one.
+    assert [each.replaced for each in found] == [0, 10, 11]
+    assert {each.source for each in found} <= {4, 5, 6}
+    assert all(each.epoch == 3 for each in found)
+    assert pruner.given_up() == [0, 10, 11]
+    assert pruner.promoted() == [n for n in range(12) if n not in (0, 10, 11)]
+    assert not pruner.waits
+    assert pruner.promoted() == pruner.given_up() == []
+
+
+def test_a_failed_member_is_replaced_too() -> None:
+    pruner = waiting({0: 1.0, 1: 2.0, 2: 3.0})
+    pruner.end_trial(Trial(3, "failed"))
+    pruner.end_trial(Trial(4, "complete"))
+    assert [each.replaced for each in pruner.exchange(seed=0)] == [2, 3]
+    assert pruner.exchange(seed=0) == []
+
+
+def test_one_of_two_is_replaced_and_one_alone_stays() -> None:
+    assert waiting({0: 1.0, 1: 0.5}).exchange(seed=3) == [Exchange(1, 0, 3)]
+    assert waiting({0: 1.0}).exchange(seed=3) == []
+
+
+def test_draws_depend_on_the_seed_and_not_on_the_order() -> None:
+    losses = {n: float(n) for n in range(16)}
+    backwards = dict(sorted(losses.items(), reverse=True))
+    drawn = [waiting(losses, share=0.5).exchange(seed) for seed in range(8)]
+    assert drawn == [waiting(backwards, share=0.5).exchange(seed) for seed in range(8)]
+    assert len({tuple(each.source for each in found) for found in drawn}) == 8
+
+
+def test_its_state_is_all_that_it_knows() -> None:
+    pruner = waiting({0: 1.0, 1: 2.0, 2: 3.0})
+    pruner.end_trial(Trial(3, "failed"))
+    again = PopulationPruner(pruner.settings, "minimize")
+    again.load_state(pruner.state())
+    assert again.exchange(seed=1) == pruner.exchange(seed=1)
+
+
+# -- values of copies ------------------------------------------------------------------------------
+
+
+def parameter(kind: str, *arguments: Any, **named: Any) -> Parameter:
+    hp = HyperParameters()
+    getattr(hp, kind)("x", *arguments, **named)
+    return next(iter(hp.parameters.values()))
+
+
+PARAMETERS = {
+    "float": parameter("Float", -1.0, 3.0),
+    "float with a step": parameter("Float", 0.1, 0.9, step=0.1),
+    "log": parameter("Float", 1e-5, 1e-1, sampling="log"),
+    "reverse log": parameter("Float", 0.5, 0.999, sampling="reverse_log"),
+    "log with a step": parameter("Float", 1e-4, 1.0, step=10, sampling="log"),
+    "int": parameter("Int", 3, 90),
+    "int with a step": parameter("Int", 32, 512, step=32),
+    "int, log": parameter("Int", 1, 1000, sampling="log"),
+    "int, log with a step": parameter("Int", 1, 1024, step=2, sampling="log"),
+    "int, reverse log": parameter("Int", 1, 1000, sampling="reverse_log"),
+    "numbers": parameter("Choice", [1, 8, 2, 4]),
+    "names": parameter("Choice", ["relu", "tanh", "elu"]),
+    "boolean": parameter("Boolean"),
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+@given(
+    share=st.integers(0, 10**6), seed=st.integers(0, 2**31), resample=st.sampled_from([0.0, 0.5])
+)
+@settings(max_examples=60, deadline=None)
+def test_bounds_steps_and_scales_hold(name, share, seed, resample) -> None:
+    known = PARAMETERS[name]
+    values = known.values(every=True)
+    value = values[share % len(values)]
+    found = explored(known, value, PBT(resample=resample), seed, 7, 3)
+    assert known.check(found) == found
+    assert type(found) is type(value)
+    if resample == 0 and isinstance(value, float) and name in ("log", "numbers"):
+        assert found != value or found in (values[0], values[-1])
+
+
+def test_a_factor_is_a_factor() -> None:
+    known = PARAMETERS["log"]
+    found = {explored(known, 1e-3, PBT(resample=0.0), seed, 0) for seed in range(64)}
+    assert found == {0.8e-3, 1.2e-3}
+
+
+def test_a_grid_is_walked_by_a_step_at_least() -> None:
+    ints = {explored(PARAMETERS["int with a step"], 64, PBT(resample=0.0), s) for s in range(64)}
+    assert ints == {32, 96}
+    numbers = {explored(PARAMETERS["numbers"], 4, PBT(resample=0.0), s) for s in range(64)}
+    assert numbers == {2, 8}
+
+
+def test_names_stay_unless_they_are_drawn_anew() -> None:
+    known = PARAMETERS["names"]
+    assert {explored(known, "relu", PBT(resample=0.0), seed) for seed in range(64)} == {"relu"}
+    assert {explored(known, "relu", PBT(resample=1.0), seed) for seed in range(64)} == {
+        "relu",
+        "tanh",
+        "elu",
+    }
+
+
+def test_zero_is_left() -> None:
+    known = parameter("Float", 0.0, 0.5)
+    found = [explored(known, 0.0, PBT(resample=0.0), seed) for seed in range(16)]
+    assert len(set(found)) == 16
+
+
+def test_the_share_that_is_drawn_anew() -> None:
+    known = PARAMETERS["float"]
+    found = [explored(known, 1.0, PBT(resample=0.25), seed) for seed in range(4000)]
+    anew = sum(value not in (0.8, 1.2) for value in found)
+    assert 0.25 * 4000 - 110 < anew < 0.25 * 4000 + 110  # four standard deviations
