@@ -29,7 +29,13 @@ from paceline.study.metadata import RestoredStudy, StoredStudy, StudyMetadata, c
 from paceline.study.objective import Direction
 from paceline.study.outside import OutsideWatch
 from paceline.study.proposer import Proposer
-from paceline.study.samplers.learnt import LearntStudy, notes_on, read_learnt, stored_learnt
+from paceline.study.samplers.learnt import (
+    LearntStudy,
+    names_others,
+    notes_on,
+    read_learnt,
+    stored_learnt,
+)
 from paceline.study.samplers.samplers import resolve_sampler, strategy_of
 from paceline.study.samplers.values import check_seed
 from paceline.study.searcher import Searcher
@@ -306,7 +312,7 @@ class Study:
             for text in notes:
                 self.proposer.note(text)
             stored.learnt = [each.to_json() for each in learnt]
-        elif names and [Path(name).name for name in names] != [each.study for each in learnt]:
+        elif names_others(names, learnt):
             self.proposer.note(
                 f"learn_from: study {self.name!r} has begun and goes on with what it learnt then "
                 f"({', '.join(each.study for each in learnt) or 'nothing'})"
@@ -390,7 +396,10 @@ class Study:
             self._describe(meta)
         else:
             self.metadata.write(meta)
-            self.peers.create_study(self.trials.direction, self.metadata.meta)
+            joined = self.peers.create_study(self.trials.direction, self.metadata.meta)
+            if joined is not None:  # the worker that made it has decided what is learnt
+                self.metadata.learnt = list(joined.meta.get("learnt", ()))
+                self._learnt = stored_learnt(self.name, self.metadata.learnt)
             if self.peers.shared:
                 self.asker.share(sampling_seed(self._seed, self._worker))
                 if self.proposer.sampled.told is not None:

@@ -7,6 +7,7 @@ The objectives of two studies may have other scales, so a trial is known by its 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import StudyError, UsageError
 from paceline.search_space import Parameter
-from paceline.study.metadata import StoredStudy
+from paceline.study.metadata import StoredStudy, check_name
 
 #: Samplers that learn from earlier studies.
 LEARNERS = ("tpe", "cmaes")
@@ -77,10 +78,10 @@ class LearntStudy:
         kinds: dict[str, BaseDistribution] = {}
         for trial in sorted(complete, key=lambda trial: trial.number):
             kinds |= trial.distributions  # bounds may have changed: the last ones count
-        ranked = [
-            (trial.number, LearntTrial((place + 0.5) / len(complete), dict(trial.params)))
-            for place, trial in enumerate(complete)
-        ]
+        ranked = []
+        for place, trial in enumerate(complete):
+            params = {n: value for n, value in trial.params.items() if _fits(kinds[n], value)}
+            ranked.append((trial.number, LearntTrial((place + 0.5) / len(complete), params)))
         rest = ranked[KEPT // 2 :]
         n_rest = min(len(rest), KEPT - KEPT // 2)
         kept = ranked[: KEPT // 2] + [rest[len(rest) * i // n_rest] for i in range(n_rest)]
@@ -156,7 +157,8 @@ class LearntStudy:
             if not 0 < trial.rank < 1:
                 raise ValueError(f"a rank is {trial.rank}")
             for name, value in trial.params.items():
-                kinds[name].to_internal_repr(value)
+                if not _fits(kinds[name], value):
+                    raise ValueError(f"{name} is {ascii(value)[:60]}")
         return cls(str(stored["study"]), kinds, trials)
 
 
@@ -165,6 +167,14 @@ def _alike(then: BaseDistribution, now: BaseDistribution) -> bool:
     if isinstance(then, CategoricalDistribution) and isinstance(now, CategoricalDistribution):
         return [(type(c), c) for c in then.choices] == [(type(c), c) for c in now.choices]
     return type(then) is type(now)
+
+
+def _fits(kind: BaseDistribution, value: Any) -> bool:
+    """Whether a value is of a distribution's type; it may be out of its bounds."""
+    if isinstance(kind, CategoricalDistribution):
+        return any(type(value) is type(choice) and value == choice for choice in kind.choices)
+    types = int if isinstance(kind, IntDistribution) else int | float
+    return isinstance(value, types) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def check_learn_from(learn_from: Any, sampler: Any) -> tuple[str, ...]:
@@ -182,7 +192,10 @@ def check_learn_from(learn_from: Any, sampler: Any) -> tuple[str, ...]:
     if learn_from is None:
         return ()
     given = [learn_from] if isinstance(learn_from, str | Path) else learn_from
-    if not isinstance(given, list | tuple) or not all(isinstance(e, str | Path) for e in given):
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(each, str | Path) and str(each).strip() and str(each).isprintable()
+        for each in given
+    ):
         raise UsageError(
             f"learn_from: {learn_from!r} names no study; give a study's name, the path of its "
             "folder, a storage URL such as sqlite:///study.db#NAME, or a list of these."
@@ -217,7 +230,15 @@ def _read(text: str, directory: Path, own: tuple[str, Any]) -> LearntStudy:
     from paceline.study.storage.folder import check_pickles
     from paceline.study.storage.storage import StudyStorage
 
-    storage, name = _place(text, directory)
+    storage, name = _place(text)
+    if storage is None:
+        try:
+            check_name(name)
+        except StudyError:
+            raise UsageError(
+                f"learn_from: {text!r} is no study's folder, no journal and no name of a study in "
+                f"{directory}/; check the path."
+            ) from None
     store = StudyStorage.of(storage, name or "", directory)
     if name is None:
         names = store.names()
@@ -228,11 +249,7 @@ def _read(text: str, directory: Path, own: tuple[str, Any]) -> LearntStudy:
                 f"{_shown(text)}#{names[0] if names else 'NAME'}."
             )
         name = names[0]
-    journal = directory / own[0] / "journal.log"
-    its_own = storage is not None and Path(storage.removeprefix("journal:")).absolute() == (
-        journal.absolute()
-    )
-    if (name, storage) == own or (its_own and own[1] is None):
+    if name == own[0] and _same_storage(name, directory, storage, own[1]):
         raise UsageError(
             f"learn_from: {name!r} is the study that is searched, which goes on with all its "
             "trials; name an earlier study, or give this one another name."
@@ -252,19 +269,32 @@ def _read(text: str, directory: Path, own: tuple[str, Any]) -> LearntStudy:
     return learnt
 
 
-def _place(text: str, directory: Path) -> tuple[str | None, str | None]:
+def _place(text: str) -> tuple[str | None, str | None]:
     """Return the storage and the study's name that a text means; None: the only study there."""
     address, hash_sign, name = text.rpartition("#")
-    if not hash_sign:
+    # A password may hold a number sign.
+    if not hash_sign or ("@" in name and ":" in address.partition("://")[2]):
         address, name = text, ""
     if "://" in address or address.startswith("journal:"):
         return address, name or None
-    path = Path(text).expanduser()
-    if path.is_file():
-        return f"journal:{path}", None
-    if (path / "journal.log").is_file():
-        return f"journal:{path / 'journal.log'}", None
+    with contextlib.suppress(OSError, RuntimeError):  # too long for a path; no such user
+        path = Path(text).expanduser()
+        if path.is_file():
+            return f"journal:{path}", None
+        if (path / "journal.log").is_file():
+            return f"journal:{path / 'journal.log'}", None
     return None, text
+
+
+def _same_storage(name: str, directory: Path, storage: str | None, own: Any) -> bool:
+    from paceline.study.storage.folder import journal_path
+
+    if not isinstance(own, str | None):
+        return False
+    here, there = (journal_path(each, name, directory) for each in (storage, own))
+    if here is None or there is None:
+        return storage == own
+    return here.resolve() == there.resolve()
 
 
 def _shown(text: str) -> str:
@@ -300,6 +330,20 @@ def notes_on(
             )
         notes.append(text)
     return kept, notes
+
+
+def names_others(learn_from: Sequence[str], learnt: Sequence[LearntStudy]) -> bool:
+    """Whether an argument names other studies than those that were learnt, as far as names tell.
+
+    Args:
+        learn_from: Of ``check_learn_from``.
+        learnt: What was learnt when the study began.
+    """
+    if len(learn_from) != len(learnt):
+        return bool(learn_from)
+    names = [_place(text)[1] for text in learn_from]  # None: the only study of a storage
+    pairs = zip(names, learnt, strict=True)
+    return any(name is not None and Path(name).name != each.study for name, each in pairs)
 
 
 def stored_learnt(study: str, stored: Sequence[Mapping[str, Any]]) -> list[LearntStudy]:

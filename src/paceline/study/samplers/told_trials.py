@@ -2,8 +2,8 @@
 
 ``ToldTrials`` shows them to Optuna's sampler in place of all trials of the study in memory. Of more
 than ``FEW`` it shows the best and the newest, so that asking takes no longer from there on
-(docs/decisions/0041). Trials of earlier studies are shown beside them, and then every value is a
-rank within its own study (docs/decisions/0042).
+(docs/decisions/0040). Trials of earlier studies are shown beside them, and then every value is a
+rank within its own study.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from optuna.trial import TrialState as OptunaState
 from paceline.search_space import Parameter
 from paceline.study.samplers.learnt import LearntStudy
 from paceline.study.samplers.values import LEARNT, random_value
-from paceline.study.trial_codec import violation_of
+from paceline.study.trial_codec import NAMED, constraint_attributes, violation_of
 
 #: Trials up to which all are shown.
 FEW = 1000
@@ -220,4 +220,7 @@ def _seen(
     number: int, rank: float, params: dict[str, Any], space: Mapping[str, BaseDistribution]
 ) -> SeenTrial:
     """Return a trial of an earlier study as samplers read it."""
-    return SeenTrial(number, OptunaState.COMPLETE, [rank], rank, params, dict(space), {}, {}, {})
+    # To TPE before Optuna 5, a trial without constraints is worse than one that violates them.
+    allowed = {} if NAMED else constraint_attributes({"violation": 0.0})
+    kinds = dict(space)
+    return SeenTrial(number, OptunaState.COMPLETE, [rank], rank, params, kinds, {}, allowed, {})
