@@ -92,3 +92,22 @@ def test_a_new_trial_that_ends_elsewhere_is_news(store) -> None:
     theirs.tell(0, state=TrialState.FAIL)
     watch.look()
     assert [trial.number for trial in watch.take_changes().ended_here] == [0]
+
+
+def test_unconfirmed_numbers_are_not_taken_for_those_of_other_programs(store) -> None:
+    """A trial that began while the storage did not answer: there, its number is another's."""
+    watch, theirs = watched(store), other(store)
+    watch.began(0, confirmed=False)
+    theirs.tell(theirs.ask(), 0.5)  # number 0 of the storage
+    theirs.enqueue_trial({"lr": 0.5})
+    watch.look()
+    assert not watch.take_changes()
+    assert watch.take_waiting() is None
+    theirs.ask()
+    theirs.tell(theirs.ask(), 0.25)
+    watch.renumber({0: 3})  # stored by now, among them ours
+    watch.look()
+    changes = watch.take_changes()
+    assert watch.mine == {3}
+    assert changes.ended_here == []
+    assert [(trial.number, trial.value) for trial in changes.ended] == [(0, 0.5), (2, 0.25)]

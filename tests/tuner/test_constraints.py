@@ -449,12 +449,18 @@ def test_kill_9(after: int, child_environment) -> None:
 
 #: One of several processes that search the study.
 WORKER = """\
-import sys
+import sys, time
+from pathlib import Path
 sys.path[:0] = [{tests!r}, {here!r}]
 import test_constraints as t
 
+Path("ready-" + sys.argv[1]).touch()
+while len(list(Path().glob("ready-*"))) < 2:
+    time.sleep(0.01)
 bound = {{"params": ("<=", t.n_params(5))}}
-t.tuner(sampler="tpe", constraints=bound).search(t.X, t.Y, n_trials=12, **t.CALL)
+# They dawdle after each epoch, for neither to have trained all before the other is ready.
+found = t.tuner(sampler="tpe", constraints=bound, progress=lambda _: time.sleep(0.5))
+found.search(t.X, t.Y, n_trials=12, **t.CALL)
 """
 
 
@@ -464,12 +470,12 @@ def test_two_workers(child_environment) -> None:
     script = WORKER.format(tests=str(TESTS), here=str(Path(__file__).parent))
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", script],
+            [sys.executable, "-c", script, str(number)],
             env=child_environment,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for _ in range(2)
+        for number in range(2)
     ]
     for worker in workers:
         said = worker.communicate(timeout=240)[1]

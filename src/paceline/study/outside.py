@@ -94,6 +94,9 @@ class OutsideWatch:
         self._of_others: set[int] = set()  # trials under way in other programs, and those that wait
         self._waiting: dict[int, WaitingTrial] = {}
         self._taking: int | None = None  # a trial that waited, until it is known whose it is
+        # Some of this search's trials have numbers that the storage has not confirmed: there, a
+        # trial of another program may have such a number.
+        self._held = False
         self._changes = OutsideChanges()
         self._asked_before: Any = None
         self._looking = threading.Lock()
@@ -178,10 +181,35 @@ class OutsideWatch:
             self.mine.discard(end.number)
             self._ending[end.number] = end
 
+    def began(self, number: int, *, confirmed: bool) -> None:
+        """Note that a trial of this search runs.
+
+        Args:
+            number: The trial's.
+            confirmed: Whether the storage has it under this number. Where not, nothing of other
+                programs' trials is taken in before ``renumber``.
+        """
+        with self._mutex:
+            self._held |= not confirmed
+            self.mine.add(number)
+
+    def renumber(self, moved: Mapping[int, int]) -> None:
+        """Note that the storage has confirmed all numbers, but for those that have moved.
+
+        Args:
+            moved: Number until now -> new number.
+        """
+        if not self._held:
+            return
+        with self._mutex:
+            self.mine = {moved.get(number, number) for number in self.mine}
+            self._ending = {moved.get(number, number): end for number, end in self._ending.items()}
+            self._held, self._n_lines = False, None
+
     def take_changes(self) -> OutsideChanges:
-        """Return what was found since the last call."""
-        if not self._changes:
-            return self._changes
+        """Return what was found since the last call; nothing before all numbers are confirmed."""
+        if not self._changes or self._held:
+            return OutsideChanges()
         with self._mutex:
             found, self._changes = self._changes, OutsideChanges()
         return found
@@ -191,9 +219,9 @@ class OutsideWatch:
 
         Returns:
             The trial, which runs in the storage now; None where none waits, or the storage does not
-            answer.
+            answer, or has not confirmed the numbers of this search's trials.
         """
-        while self._waiting:
+        while self._waiting and not self._held:
             with self._mutex:
                 number = min(self._waiting)
                 waiting, self._taking = self._waiting.pop(number), number
@@ -245,6 +273,9 @@ class OutsideWatch:
 
     def _note(self, trials: list[FrozenTrial]) -> None:
         """Compare the storage's trials with what was known of them."""
+        if self._held:
+            self._n_lines = None  # they are looked at later
+            return
         known, self._n_known = self._n_known, len(trials)
         for number, end in list(self._ending.items()):
             trial = trials[number] if number < len(trials) else None

@@ -279,7 +279,7 @@ class Study:
                     draft.number = trial.number = number
         self.proposer.accept(draft, stored, hp.hparams)
         if not self._restored.ended_before(trial.number):
-            self.outside.mine.add(trial.number)
+            self.outside.began(trial.number, confirmed=not self.writer.unnumbered)
         self.trials.add(trial)
         self.asker.count_trial(trial)
         # Another process that reads the study finds its space there.
@@ -350,12 +350,11 @@ class Study:
             self.trials.add(trial)
             self.proposer.renumber(number, now)
             self.strategy.on_renumbered(number, now)
-            if number in self.outside.mine:
-                self.outside.mine.discard(number)
-                self.outside.mine.add(now)
             if trial.state in ("running", "paused"):
                 self.updates.restart(now)
                 trial.state = "running"
+        if not self.writer.unnumbered:
+            self.outside.renumber(moved)
         return moved
 
     def sync_workers(self) -> PeerChanges | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,69 +20,8 @@ from paceline.study.trials import trials_to_continue
 from paceline.study.workers.claims import TrialClaims, stands
 from paceline.study.workers.heartbeat import MISSED
 from paceline.study.workers.shared_study import ClaimLost
-from paceline.study.workers.worker import Worker
 from study.builds import small_build
-
-EVERY = 5.0
-
-
-class Clock:
-    """A clock that stands still until it is moved; who waits by it lets the others beat."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.beating: list[Worker] = []
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pause(self, seconds: float) -> None:
-        """Time passes, and those who live give their signs."""
-        self.now += seconds
-        for worker in self.beating:
-            if worker.joined:
-                worker.beat()
-
-
-class Party:
-    """Workers of one study."""
-
-    def __init__(self, storage: Any, clock: Clock) -> None:
-        self.storage, self.clock = storage, clock
-        self.notes: list[str] = []
-        self.workers: dict[Study, Worker] = {}
-
-    def join(self, *, beats: bool = True, folder: Path | None = None, **arguments: Any) -> Study:
-        """One more; those that beat do so whenever time passes."""
-        worker = Worker(
-            folder,
-            self.notes.append,
-            every=EVERY,
-            clock=self.clock,
-            pause=self.clock.pause,
-            beats=False,
-        )
-        settings: dict[str, Any] = {"direction": "maximize", "n_trials": 1000, **arguments}
-        settings["note"] = self.notes.append
-        study = Study.open("s", storage=self.storage, worker=worker, **settings)
-        study.persist({})
-        self.workers[study] = worker
-        if beats:
-            self.clock.beating.append(worker)
-        return study
-
-    def die(self, study: Study) -> None:
-        """No sign comes from it any more."""
-        self.clock.beating.remove(self.workers[study])
-
-    def pass_time(self, seconds: float) -> None:
-        for _ in range(int(seconds / EVERY)):
-            self.clock.pause(EVERY)
-
-    def stored(self) -> list[optuna.trial.FrozenTrial]:
-        found = StudyStorage.of(self.storage, "s", Path("runs")).load("s")
-        assert found is not None
-        return found.trials
+from study.workers.party import EVERY, Clock, Party, begin, end, floating, must_begin
 
 
 @pytest.fixture(
@@ -106,29 +45,6 @@ def party(storage: Any) -> Iterator[Party]:
     for study, worker in found.workers.items():
         study.close()
         worker.leave()
-
-
-def floating(hp: Any, draft: Any) -> None:
-    hp.Float("x", 0.0, 1.0)
-
-
-def begin(study: Study, build: Callable[..., Any] = floating) -> int | None:
-    found = study.asker.propose(build)
-    try:
-        return None if found is None else study.accept(*found[:2])
-    except ClaimLost:
-        return None
-
-
-def must_begin(study: Study, build: Callable[..., Any] = floating) -> int:
-    number = begin(study, build)
-    assert number is not None
-    return number
-
-
-def end(study: Study, number: int, value: float = 0.5) -> None:
-    study.updates.report(number, 1, {"val": value}, value)
-    study.updates.finish(number, "complete")
 
 
 def test_numbers_and_configurations_are_each_one_workers(party: Party) -> None:
@@ -324,6 +240,35 @@ def test_two_that_take_over_at_once_leave_one(party: Party, monkeypatch) -> None
     standing = [trial for trial in party.stored() if stands(trial)]
     assert [trial.state.name for trial in standing] == ["COMPLETE"]
     assert two.trials.by_number(heard.adopted[0]).hparams == one.trials.by_number(number).hparams
+
+
+def test_a_trial_that_has_ended_before_it_is_taken_over_counts(party: Party, monkeypatch) -> None:
+    """Its worker stored the end and died; the other had read the storage a moment before."""
+    one, two = party.join(n_trials=2), party.join(n_trials=2)
+    number = must_begin(one)
+    party.die(one)
+    party.pass_time((MISSED + 2) * EVERY)
+    claim, ended = TrialClaims.claim, []
+
+    def interleaved(self: TrialClaims, *arguments: Any, **named: Any) -> tuple[int, int] | None:
+        if not ended:
+            ended.append(number)
+            end(one, number, 0.75)
+            one.writer.flush()
+        return claim(self, *arguments, **named)
+
+    monkeypatch.setattr(TrialClaims, "claim", interleaved)
+    heard = two.sync_workers()
+    assert ended and heard is not None and heard.adopted == []
+    heard = two.sync_workers()
+    assert heard is not None and [trial.number for trial in heard.ended] == [number]
+    assert heard.n_theirs == 0
+    known = two.trials.by_number(number)
+    assert (known.state, known.value, known.error) == ("complete", 0.75, None)
+    end(two, must_begin(two))
+    two.writer.flush()
+    assert two.asker.n_counted == 2
+    assert sum(stands(trial) for trial in party.stored()) == 2
 
 
 def test_who_comes_back_finds_its_trials_gone_and_harms_nothing(party: Party) -> None:

@@ -136,7 +136,7 @@ class TrialClaims:
             template: What is trained in its place.
 
         Returns:
-            As from ``claim``; None also where another worker has ended the trial meanwhile.
+            As from ``claim``; None also where the trial has ended meanwhile: ``changes`` tells how.
 
         Raises:
             StorageError: The storage does not answer.
@@ -154,9 +154,10 @@ class TrialClaims:
             except RuntimeError:  # Optuna 4 has no class of its own for this
                 # The trial has ended. Either another worker took it over too, and trains nothing
                 # for it, since our new trial is the earlier one; or its own worker ended it.
-                if found is not None and not _interrupted(storage.get_trial(made)):
-                    self._withdraw(*found)
-                    found = None
+                if not _interrupted(storage.get_trial(made)):
+                    if found is not None:
+                        self._withdraw(*found)
+                    return None  # it is told later, as an end of another worker's trial
         self._forget(trial.number)
         self.of_peers.discard(trial.number)
         self._own.add(trial.number)

@@ -331,7 +331,10 @@ class SharedStudy:
             owner=self._worker.token,
             constraints=trial_codec.constraints_of(stored),
         )
-        claimed = self._begun_claims().replace(stored, template)
+        claims = self._begun_claims()
+        claimed = claims.replace(stored, template)
+        if stored.number in claims.of_peers:  # it has ended after all, and counts
+            return None
         self._trials.add(replace(left, state="failed", error=INTERRUPTED))
         self._proposer.lose_trial(left.number)
         if claimed is None:
