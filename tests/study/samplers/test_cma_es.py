@@ -28,6 +28,11 @@ SPACE = {"x": FloatDistribution(-1.0, 1.0), "y": FloatDistribution(1e-3, 1e1, lo
 N = 60
 
 
+def mean_of(optimizer: Any) -> np.ndarray:
+    """The centre of its next draws, which cmaes 0.10 does not make public."""
+    return optimizer._mean
+
+
 def declare(hp: Any, draft: Any = None) -> dict[str, Any]:
     """Two numbers, beside them a choice and a number that is not always there."""
     hp.Float("x", -1.0, 1.0)
@@ -167,7 +172,7 @@ def test_trials_that_end_late_count_as_if_they_had_ended_in_time():
         arrived = sorted([*arrived, all_of_them[n]], key=lambda trial: trial.number)
         kept, afresh = replay.after(arrived), cma_es._Replay(SPACE, 0, ()).after(arrived)
         assert kept.generation == afresh.generation == len(arrived) // kept.population_size
-        np.testing.assert_array_equal(kept.mean, afresh.mean)
+        np.testing.assert_array_equal(mean_of(kept), mean_of(afresh))
 
 
 def test_only_the_order_of_losses_counts():
@@ -177,7 +182,7 @@ def test_only_the_order_of_losses_counts():
     other = cma_es._Replay(SPACE, 0, ()).after(
         [seen(i, x, y, math.exp(9 * value)) for i, (x, y, value) in enumerate(rows)]
     )
-    np.testing.assert_array_equal(one.mean, other.mean)
+    np.testing.assert_array_equal(mean_of(one), mean_of(other))
 
 
 def test_where_a_population_has_converged_a_larger_one_begins_elsewhere():
@@ -193,8 +198,8 @@ def test_where_a_population_has_converged_a_larger_one_begins_elsewhere():
     assert max(last) - min(last) < 2 * cma_es.CONVERGED  # a share of a range of 2
     assert cma.population_size == 2 * first.population_size
     best = cma_es._Replay(SPACE, 0, ()).after(told)
-    np.testing.assert_array_equal(best.mean, cma.mean)
-    assert np.abs(cma.mean - [0.7, 0.5]).max() > 0.01  # the optimum, as shares
+    np.testing.assert_array_equal(mean_of(best), mean_of(cma))
+    assert np.abs(mean_of(cma) - [0.7, 0.5]).max() > 0.01  # the optimum, as shares
 
 
 def test_one_number_alone_is_left_to_tpe():

@@ -14,7 +14,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
-from paceline.errors import StudyError, UsageError
+from paceline.errors import PacelineError, StorageError, StudyError, UsageError
 from paceline.search_space import HyperParameters
 from paceline.study.metadata import StoredStudy
 from paceline.study.samplers.learnt import (
@@ -22,9 +22,11 @@ from paceline.study.samplers.learnt import (
     LearntStudy,
     check_learn_from,
     notes_on,
+    read_learnt,
     stored_learnt,
 )
 from paceline.study.study import Study
+from paceline.study.workers.worker import Worker
 
 RATE = FloatDistribution(1e-4, 1e-1, log=True)
 
@@ -132,6 +134,10 @@ def test_what_is_stored_comes_back_and_anything_else_is_an_error():
         {**learnt.to_json(), "trials": [[0.5, {"other": 1}]]},
         {**learnt.to_json(), "kinds": {"lr": {"name": "os.system"}}},
         {**learnt.to_json(), "trials": 3},
+        {**learnt.to_json(), "trials": [[0.5, {"lr": "0.001"}]]},
+        {**learnt.to_json(), "trials": [[0.5, {"lr": math.inf}]]},
+        {**learnt.to_json(), "trials": [[0.5, {"n": 3.5}]]},
+        {**learnt.to_json(), "trials": [[0.5, {"k": True}]]},
     ):
         with pytest.raises(StudyError, match="what it learnt from earlier studies cannot be read"):
             stored_learnt("s", [wrong])
@@ -165,13 +171,14 @@ def search(
     sampler: str = "tpe",
     storage: str | None = None,
     scale: float = 1.0,
+    direction: Any = "minimize",
     notes: list[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Go on to ``n`` trials, one at a time; return the hparams of all."""
     study = Study.open(
         name,
         storage=storage,
-        direction="minimize",
+        direction=direction,
         sampler=sampler,
         seed=len(name),
         n_trials=n,
@@ -215,6 +222,91 @@ def test_scales_of_the_objective_do_not_matter():
     # The names have other lengths, so the seeds differ: the same trials are learnt by copying.
     shutil.copytree("runs/old", "runs/copied")
     assert search("one", 25, ("old",)) == search("two", 25, ("old",), scale=0.001)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
+def test_directions_may_differ(sampler):
+    if sampler == "cmaes":
+        pytest.importorskip("cmaes")
+    # Seeds follow from the length of the name, so both pairs have the same.
+    assert search("low", 40) == search("top", 40, scale=-1.0, direction="maximize")
+    one, two = (search(new, 25, (old,), sampler=sampler) for new, old in (("a", "low"), ("b", "top")))
+    assert one == two
+
+
+@pytest.mark.parametrize("storage", [None, "sqlite:///old.db"])
+def test_the_same_command_again_says_nothing(storage):
+    search("old", 12, storage=storage)
+    named = "old" if storage is None else f"{storage}#old"
+    for n in (3, 6):
+        notes: list[str] = []
+        search("new", n, (named,), notes=notes)
+        assert len(notes) == (1 if n == 3 else 0)
+    search("new", 7, ("sqlite:///x.db#another",), notes=notes)
+    assert "goes on with what it learnt then (old)" in notes[0]
+
+
+def test_a_worker_that_joins_takes_what_the_study_has_learnt():
+    """Of two that open a study which is not there, the second to write finds it made."""
+    search("old", 30)
+    hp, opened = HyperParameters(), []
+    declare(hp)
+    for worker, names in (("a", ("old",)), ("b", ())):
+        study = Study.open(
+            "new", direction="minimize", seed=0, n_trials=4, worker=Worker(Path("runs/new"), worker)
+        )
+        study.metadata.space.learn(hp)
+        study.learn_from(names, Path("runs"), None)
+        opened.append(study)
+    for study in opened:
+        study.persist({})
+    first, second = opened
+    assert second.metadata.learnt == first.metadata.learnt != []
+    told = second.proposer.sampled.told
+    assert told is not None and [each.study for each in told.learnt] == ["old"]
+    second.persist({"seed": 0})  # written again, it stays
+    for study in opened:
+        study.close()
+    again = Study.open("new", seed=0, n_trials=4)
+    assert [each["study"] for each in again.metadata.meta["learnt"]] == ["old"]
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "path", ["../old", "runs/../gone", "x" * 5000, "~nobody-here/old", "..", "C:\\old", "runs/old/"]
+)
+def test_a_path_that_leads_nowhere_is_an_error(path):
+    with pytest.raises(UsageError, match=r"no study's folder, no journal and no name of a study"):
+        search("new", 1, (path,))
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("path", ["runs/s", "runs/../runs/s/journal.log", "link", "journal:link/journal.log"])
+def test_the_study_itself_is_found_under_any_path(path):
+    search("s", 2)
+    Path("link").symlink_to("runs/s")
+    with pytest.raises(UsageError, match="'s' is the study that is searched"):
+        read_learnt((path,), Path("runs"), ("s", None))
+    with pytest.raises(UsageError, match="'s' is the study that is searched"):
+        read_learnt((path,), Path("elsewhere"), ("s", "journal:runs/s/journal.log"))
+    # Another study of this name is not the same.
+    assert len(read_learnt((path,), Path("runs"), ("s", "journal:s.log"))) == 1
+
+
+def test_a_damaged_journal_is_an_error_before_anything_is_written():
+    search("old", 12)
+    journal = Path("runs/old/journal.log")
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join([*lines[:3], "{damaged}\n", *lines[4:]]))
+    with pytest.raises(StorageError, match="old"):
+        search("new", 1, ("old",))
+    assert not Path("runs/new").exists()
+
+
+def test_a_password_with_a_number_sign_is_not_shown():
+    with pytest.raises(PacelineError) as caught:
+        search("new", 1, ("postgresql://me:sec#ret@nowhere.invalid/db",))
+    assert "sec" not in str(caught.value) and "ret@" not in str(caught.value)
 
 
 def test_nothing_learnt_counts_and_a_note_says_so(optuna_study):
@@ -298,7 +390,7 @@ def test_samplers_that_do_not_learn_are_refused(sampler):
     assert check_learn_from(None, sampler) == ()
 
 
-@pytest.mark.parametrize("wrong", [3, ["old", 3], {"old": 1}])
+@pytest.mark.parametrize("wrong", [3, ["old", 3], {"old": 1}, "", " ", "a\nb", "a\0b"])
 def test_the_argument_names_studies(wrong):
     with pytest.raises(UsageError, match="names no study; give a study's name"):
         check_learn_from(wrong, "tpe")
