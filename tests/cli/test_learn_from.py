@@ -47,19 +47,20 @@ def test_a_search_learns_and_resume_goes_on_without_the_earlier_studies(capsys) 
         assert command(*SEARCH, "--seed", seed, "--trials", "11", "--study", study) == 0
     learn = ("--learn-from", "first", "--learn-from", "runs/second", "--trials")
     capsys.readouterr()
-    assert command(*SEARCH, *learn, "6", "--study", "whole") == 0
+    assert command(*SEARCH, *learn, "3", "--study", "beside") == 0
     said = "".join(capsys.readouterr())
     assert "learning from 11 trials of study 'first'" in said
     assert "learning from 11 trials of study 'second'" in said
-    assert command(*SEARCH, *learn, "3", "--study", "parts") == 0
+    assert command("resume", "beside", "--trials", "6", "--quiet") == 0
+    assert command(*SEARCH, *learn, "3", "--study", "alone") == 0
     shutil.rmtree("runs/first")
     shutil.rmtree("runs/second")
-    assert command("resume", "parts", "--trials", "6", "--quiet") == 0
-    whole = tried("whole", capsys)
-    assert len(whole) == 6  # those of earlier studies do not count
-    assert tried("parts", capsys) == whole
-    assert command(*SEARCH, "--trials", "6", "--study", "cold") == 0
-    assert tried("cold", capsys) != whole
+    assert command("resume", "alone", "--trials", "6", "--quiet") == 0
+    beside = tried("beside", capsys)
+    assert len(beside) == 6  # those of earlier studies do not count
+    assert tried("alone", capsys) == beside
+    assert command(*SEARCH, "--trials", "3", "--study", "cold") == 0
+    assert tried("cold", capsys) != beside[:3]
 
 
 @pytest.mark.parametrize(
