@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -193,11 +194,15 @@ def test_each_line_is_what_fit_makes_of_it(make, optimizer: str) -> None:
 def test_the_first_weights_after_an_exchange_are_those_copied_to_the_bit(
     make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a learning rate of almost nothing an epoch leaves the weights of the copy as they are."""
+    """With a learning rate of almost nothing an epoch leaves a copy's weights as they are."""
 
     def build(hp: Any) -> keras.Model:
         model = keras.Sequential(
-            [keras.Input((toys.FEATURES,)), keras.layers.Dense(toys.CLASSES, activation="softmax")]
+            [
+                keras.Input((toys.FEATURES,)),
+                # A bias begins at zero, and of zero even such steps are seen.
+                keras.layers.Dense(toys.CLASSES, activation="softmax", use_bias=False),
+            ]
         )
         rate = hp.Float("lr", 1e-30, 1e-28, sampling="log")
         model.compile(keras.optimizers.SGD(rate), "sparse_categorical_crossentropy")
@@ -240,7 +245,7 @@ def test_a_population_that_is_stopped_goes_on_as_if_it_had_not(
 ) -> None:
     with monkeypatch.context() as patch:
         stopped_after(patch, rounds)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt, match="^$"):
             searched(make)
     same(searched(make), usual)
 
@@ -342,11 +347,9 @@ def test_the_best_model_is_that_of_its_value(usual) -> None:
 
 def test_a_member_that_fails_is_replaced(make) -> None:
     def build(hp: Any) -> keras.Model:
-        model = toys.softmax()
-        model.compile(
-            keras.optimizers.SGD(hp.Choice("lr", [1e-2, 2e-2, 3e-2, 1e30])),
-            "sparse_categorical_crossentropy",
-        )
+        model = keras.Sequential([keras.Input((toys.FEATURES,)), keras.layers.Dense(1)])
+        rate = hp.Choice("lr", [1e-3, 2e-3, 3e-3, 1e30])
+        model.compile(keras.optimizers.SGD(rate), "mse", metrics=["mae"])
         hp.Float("beside", 0.0, 1.0)
         return model
 
@@ -355,7 +358,7 @@ def test_a_member_that_fails_is_replaced(make) -> None:
     failed = (results["state"] == "failed").sum()
     assert failed >= 1
     assert (results["state"] == "complete").sum() == 8 - sum(
-        trial.state == "failed" and trial.epochs == 9
+        trial.state == "failed" and trial.epochs >= 6  # after the last exchange
         for trial in map(tuner.trial, results["number"])
     )
 
@@ -486,7 +489,7 @@ def test_a_schedule_that_fit_cannot_follow() -> None:
     follow = paceline.FollowSchedule(build, schedule)
     follow.set_model(model)
     follow.on_epoch_begin(0)
-    with pytest.raises(UsageError, match="cannot be set|no such attribute|units"):
+    with pytest.raises(UsageError, match="dense.* weights of other shapes"):
         follow.on_epoch_begin(1)
 
 
@@ -532,9 +535,8 @@ def test_what_cannot_be_a_population(fresh_folder: Path, build, given, said) -> 
         build,
         **{"study": "s", "sampler": "random", "pruner": PBT, "objective": "val_loss"} | settings,
     )
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=re.escape(said)):
         tuner.search(X, Y, **{**CALL, **call})
-    assert said in str(caught.value)
     assert not Path("runs").exists() or not any(Path("runs").rglob("journal.log"))
 
 

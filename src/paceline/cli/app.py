@@ -150,7 +150,8 @@ def search(
         typer.Option(
             metavar="NAME",
             help="none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "
-            "asha[:MIN_EPOCHS[:FACTOR]] or, with repeats or folds, wilcoxon[:P].",
+            "asha[:MIN_EPOCHS[:FACTOR]], pbt[:EVERY[:SHARE]] or, with repeats or folds, "
+            "wilcoxon[:P].",
         ),
     ] = "none",
     repeats: Annotated[

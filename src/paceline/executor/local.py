@@ -152,7 +152,9 @@ class LocalExecutor:
         job.model = None
         self._dropped.add(group.nbytes)
         self.timings.seconds.trace += time.perf_counter() - began
-        if group.program is None and not self._resubmitting and self.demand.is_sure(group):
+        if self._resubmitting or group.program is not None or group.restored_program is not None:
+            return  # a group that is restored goes on with the program that it had
+        if self.demand.is_sure(group):
             expected = self.demand.expected
             self._planner.compile(group, max(expected, len(group.queue)), expected)
 

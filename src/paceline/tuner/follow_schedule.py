@@ -75,6 +75,12 @@ def _set_layers(model: Any, like: Any, epoch: int) -> bool:
         )
     changed = False
     for layer, other in zip(ours, theirs, strict=True):
+        if layer.built and other.built and _shapes(layer) != _shapes(other):
+            raise UsageError(
+                f"schedule: epoch {epoch} gives the layer {layer.name} weights of other shapes, "
+                f"{_shapes(other)} in place of {_shapes(layer)}, which cannot change while a model "
+                "trains."
+            )
         for name in _differing(layer.get_config(), other.get_config(), epoch, layer.name):
             if not hasattr(layer, name):
                 raise UsageError(
@@ -84,6 +90,10 @@ def _set_layers(model: Any, like: Any, epoch: int) -> bool:
             setattr(layer, name, getattr(other, name))
             changed = True
     return changed
+
+
+def _shapes(layer: Any) -> list[tuple[int, ...]]:
+    return [tuple(weight.shape) for weight in layer.weights]
 
 
 def _differing(

@@ -316,6 +316,8 @@ class Population:
             values = self.effects.probe_values(hparams, name)
             effects = [self.effects.of(hparams, name, value) for value in values]
             found[name] = effects[0] if effects else Effect("it has one value")
+        for name in hparams.keys() - found.keys():
+            found[name] = Effect("callbacks read it")
         return found
 
     def _may_change(self, name: str, effect: Effect) -> bool:

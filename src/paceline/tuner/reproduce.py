@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.errors import BuildError
+from paceline.errors import BuildError, StudyError
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
@@ -120,8 +120,16 @@ def train_again(
         The plan, and the history: metric name -> one value per epoch.
 
     Raises:
+        StudyError: The trial began with the weights of another one.
         BuildError: The trial failed this time.
     """
+    if trial.continued_at is not None:
+        raise StudyError(
+            f"trial {trial.number}: it began after epoch {trial.continued_at} with the weights of "
+            f"trial {trial.continues}, so it cannot be trained alone; tuner.schedule("
+            f"{trial.number}) has the hyperparameters of all its epochs, and "
+            "paceline.FollowSchedule trains a model by them in fit."
+        )
     recorder = _HistoryRecorder(trial.epochs)
 
     def receive(report: EpochReport) -> LateAnswer:

@@ -211,5 +211,7 @@ class StoppingCheck:
         """Epochs that a trial has from the one that it continues."""
         if trial is None or trial.continues is None:
             return 0
+        if trial.continued_at is not None:
+            return trial.continued_at
         source = self._trials.get(trial.continues)
         return 0 if source is None else min(source.epochs, trial.epochs)

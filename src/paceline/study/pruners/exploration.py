@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
@@ -83,8 +83,3 @@ def _grid_value(known: IntDistribution | FloatDistribution, at: int) -> Any:
         return known.low + at * known.step
     # The parameter takes the point of its grid that this is next to.
     return min(known.low + at * (known.step or 1.0), known.high)
-
-
-def changed(before: dict[str, Any], now: dict[str, Any], names: Iterable[str]) -> list[str]:
-    """Return those of some hyperparameters that have another value now."""
-    return [name for name in names if before.get(name) != now.get(name)]
