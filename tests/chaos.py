@@ -111,6 +111,7 @@ def callbacks() -> list[Any]:
 CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = {
     "random": (toys.dense, {"sampler": "random"}, {}),
     "tpe": (toys.dense, {"sampler": "tpe"}, {"n_trials": 24}),
+    "cmaes": (toys.dense, {"sampler": "cmaes"}, {"n_trials": 24}),
     "families": (structures, {"sampler": "random"}, {}),
     "families-tpe": (structures, {"sampler": "tpe"}, {"n_trials": 24}),
     "sqlite": (toys.dense, {"sampler": "tpe", "storage": "sqlite:///{folder}/s.db"}, {}),

@@ -22,6 +22,7 @@ from paceline.cli.options import (
     Deadline,
     Enqueue,
     Json,
+    LearnFrom,
     MaxEpochsTotal,
     Precision,
     Quiet,
@@ -142,7 +143,7 @@ def search(
         ),
     ] = None,
     sampler: Annotated[
-        str, typer.Option(metavar="NAME", help="random, qmc, tpe, gp or grid.")
+        str, typer.Option(metavar="NAME", help="tpe, cmaes, random, qmc, gp or grid.")
     ] = "tpe",
     pruner: Annotated[
         str,
@@ -174,6 +175,7 @@ def search(
     max_epochs_total: MaxEpochsTotal = None,
     enqueue: Enqueue = None,
     start_with_default: StartWithDefault = False,
+    learn_from: LearnFrom = None,
     study: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Name of the study.", show_default="the file's"),
@@ -231,6 +233,7 @@ def search(
             stopping=(target, stop_after, max_epochs_total),
             enqueue=enqueue,
             start_with_default=start_with_default,
+            learn_from=learn_from,
             study=study,
             fresh=fresh,
             storage=storage,

@@ -99,6 +99,16 @@ Constraint = Annotated[
         show_default="the constraints of the file",
     ),
 ]
+LearnFrom = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--learn-from",
+        metavar="STUDY",
+        help="An earlier study that tpe and cmaes learn from: its name, its folder, or a storage "
+        "URL#NAME; only read, and not counted. May be given several times.",
+        show_default="none",
+    ),
+]
 Budget = Annotated[
     str | None,
     typer.Option(

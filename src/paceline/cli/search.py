@@ -42,6 +42,7 @@ def search(
     stopping: tuple[str | None, str | None, str | None],
     enqueue: str | None,
     start_with_default: bool,
+    learn_from: list[str] | None,
     study: str | None,
     fresh: bool,
     storage: str | None,
@@ -85,6 +86,7 @@ def search(
                 "mesh": mesh,
                 "precision": precision,
                 **({"track": track} if track else {}),
+                **({"learn_from": learn_from} if learn_from else {}),
                 **({"fresh": True} if fresh else {}),
             },
             search={

@@ -147,6 +147,7 @@ class StudyMetadata:
     Attributes:
         meta: The attribute, JSON values.
         space: What is known of the search space.
+        learnt: What it has learnt of earlier studies, as JSON values; see ``samplers/learnt.py``.
         session: The same; a search that continues from a snapshot has the session of the snapshot.
 
     Raises:
@@ -156,15 +157,17 @@ class StudyMetadata:
     def __init__(self, study: str, stored: StoredStudy | None, session: str) -> None:
         self.meta: dict[str, Any] = stored.meta if stored is not None else {}
         self.session = session
+        self.learnt: list[dict[str, Any]] = list(self.meta.get("learnt", ()))
         self.space: Space = stored_space(study, self.meta)
         self._n_parameters = len(self.space.parameters)
 
     def write(self, meta: Mapping[str, Any]) -> None:
-        """Replace the attribute's contents; the format's version, space and session are added."""
+        """Replace the attribute's contents; what this object holds beside them is added."""
         space = self.space.to_json()
         self._n_parameters = len(space)
         more = {"format": FORMAT, "space": space, "session": self.session}
-        self.meta = trial_codec.plain({**meta, **more})
+        learnt = {"learnt": self.learnt} if self.learnt else {}
+        self.meta = trial_codec.plain({**meta, **more, **learnt})
 
     @property
     def outgrown(self) -> bool:

@@ -91,13 +91,13 @@ class Proposer:
         self.enqueued = EnqueuedTrials(resumed)
         self.families = Families(sampler, seed, space, past, resumed.get("families"))
         again = {t.number for t in past if t.state == OptunaState.RUNNING} if resumed else set()
-        learns = sampler.adaptive or sampler.users
         self.sampled = SampledTrials(
             learns=sampler.users,
-            past=past if learns else [trial for trial in past if trial.number in again],
+            past=past if sampler.learns else [trial for trial in past if trial.number in again],
             sign=sign,
             open_again=again,
             constrained=sampler.reads_constraints,
+            told=sampler.told,
         )
 
     def reseed(self, sampler: Sampler, seed: int) -> None:
@@ -107,8 +107,8 @@ class Proposer:
             sampler.points.learn_names(self.space.parameters)
         before, self.families = self.families, Families(sampler, seed, self.space, ())
         self.families.fill(before.slots)
-        reads = sampler.reads_constraints
-        self.sampled = SampledTrials(learns=sampler.users, past=(), sign=1, constrained=reads)
+        reads, told, learns = sampler.reads_constraints, sampler.told, sampler.users
+        self.sampled = SampledTrials(learns=learns, past=(), sign=1, constrained=reads, told=told)
 
     @property
     def adaptive(self) -> bool:

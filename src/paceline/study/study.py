@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import weakref
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,13 @@ from paceline.study.metadata import RestoredStudy, StoredStudy, StudyMetadata, c
 from paceline.study.objective import Direction
 from paceline.study.outside import OutsideWatch
 from paceline.study.proposer import Proposer
+from paceline.study.samplers.learnt import (
+    LearntStudy,
+    names_others,
+    notes_on,
+    read_learnt,
+    stored_learnt,
+)
 from paceline.study.samplers.samplers import resolve_sampler, strategy_of
 from paceline.study.samplers.values import check_seed
 from paceline.study.searcher import Searcher
@@ -104,6 +111,7 @@ class Study:
             self.trials.set_direction(direction)
         self.metadata = StudyMetadata(name, stored, session)
         self._worker, self._seed = worker, check_seed(seed)
+        self._learnt: Sequence[LearntStudy] = ()
         self.strategy = strategy_of(sampler)
         sampling = sampling_seed(self._seed, worker)
         self.proposer = Proposer(
@@ -161,7 +169,7 @@ class Study:
             directory: Folder of the studies.
             direction: maximize or minimize; None takes the stored one, or waits for
                 ``trials.set_direction``.
-            sampler: random, qmc, tpe, gp, grid, an object of ``optuna.samplers``, or a
+            sampler: random, qmc, tpe, cmaes, gp, grid, an object of ``optuna.samplers``, or a
                 ``Searcher``.
             seed: The seed of everything drawn at random; 0 or above.
             n_trials: Trials wanted in all; None when only time bounds the search.
@@ -279,6 +287,40 @@ class Study:
             self._describe(self.metadata.meta)
         return trial.number
 
+    def learn_from(self, names: Sequence[str], directory: Path, storage: Any) -> None:
+        """Learn from earlier studies, which are read and never written.
+
+        A study that has begun goes on with what it learnt at its beginning, so that it decides the
+        same whatever became of the earlier studies. Call it after the space of the first build is
+        known, and before the first trial.
+
+        Args:
+            names: Of ``learnt.check_learn_from``.
+            directory: Folder of the studies.
+            storage: As of ``open``.
+
+        Raises:
+            UsageError, StudyError, StorageError: As from ``learnt.read_learnt``.
+        """
+        told, stored = self.proposer.sampled.told, self.metadata
+        if not stored.learnt and (not names or told is None):
+            return
+        learnt = stored_learnt(self.name, stored.learnt)
+        if not learnt and not self.trials:
+            found = read_learnt(names, directory, (self.name, storage))
+            learnt, notes = notes_on(found, stored.space.parameters)
+            for text in notes:
+                self.proposer.note(text)
+            stored.learnt = [each.to_json() for each in learnt]
+        elif names_others(names, learnt):
+            self.proposer.note(
+                f"learn_from: study {self.name!r} has begun and goes on with what it learnt then "
+                f"({', '.join(each.study for each in learnt) or 'nothing'})"
+            )
+        self._learnt = learnt
+        if told is not None:
+            told.learn(learnt)
+
     def state(self, afresh: Container[int] = ()) -> dict[str, Any]:
         """Return what the storage does not hold of the study, as JSON values.
 
@@ -353,9 +395,14 @@ class Study:
             self._describe(meta)
         else:
             self.metadata.write(meta)
-            self.peers.create_study(self.trials.direction, self.metadata.meta)
+            joined = self.peers.create_study(self.trials.direction, self.metadata.meta)
+            if joined is not None:  # the worker that made it has decided what is learnt
+                self.metadata.learnt = list(joined.meta.get("learnt", ()))
+                self._learnt = stored_learnt(self.name, self.metadata.learnt)
             if self.peers.shared:
                 self.asker.share(sampling_seed(self._seed, self._worker))
+                if self.proposer.sampled.told is not None:
+                    self.proposer.sampled.told.learn(self._learnt)
         self.updates.fail_left_running()
         self.writer.start(self.name)
         if self._worker is not None:

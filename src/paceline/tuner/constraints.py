@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from paceline.errors import ConstraintError, TrialRejected
+from paceline.errors import ConstraintError, TrialRejected, UsageError
 from paceline.report.rejections import count_reasons
+from paceline.study.searcher import SearchStrategy
 
 #: What bounds may be put on -> how it is counted in a built model.
 _COUNTS: dict[str, Callable[[Any], int]] = {
@@ -291,3 +292,21 @@ def _bound(name: str, pair: Any) -> _Bound:
 
 def _size(variables: Sequence[Any]) -> int:
     return sum(math.prod(variable.shape) for variable in variables)
+
+
+def checked(given: Any, strategy: SearchStrategy) -> Constraints | None:
+    """Return the constraints that ``Tuner`` is given; None without.
+
+    Raises:
+        ConstraintError: They do not say what is allowed.
+        UsageError: A searcher decides what is tried.
+    """
+    if given is None:
+        return None
+    constraints = Constraints(given)
+    if constraints and not strategy.resumable:
+        raise UsageError(
+            "constraints: a Searcher decides by itself what is tried; have its build call "
+            "hp.reject, or choose another sampler."
+        )
+    return constraints

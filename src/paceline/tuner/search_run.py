@@ -67,6 +67,7 @@ class TunerConfig:
     study: str
     storage: Any
     sampler: Any
+    learn_from: tuple[str, ...]
     pruner: Any
     seed: int
     executor: str
@@ -221,17 +222,16 @@ class SearchRun:
         )
         if self._handoff is not None:
             self._handoff.forget()  # the other workers may train on, and die later
-        stored = study.metadata.meta.get("objective")
-        if stored is not None and stored != objective.name:
+        if (stored := study.metadata.meta.get("objective")) not in (None, objective.name):
             raise StudyError(
                 f"study: {study.name!r} was made with the objective {stored!r}, not "
                 f"{objective.name!r}; use another study name, or that objective."
             )
         built = self._first_build
         study.strategy.on_search_begin(study.metadata.space, built.hp, built.batch)
-        defaults = built.hp.hparams
-        if self._arguments.start_with_default and not study.trials and defaults:
-            study.asker.enqueue(defaults)
+        study.learn_from(config.learn_from, config.directory, config.storage)
+        if self._arguments.start_with_default and not study.trials and built.hp.hparams:
+            study.asker.enqueue(built.hp.hparams)
         for hparams in enqueued:
             study.asker.enqueue(hparams)
         self.models = TrainedModels(

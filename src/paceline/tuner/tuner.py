@@ -24,13 +24,14 @@ from paceline.report.progress import Progress
 from paceline.report.summary import search_summary, steps_in_python
 from paceline.study.metadata import check_name
 from paceline.study.pruners.pruners import check_pruner
+from paceline.study.samplers.learnt import check_learn_from
 from paceline.study.samplers.samplers import strategy_of
 from paceline.study.storage.folder import aside_of, study_lock
 from paceline.study.workers.worker import WORKERS, Worker
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
-from paceline.tuner.constraints import Constraints
+from paceline.tuner.constraints import checked
 from paceline.tuner.first_build import first_preprocessing, probe
 from paceline.tuner.progress import to_stderr
 from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
@@ -60,8 +61,8 @@ class Tuner(StudyResults):
             "study" that is there goes on.
         storage: None for a journal file in the study's folder, ``"journal:PATH"``, any Optuna URL,
             or an Optuna storage object.
-        sampler: "tpe", "random", "qmc", "grid", "gp", or an Optuna sampler; or a ``Searcher``,
-            which decides instead of a sampler and keeps the models.
+        sampler: "tpe", "cmaes", "random", "qmc", "grid", "gp", or an Optuna sampler; or a
+            ``Searcher``, which decides instead of a sampler and keeps the models.
         pruner: None; "median", "percentile[:P]", "hyperband", "threshold:VALUE",
             "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]", with repeats or folds
             "wilcoxon[:P]", a ``paceline.ASHA``, or an object of ``optuna.pruners``.
@@ -86,6 +87,9 @@ class Tuner(StudyResults):
             it is.
         directory: Where study folders go.
         keep_best: How many of the best models are saved.
+        learn_from: Earlier studies that "tpe" and "cmaes" learn from, one or a list: names, paths
+            of their folders, or storage URLs (``sqlite:///a.db#NAME``). They are only read, and
+            their trials do not count here. Fixed at a study's first search.
         track: "mlflow", "wandb", "tensorboard", an object with the methods begin, log_trial and
             end, or a list of these: told of each trial that ends, while trials stay in packs.
             "mlflow+model" and "wandb+model" also store the best model.
@@ -127,6 +131,7 @@ class Tuner(StudyResults):
         precision: str | None = None,
         directory: str | Path = "runs",
         keep_best: int = 1,
+        learn_from: Any = None,
         track: Any = None,
         fresh: bool = False,
         progress: Callable[[Progress], object] | None = None,
@@ -153,13 +158,14 @@ class Tuner(StudyResults):
             study=study,
             storage=storage,
             sampler=sampler,
+            learn_from=check_learn_from(learn_from, sampler),
             pruner=check_pruner(pruner),
             seed=whole_number(seed, "seed", least=0, most=2**32 - 1),
             executor=executor,
             slots=slots if slots == "auto" else whole_number(slots, "slots"),
             plan=plan,
             widths=widths,
-            constraints=self._checked(constraints),
+            constraints=checked(constraints, self._strategy),
             mesh=check_mesh(mesh),
             precision=check_precision(precision),
             directory=Path(directory),
@@ -175,17 +181,6 @@ class Tuner(StudyResults):
         self._when_stuck = when_stuck
         if notes is not None:
             self._notes = notes
-
-    def _checked(self, given: Any) -> Constraints | None:
-        if given is None:
-            return None
-        constraints = Constraints(given)
-        if constraints and not self._strategy.resumable:
-            raise UsageError(
-                "constraints: a Searcher decides by itself what is tried; have its build call "
-                "hp.reject, or choose another sampler."
-            )
-        return constraints
 
     # -- searching ---------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import optuna
 from optuna.distributions import (
@@ -27,6 +27,7 @@ from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import PacelineError, SamplerError
 from paceline.study import trial_codec
+from paceline.study.samplers.told_trials import ToldTrials
 from paceline.study.storage.storage import Stopwatch, quiet_optuna
 
 # States of other workers' trials that samplers learn from.
@@ -40,22 +41,48 @@ class _EndedTrial(FrozenTrial):
         return self
 
 
+class _ToldStorage(optuna.storages.InMemoryStorage):
+    """A storage in memory that shows ``ToldTrials`` in place of its own where they are shown."""
+
+    def __init__(self, told: ToldTrials) -> None:
+        super().__init__()
+        self._told = told
+
+    def get_all_trials(
+        self,
+        study_id: int,
+        deepcopy: bool = True,
+        states: Container[OptunaState] | None = None,
+    ) -> list[FrozenTrial]:
+        """Return all trials; where ``ToldTrials`` are shown, those of them in these states."""
+        if not self._told.shown:
+            return super().get_all_trials(study_id, deepcopy, states)
+        found = cast("list[FrozenTrial]", self._told.visible())
+        found = found + [self.get_trial(trial_id) for trial_id in self._told.open_ids]
+        if states is not None:
+            found = [trial for trial in found if trial.state in states]
+        return sorted(found, key=lambda trial: trial.number)
+
+
 class InMemoryStudy:
     """An Optuna study in memory, asked and told."""
 
-    def __init__(self, *, learns: bool = False, constrained: bool = True) -> None:
+    def __init__(
+        self, *, learns: bool = False, constrained: bool = True, told: ToldTrials | None = None
+    ) -> None:
         """Make an empty one.
 
         Args:
             learns: Whether the sampler is told of ended trials. Samplers that are made anew for
                 every trial need not be told, which saves Optuna's copying.
             constrained: Whether it holds by how much trials violate their constraints.
+            told: Shows the sampler its trials; None: it sees those of the study.
         """
-        self._learns, self._constrained = learns, constrained
+        self._learns, self._constrained, self._told = learns, constrained, told
         # An Optuna study has to have a sampler. This one is never asked; without a seed it would
         # read the system's random numbers.
         self._nobody = RandomSampler(seed=0)
-        self._storage = optuna.storages.InMemoryStorage()
+        self._storage = optuna.storages.InMemoryStorage() if told is None else _ToldStorage(told)
         with quiet_optuna():
             self._study = optuna.create_study(
                 storage=self._storage, study_name="mirror", sampler=self._nobody
@@ -96,6 +123,8 @@ class InMemoryStudy:
                     intermediate_values=steps,
                 ),
             )
+            if self._told is not None:
+                self._told.end(self._storage.get_trial(added))
             return self._storage.get_trial_number_from_id(added)
         self._study.add_trial(
             create_trial(
@@ -106,7 +135,10 @@ class InMemoryStudy:
                 system_attrs=self._constraints(trial_codec.violation_of(trial)),
             )
         )
-        return self._storage.get_n_trials(self._id) - 1
+        number = self._storage.get_n_trials(self._id) - 1
+        if self._told is not None:
+            self._told.begin(number, self._trial_id(number))
+        return number
 
     def ask(self, sampler: BaseSampler | None) -> optuna.Trial:
         """Begin a trial whose values ``sampler`` chooses; None where no Optuna sampler does.
@@ -117,7 +149,10 @@ class InMemoryStudy:
         sampler = sampler or self._nobody
         with _named_errors(sampler):
             self._study.sampler = sampler
-            return self._study.ask()
+            asked = self._study.ask()
+        if self._told is not None:
+            self._told.begin(asked.number, self._trial_id(asked.number))
+        return asked
 
     def suggest(self, trial: optuna.Trial, name: str, distribution: BaseDistribution) -> Any:
         """Return the stored value that the sampler chooses; the same one when asked again.
@@ -186,6 +221,8 @@ class InMemoryStudy:
         else:
             values = None if loss is None else [loss]
             self._storage.set_trial_state_values(self._trial_id(number), state, values)
+        if self._told is not None:
+            self._told.end(self._storage.get_trial(self._trial_id(number)))
 
     def _constraints(self, violation: float | None) -> dict[str, Any]:
         """The system attributes for a violation.
@@ -227,9 +264,11 @@ class SampledTrials:
         sign: 1 where low values of ``past`` are good, -1 where high ones are.
         open_again: Numbers of those of ``past`` that are under way again.
         constrained: As of ``InMemoryStudy``.
+        told: As of ``InMemoryStudy``.
 
     Attributes:
         stopwatch: Time spent in samplers.
+        told: Shows the sampler its trials; None: it sees all of them.
     """
 
     def __init__(
@@ -240,7 +279,9 @@ class SampledTrials:
         sign: int,
         open_again: Container[int] = (),
         constrained: bool = True,
+        told: ToldTrials | None = None,
     ) -> None:
+        self.told = told
         self.stopwatch = Stopwatch()
         self._learns, self._past, self._sign = learns, past, sign
         self._constrained = constrained
@@ -327,7 +368,7 @@ class SampledTrials:
 
     def _made(self) -> InMemoryStudy:
         """Return a study in memory with the past trials that samplers learn from."""
-        study = InMemoryStudy(learns=self._learns, constrained=self._constrained)
+        study = InMemoryStudy(learns=self._learns, constrained=self._constrained, told=self.told)
         for trial in self._past:
             if trial.number in self._open_again:
                 self._numbers[trial.number] = study.add_trial(trial, self._sign)

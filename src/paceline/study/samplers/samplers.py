@@ -1,11 +1,11 @@
 """Samplers by name: ``resolve_sampler`` finds the one meant.
 
 ``tpe`` and ``gp`` are Optuna's, made afresh for every trial from the study's seed and the trial's
-number, so that a choice does not depend on the clock or on a restart. Three samplers are ours:
+number, so that a choice does not depend on the clock or on a restart. Four samplers are ours:
 ``random`` (``RandomDraws``), because the value that Optuna's draws for one parameter depends on
 which parameters it drew before; ``qmc`` (``Sobol``), because Optuna's knows no conditions and needs
-a finished trial first; ``grid`` (``GridWalk``), because Optuna's needs the space before the first
-build.
+a finished trial first; ``cmaes`` (``CmaEs``), because Optuna's keeps pickles in the storage;
+``grid`` (``GridWalk``), because Optuna's needs the space before the first build.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from optuna.samplers import BaseSampler, RandomSampler
 from paceline.errors import MissingExtraError, SamplerError
 from paceline.search_space import HyperParameters, Space
 from paceline.study.samplers.sobol import Sobol
+from paceline.study.samplers.told_trials import ToldTrials
 from paceline.study.samplers.tpe import Tpe
 from paceline.study.samplers.values import SAMPLER, seeded_bits
 from paceline.study.searcher import Searcher, SearchStrategy
 from paceline.study.trial import Trial
 
-NAMES = ("random", "qmc", "tpe", "gp", "grid")
+NAMES = ("random", "qmc", "tpe", "cmaes", "gp", "grid")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Sampler:
         users: Whether it is an object of the user's, which wants to be told of ended trials.
         points: The Sobol sequence that chooses instead of a sampler of ``make``; None for others.
         searcher: Decides instead of any sampler; None for all of ``NAMES`` and Optuna's.
+        told: The trials that it chooses from; None where it sees all of the study, or none.
     """
 
     name: str
@@ -50,6 +52,12 @@ class Sampler:
     users: bool = False
     points: Sobol | None = None
     searcher: Searcher | None = None
+    told: ToldTrials | None = None
+
+    @property
+    def learns(self) -> bool:
+        """Whether what earlier sessions tried decides what it chooses."""
+        return self.adaptive or self.users
 
     @property
     def reads_constraints(self) -> bool:
@@ -128,7 +136,7 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
 
     Raises:
         SamplerError: An unknown name, or a sampler that cannot be used here.
-        MissingExtraError: gp without torch.
+        MissingExtraError: gp without torch, cmaes without the package of this name.
     """
     if isinstance(sampler, BaseSampler):
         return _given(sampler)
@@ -144,13 +152,15 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
             'sampler "gp" needs torch, which is not installed: pip install "paceline[gp]"'
         )
     points = Sobol(seed) if sampler == "qmc" else None
-    if sampler not in ("tpe", "gp"):
+    if sampler not in ("tpe", "cmaes", "gp"):
         return Sampler(sampler, adaptive=False, make=None, points=points)
-    new = Tpe().seeded if sampler == "tpe" else _gp
+    told = None if sampler == "gp" else ToldTrials(seed)
+    new = _gp if told is None else _learner(sampler, seed, told)
     return Sampler(
         sampler,
         adaptive=True,
         make=lambda number, attempt: new(seeded_bits(seed, SAMPLER, number, attempt)),
+        told=told,
     )
 
 
@@ -164,6 +174,19 @@ def fixed(values: Mapping[str, Any], sampler: BaseSampler) -> BaseSampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         return optuna.samplers.PartialFixedSampler(dict(values), sampler)
+
+
+def _learner(sampler: str, seed: int, told: ToldTrials) -> Callable[[int], BaseSampler]:
+    if sampler == "tpe":
+        return Tpe(told).seeded
+    if importlib.util.find_spec("cmaes") is None:
+        raise MissingExtraError(
+            'sampler "cmaes" needs the package cmaes, which is not installed: '
+            'pip install "paceline[cmaes]"'
+        )
+    from paceline.study.samplers.cma_es import CmaEs
+
+    return CmaEs(seed, told).seeded
 
 
 def _gp(seed: int) -> BaseSampler:

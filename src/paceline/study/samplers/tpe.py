@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from optuna.distributions import (
 from optuna.samplers import BaseSampler
 from optuna.search_space import IntersectionSearchSpace
 from optuna.trial import FrozenTrial
-from optuna.trial import TrialState as OptunaState
 
-from paceline.study.trial_codec import NAMED, violation_of
+from paceline.study.samplers.told_trials import SeenTrial, ToldTrials
+from paceline.study.trial_codec import NAMED
 
 # Before Optuna 5, TPE reads the constraints in trials only where it is given this function, which
 # it then calls for several objectives alone.
@@ -37,9 +38,13 @@ class Tpe(BaseSampler):
 
     A new TPE sampler would go through all trials to find the parameters that they share; this one
     remembers them. (At 1,000 trials that is a third of the time of a proposal.)
+
+    Args:
+        told: The trials that it chooses from.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, told: ToldTrials) -> None:
+        self._told = told
         self._shared = IntersectionSearchSpace(include_pruned=True)
         self._tpe = optuna.samplers.TPESampler(seed=0)
         self._space: dict[str, BaseDistribution] = {}  # all that trials share
@@ -67,15 +72,17 @@ class Tpe(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Return the stored values of shared parameters."""
-        found = self._tpe.sample_relative(study, trial, search_space)
-        # Where values are fixed, trials with other ones are no neighbours.
-        if not found or search_space.keys() != self._space.keys():
-            return found
-        told = _Told(study, search_space)
-        for _ in range(_REDRAWS):
-            if not told.likely_violates(found):
-                break
+        with self._told.showing(search_space):
             found = self._tpe.sample_relative(study, trial, search_space)
+            # Where values are fixed, trials with other ones are no neighbours.
+            if not found or search_space.keys() != self._space.keys():
+                return found
+            if self._told.any_violates:
+                neighbours = _Neighbours(self._told.ended, search_space)
+                for _ in range(_REDRAWS):
+                    if not neighbours.likely_violates(found):
+                        break
+                    found = self._tpe.sample_relative(study, trial, search_space)
         return found
 
     def sample_independent(
@@ -86,29 +93,25 @@ class Tpe(BaseSampler):
         param_distribution: BaseDistribution,
     ) -> Any:
         """Return the stored value of a parameter that not all trials have."""
-        return self._tpe.sample_independent(study, trial, param_name, param_distribution)
+        with self._told.showing({param_name: param_distribution}):
+            return self._tpe.sample_independent(study, trial, param_name, param_distribution)
 
 
-class _Told:
+class _Neighbours:
     """The trials that have ended, as points between 0 and 1 on each axis.
 
     Args:
-        study: The study in memory.
+        trials: They share the axes.
         space: Name -> distribution: the axes.
     """
 
-    def __init__(self, study: optuna.Study, space: dict[str, BaseDistribution]) -> None:
+    def __init__(self, trials: Sequence[SeenTrial], space: dict[str, BaseDistribution]) -> None:
         self._space = space
-        trials = study.get_trials(deepcopy=False, states=(OptunaState.COMPLETE, OptunaState.PRUNED))
-        violations = [violation_of(trial) or 0.0 for trial in trials]
-        self._violates = np.array(violations) > 0  # bool[T]
-        if self._violates.any():
-            self._points = np.array([self._point(trial.params) for trial in trials])  # f64[T, D]
+        self._violates = np.array([trial.violation > 0 for trial in trials])  # bool[T]
+        self._points = np.array([self._point(trial.params) for trial in trials])  # f64[T, D]
 
     def likely_violates(self, params: dict[str, Any]) -> bool:
         """Whether the trial nearest to a proposal violates a constraint."""
-        if not self._violates.any():
-            return False
         apart = np.abs(self._points - np.array(self._point(params)))
         for axis, distribution in enumerate(self._space.values()):
             if isinstance(distribution, CategoricalDistribution):

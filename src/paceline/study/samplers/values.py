@@ -30,7 +30,7 @@ Chooser = Callable[[Parameter], Any]
 StructuralValues = Mapping[str, Any]
 
 # Streams of random numbers that a study's seed gives.
-TRIAL, SAMPLER, SHIFT, VALUE, WAITED = range(5)
+TRIAL, SAMPLER, SHIFT, VALUE, WAITED, LEARNT, RESTART = range(7)
 
 
 def check_seed(seed: Any) -> int:

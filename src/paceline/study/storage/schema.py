@@ -23,12 +23,10 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, MsgspecError, Struct, UnsetType, field
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]  # of trials, epochs, examples, bytes
-#: A number of 64 bits, such as a bound or a choice.
-Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]  # of 64 bits, as a bound or a choice
 #: A float as ``trial_codec.plain`` writes it: JSON has no NaN and no infinities.
 Real = float | Literal["nan", "inf", "-inf"]
-# What parsing and comparing raise. Errors of msgspec 0.19 are no ValueErrors.
-UNREADABLE = (MsgspecError, ValueError, RecursionError)
+UNREADABLE = (MsgspecError, ValueError, RecursionError)  # errors of msgspec 0.19 are no ValueErrors
 Scalar = bool | Whole | float | str | None
 Text = str | None
 State = Literal[0, 1, 2, 3, 4]  # optuna.trial.TrialState
@@ -223,6 +221,7 @@ class StudyMeta(Struct):
     widths: Text = None
     constraints: dict[str, list[tuple[Literal["<=", "<", ">=", ">"], float]] | None] = {}
     families: Count = 1
+    learnt: list[dict[str, Any]] = []  # ``samplers/learnt.py`` looks closer
     mesh: tuple[Count, Count | None] | None = None
     search: StoredSearch = field(default_factory=StoredSearch)
     data: Any = None
@@ -245,8 +244,7 @@ class ManifestEntry(Struct):
     sha256: str
 
 
-#: A trial's or a job's number as a key of JSON.
-Number = Annotated[str, Meta(pattern=r"^\d{1,16}$")]
+Number = Annotated[str, Meta(pattern=r"^\d{1,16}$")]  # of a trial or a job, as a key of JSON
 Numbers = list[Count]
 
 

@@ -118,8 +118,11 @@ class StudyPeers:
         """Whether all other workers have beaten since ``watch_peers``, or are gone."""
         return self._worker is None or self._worker.all_peers_alive()
 
-    def create_study(self, direction: Direction, meta: Mapping[str, Any]) -> None:
+    def create_study(self, direction: Direction, meta: Mapping[str, Any]) -> StoredStudy | None:
         """Make the study in the storage, or join the worker that has made it a moment ago.
+
+        Returns:
+            What that worker has stored; None where the study was made here.
 
         Raises:
             StorageError: It cannot be written.
@@ -135,13 +138,14 @@ class StudyPeers:
                 raise
             made = False
         if self._worker is None:
-            return
+            return None
         found = self._store.study_id(self._study)
         self._worker.join(self._store, found, self._writer, share=not made)
         self._sharing = self._share(self._worker)
         stored = None if made else self._store.load(self._study)
         if stored is not None:
             self._trials.set_direction(stored.direction)
+        return stored
 
     def claim(self, template: FrozenTrial, limit: int | None) -> int | None:
         """Have the storage number a trial of a study that is shared.

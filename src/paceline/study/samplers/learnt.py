@@ -1,0 +1,365 @@
+"""What a search learns from earlier studies (``learn_from``): complete trials and their ranks.
+
+Earlier studies are read once, before the first trial, and never written. What is learnt is stored
+with the new study, so that a resumed search decides the same, whatever became of the earlier ones.
+The objectives of two studies may have other scales, so a trial is known by its rank in its study.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    distribution_to_json,
+    json_to_distribution,
+)
+from optuna.trial import TrialState as OptunaState
+
+from paceline.errors import StudyError, UsageError
+from paceline.search_space import Parameter
+from paceline.study.metadata import StoredStudy, check_name
+
+#: Samplers that learn from earlier studies.
+LEARNERS = ("tpe", "cmaes")
+#: Trials that are learnt of one study: the best half of them, the others evenly over its ranks.
+KEPT = 100
+# At the end of a storage name whose stored value is ``low + high`` minus the real one.
+_REVERSED = "[reversed]"
+
+
+@dataclass(frozen=True)
+class LearntTrial:
+    """A complete trial of an earlier study.
+
+    Attributes:
+        rank: Its place among the complete trials of its study: above 0 for the best, below 1 for
+            the worst.
+        params: Storage name -> stored value.
+    """
+
+    rank: float
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class LearntStudy:
+    """What is learnt of one earlier study.
+
+    Attributes:
+        study: Its name.
+        kinds: Storage name -> distribution, of the parameters that its trials share in one form.
+        trials: Its trials, in the order of their numbers.
+    """
+
+    study: str
+    kinds: Mapping[str, BaseDistribution]
+    trials: Sequence[LearntTrial]
+
+    @classmethod
+    def of(cls, name: str, stored: StoredStudy) -> LearntStudy:
+        """Return what is learnt of a study as a storage holds it."""
+        sign = -1 if stored.direction == "maximize" else 1
+        complete = [
+            trial
+            for trial in stored.trials
+            if trial.state == OptunaState.COMPLETE and not math.isnan(trial.values[0])
+        ]
+        complete.sort(key=lambda trial: (sign * trial.values[0], trial.number))
+        kinds: dict[str, BaseDistribution] = {}
+        for trial in sorted(complete, key=lambda trial: trial.number):
+            kinds |= trial.distributions  # bounds may have changed: the last ones count
+        ranked = []
+        for place, trial in enumerate(complete):
+            params = {n: value for n, value in trial.params.items() if _fits(kinds[n], value)}
+            ranked.append((trial.number, LearntTrial((place + 0.5) / len(complete), params)))
+        rest = ranked[KEPT // 2 :]
+        n_rest = min(len(rest), KEPT - KEPT // 2)
+        kept = ranked[: KEPT // 2] + [rest[len(rest) * i // n_rest] for i in range(n_rest)]
+        kept.sort(key=lambda pair: pair[0])
+        return cls(name, kinds, [trial for _, trial in kept])
+
+    def differs(self, parameters: Mapping[str, Parameter]) -> list[str]:
+        """Return the names of those parameters that are of another kind here.
+
+        Args:
+            parameters: Storage name -> parameter of the new study.
+        """
+        return [
+            name
+            for name, parameter in parameters.items()
+            if name in self.kinds and not _alike(self.kinds[name], parameter.distribution)
+        ]
+
+    def shares(self, parameters: Mapping[str, Parameter]) -> bool:
+        """Whether some parameter of the new study is of the same kind here."""
+        return any(
+            name in self.kinds and _alike(self.kinds[name], parameter.distribution)
+            for name, parameter in parameters.items()
+        )
+
+    def values(
+        self, trial: LearntTrial, space: Mapping[str, BaseDistribution]
+    ) -> dict[str, Any] | None:
+        """Return a trial's values of a space, which may be some of them.
+
+        Args:
+            trial: One of ``trials``.
+            space: Storage name -> distribution in the new study.
+
+        Returns:
+            Storage name -> stored value in the new study; None where a value is out of its bounds
+            there.
+        """
+        found = {}
+        for name, now in space.items():
+            then = self.kinds.get(name)
+            if then is None or name not in trial.params or not _alike(then, now):
+                continue
+            value = trial.params[name]
+            if isinstance(now, FloatDistribution | IntDistribution):
+                if name.endswith(_REVERSED) and isinstance(then, type(now)):
+                    value += (now.low + now.high) - (then.low + then.high)
+                if not now.low <= value <= now.high:
+                    return None
+            found[name] = value
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values, for the attribute ``paceline`` of the study that learns."""
+        return {
+            "study": self.study,
+            "kinds": {
+                name: json.loads(distribution_to_json(kind)) for name, kind in self.kinds.items()
+            },
+            "trials": [[trial.rank, dict(trial.params)] for trial in self.trials],
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> LearntStudy:
+        """Return what ``to_json`` made.
+
+        Raises:
+            ValueError: It holds something else.
+        """
+        kinds = {name: json_to_distribution(json.dumps(k)) for name, k in stored["kinds"].items()}
+        trials = [LearntTrial(float(rank), params) for rank, params in stored["trials"]]
+        for trial in trials:
+            if not 0 < trial.rank < 1:
+                raise ValueError(f"a rank is {trial.rank}")
+            for name, value in trial.params.items():
+                if not _fits(kinds[name], value):
+                    raise ValueError(f"{name} is {ascii(value)[:60]}")
+        return cls(str(stored["study"]), kinds, trials)
+
+
+def _alike(then: BaseDistribution, now: BaseDistribution) -> bool:
+    """Whether values of one distribution mean the same in another: numbers, or equal choices."""
+    if isinstance(then, CategoricalDistribution) and isinstance(now, CategoricalDistribution):
+        return [(type(c), c) for c in then.choices] == [(type(c), c) for c in now.choices]
+    return type(then) is type(now)
+
+
+def _fits(kind: BaseDistribution, value: Any) -> bool:
+    """Whether a value is of a distribution's type; it may be out of its bounds."""
+    if isinstance(kind, CategoricalDistribution):
+        return any(type(value) is type(choice) and value == choice for choice in kind.choices)
+    types = int if isinstance(kind, IntDistribution) else int | float
+    return isinstance(value, types) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_learn_from(learn_from: Any, sampler: Any) -> tuple[str, ...]:
+    """Check the argument of ``Tuner``; ``read_learnt`` reads what it names.
+
+    Args:
+        learn_from: None, or one or several of: the name of a study, the path of a study's folder or
+            of its journal, the URL of a storage, with ``#NAME`` behind it where it holds several
+            studies.
+        sampler: The argument of ``Tuner``.
+
+    Raises:
+        UsageError: It is none of these, or the sampler does not learn from earlier studies.
+    """
+    if learn_from is None:
+        return ()
+    given = [learn_from] if isinstance(learn_from, str | Path) else learn_from
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(each, str | Path) and str(each).strip() and str(each).isprintable()
+        for each in given
+    ):
+        raise UsageError(
+            f"learn_from: {learn_from!r} names no study; give a study's name, the path of its "
+            "folder, a storage URL such as sqlite:///study.db#NAME, or a list of these."
+        )
+    if given and not (isinstance(sampler, str) and sampler in LEARNERS):
+        name = sampler if isinstance(sampler, str) else type(sampler).__name__
+        raise UsageError(
+            f"learn_from: sampler {name!r} does not learn from earlier studies; choose "
+            f"{' or '.join(LEARNERS)}, or leave learn_from out."
+        )
+    return tuple(map(str, given))
+
+
+def read_learnt(
+    learn_from: Sequence[str], directory: Path, own: tuple[str, Any]
+) -> list[LearntStudy]:
+    """Read earlier studies, and write nothing.
+
+    Args:
+        learn_from: Of ``check_learn_from``.
+        directory: Folder of the studies.
+        own: Name and storage of the study that learns.
+
+    Raises:
+        UsageError: It names no study, or the one that learns.
+        StudyError, StorageError: The study cannot be read, or has no complete trial.
+    """
+    return [_read(each, directory, own) for each in learn_from]
+
+
+def _read(text: str, directory: Path, own: tuple[str, Any]) -> LearntStudy:
+    from paceline.study.storage.folder import check_pickles
+    from paceline.study.storage.storage import StudyStorage
+
+    storage, name = _place(text)
+    if storage is None:
+        try:
+            check_name(name)
+        except StudyError:
+            raise UsageError(
+                f"learn_from: {text!r} is no study's folder, no journal and no name of a study in "
+                f"{directory}/; check the path."
+            ) from None
+    store = StudyStorage.of(storage, name or "", directory)
+    if name is None:
+        names = store.names()
+        if len(names) != 1:
+            there = ", ".join(names) or "none"
+            raise UsageError(
+                f"learn_from: {_shown(text)} holds {len(names)} studies ({there}); name one, as in "
+                f"{_shown(text)}#{names[0] if names else 'NAME'}."
+            )
+        name = names[0]
+    if name == own[0] and _same_storage(name, directory, storage, own[1]):
+        raise UsageError(
+            f"learn_from: {name!r} is the study that is searched, which goes on with all its "
+            "trials; name an earlier study, or give this one another name."
+        )
+    stored = store.load(name)
+    if stored is None:
+        raise UsageError(
+            f"learn_from: there is no study {name!r} in {store.label}; `paceline studies` lists "
+            "those in runs/."
+        )
+    check_pickles(name, stored.trials)
+    learnt = LearntStudy.of(name, stored)
+    if not learnt.trials:
+        raise StudyError(
+            f"learn_from: study {name!r} has no complete trial to learn from; name another."
+        )
+    return learnt
+
+
+def _place(text: str) -> tuple[str | None, str | None]:
+    """Return the storage and the study's name that a text means; None: the only study there."""
+    address, hash_sign, name = text.rpartition("#")
+    # A password may hold a number sign.
+    if not hash_sign or ("@" in name and ":" in address.partition("://")[2]):
+        address, name = text, ""
+    if "://" in address or address.startswith("journal:"):
+        return address, name or None
+    with contextlib.suppress(OSError, RuntimeError):  # too long for a path; no such user
+        path = Path(text).expanduser()
+        if path.is_file():
+            return f"journal:{path}", None
+        if (path / "journal.log").is_file():
+            return f"journal:{path / 'journal.log'}", None
+    return None, text
+
+
+def _same_storage(name: str, directory: Path, storage: str | None, own: Any) -> bool:
+    from paceline.study.storage.folder import journal_path
+
+    if not isinstance(own, str | None):
+        return False
+    here, there = (journal_path(each, name, directory) for each in (storage, own))
+    if here is None or there is None:
+        return storage == own
+    return here.resolve() == there.resolve()
+
+
+def _shown(text: str) -> str:
+    from paceline.study.storage.rdb import hide_password
+
+    return hide_password(text)
+
+
+def notes_on(
+    learnt: Sequence[LearntStudy], parameters: Mapping[str, Parameter]
+) -> tuple[list[LearntStudy], list[str]]:
+    """Return those studies that say something of a space, and notes on what they do not say.
+
+    Args:
+        learnt: The studies.
+        parameters: Storage name -> parameter of the new study, as far as they are known.
+    """
+    kept, notes = [], []
+    for each in learnt:
+        if not each.shares(parameters):
+            notes.append(
+                f"learn_from: study {each.study!r} has none of the hyperparameters of this one "
+                f"({', '.join(parameters)}), so nothing is learnt from it"
+            )
+            continue
+        kept.append(each)
+        n, differs = len(each.trials), each.differs(parameters)
+        text = f"learning from {n} trials of study {each.study!r}, which do not count here"
+        if differs:
+            text += (
+                f"; {', '.join(differs)} {'is' if len(differs) == 1 else 'are'} of another kind or "
+                "has other choices there, so its values are not used"
+            )
+        notes.append(text)
+    return kept, notes
+
+
+def names_others(learn_from: Sequence[str], learnt: Sequence[LearntStudy]) -> bool:
+    """Whether an argument names other studies than those that were learnt, as far as names tell.
+
+    Args:
+        learn_from: Of ``check_learn_from``.
+        learnt: What was learnt when the study began.
+    """
+    if len(learn_from) != len(learnt):
+        return bool(learn_from)
+    names = [_place(text)[1] for text in learn_from]  # None: the only study of a storage
+    pairs = zip(names, learnt, strict=True)
+    return any(name is not None and Path(name).name != each.study for name, each in pairs)
+
+
+def stored_learnt(study: str, stored: Sequence[Mapping[str, Any]]) -> list[LearntStudy]:
+    """Return what a study has learnt from earlier ones.
+
+    Args:
+        study: Its name, for messages.
+        stored: Of its attribute ``paceline``.
+
+    Raises:
+        StudyError: It cannot be read.
+    """
+    try:
+        return [LearntStudy.from_json(each) for each in stored]
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StudyError(
+            f"study {study!r}: what it learnt from earlier studies cannot be read "
+            f"({type(error).__name__}: {error}); choose another study name."
+        ) from error

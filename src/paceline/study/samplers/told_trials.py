@@ -1,0 +1,226 @@
+"""The trials that TPE and CMA-ES choose from: those that have ended, are under way, or were learnt.
+
+``ToldTrials`` shows them to Optuna's sampler in place of all trials of the study in memory. Of more
+than ``FEW`` it shows the best and the newest, so that asking takes no longer from there on
+(docs/decisions/0040). Trials of earlier studies are shown beside them, and then every value is a
+rank within its own study.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from optuna.distributions import BaseDistribution
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from paceline.search_space import Parameter
+from paceline.study.samplers.learnt import LearntStudy
+from paceline.study.samplers.values import LEARNT, random_value
+from paceline.study.trial_codec import NAMED, constraint_attributes, violation_of
+
+#: Trials up to which all are shown.
+FEW = 1000
+#: Of more trials than ``FEW`` so many of the best and of the newest are shown; one may be both. TPE
+#: takes at most 25 trials for good ones.
+BEST, NEWEST = 64, 192
+
+_LEARNT_FROM = (OptunaState.COMPLETE, OptunaState.PRUNED)
+
+
+@dataclass(slots=True, eq=False)
+class SeenTrial:
+    """What samplers read of a trial that has ended, in attributes that cost nothing to read.
+
+    Attributes:
+        number: Its number in the study in memory.
+        state: COMPLETE or PRUNED.
+        values: Its losses; None for a pruned one.
+        value: Its loss, or its rank where studies are compared; None for a pruned one.
+        params: Name -> stored value.
+        distributions: Name -> distribution.
+        intermediate_values: Epoch -> loss.
+        system_attrs: As stored.
+        constraints: Name -> by how much it is violated.
+        violation: The sum of what is violated.
+    """
+
+    number: int
+    state: OptunaState
+    values: list[float] | None
+    value: float | None
+    params: dict[str, Any]
+    distributions: dict[str, BaseDistribution]
+    intermediate_values: dict[int, float]
+    system_attrs: dict[str, Any]
+    constraints: dict[str, float]
+    violation: float = 0.0
+    order: tuple[float, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, trial: FrozenTrial) -> SeenTrial:
+        """Return what samplers read of a trial that has ended."""
+        violation = violation_of(trial) or 0.0
+        losses = trial.values
+        value = losses[0] if losses else None
+        if violation > 0:
+            order = (2.0, violation)
+        elif value is not None:
+            order = (0.0, value)
+        else:  # of pruned trials, those that trained longer are better to TPE
+            last = max(trial.intermediate_values, default=0)
+            order = (1.0, -last, trial.intermediate_values.get(last, 0.0))
+        return cls(
+            trial.number,
+            trial.state,
+            losses,
+            value,
+            trial.params,
+            trial.distributions,
+            trial.intermediate_values,
+            trial.system_attrs,
+            getattr(trial, "constraints", {}),  # from Optuna 5.0 on
+            violation,
+            (*order, trial.number),
+        )
+
+
+class ToldTrials:
+    """The trials that a sampler chooses from.
+
+    Args:
+        seed: Of the values that trials of earlier studies do not have.
+
+    Attributes:
+        shown: Whether the study in memory shows these trials in place of its own.
+        learnt: What is learnt of earlier studies; see ``learn``.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self.shown = False
+        self.learnt: Sequence[LearntStudy] = ()
+        self._open: dict[int, int] = {}  # number -> id in the storage of the study in memory
+        self._ended: list[SeenTrial] = []  # by number
+        self._ranked: list[SeenTrial] = []  # the best first
+        self._violate = False
+        self._beside: list[SeenTrial] = []  # of earlier studies, as shown last
+        self._made: dict[tuple[Any, ...], list[SeenTrial]] = {}
+
+    def begin(self, number: int, trial_id: int) -> None:
+        """Note a trial under way, by its number and id in the study in memory."""
+        self._open[number] = trial_id
+
+    def end(self, trial: FrozenTrial) -> None:
+        """Note a trial that has ended; one that failed is forgotten."""
+        self._open.pop(trial.number, None)
+        if trial.state not in _LEARNT_FROM:
+            return
+        seen = SeenTrial.of(trial)
+        bisect.insort(self._ended, seen, key=lambda other: other.number)
+        bisect.insort(self._ranked, seen, key=lambda other: other.order)
+        self._violate |= seen.violation > 0
+        if self.learnt:
+            self._rank()
+
+    def learn(self, learnt: Sequence[LearntStudy]) -> None:
+        """Show trials of earlier studies too; from now on values are ranks."""
+        self.learnt, self._made = learnt, {}
+        if learnt:
+            self._rank()
+
+    @property
+    def any_violates(self) -> bool:
+        """Whether some trial violates a constraint."""
+        return self._violate
+
+    @property
+    def open_ids(self) -> list[int]:
+        """Ids of the trials under way, in the storage of the study in memory."""
+        return list(self._open.values())
+
+    @property
+    def ended(self) -> list[SeenTrial]:
+        """The trials of the study that have ended and are shown, by number."""
+        if len(self._ended) <= FEW:
+            return self._ended
+        newest = self._ended[-NEWEST:]
+        first = newest[0].number
+        best = [trial for trial in self._ranked[:BEST] if trial.number < first]
+        return sorted(best, key=lambda trial: trial.number) + newest
+
+    @property
+    def all_ended(self) -> Sequence[SeenTrial]:
+        """All trials of the study that have ended, by number."""
+        return self._ended
+
+    def visible(self) -> list[SeenTrial]:
+        """The trials that are shown and have ended, those of earlier studies first."""
+        return self._beside + self.ended
+
+    @contextmanager
+    def showing(
+        self, space: Mapping[str, BaseDistribution], *, filled: bool = True
+    ) -> Iterator[None]:
+        """Have the study in memory show these trials.
+
+        Args:
+            space: The hyperparameters that are chosen. A trial of an earlier study is shown where
+                it has allowed values of them.
+            filled: Whether a value that such a trial does not have is drawn at random, so that it
+                can be shown all the same.
+        """
+        self._beside = self._earlier(space, filled) if self.learnt else []
+        self.shown = True
+        try:
+            yield
+        finally:
+            self.shown, self._beside = False, []
+
+    def _earlier(self, space: Mapping[str, BaseDistribution], filled: bool) -> list[SeenTrial]:
+        """Return trials of earlier studies with values for a space; numbers below 0."""
+        key = (*space.items(), ("", filled))
+        if key not in self._made:
+            told = [(study, trial) for study in self.learnt for trial in study.trials]
+            made = []
+            for index, (study, trial) in enumerate(told):
+                found = study.values(trial, space)
+                if found and (filled or len(found) == len(space)):
+                    params = self._values(found, index, space)
+                    made.append(_seen(index - len(told), trial.rank, params, space))
+            self._made[key] = made
+        return self._made[key]
+
+    def _values(
+        self,
+        found: dict[str, Any],
+        index: int,
+        space: Mapping[str, BaseDistribution],
+    ) -> dict[str, Any]:
+        """Return values of a whole space; those that were not found are drawn at random."""
+        for name, distribution in space.items():
+            if name not in found:
+                parameter = Parameter(name, name, cast(Any, distribution), 0)
+                found[name] = random_value(parameter, self._seed, LEARNT, index)
+        return found
+
+    def _rank(self) -> None:
+        """Replace the losses of this study's trials by ranks, as those of other studies have."""
+        complete = [t for t in self._ranked if t.values]
+        complete.sort(key=lambda trial: (trial.values, trial.number))
+        for place, trial in enumerate(complete):
+            trial.value = (place + 0.5) / len(complete)
+
+
+def _seen(
+    number: int, rank: float, params: dict[str, Any], space: Mapping[str, BaseDistribution]
+) -> SeenTrial:
+    """Return a trial of an earlier study as samplers read it."""
+    # To TPE before Optuna 5, a trial without constraints is worse than one that violates them.
+    allowed = {} if NAMED else constraint_attributes({"violation": 0.0})
+    kinds = dict(space)
+    return SeenTrial(number, OptunaState.COMPLETE, [rank], rank, params, kinds, {}, allowed, {})

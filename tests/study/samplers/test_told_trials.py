@@ -1,0 +1,154 @@
+"""The trials that TPE sees: all of few, the best and newest of many; Optuna's TPE is the truth."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, create_trial
+from optuna.trial import TrialState as OptunaState
+
+from paceline.study import trial_codec
+from paceline.study.samplers import told_trials
+from paceline.study.samplers.in_memory_study import InMemoryStudy
+from paceline.study.samplers.samplers import resolve_sampler
+from paceline.study.samplers.told_trials import ToldTrials
+from paceline.study.samplers.tpe import Tpe
+
+SPACE = {
+    "lr": FloatDistribution(1e-4, 1e-1, log=True),
+    "units": IntDistribution(8, 64, step=8),
+    "kind": CategoricalDistribution(("a", "b", "c")),
+}
+
+
+def trials(n: int, seed: int = 0) -> list[FrozenTrial]:
+    """Complete and pruned trials in turn, some with equal losses."""
+    rng, made = random.Random(seed), []
+    for number in range(n):
+        pruned = number % 5 == 3
+        made.append(
+            create_trial(
+                state=OptunaState.PRUNED if pruned else OptunaState.COMPLETE,
+                value=None if pruned else rng.randrange(40) / 10,
+                params={
+                    "lr": 10 ** rng.uniform(-4, -1),
+                    "units": rng.randrange(8, 72, 8),
+                    "kind": rng.choice("abc"),
+                },
+                distributions=dict(SPACE),
+                intermediate_values={1: 1.0, 2: 0.5} if pruned and number % 2 else {1: 0.7},
+            )
+        )
+        made[-1].number = number
+    return made
+
+
+def asked(study: InMemoryStudy, sampler: optuna.samplers.BaseSampler) -> dict[str, Any]:
+    trial = study.ask(sampler)
+    return {name: study.suggest(trial, name, kind) for name, kind in SPACE.items()}
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def by_optuna(past: list[FrozenTrial], n: int, seeds: list[int]) -> list[dict[str, Any]]:
+    """What Optuna's TPE chooses after these trials, ``n`` trials in a row that stay open."""
+    study = optuna.create_study()
+    for trial in past:
+        study.add_trial(trial)
+    found = []
+    for _, seed in zip(range(n), seeds, strict=True):
+        study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
+        trial = study.ask()
+        suggest = {
+            "lr": lambda t: t.suggest_float("lr", 1e-4, 1e-1, log=True),
+            "units": lambda t: t.suggest_int("units", 8, 64, step=8),
+            "kind": lambda t: t.suggest_categorical("kind", ("a", "b", "c")),
+        }
+        found.append({name: suggest[name](trial) for name in SPACE})
+    return found
+
+
+def by_us(past: list[FrozenTrial], n: int, seeds: list[int]) -> list[dict[str, Any]]:
+    told = ToldTrials(0)
+    study, sampler = InMemoryStudy(told=told), Tpe(told)
+    for trial in past:
+        study.add_trial(trial, 1)
+    return [asked(study, sampler.seeded(seed)) for _, seed in zip(range(n), seeds, strict=True)]
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("n", [4, 60, 300])
+def test_of_few_trials_tpe_chooses_as_optunas_does(n):
+    assert by_us(trials(n), 4, [3, 1, 4, 1]) == by_optuna(trials(n), 4, [3, 1, 4, 1])
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_of_many_trials_tpe_chooses_as_optunas_does_from_those_shown(monkeypatch):
+    monkeypatch.setattr(told_trials, "FEW", 50)
+    monkeypatch.setattr(told_trials, "BEST", 6)
+    monkeypatch.setattr(told_trials, "NEWEST", 20)
+    past = trials(51)
+    complete = sorted((t for t in past if t.value is not None), key=lambda t: (t.value, t.number))
+    shown = {t.number for t in complete[:6]} | set(range(31, 51))
+    kept = [t for t in past if t.number in shown]
+    assert len(kept) < 27  # one may be both
+    assert by_us(past, 3, [5, 9, 2]) == by_optuna(kept, 3, [5, 9, 2])
+    assert by_us(past[:50], 3, [5, 9, 2]) == by_optuna(past[:50], 3, [5, 9, 2])
+
+
+def test_what_is_shown_depends_on_what_has_ended_not_on_the_order(monkeypatch):
+    monkeypatch.setattr(told_trials, "FEW", 40)
+    orders = [trials(90), trials(90)]
+    random.Random(1).shuffle(orders[1])
+    shown = []
+    for order in orders:
+        told = ToldTrials(0)
+        for trial in order:
+            told.end(trial)
+        shown.append([trial.number for trial in told.ended])
+    assert shown[0] == shown[1] == sorted(shown[0])
+
+
+def test_asking_shows_no_more_trials_however_many_there_are():
+    told = ToldTrials(0)
+    for trial in trials(1000):
+        told.end(trial)
+    assert [trial.number for trial in told.ended] == list(range(1000))
+    for trial in trials(1400)[1000:]:
+        told.end(trial)
+        assert len(told.ended) <= told_trials.BEST + told_trials.NEWEST < told_trials.FEW
+    assert len(told.all_ended) == 1400
+
+
+def test_the_best_come_before_pruned_trials_and_those_that_violate():
+    told = ToldTrials(0)
+    violating = create_trial(
+        state=OptunaState.PRUNED,
+        params={},
+        distributions={},
+        system_attrs=trial_codec.constraint_attributes({"size": 2.0}),
+    )
+    violating.number = 90
+    for trial in [*trials(20), violating]:
+        told.end(trial)
+    assert told.any_violates
+    order = [t.number for t in sorted(told.all_ended, key=lambda trial: trial.order)]
+    n_complete = sum(t.value is not None for t in trials(20))
+    assert all(trials(20)[number].value is not None for number in order[:n_complete])
+    assert order[-1] == 90
+    # Of pruned trials those come first that trained longer: 13, 3 have two epochs; 8, 18 have one.
+    assert order[n_complete:-1] == [3, 13, 8, 18]
+
+
+def test_a_failed_trial_is_forgotten():
+    told = ToldTrials(0)
+    study = InMemoryStudy(told=told)
+    sampler = resolve_sampler("random", 0)
+    assert sampler.told is None
+    trial = study.ask(None)
+    assert len(told.open_ids) == 1
+    study.tell(trial.number, OptunaState.FAIL)
+    assert told.open_ids == [] and list(told.all_ended) == []
