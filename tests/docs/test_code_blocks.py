@@ -170,8 +170,10 @@ def small_searches(monkeypatch: pytest.MonkeyPatch) -> None:
             given["n_trials"] = "+1"
         epochs = given.get("epochs", 10)
         if isinstance(epochs, int):
-            # What continues trials needs more epochs than they have.
-            given["epochs"] = min(epochs, EPOCHS + ("continue_best" in given))
+            # What continues trials needs more epochs than they have, as a population does.
+            population = str(self._config.pruner).lower().startswith("pbt")
+            more = "continue_best" in given or population
+            given["epochs"] = min(epochs, EPOCHS + more)
         if "max_epochs_total" in given:
             given["max_epochs_total"] = EPOCHS_TOTAL
         search(self, *data, **given)
