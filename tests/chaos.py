@@ -112,6 +112,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
     "random": (toys.dense, {"sampler": "random"}, {}),
     "tpe": (toys.dense, {"sampler": "tpe"}, {"n_trials": 24}),
     "cmaes": (toys.dense, {"sampler": "cmaes"}, {"n_trials": 24}),
+    "learn-from": (toys.dense, {"sampler": "tpe", "learn_from": ["before"]}, {"n_trials": 24}),
     "families": (structures, {"sampler": "random"}, {}),
     "families-tpe": (structures, {"sampler": "tpe"}, {"n_trials": 24}),
     "sqlite": (toys.dense, {"sampler": "tpe", "storage": "sqlite:///{folder}/s.db"}, {}),
@@ -132,6 +133,11 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
     ),
     "asha-tpe": (toys.dense, {"sampler": "tpe", "pruner": "asha"}, {"epochs": 9, "n_trials": 20}),
     "median": (structures, {"sampler": "random", "pruner": "median"}, {"n_trials": 20}),
+    "pbt": (
+        toys.dense,
+        {"sampler": "random", "pruner": paceline.PBT(every=2)},
+        {"epochs": 9, "n_trials": 8},
+    ),
     "recurrent": (recurrent, {"sampler": "random"}, {"epochs": 3, "n_trials": 8}),
     "sequential": (toys.dense, {"sampler": "random", "plan": "sequential"}, {}),
     "repeats": (toys.dense, {"sampler": "random"}, {"repeats": 2, "n_trials": 6}),
@@ -199,15 +205,12 @@ def search(case: str, folder: Path) -> None:
     if "storage" in tuner_arguments:
         storage = tuner_arguments["storage"].format(folder=folder)
         tuner_arguments = {**tuner_arguments, "storage": storage}
-    tuner = paceline.Tuner(
-        build,
-        objective="val_accuracy",
-        study="s",
-        directory=folder,
-        slots=4,
-        notes=lambda text: None,
-        **tuner_arguments,
-    )
+    usual: dict[str, Any] = {"objective": "val_accuracy", "directory": folder, "slots": 4}
+    usual["notes"] = lambda text: None
+    if "learn_from" in tuner_arguments:  # the earlier study, which may be killed as well
+        before = paceline.Tuner(build, study="before", sampler="random", **usual)
+        before.search(X, Y, validation_data=VALIDATION, epochs=3, n_trials=8, batch_size=16)
+    tuner = paceline.Tuner(build, study="s", **usual, **tuner_arguments)
     call = {"epochs": EPOCHS, "n_trials": N_TRIALS, **search_arguments}
     if "x" not in call:
         call |= {"x": X, "y": Y, "batch_size": 16}

@@ -121,3 +121,62 @@ def test_a_tuner_plots_its_study(fresh_folder) -> None:
         assert "val_accuracy" in text_of(getattr(again.plot, name)())
     (first, *_) = tuner.plot.curves("loss").data
     assert list(first.y) == tuner.history(0)["loss"]
+
+
+# -- lineage ---------------------------------------------------------------------------------------
+
+
+def population() -> StudyPlots:
+    """Four trials; 2 copies 0 after epoch 1, and 3 copies 2 after epoch 2."""
+    study, trials = optuna.create_study(study_name="s"), TrialTable("s")
+    trials.direction = "minimize"
+    for number, (losses, continues, at) in enumerate(
+        [
+            ([0.9, 0.8, 0.7, 0.6], None, None),
+            ([0.95], None, None),
+            ([0.9, 0.5, 0.45, 0.4], 0, 1),
+            ([0.9, 0.5, 0.3, 0.1], 2, 2),
+        ]
+    ):
+        state = "complete" if len(losses) == 4 else "pruned"
+        trial = Trial(
+            number,
+            state,
+            losses[-1],
+            {"lr": 0.1 * (number + 1), "<b>": "<script>"},
+            history={"val_loss": losses},
+            epochs=len(losses),
+            continues=continues,
+            continued_at=at,
+        )
+        trials.add(trial)
+    return StudyPlots(study, trials, "val_loss")
+
+
+def test_the_lineage_joins_each_copy_to_what_it_copies() -> None:
+    every, line, joins = population().lineage().data
+    assert list(line.x) == [1, 2, 3, 4]
+    assert list(line.y) == [0.9, 0.5, 0.3, 0.1]
+    assert [text.split(",")[0] for text in line.text] == [
+        "trial 0",
+        "trial 2",
+        "trial 3",
+        "trial 3",
+    ]
+    assert list(zip(joins.x, joins.y, strict=True)) == [(1, 0.9), (2, 0.5)]
+    # A copy's own part begins where it was copied; None parts two trials.
+    assert list(every.x) == [1, 2, 3, 4, None, 1, None, 1, 2, 3, 4, None, 2, 3, 4, None]
+    assert "<script>" not in "".join(filter(None, every.text))
+
+
+def test_the_lineage_of_a_trial_that_is_not_the_best() -> None:
+    _, line, joins = population().lineage(0).data
+    assert list(line.y) == [0.9, 0.8, 0.7, 0.6]
+    assert not joins.x
+    with pytest.raises(StudyError, match="no trial 9"):
+        population().lineage(9)
+
+
+def test_a_study_without_copies_has_no_lineage(plots) -> None:
+    with pytest.raises(StudyError, match='no trial of study .s. began as a copy .* pruner="pbt"'):
+        plots(8).lineage()

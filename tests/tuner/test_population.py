@@ -111,6 +111,14 @@ def test_a_copy_has_the_history_of_its_line(usual) -> None:
         assert trial.value == min(trial.history["val_loss"])
 
 
+def test_the_report_shows_the_lineage_and_the_line_of_the_best(usual, tmp_path: Path) -> None:
+    page = usual.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert '<h2 id="lineage">Lineage</h2>' in page
+    table = page.partition('<h2 id="line">')[2].partition("</table>")[0]
+    copied = usual.best_trial.continues is not None
+    assert table.count("<tr") == (1 + len(usual.lineage()) if copied else 0)
+
+
 def fitted(usual: paceline.Tuner, build: Any, number: int) -> dict[str, list[float]]:
     """The history of a trial's line, trained by Keras' ``fit`` with nothing of Paceline's."""
     line = usual.lineage(number)

@@ -130,6 +130,31 @@ class StudyPlots:
         best = self._trials.best
         return slots_figure(timelines, None if best is None else best.number)
 
+    def lineage(self, number: int | None = None) -> Figure:
+        """The objective by epoch, with the trials that one trial continues, under ``pruner="pbt"``.
+
+        Args:
+            number: The trial's number; None: the best one's.
+
+        Raises:
+            StudyError: There is no such trial, or no trial of the study began as a copy.
+        """
+        from paceline.report.lineage import has_copies, lineage_figure  # populations alone need it
+
+        if not has_copies(self._trials):
+            raise StudyError(
+                f"plot.lineage: no trial of study {self._study.study_name!r} began as a copy of "
+                'another; they do so under pruner="pbt".'
+            )
+        best = self._trials.best
+        if number is None and best is None:
+            raise StudyError(
+                f"plot.lineage: no trial of study {self._study.study_name!r} is complete; name a "
+                "trial, or search on."
+            )
+        shown = best.number if number is None and best is not None else number
+        return lineage_figure(self._trials, self._objective, shown)
+
     def _require(self, least: int) -> None:
         n = sum(trial.state == "complete" and trial.value is not None for trial in self._trials)
         if n < least:

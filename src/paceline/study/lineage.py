@@ -52,6 +52,19 @@ def line_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> list[Stre
     return found[::-1]
 
 
+def copied_line(line: list[Stretch]) -> list[Stretch]:
+    """Return the end of a line in which each trial began as a copy of the one before it.
+
+    Trials that go on with more epochs have the configuration and the seed of the one that they
+    continue, so they are not copies.
+    """
+    first = len(line) - 1
+    while first > 0 and line[first].trial.continued_at is not None:
+        first -= 1
+    rest = line[first:]
+    return [Stretch(rest[0].trial, 1, rest[0].last), *rest[1:]]
+
+
 def schedule_of(line: list[Stretch]) -> list[Mapping[str, Any]]:
     """Return the hyperparameters of each epoch of a line, from the first one on."""
     return [each.trial.hparams for each in line for _ in range(each.first, each.last + 1)]

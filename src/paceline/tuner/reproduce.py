@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import BuildError, StudyError
-from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
+from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
@@ -15,6 +15,7 @@ from paceline.executor.process import StopSignal
 from paceline.program.canonical import Unpackable
 from paceline.report.summary import STOPPING_RULES
 from paceline.search_space import HyperParameters
+from paceline.study.lineage import Stretch
 from paceline.study.trial import Trial
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.members import BuiltTrial, MemberReports, jobs_of
@@ -107,86 +108,146 @@ def arguments_again(
 
 
 def train_again(
-    builder: ModelBuilder, arguments: SearchArguments, trial: Trial
+    builder: ModelBuilder, arguments: SearchArguments, line: Sequence[Stretch]
 ) -> tuple[str, dict[str, list[float]]]:
     """Trains a trial alone, for as many epochs as are recorded.
 
     Args:
         builder: Builds the model.
         arguments: The arguments of the search that the trial is from.
-        trial: The trial, of which the hparams, the seed and the number of epochs are used.
+        line: The trial, of which the hparams, the seed and the number of epochs are used. Where the
+            trial began as a copy of another one, that one comes before it: each trial trains its
+            epochs of the line, and the next one takes over.
 
     Returns:
-        The plan, and the history: metric name -> one value per epoch.
+        The plan, and the history of the whole line: metric name -> one value per epoch.
 
     Raises:
-        StudyError: The trial began with the weights of another one.
+        StudyError: The trial began as a copy of one that the study has no more.
         BuildError: The trial failed this time.
     """
-    if trial.continued_at is not None:
+    trial = line[-1].trial
+    if line[0].trial.continued_at is not None:
         raise StudyError(
-            f"trial {trial.number}: it began after epoch {trial.continued_at} with the weights of "
-            f"trial {trial.continues}, so it cannot be trained alone; tuner.schedule("
-            f"{trial.number}) has the hyperparameters of all its epochs, and "
-            "paceline.FollowSchedule trains a model by them in fit."
+            f"trial {line[0].trial.number}: it began after epoch {line[0].trial.continued_at} with "
+            f"the weights of trial {line[0].trial.continues}, which the study no longer has, so it "
+            "cannot be trained again."
         )
-    recorder = _HistoryRecorder(trial.epochs)
-
-    def receive(report: EpochReport) -> LateAnswer:
-        return members.receive(report, recorder)
-
-    def failed(job: int, error: BaseException) -> None:
-        raise BuildError(f"trial {trial.number} failed this time: {error}") from error
-
-    hp = HyperParameters(values=trial.hparams)
-    inputs = arguments.inputs_for(
-        hp, builder(hp.copy(), trial.seed) if arguments.reader.in_order else None
-    )
     packs = _packs(arguments) if trial.plan != "fit" else None
-    fit = FitExecutor(arguments.fit, batched=arguments.batched)
-    members = MemberReports(arguments.n_members, False, packs, fit)
-    members.begin(trial.number, trial.epochs)
-
-    def build(seed: int) -> Any:
-        return builder(HyperParameters(values=trial.hparams), seed)
-
-    built = BuiltTrial(build(trial.seed), trial.epochs, inputs)
-    files = "{trial}-again"  # the files of the recorded trial stay as they are
-    jobs = jobs_of(trial.number, trial.seed, built, arguments, build, trial.hparams, files)
+    replay = _Replay(builder, arguments, packs, trial.epochs)
     try:
-        if packs is None:
-            raise Unpackable("it trained in fit")
-        for job in jobs:
-            packs.submit(job)
-    except Unpackable:
-        members.withdraw(trial.number)
-        for job in jobs:
-            fit.submit(job)
-    try:
-        while packs is not None and packs.busy:
-            StopSignal.of_process().check()  # one that Python has dropped
-            packs.advance(receive, lambda: False, failed)
-        while fit.busy:
-            fit.advance(receive, lambda: False, failed)
+        for before, now in zip([None, *line[:-1]], line, strict=True):
+            if now.first <= now.last:
+                replay.train(now, None if before is None else before.trial)
     finally:
         if packs is not None:
             packs.close()
-    return recorder.plan, recorder.history
+    return replay.plan, replay.history
 
 
-class _HistoryRecorder:
-    """Records the epochs of one trial, and stops it after so many."""
+class _Replay:
+    """Trains trials one after another, and records their epochs.
 
-    def __init__(self, epochs: int) -> None:
-        self._epochs = epochs
+    Args:
+        builder: Builds their models.
+        arguments: The arguments of the search that they are from.
+        packs: Trains them; None: ``fit`` does.
+        epochs: How many epochs they are to train together.
+    """
+
+    def __init__(
+        self,
+        builder: ModelBuilder,
+        arguments: SearchArguments,
+        packs: LocalExecutor | None,
+        epochs: int,
+    ) -> None:
+        self._builder, self._arguments = builder, arguments
+        self._packs, self._epochs = packs, epochs
+        self._fit = FitExecutor(arguments.fit, batched=arguments.batched)
+        self._members = MemberReports(arguments.n_members, False, packs, self._fit)
+        self._until = 0  # the epoch after which the present trial waits, or ends
         self.plan = "none"
         self.history: dict[str, list[float]] = {}
 
+    def train(self, stretch: Stretch, source: Trial | None) -> None:
+        """Trains the epochs that one trial has trained of the line.
+
+        Args:
+            stretch: The trial and its epochs.
+            source: The trial that it begins as a copy of; None: it begins anew.
+        """
+        trial, packs = stretch.trial, self._packs
+        self._until = stretch.last
+        self._members.begin(trial.number, self._epochs)
+        model, jobs = self._jobs(trial)
+        try:
+            if packs is None:
+                raise Unpackable("it trained in fit")
+            for job in jobs:
+                packs.submit(job)
+        except Unpackable as why:
+            if source is not None:
+                raise StudyError(
+                    f"trial {trial.number}: it began as a copy, which only packs make, and it "
+                    f"cannot be packed now: {why}."
+                ) from None
+            self._members.withdraw(trial.number)
+            for job in jobs:
+                self._fit.submit(job)
+        if packs is not None and source is not None:
+            self._take_over(packs, trial, source, model)
+
+        def failed(job: int, error: BaseException) -> None:
+            raise BuildError(f"trial {trial.number} failed this time: {error}") from error
+
+        def receive(report: EpochReport) -> LateAnswer:
+            return self._members.receive(report, self)
+
+        while packs is not None and packs.busy:
+            StopSignal.of_process().check()  # one that Python has dropped
+            packs.advance(receive, lambda: False, failed)
+        while self._fit.busy:
+            self._fit.advance(receive, lambda: False, failed)
+
     def of_trial(self, report: EpochReport) -> Answer:
+        """Records an epoch, and says whether it was the last."""
         self.plan = report.plan
         for name, value in report.logs.items():
             self.history.setdefault(name, []).append(float(value))
-        return "stop" if report.epoch >= self._epochs else "continue"
+        if report.epoch >= self._until:
+            return "stop" if self._until >= self._epochs else "pause"
+        return "continue"
+
+    def _jobs(self, trial: Trial) -> tuple[Any, list[Job]]:
+        """The model of a trial, and its jobs."""
+        arguments = self._arguments
+        hp = HyperParameters(values=trial.hparams)
+        inputs = arguments.inputs_for(
+            hp, self._builder(hp.copy(), trial.seed) if arguments.reader.in_order else None
+        )
+
+        def build(seed: int) -> Any:
+            return self._builder(HyperParameters(values=trial.hparams), seed)
+
+        built = BuiltTrial(build(trial.seed), self._epochs, inputs)
+        files = "{trial}-again"  # the files of the recorded trial stay as they are
+        jobs = jobs_of(trial.number, trial.seed, built, arguments, build, trial.hparams, files)
+        return built.model, jobs
+
+    def _take_over(self, packs: LocalExecutor, trial: Trial, source: Trial, model: Any) -> None:
+        """Has a trial that was submitted begin where the trial waits that it copies."""
+        from paceline.tuner.effects import Effects  # most trials are no copies
+
+        effects = Effects(self._builder, self._arguments, packs.copies, source.seed)
+        own = model.non_trainable_variables
+        compose = effects.compose(source.hparams, trial.hparams, own)
+        if packs.copies.begin(trial.number, source.number, compose) is None:
+            raise StudyError(
+                f"trial {trial.number}: its model has other variables now than that of trial "
+                f"{source.number}, which it continues; was build(hp) changed?"
+            )
+        packs.drop(source.number)
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:

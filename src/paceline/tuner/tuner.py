@@ -22,6 +22,7 @@ from paceline.report.live import live_view
 from paceline.report.notebook import interrupted
 from paceline.report.progress import Progress
 from paceline.report.summary import search_summary, steps_in_python
+from paceline.study.lineage import copied_line
 from paceline.study.metadata import check_name
 from paceline.study.pruners.pruners import check_pruner
 from paceline.study.samplers.learnt import check_learn_from
@@ -374,7 +375,8 @@ class Tuner(StudyResults):
 
         Returns:
             The history, and how it differs from the recorded one. It does not where the trial
-            trained in the plan ``sequential`` on this device, else by the order of sums.
+            trained in the plan ``sequential`` on this device, else by the order of sums. A trial
+            that began as a copy is trained with the trials that it continues.
 
         Raises:
             StudyError: There is no such study or trial, or it has no epochs.
@@ -387,7 +389,8 @@ class Tuner(StudyResults):
         known, others = arguments_again(meta.get("search", {}), search_arguments, trial.epochs)
         arguments = self._read(x, y, **known, others=others)
         with search_process(self._config.precision):
-            plan, history = train_again(self._config.builder, arguments, trial)
+            line = copied_line(self._line(number))
+            plan, history = train_again(self._config.builder, arguments, line)
         now = {
             "data": None if arguments.data is None else arguments.data.digest(),
             "versions": provenance.versions(),

@@ -12,8 +12,10 @@ from paceline.report import formats
 from paceline.report.html.markup import dim, items, table
 from paceline.report.html.subject import ReportSubject
 from paceline.report.html.verdict import shape_of
+from paceline.report.lineage import line_rows
 from paceline.report.rejections import reason_key
 from paceline.report.slots import busy_share
+from paceline.study.lineage import line_of
 from paceline.study.timeline import SearchTimeline
 from paceline.study.trial import Trial
 
@@ -76,6 +78,16 @@ def trials_part(subject: ReportSubject) -> Iterator[str]:
     yield table(head, rows, numbers={0, 1, *([2] if spread else []), len(head) - 1}, marked={0})
     if (left := len(subject.trials) - len(rows)) > 0:
         yield dim(f"{left:,} more trials: `paceline trials {subject.name} --all` lists all.")
+
+
+def line_part(subject: ReportSubject) -> Iterator[str]:
+    """Give the trials that the best one continues, where it began as a copy."""
+    if not subject.ranked or subject.ranked[0].continued_at is None:
+        return
+    head, rows = line_rows(line_of(subject.ranked[0], subject.trials.get), subject.objective)
+    yield '<h2 id="line">Line of the best trial</h2>'
+    yield table(head, rows, numbers={0, 2})
+    yield dim("Each trial continues the one above it, with its weights and other hyperparameters.")
 
 
 def failures_part(subject: ReportSubject) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import Any
 from paceline.report import formats
 from paceline.report.html.importance import Importances, in_memory, quiet
 from paceline.report.html.subject import ReportSubject
+from paceline.report.lineage import has_copies, lineage_figure
 from paceline.report.plots import EACH, curves_figure
 from paceline.report.slots import slots_figure
 from paceline.study.trial import Trial
@@ -61,6 +62,8 @@ def figures_of(subject: ReportSubject, importances: Importances) -> Iterator[Rep
     trained = [trial for trial in subject.trials if trial.epochs]
     if any(subject.objective in trial.history for trial in trained):
         yield _curves(subject, trained)
+    if subject.ranked and has_copies(subject.trials):
+        yield _lineage(subject)
     if any(search.stays or search.compiled for search in subject.timelines):
         yield _slots(subject)
 
@@ -251,6 +254,14 @@ def _thin_curve(trace: dict[str, Any]) -> None:
     if len(x) > _CURVE_POINTS:
         kept = [round(i * (len(x) - 1) / (_CURVE_POINTS - 1)) for i in range(_CURVE_POINTS)]
         trace["x"], trace["y"] = [x[i] for i in kept], [y[i] for i in kept]
+
+
+def _lineage(subject: ReportSubject) -> ReportFigure:
+    best = subject.ranked[0].number
+    figure = _plain(lineage_figure(subject.trials, subject.objective, best))
+    figure["layout"].pop("title", None)
+    note = f"The line is that of trial {best}; a circle is where a copy begins."
+    return ReportFigure("lineage", "Lineage", to_json(figure), note, height=400)
 
 
 def _slots(subject: ReportSubject) -> ReportFigure:

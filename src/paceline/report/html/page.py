@@ -56,6 +56,7 @@ def report_page(subject: ReportSubject, other: ReportSubject | None = None) -> s
             *([] if other is None else compare.compare_part(subject, other, compared)),
             *_best(subject),
             *_figures(figures),
+            *facts.line_part(subject),
             *facts.trials_part(subject),
             *facts.failures_part(subject),
             *facts.rejections_part(subject),

@@ -1,0 +1,126 @@
+"""The lineage of a population: which trial began as a copy of which, epoch by epoch."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paceline.report import formats
+from paceline.study.lineage import Stretch, line_of
+from paceline.study.trial import Trial
+from paceline.study.trials import TrialTable
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+#: Trials up to which each point says what it is; beyond, only those of the line do.
+_EACH = 200
+#: Colours of the line of one trial and of all others; seen on white and on black.
+_LINE, _OTHERS = "#e45756", "#9aa7b5"
+
+
+def has_copies(trials: Sequence[Trial] | TrialTable) -> bool:
+    """Whether any trial began as a copy of another one."""
+    return any(trial.continued_at is not None for trial in trials)
+
+
+def lineage_figure(table: TrialTable, metric: str, number: int) -> Figure:
+    """Draw a metric by epoch, each trial from the epoch at which it began.
+
+    A copy is joined to the trial that it continues. The line of one trial has a colour of its own.
+    All others are one path, so that a browser draws hundreds of them at once.
+
+    Args:
+        table: All trials.
+        metric: The metric's name.
+        number: The trial whose line is shown.
+    """
+    import plotly.graph_objects as go
+
+    line = line_of(table.by_number(number), table.get)
+    epochs: list[int | None] = []
+    values: list[float | None] = []
+    texts: list[str | None] = []
+    each = len(table) <= _EACH
+    for trial in table:
+        for epoch, value in _own_part(trial, metric):
+            epochs.append(epoch)
+            values.append(value)
+            texts.append(_hover(trial, epoch, value) if each else None)
+        epochs.append(None)
+        values.append(None)
+        texts.append(None)
+    figure = go.Figure()
+    figure.add_scatter(
+        x=epochs,
+        y=values,
+        text=texts if each else None,
+        hoverinfo="text" if each else "skip",
+        mode="lines",
+        name="all trials",
+        line={"width": 1, "color": _OTHERS},
+    )
+    shown = [point for stretch in line for point in _stretch(stretch, metric)]
+    figure.add_scatter(
+        x=[epoch for _, epoch, _ in shown],
+        y=[value for _, _, value in shown],
+        text=[_hover(*point) for point in shown],
+        hoverinfo="text",
+        mode="lines",
+        name=f"the line of trial {number}",
+        line={"width": 2.5, "color": _LINE},
+    )
+    begun = [stretch for stretch in line if stretch.first > 1]
+    joins = [(s.trial, s.first - 1, _value(s.trial, metric, s.first - 1)) for s in begun]
+    figure.add_scatter(
+        x=[epoch for _, epoch, _ in joins],
+        y=[value for _, _, value in joins],
+        text=[f"trial {t.number} begins as a copy of trial {t.continues}" for t, _, _ in joins],
+        hoverinfo="text",
+        mode="markers",
+        name="a copy begins",
+        marker={"size": 8, "color": _LINE, "symbol": "circle-open"},
+    )
+    named = html.escape(metric)
+    title = f"{named} by epoch, with the line of trial {number}"
+    figure.update_layout(title=title, xaxis_title="epoch", yaxis_title=named)
+    return figure
+
+
+def line_rows(line: Sequence[Stretch], metric: str) -> tuple[list[str], list[list[Any]]]:
+    """Return the head and the rows of a table: the trials of a line, the oldest first."""
+    names = list(dict.fromkeys(name for each in line for name in each.trial.hparams))
+    rows = [
+        [
+            each.trial.number,
+            f"{each.first} to {each.last}",
+            formats.metric(_value(each.trial, metric, each.last)),
+            *(formats.hparam(each.trial.hparams.get(name)) for name in names),
+        ]
+        for each in line
+    ]
+    return ["trial", "epochs", metric, *names], rows
+
+
+def _own_part(trial: Trial, metric: str) -> Iterator[tuple[int, float | None]]:
+    """Give epoch and value of what a trial trained itself, from where it was copied."""
+    began = max(1, trial.continued_at or 0)
+    for epoch in range(began, trial.epochs + 1):
+        yield epoch, _value(trial, metric, epoch)
+
+
+def _stretch(stretch: Stretch, metric: str) -> Iterator[tuple[Trial, int, float | None]]:
+    for epoch in range(stretch.first, stretch.last + 1):
+        yield stretch.trial, epoch, _value(stretch.trial, metric, epoch)
+
+
+def _value(trial: Trial, metric: str, epoch: int) -> float | None:
+    values = trial.history.get(metric, ())
+    return values[epoch - 1] if 0 < epoch <= len(values) else None
+
+
+def _hover(trial: Trial, epoch: int, value: float | None) -> str:
+    hparams = [f"{name} {formats.hparam(value)}" for name, value in trial.hparams.items()]
+    lines = [f"trial {trial.number}, epoch {epoch}: {formats.metric(value)}", *hparams[:20]]
+    return "<br>".join(html.escape(line[:120]) for line in lines)

@@ -1,0 +1,209 @@
+"""What other values of hyperparameters change in a model, found out by building it.
+
+Population based training gives copies of trials other values while they train. Nothing is known by
+name: the model is built with another value, and the two are compared.
+
+| what differs | examples | then |
+|---|---|---|
+| constants of the steps | dropout, weight decay, momentum | the copy has its own |
+| variables of the optimizer | learning rate | the copy keeps its own, and takes over the others |
+| first weights | the scale of an initializer | it stays as it is: weights are taken over |
+| the program | units, layers, batch size | it stays as it is: the weights would not fit |
+
+A copy keeps the states of its own seed generators, or copies of one trial would all drop out the
+same units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.executor.copies import Compose, TrialCopies
+from paceline.executor.grouping import Group
+from paceline.executor.model_builder import ModelBuilder
+from paceline.program import keras_private
+from paceline.program.canonical import Unpackable
+from paceline.program.trace import State
+from paceline.search_space import HyperParameters, Parameter
+from paceline.tuner.arguments import SearchArguments
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What another value of a hyperparameter changes in a model.
+
+    Attributes:
+        fixed: Why it cannot change while a trial trains; None where it can.
+        leaves: Numbers of the optimizer's variables that follow from it.
+        sets_rate: Whether the learning rate is among them.
+    """
+
+    fixed: str | None = None
+    leaves: frozenset[int] = frozenset()
+    sets_rate: bool = False
+
+
+@dataclass(frozen=True)
+class _Probed:
+    """A model that was built to be compared."""
+
+    hparams: Mapping[str, Any]
+    parameters: Mapping[str, Parameter]  # by plain name
+    group: Group
+    state: State
+    rate: int | None  # number of the learning rate among the optimizer's variables
+
+
+class Effects:
+    """Finds out what other values of hyperparameters change, by building models.
+
+    Args:
+        builder: Builds the models.
+        arguments: The arguments of the search.
+        copies: Traces the models.
+        seed: The seed of their weights.
+    """
+
+    def __init__(
+        self, builder: ModelBuilder, arguments: SearchArguments, copies: TrialCopies, seed: int
+    ) -> None:
+        self._builder, self._arguments, self._copies = builder, arguments, copies
+        self._seed = seed
+        self._models: dict[tuple[Any, ...], _Probed] = {}
+        self._found: dict[tuple[Any, ...], Effect] = {}
+        self._read_by_callbacks: frozenset[str] | None = None
+
+    def parameters(self, hparams: Mapping[str, Any]) -> Mapping[str, Parameter]:
+        """The hyperparameters that ``build`` declares with these values, by plain name."""
+        return self._model(hparams).parameters
+
+    def of(self, hparams: Mapping[str, Any], name: str, other: Any) -> Effect:
+        """What another value of one hyperparameter changes.
+
+        Args:
+            hparams: Plain name -> real value, of all.
+            name: The hyperparameter's.
+            other: Its other value.
+        """
+        key = (*self._key(hparams), name, _like(other))
+        if key not in self._found:
+            self._found[key] = self._compare(hparams, name, other)
+        return self._found[key]
+
+    def probe_values(self, hparams: Mapping[str, Any], name: str) -> list[Any]:
+        """Another value or two of a hyperparameter, to see what it changes; none if it has none."""
+        parameter, own = self.parameters(hparams)[name], hparams[name]
+        others = [value for value in parameter.values() if value != own]
+        return ([value for value in others if value != 0] or others)[-1:]
+
+    def compose(
+        self, source: Mapping[str, Any], own: Mapping[str, Any], non_trainable: Sequence[Any]
+    ) -> Compose:
+        """Returns what chooses the variables that a copy begins with.
+
+        Args:
+            source: The hyperparameters of the trial that is copied: plain name -> real value.
+            own: Those of the copy.
+            non_trainable: The non-trainable variables of the copy's model, in Keras' order.
+        """
+        leaves: set[int] = set()
+        for name, value in own.items():
+            if value != source.get(name):
+                leaves |= self.of(source, name, value).leaves
+        seeds = {
+            at
+            for at, variable in enumerate(non_trainable)
+            if variable.name == keras_private.SEED_STATE
+        }
+
+        def chosen(mine: State, other: State) -> State:
+            return State(
+                other.trainable,
+                _mixed(other.non_trainable, mine.non_trainable, seeds),
+                _mixed(other.optimizer, mine.optimizer, leaves),
+                other.metrics,
+            )
+
+        return chosen
+
+    def _compare(self, hparams: Mapping[str, Any], name: str, other: Any) -> Effect:
+        if name in self._callback_names(hparams):
+            return Effect("callbacks read it")
+        base = self._model(hparams)
+        try:
+            changed = self._make({**base.hparams, name: other})
+        except Unpackable as why:
+            return Effect(f"trials of another value cannot be packed: {why}")
+        except Exception as error:  # the user's build
+            return Effect(f"build(hp) fails with {other!r}: {type(error).__name__}: {error}")
+        if changed.group is not base.group or changed.parameters.keys() != base.parameters.keys():
+            return Effect("another value makes another program")
+        pairs = zip(base.state.lists(), changed.state.lists(), strict=True)
+        differ = [_differing(ours, theirs) for ours, theirs in pairs]
+        if differ[0] or differ[1]:
+            return Effect("it decides the first weights")
+        return Effect(None, frozenset(differ[2]), base.rate in differ[2])
+
+    def _callback_names(self, hparams: Mapping[str, Any]) -> frozenset[str]:
+        """The hyperparameters that the function of callbacks asks for."""
+        if self._read_by_callbacks is None:
+            hp = HyperParameters(values=hparams)
+            if self._arguments.callbacks is not None:
+                self._arguments.callbacks.ask(hp)
+            self._read_by_callbacks = frozenset(p.name for p in hp.parameters.values())
+        return self._read_by_callbacks
+
+    def _key(self, hparams: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What tells the models apart in which a hyperparameter may have another effect."""
+        return tuple((name, _like(value)) for name, value in sorted(hparams.items()))
+
+    def _model(self, hparams: Mapping[str, Any]) -> _Probed:
+        key = self._key(hparams)
+        if key not in self._models:
+            self._models[key] = self._make(hparams)
+        return self._models[key]
+
+    def _make(self, hparams: Mapping[str, Any]) -> _Probed:
+        hp = HyperParameters(values=hparams)
+        model = self._builder(hp, self._seed)
+        group, state = self._copies.probe(model, self._arguments.inputs_for(hp, model))
+        rate = next(
+            (
+                at
+                for at, variable in enumerate(model.optimizer.variables)
+                if variable is model.optimizer.learning_rate
+            ),
+            None,
+        )
+        parameters = {each.name: each for each in hp.parameters.values()}
+        return _Probed(dict(hp.hparams), parameters, group, state, rate)
+
+
+def _like(value: Any) -> Any:
+    """What stands for a value: floats are alike, but for zero, which leaves an operation out."""
+    return value == 0 if isinstance(value, float) else value
+
+
+def usual_value(parameter: Parameter, default: Any) -> Any:
+    """Returns a float within its range, and otherwise the default, which may decide a program."""
+    values = parameter.values()
+    return values[len(values) // 2] if isinstance(default, float) else default
+
+
+def _differing(ours: Sequence[Any], theirs: Sequence[Any]) -> set[int]:
+    """The numbers of the arrays that differ; of unlike lists, all."""
+    if len(ours) != len(theirs):
+        return set(range(max(len(ours), len(theirs))))
+    pairs = enumerate(zip(ours, theirs, strict=True))
+    return {at for at, (a, b) in pairs if not np.array_equal(np.asarray(a), np.asarray(b))}
+
+
+def _mixed(theirs: Sequence[Any], ours: Sequence[Any], own: Set[int]) -> list[Any]:
+    """Their arrays, but for those of our own; their own where the lists are unlike."""
+    if len(theirs) != len(ours):
+        return list(theirs)
+    return [ours[at] if at in own else array for at, array in enumerate(theirs)]
