@@ -28,7 +28,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-oldest test-newest test-compat test-ui test-trackers lint format bench bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples build test-wheel release-check lock lock-newest
+.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-oldest test-newest test-compat test-ui test-trackers lint format bench bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples bench-pbt build test-wheel release-check lock lock-newest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -115,6 +115,9 @@ bench-fit: env ## the fit executor beside Keras' own loop, and what callbacks co
 bench-examples: env ## the examples on real data, beside KerasTuner (ARGS="--tensorflow PYTHON --floors")
 	$(BIN)/python benchmarks/examples.py $(ARGS)
 
+bench-pbt: .venv-tune/.installed ## population based training, here and in Ray Tune (PACELINE_DATA names the data)
+	.venv-tune/bin/python benchmarks/pbt.py $(ARGS)
+
 build: .venv-release/.locked ## the sdist and the wheel, in dist/: made, and checked for what they hold
 	rm -rf dist
 	.venv-release/bin/python -m build --no-isolation
@@ -139,6 +142,8 @@ lock: ## work the locks out anew; ARGS=--upgrade takes the newest releases
 		$(LOCK_OPTIONS) -o requirements/trackers.lock > /dev/null
 	$(UV) pip compile pyproject.toml --group docs --universal --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/docs.lock > /dev/null
+	$(UV) pip compile pyproject.toml --group tune --universal --python-version 3.11 \
+		$(LOCK_OPTIONS) -o requirements/tune.lock > /dev/null
 	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/dev.lock > /dev/null
 	$(UV) pip compile --group release --universal --python-version 3.11 \

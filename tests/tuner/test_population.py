@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -562,3 +564,36 @@ def test_a_callback_that_reads_a_hyperparameter_keeps_its_value(make, notes) -> 
 def test_an_adaptive_sampler_draws_all_members_before_any_has_ended(make) -> None:
     tuner = searched(make, sampler="tpe")
     assert (tuner.results()["state"] == "complete").sum() == 8
+
+
+# -- another process -------------------------------------------------------------------------------
+
+JOIN = f"""
+import sys
+sys.path.insert(0, {str(Path(toys.__file__).parent)!r})
+import paceline, toys
+tuner = paceline.Tuner(
+    toys.dense, objective="val_loss", study="s", sampler="random", slots=8,
+    pruner=paceline.PBT(every=2), directory=sys.argv[1],
+)
+tuner.search(*toys.data(), **toys.CALL | {{"epochs": 9, "n_trials": 8}})
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_refused_changes_nothing(usual, make, monkeypatch) -> None:
+    """From then on the storage numbers the copies, two of which have one configuration here."""
+    same_values = usual.results().query("continues.notna()").groupby(["continues", "lr"])
+    assert (same_values.size() > 1).any()
+    joined: list[subprocess.CompletedProcess[str]] = []
+
+    def join(report: EpochReport) -> None:
+        if not joined:
+            folder = str(Path("runs").resolve())
+            command = [sys.executable, "-c", JOIN, folder]
+            joined.append(subprocess.run(command, capture_output=True, text=True, check=False))
+
+    observe_reports(monkeypatch, after=join)
+    tuner = searched(make)
+    assert "other processes search study 's'" in joined[0].stderr
+    assert all_of(tuner) == all_of(usual)

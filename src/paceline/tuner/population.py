@@ -7,17 +7,19 @@ continues. ``tuner/effects.py`` finds out which hyperparameters may change.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
-from paceline.errors import UsageError
+from paceline.errors import StorageError, UsageError
 from paceline.search_space import HyperParameters
 from paceline.study.draft import BuildFailed
 from paceline.study.pruners.exploration import copy_seed, explored
 from paceline.study.pruners.pbt import Exchange, PopulationPruner
 from paceline.study.trial import Trial
+from paceline.study.workers.shared_study import ClaimLost
 from paceline.tuner.context import SearchContext
 from paceline.tuner.effects import Effect, Effects, usual_value
 from paceline.tuner.launcher import TrialLauncher
@@ -26,6 +28,8 @@ from paceline.tuner.trial_events import TrialEvents
 
 #: Attempts at other values for one copy, which the build may reject.
 _ATTEMPTS = 10
+#: Attempts, a second apart, to have a storage that other processes have joined number a copy.
+_REFUSALS = 60
 #: Callbacks of Keras' that set the learning rate of a trial, whatever it was.
 _RATE_CALLBACKS = (keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler)
 
@@ -170,7 +174,8 @@ class Population:
         source = self._study.trials.by_number(exchange.source)
         seed = copy_seed(self._seed, exchange.replaced, exchange.epoch)
         asker, build = self._study.asker, self._launcher.build
-        for attempt in range(_ATTEMPTS + 1):
+        attempt, refused = 0, 0
+        while True:
             hparams = dict(source.hparams)
             if attempt < _ATTEMPTS:
                 hparams = self._explore(source, exchange, attempt)
@@ -178,13 +183,24 @@ class Population:
                 draft, hp, built = asker.propose_copy(
                     source.number, exchange.epoch, hparams, seed, build
                 )
+                number = self._study.accept(draft, hp)
                 break
             except BuildFailed as failed:  # a constraint, or values that the user rejects
                 if attempt == _ATTEMPTS:
                     self._launcher.begin_failed(failed, extra=True)
                     return
                 self._study.proposer.reject(failed.draft)
-        number = self._study.accept(draft, hp)
+                attempt += 1
+            except ClaimLost:
+                # The others have to wait for this copy: who goes on without it is another
+                # population. Nothing is lost: the last checkpoint is from before the exchange.
+                refused += 1
+                if refused == _REFUSALS:
+                    raise StorageError(
+                        f"storage: it does not number the copy of trial {source.number}, which "
+                        "the population waits for; see that it answers, then resume the search."
+                    ) from None
+                time.sleep(1.0)
         self._launcher.begin(number, built.epochs, extra=True)
         self._launcher.submit(number, draft.seed, hp.hparams, built)
         if number in self._trials.running:

@@ -283,10 +283,15 @@ def _withdrawn(trial: FrozenTrial) -> bool:
 
 
 def _key(trial: FrozenTrial) -> str:
-    """Return a text of hparams and of the trial continued: it differs between trials that stand."""
-    found: Any = trial.user_attrs.get("hparams", trial.params)
-    continues = trial.user_attrs.get("continues")
-    return json.dumps([found, continues], sort_keys=True, default=str)
+    """Return a text of hparams and of the trial continued: it differs between trials that stand.
+
+    Copies in a population may be alike in both, and then differ in their seeds.
+    """
+    attrs = trial.user_attrs
+    found: list[Any] = [attrs.get("hparams", trial.params), attrs.get("continues")]
+    if "continued_at" in attrs:
+        found.append(attrs.get("seed"))
+    return json.dumps(found, sort_keys=True, default=str)
 
 
 def _interrupted(trial: FrozenTrial) -> bool:
