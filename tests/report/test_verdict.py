@@ -6,6 +6,7 @@ import pytest
 
 from paceline.report.html.importance import importances_of
 from paceline.report.html.verdict import Verdict, verdict_of
+from paceline.study.trial import Trial
 from subjects import subject_of
 
 
@@ -95,3 +96,38 @@ def test_values_that_are_all_alike_matter_nothing() -> None:
     found = importances_of(subject)
     assert found.shares == {}
     assert "hardly differ" in str(found.caution)
+
+
+def with_epochs(n: int, long: set[int]):
+    """A study in which the trials of these ranks have trained three times as long."""
+    subject = subject_of(n)
+    for rank, trial in enumerate(subject.ranked):
+        trial.epochs = 27 if rank in long else 9
+    return subject
+
+
+def test_a_lead_that_may_come_from_more_epochs_is_said() -> None:
+    subject = with_epochs(40, set(range(5)))
+    said = [text for text in verdict_of(subject, importances_of(subject)).sure if "longer" in text]
+    assert said == [
+        "The best 5 trials trained 27 epochs, the others 9 (medians), so part of their lead may be "
+        "that they trained longer."
+    ]
+
+
+@pytest.mark.parametrize(
+    "long", [set(), {0, 30, 31, 32}, set(range(40))], ids=["alike", "some", "all"]
+)
+def test_epochs_that_explain_no_lead_are_not_said(long: set[int]) -> None:
+    subject = with_epochs(40, long)
+    assert "longer" not in " ".join(verdict_of(subject, importances_of(subject)).sure)
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_a_trial_that_was_stopped_and_had_been_better_is_named(better: bool) -> None:
+    subject = subject_of(20)
+    value = subject.ranked[0].value + (0.01 if better else -0.01)
+    history = {subject.objective: [0.1, float("nan"), value]}
+    subject.trials.add(Trial(20, "pruned", history=history, epochs=3))
+    said = " ".join(verdict_of(subject, importances_of(subject)).sure)
+    assert ("Trial 20, which was stopped after 3 epochs, had been better: " in said) is better

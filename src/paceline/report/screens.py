@@ -51,7 +51,7 @@ class Screen(ABC):
 class PanelScreen(Screen):
     """A panel at the bottom of a terminal; other output scrolls above it."""
 
-    interval = 0.25
+    interval = 0.5  # a drawing costs ten milliseconds or so: benchmarks/live.py
 
     def __init__(self, console: Console, title: str) -> None:
         self._panel = panel.LivePanel(title)

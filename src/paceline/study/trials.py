@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import overload
 
 from paceline.errors import StudyError
@@ -69,11 +69,7 @@ class TrialTable(Sequence[Trial]):
     @property
     def best(self) -> Trial | None:
         """The complete trial with the best value, the first of equals; None when there is none."""
-        best: Trial | None = None
-        for trial in self:
-            if trial.state == "complete" and self.better(trial.value, best and best.value):
-                best = trial
-        return best
+        return self._first(t for t in self._trials.values() if t.state == "complete")
 
     @property
     def ranked(self) -> list[Trial]:
@@ -88,12 +84,18 @@ class TrialTable(Sequence[Trial]):
     @property
     def leading(self) -> Trial | None:
         """The trial with the best value so far, whatever its state; None when there is none."""
-        leading: Trial | None = None
-        for trial in self:
-            if trial.value is not None and trial.state != "failed":
-                if self.better(trial.value, leading and leading.value):
-                    leading = trial
-        return leading
+        return self._first(t for t in self._trials.values() if t.state != "failed")
+
+    def _first(self, trials: Iterable[Trial]) -> Trial | None:
+        """Return the trial with the best value; running searches ask for it ten times a second."""
+        there = ((t.value, t.number) for t in trials if t.value is not None)
+        numbers = [pair for pair in there if pair[0] == pair[0]]  # NaN is not equal to itself
+        if not numbers:
+            return None
+        if self.direction is None:
+            raise RuntimeError("a value before set_direction")
+        sign = self.sign
+        return self._trials[min((sign * value, number) for value, number in numbers)[1]]
 
     def set_direction(self, direction: Direction) -> None:
         """Say whether high or low values are good.

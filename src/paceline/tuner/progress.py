@@ -126,8 +126,8 @@ class ProgressReporter:
                 trial.number
             )
 
-        trials = [t for t in self._study.trials if t.state != "failed"]
-        running = [t for t in trials if t.number in self._trials.running]
+        trials = self._study.trials
+        running = [t for n in self._trials.running if (t := trials.get(n)) is not None]
         ended = [t for t in trials if t.value is not None and t.state == "complete"]
         shown = heapq.nsmallest(LEADING, ended, worth) + heapq.nsmallest(RUNNING, running, worth)
         rows = {trial.number: trial for trial in shown}

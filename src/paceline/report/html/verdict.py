@@ -31,6 +31,8 @@ _EDGE = 0.1
 _ODDS = 0.01
 #: A difference between values that is this share of that between the best and the median is small.
 _SMALL = 0.05
+#: Epochs of the best trials by those of the others from which on their lead may come from them.
+_LONGER = 1.5
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def verdict_of(subject: ReportSubject, importances: Importances) -> Verdict:
         return Verdict([f"The study has {said}."], [], [], list(_unfinished(subject)))
     return Verdict(
         list(_best(subject)),
-        list(_sure(subject)),
+        [*_sure(subject), *_unequal_epochs(subject), *_better_but_stopped(subject)],
         list(_mattered(importances)),
         [*_edges(subject), *_still_improving(subject), *_repeats(subject), *_unfinished(subject)],
     )
@@ -101,6 +103,37 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
         yield (
             "The best trial stands alone, far before the second: train it again from other seeds "
             "before you trust it."
+        )
+
+
+def _unequal_epochs(subject: ReportSubject) -> Iterator[str]:
+    """Epochs as a function of hp, trials that were continued: who trains longer is often better."""
+    epochs = [trial.epochs for trial in subject.ranked]
+    top = epochs[: max(5, len(epochs) // 10)]
+    if len(epochs) < 2 * len(top) or any(t.continued_at is not None for t in subject.trials):
+        return  # a copy in a population begins with the epochs of the trial that it continues
+    of_top, of_all = statistics.median(top), statistics.median(epochs[len(top) :])
+    if of_top >= _LONGER * of_all:
+        yield (
+            f"The best {len(top)} trials trained {of_top:g} epochs, the others {of_all:g} "
+            "(medians), so part of their lead may be that they trained longer."
+        )
+
+
+def _better_but_stopped(subject: ReportSubject) -> Iterator[str]:
+    """A pruned trial whose best epoch was better than the best trial's."""
+    name, sign = subject.objective, -1 if subject.maximize else 1
+    found: tuple[float, int, int] | None = None
+    for trial in subject.trials:
+        if trial.state == "pruned" and trial.rejected is None:
+            losses = [sign * value for value in trial.history.get(name, ()) if value == value]
+            if losses and (found is None or min(losses) < found[0]):
+                found = min(losses), trial.number, trial.epochs
+    best = subject.ranked[0].value
+    if found is not None and best is not None and found[0] < sign * best:
+        yield (
+            f"Trial {found[1]}, which was stopped after {found[2]} epochs, had been better: "
+            f"{formats.metric(sign * found[0])}."
         )
 
 
