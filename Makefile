@@ -28,7 +28,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-oldest test-newest test-compat test-ui test-trackers lint format bench bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples bench-pbt build test-wheel release-check lock lock-newest
+.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-oldest test-newest test-compat test-ui test-trackers lint format bench bench-structural bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples bench-pbt build test-wheel release-check lock lock-newest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,8 +94,14 @@ format: env ## let ruff lay out the code and mend what it safely can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: env ## compare search speed with other tuners (ARGS go to the benchmark)
-	$(BIN)/python benchmarks/search_speed.py $(ARGS)
+bench: env ## measure the README's table beside other tuners, on a quiet machine, and write it; goes on where it was stopped
+	$(BIN)/python benchmarks/search_speed.py --rounds 1 $(ARGS)
+	$(BIN)/python benchmarks/page_tables.py
+
+bench-structural: env ## the same for searches over widths, layers and activations: the guide of speed
+	$(BIN)/python benchmarks/search_speed.py --works intro layers structures narrow --sides paceline keras_tuner --rounds 1 \
+		--name search_speed_structural $(ARGS)
+	$(BIN)/python benchmarks/page_tables.py
 
 bench-plans: env ## plan x slots for one model of each kind, on this device
 	$(BIN)/python benchmarks/plans.py $(ARGS)
@@ -117,6 +123,10 @@ bench-examples: env ## the examples on real data, beside KerasTuner (ARGS="--ten
 
 bench-pbt: .venv-tune/.installed ## population based training, here and in Ray Tune (PACELINE_DATA names the data)
 	.venv-tune/bin/python benchmarks/pbt.py $(ARGS)
+
+# Every other benchmark: `make bench-learn-from` runs benchmarks/learn_from.py.
+bench-%: env ## any other file of benchmarks/: bench-asking, bench-live, bench-storage, ...
+	$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
 
 build: .venv-release/.locked ## the sdist and the wheel, in dist/: made, and checked for what they hold
 	rm -rf dist

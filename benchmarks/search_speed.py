@@ -18,6 +18,9 @@ With --tensorflow PYTHON, KerasTuner runs with Keras on TensorFlow too, in that 
 has tensorflow, keras and keras-tuner; TensorFlow keeps no programs, so warm is as cold there.
 
 other  with --other: like warm, but other values are drawn, as when a search is really run again
+
+A run that was stopped goes on after its last whole work, where commit, versions, processor and
+arguments are the same: what is done lies in ``.cache/bench`` until all of it is there.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ ON_TENSORFLOW = "keras_tuner_tf"
 STATES = {"cold": 1, "warm": 1, "other": 2}
 PARTS = ("build", "trace", "compile", "train", "validate", "storage", "sampler")
 TIME_LIMIT = 1800.0  # s, for one run of one side
+_START = 8.0  # s, for imports and data, which are not counted
 
 
 def main() -> int:
@@ -52,7 +56,13 @@ def main() -> int:
     found = machine.facts()
     print(machine.describe(found), flush=True)
     report: dict[str, Any] = {"machine": found, "works": {}, "skipped": {}, "failed": []}
+    unfinished = Unfinished(arguments, found)
+    print(f"{expected(arguments)}\n" if arguments.works else "", end="", flush=True)
     for work in (WORKS[name] for name in arguments.works):
+        if work.name in unfinished.works:
+            report["works"][work.name] = unfinished.works[work.name]
+            print(f"\n{work.title}\n  measured before this command was stopped", flush=True)
+            continue
         try:
             work.data()
         except MissingDataError as reason:
@@ -66,9 +76,12 @@ def main() -> int:
             work, arguments.sides, states, rounds, report["failed"], arguments.tensorflow
         )
         report["works"][work.name] = {"title": work.title, "runs": runs, **compare(work, runs)}
+        if not report["failed"]:
+            unfinished.add(work.name, report["works"][work.name])
         print(parts_of(runs), end="", flush=True)
     print("\n" + table(report, arguments.works), flush=True)
     machine.keep(arguments.name, report)
+    unfinished.remove()
     missed = missed_floors(report)
     if arguments.floors:
         for line in missed:
@@ -93,6 +106,62 @@ def parse() -> argparse.Namespace:
     if arguments.widths:
         os.environ["PACELINE_WIDTHS"] = arguments.widths  # ``sides.py`` reads it
     return arguments
+
+
+class Unfinished:
+    """What a run that was stopped has measured.
+
+    Args:
+        arguments: Those of the command.
+        found: The facts of the machine.
+
+    Attributes:
+        works: Name -> entry of the report, of the works that are done.
+    """
+
+    def __init__(self, arguments: argparse.Namespace, found: dict[str, Any]) -> None:
+        self._file = machine.ROOT / ".cache" / "bench" / f"{arguments.name}.json"
+        given = {k: v for k, v in vars(arguments).items() if k not in ("works", "floors")}
+        same = {key: found[key] for key in ("commit", "versions", "cpu", "cores")}
+        self._of = json.loads(json.dumps({"arguments": given, **same}))
+        self.works: dict[str, Any] = {}
+        # A commit with "+" says nothing of which files differ from it.
+        if self._file.is_file() and not found["commit"].endswith("+"):
+            stored = json.loads(self._file.read_text(encoding="utf-8"))
+            self.works = stored["works"] if stored["of"] == self._of else {}
+
+    def add(self, name: str, entry: dict[str, Any]) -> None:
+        """Keep a work that is done."""
+        self.works[name] = entry
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"of": self._of, "works": self.works})
+        self._file.write_text(text, encoding="utf-8")
+
+    def remove(self) -> None:
+        """Forget them: the report has them all."""
+        self._file.unlink(missing_ok=True)
+
+
+def expected(arguments: argparse.Namespace) -> str:
+    """Say how long the runs took when they were kept last."""
+    file = machine.ROOT / "benchmarks" / "results" / f"{arguments.name}.json"
+    works = json.loads(file.read_text(encoding="utf-8"))["works"] if file.is_file() else {}
+    seconds, known = 0.0, 0
+    for name in arguments.works:
+        sides = works.get(name, {}).get("runs", {})
+        known += bool(sides)
+        rounds = arguments.rounds or WORKS[name].rounds
+        for states in (sides.get(side, {}) for side in arguments.sides):
+            seconds += sum(
+                rounds * statistics.mean(run["seconds"] + _START for run in runs)
+                for runs in states.values()
+                if runs
+            )
+    if not known:
+        return "These searches were not measured before, so how long they take is not known."
+    minutes = f"These searches take about {seconds / 60:.0f} minutes"
+    left = len(arguments.works) - known
+    return f"{minutes}, and {left} were not measured before." if left else f"{minutes}."
 
 
 def _usual() -> list[str]:

@@ -8,6 +8,7 @@ this, a second time.
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import shutil
@@ -192,3 +193,23 @@ def data_file() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch) -> Path:
+    """Where reports go, not beside those that are committed."""
+    folder = tmp_path / "results"
+    monkeypatch.setenv("PACELINE_BENCH_RESULTS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def benchmark_module(monkeypatch, results):
+    """Import a module of the benchmarks, which import each other by name; forgotten afterwards."""
+    folder = Path(__file__).resolve().parents[1] / "benchmarks"
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(folder)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+            del sys.modules[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import dataclasses
 import json
 import subprocess
 import sys
@@ -14,25 +14,6 @@ import pytest
 from paceline.search_space import HyperParameters
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-
-
-@pytest.fixture
-def results(tmp_path, monkeypatch) -> Path:
-    """Where reports go, not beside those that are committed."""
-    folder = tmp_path / "results"
-    monkeypatch.setenv("PACELINE_BENCH_RESULTS", str(folder))
-    return folder
-
-
-@pytest.fixture
-def benchmark_module(monkeypatch, results):
-    """Import a module of the benchmarks, which import each other by name; forgotten afterwards."""
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    yield importlib.import_module
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
 
 
 @pytest.mark.slow
@@ -112,6 +93,53 @@ def test_what_is_for_a_card_is_not_run_by_default(benchmark_module):
     speed = benchmark_module("search_speed")
     assert "fashion" in speed._usual()
     assert not {"scan", "scan_tiny", "translation"} & set(speed._usual())
+
+
+def test_searches_that_were_stopped_go_on_after_the_last_whole_one(
+    benchmark_module, monkeypatch, tmp_path, capsys
+):
+    speed = benchmark_module("search_speed")
+    facts = {**speed.machine.facts(), "commit": "abc1234"}
+    monkeypatch.setattr(speed.machine, "ROOT", tmp_path)
+    monkeypatch.setattr(speed.machine, "facts", lambda: facts)
+    measured, stop_at = [], ["gru"]
+
+    def run(side, work, seed, cache, tensorflow=None):
+        if work.name in stop_at:
+            raise KeyboardInterrupt("stopped")
+        measured.append(work.name)
+        found = dict.fromkeys(("seconds", "best", "cpu_seconds", "load"), 1.0)
+        counts = dict.fromkeys(("peak_bytes", "cache_misses", "cache_hits"), 1)
+        return {
+            **found,
+            **counts,
+            "complete": work.n_trials,
+            "device": "d",
+            "summary": {"seconds": {}, "programs": {}, "plans": []},
+        }
+
+    monkeypatch.setattr(speed, "run", run)
+    command = ["search_speed.py", "--works", "digits16", "gru", "--sides", "paceline"]
+    monkeypatch.setattr(speed.sys, "argv", [*command, "--rounds", "1"])
+    here = dataclasses.replace(speed.WORKS["gru"], data=lambda: None)
+    monkeypatch.setitem(speed.WORKS, "gru", here)
+    with pytest.raises(KeyboardInterrupt, match="stopped"):
+        speed.main()
+    assert measured == ["digits16"] * 2  # cold and warm
+    stop_at.clear()
+    assert speed.main() == 0
+    assert measured == ["digits16"] * 2 + ["gru"] * 2
+    assert "measured before this command was stopped" in capsys.readouterr().out
+    assert speed.main() == 0  # all of it was kept, so it begins anew
+    assert measured[4:] == ["digits16"] * 2 + ["gru"] * 2
+    facts["commit"] = "abc1235"
+    stop_at.append("gru")
+    with pytest.raises(KeyboardInterrupt, match="stopped"):
+        speed.main()
+    facts["commit"] = "abc1236"
+    with pytest.raises(KeyboardInterrupt, match="stopped"):
+        speed.main()
+    assert measured[8:] == ["digits16"] * 4  # another commit's are not taken
 
 
 def test_the_faster_peer_counts_and_one_that_did_not_run_is_no_proof(benchmark_module):

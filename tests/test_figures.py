@@ -9,26 +9,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-README, SPEED = "README.md", "docs/guides/speed.md"
-KERAS_TUNER, BOTH = ("keras_tuner",), ("keras_tuner", "optuna")
-
-#: Page, how the row begins, result, work in it, and the sides beside Paceline.
-ROWS = [
-    (README, "digits, dense network, 64", "search_speed", "digits64", KERAS_TUNER),
-    (README, "digits, 8 structures", "search_speed", "structures", KERAS_TUNER),
-    (README, "8,000 sentences", "search_speed", "gru", KERAS_TUNER),
-    (README, "Fashion-MNIST, 2,048", "search_speed", "fashion", KERAS_TUNER),
-    (SPEED, "digits, dense 64-64-10", "search_speed", "digits16", BOTH),
-    (SPEED, "the same, 64 trials", "search_speed", "digits64", BOTH),
-    (SPEED, "digits over 8 structures (widths", "search_speed", "structures", KERAS_TUNER),
-    (SPEED, "MNIST, dense 784", "search_speed", "mnist", BOTH),
-    (SPEED, "language of a sentence", "search_speed", "gru", BOTH),
-    (SPEED, "Fashion-MNIST CNN", "search_speed", "fashion", BOTH),
-    (SPEED, "MNIST, 12,000 images", "search_speed_structural", "intro", KERAS_TUNER),
-    (SPEED, "the same with 1 to 3", "search_speed_structural", "layers", KERAS_TUNER),
-    (SPEED, "digits over 8 structures, 64", "search_speed_structural", "structures", KERAS_TUNER),
-    (SPEED, "digits, units 8..128", "search_speed_structural", "narrow", KERAS_TUNER),
-]
+SPEED = "docs/guides/speed.md"
 
 
 def result(name: str) -> Any:
@@ -54,13 +35,44 @@ def pair(seconds: dict[str, float]) -> str:
     return f"{seconds['cold']:.1f} / {seconds['warm']:.1f}"
 
 
-@pytest.mark.parametrize(("page", "begin", "name", "work", "sides"), ROWS)
-def test_a_row_has_the_seconds_of_its_result(page, begin, name, work, sides):
-    entry = result(name)["works"][work]
-    expected = [pair(entry["seconds"][side]) for side in ("paceline", *sides)]
-    if name == "search_speed_structural":
-        expected.append(pair(entry["ratios"]["keras_tuner"]))
-    assert [cell for cell in cells(page, begin) if cell] == expected
+def test_the_tables_of_whole_searches_are_those_of_their_results(benchmark_module) -> None:
+    pages = benchmark_module("page_tables")
+    results = pages.results_of()
+    for page in ("README.md", SPEED):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        folder = "../" * page.count("/") + "benchmarks/results"
+        assert pages.rewritten(page, text, results).replace("{results}", folder) == text, page
+        other = {name: slower(found) for name, found in results.items()}
+        changed = pages.rewritten(page, text, other)
+        n_rows = sum(row.page == page for row in pages.ROWS)
+        pairs = zip(text.split("\n"), changed.split("\n"), strict=True)
+        assert sum(a != b for a, b in pairs if a.startswith("| ")) == n_rows
+
+
+def slower(report: dict[str, Any]) -> dict[str, Any]:
+    """A result with other seconds and ratios."""
+    found = json.loads(json.dumps(report))
+    for entry in found["works"].values():
+        for figures in (*entry["seconds"].values(), *entry["ratios"].values()):
+            figures |= {state: 2 * value + 1 for state, value in figures.items()}
+    return found
+
+
+def test_what_moved_by_a_tenth_is_told(benchmark_module) -> None:
+    pages = benchmark_module("page_tables")
+    before, now = ({"works": {"digits": {"seconds": {"paceline": s}}}} for s in _SECONDS)
+    assert pages.moved("speed", before, now) == [
+        "speed, digits, paceline, cold: 10.0 s -> 12.0 s (+20%)"
+    ]
+
+
+_SECONDS = ({"cold": 10.0, "warm": 5.0}, {"cold": 12.0, "warm": 5.4, "other": 3.0})
+
+
+def test_a_page_without_its_row_is_an_error(benchmark_module) -> None:
+    pages = benchmark_module("page_tables")
+    with pytest.raises(ValueError, match=r"README.md: 0 rows begin with 'digits, dense"):
+        pages.rewritten("README.md", "no table", pages.results_of())
 
 
 @pytest.mark.parametrize("name", ["language_lstm", "cifar10_cnn", "translation"])

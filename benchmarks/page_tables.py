@@ -1,0 +1,190 @@
+"""Writes the tables of whole searches into README.md and the guide of speed, from their results.
+
+    python benchmarks/page_tables.py [--check]
+
+``make bench`` runs it after ``search_speed.py``. In the rows of ``ROWS`` the seconds are those of
+the results. Beside each table stands a paragraph with the device, the versions and the commit,
+between two comments. Printed is what has moved by more than a tenth since the results that git has.
+With --check nothing is written: exits with 1 where a page differs from its results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+README, SPEED = "README.md", "docs/guides/speed.md"
+#: A change of a figure that is told.
+MOVED = 0.1
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        page: The file that has the table.
+        begin: How the row begins, which is said once on the page.
+        result: The file in results/.
+        work: The work in it.
+        sides: The sides whose seconds stand in the row, in their order.
+        ratio: Whether KerasTuner's seconds by Paceline's stand at the row's end.
+    """
+
+    page: str
+    begin: str
+    result: str
+    work: str
+    sides: tuple[str, ...]
+    ratio: bool = False
+
+    def cells(self, results: dict[str, Any]) -> list[str]:
+        """Return what the row says of its result."""
+        entry = results[self.result]["works"][self.work]
+        found = [pair(entry["seconds"][side]) for side in self.sides]
+        return [*found, pair(entry["ratios"]["keras_tuner"])] if self.ratio else found
+
+
+_ONE, _TWO = ("paceline", "keras_tuner"), ("paceline", "keras_tuner", "optuna")
+ROWS = (
+    Row(README, "digits, dense network, 64", "search_speed", "digits64", _ONE),
+    Row(README, "digits, 8 structures", "search_speed", "structures", _ONE),
+    Row(README, "8,000 sentences", "search_speed", "gru", _ONE),
+    Row(README, "Fashion-MNIST, 2,048", "search_speed", "fashion", _ONE),
+    Row(SPEED, "digits, dense 64-64-10", "search_speed", "digits16", _TWO),
+    Row(SPEED, "the same, 64 trials", "search_speed", "digits64", _TWO),
+    Row(SPEED, "digits over 8 structures (widths", "search_speed", "structures", _ONE),
+    Row(SPEED, "MNIST, dense 784", "search_speed", "mnist", _TWO),
+    Row(SPEED, "language of a sentence", "search_speed", "gru", _TWO),
+    Row(SPEED, "Fashion-MNIST CNN", "search_speed", "fashion", _TWO),
+    Row(SPEED, "MNIST, 12,000 images", "search_speed_structural", "intro", _ONE, ratio=True),
+    Row(SPEED, "the same with 1 to 3", "search_speed_structural", "layers", _ONE, ratio=True),
+    Row(SPEED, "digits over 8 structures, 64", "search_speed_structural", "structures", _ONE, True),
+    Row(SPEED, "digits, units 8..128", "search_speed_structural", "narrow", _ONE, ratio=True),
+)
+
+
+def pair(seconds: dict[str, float]) -> str:
+    """Return two figures as the tables have them: cold / warm."""
+    return f"{seconds['cold']:.1f} / {seconds['warm']:.1f}"
+
+
+def rewritten(page: str, text: str, results: dict[str, Any]) -> str:
+    """Return a page with the figures of its results.
+
+    Args:
+        page: Its name, as rows have it.
+        text: The page.
+        results: Name -> what results/NAME.json holds.
+
+    Raises:
+        ValueError: A row is not there, or is there twice, or has another number of cells.
+    """
+    lines = text.split("\n")
+    for row in (row for row in ROWS if row.page == page):
+        at = [i for i, line in enumerate(lines) if line.startswith(f"| {row.begin}")]
+        if len(at) != 1:
+            raise ValueError(f"{page}: {len(at)} rows begin with {row.begin!r}, not one")
+        name, *cells = lines[at[0]].strip().strip("|").split("|")
+        figures = row.cells(results)
+        if len(cells) < len(figures):
+            raise ValueError(f"{page}: the row {row.begin!r} has {len(cells)} cells")
+        # The ratio is in the last column; a side that was not run leaves its cell empty.
+        others = [""] * (len(cells) - len(figures))
+        cells = [*figures[:-1], *others, figures[-1]] if row.ratio else [*figures, *others]
+        said = " | ".join(cell for cell in [name.strip(), *cells])
+        lines[at[0]] = f"| {said} |".replace("|  |", "| |")
+    text = "\n".join(lines)
+    for name in dict.fromkeys(row.result for row in ROWS if row.page == page):
+        begin, end = f"<!-- measured: {name} -->", "<!-- end -->"
+        if begin in text:
+            before, _, rest = text.partition(begin)
+            _, _, after = rest.partition(end)
+            text = f"{before}{begin}\n{measured(name, results[name])}\n{end}{after}"
+    return text
+
+
+def measured(name: str, report: dict[str, Any]) -> str:
+    """Return where and with what a result was measured, as one line of Markdown."""
+    found, works = report["machine"], report["works"].values()
+    sides = [states for each in works for states in each["runs"].values()]
+    rounds = {len(runs) for states in sides for runs in states.values() if runs}
+    versions = found["versions"]
+    runs = "One run" if rounds == {1} else f"The median of {max(rounds)} runs"
+    return (
+        f"{runs} of each, on {found['cores']} cores of {_article(found['cpu'])} with Keras "
+        f"{versions['keras']} and JAX {versions['jax']}, at {found['commit'].rstrip('+')}: "
+        f"[{name}.json]({{results}}/{name}.json)."
+    )
+
+
+def _article(cpu: str) -> str:
+    return f"an {cpu}" if cpu[:1] in "AEIOU" else f"a {cpu}"
+
+
+def moved(name: str, before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return which seconds of a result differ by more than a tenth, a line each."""
+    lines = []
+    for work, entry in now["works"].items():
+        old = before["works"].get(work, {}).get("seconds", {})
+        for side, states in entry["seconds"].items():
+            for state, seconds in states.items():
+                was = old.get(side, {}).get(state)
+                if was and abs(seconds / was - 1) > MOVED:
+                    lines.append(
+                        f"{name}, {work}, {side}, {state}: {was:.1f} s -> {seconds:.1f} s "
+                        f"({seconds / was - 1:+.0%})"
+                    )
+    return lines
+
+
+def results_of() -> dict[str, Any]:
+    """Return name -> result, of all that rows name."""
+    folder = ROOT / "benchmarks" / "results"
+    names = dict.fromkeys(row.result for row in ROWS)
+    return {n: json.loads((folder / f"{n}.json").read_text(encoding="utf-8")) for n in names}
+
+
+def in_git(name: str) -> dict[str, Any] | None:
+    """Return a result as the last commit has it; None where there is none."""
+    done = subprocess.run(
+        ["git", "show", f"HEAD:benchmarks/results/{name}.json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def main() -> int:
+    """Write or check the pages; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="only say where a page differs")
+    arguments = parser.parse_args()
+    results, differ = results_of(), False
+    for page in dict.fromkeys(row.page for row in ROWS):
+        path = ROOT / page
+        text = path.read_text(encoding="utf-8")
+        folder = "../" * page.count("/") + "benchmarks/results"
+        new = rewritten(page, text, results).replace("{results}", folder)
+        if new != text:
+            differ = True
+            print(f"{page}: {'differs from its results' if arguments.check else 'written'}")
+            if not arguments.check:
+                path.write_text(new, encoding="utf-8")
+    for name, now in results.items():
+        before = in_git(name)
+        for line in moved(name, before, now) if before is not None else ():
+            print(f"moved: {line}")
+    return 1 if arguments.check and differ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
