@@ -17,8 +17,6 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("PACELINE_DATA", str(ROOT.parent / "shared" / "data"))
 os.environ.setdefault("PACELINE_CACHE_DIR", str(ROOT / "site" / "cache" / "paceline"))
-# Optuna's progress bar, which is not used, warns where ipywidgets is missing, and names a path.
-os.environ.setdefault("PYTHONWARNINGS", "ignore:IProgress not found")
 
 project = "Paceline"
 author = "The Paceline developers"

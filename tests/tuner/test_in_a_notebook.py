@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import notebooks
 
 SEARCH = "tuner = tuner_of('<b>book')\ntuner.search(x, y, n_trials=4, **toys.CALL)"
@@ -40,3 +42,14 @@ def test_a_search_leaves_a_table_and_ends_in_two_lines_when_interrupted(tmp_path
     (view,) = notebooks.outputs(stopped, "display_data")
     assert "stopped: stopped" in view.data["text/html"]
     assert later.outputs[0].text == "True []\n"
+    said = [o.text for cell in book.cells for o in notebooks.outputs(cell, "stream")]
+    assert "IProgress" not in "".join(said)  # a warning of Optuna's, on import
+
+
+@pytest.mark.slow
+def test_a_benchmark_shows_its_result_and_no_empty_box(tmp_path) -> None:
+    call = "paceline.bench(toys.dense, x, y, batch_sizes=[16], slots=[2], notes=lambda text: None)"
+    book = notebooks.execute(tmp_path, call)
+    (result,) = book.cells[-1].outputs
+    assert result.output_type == "execute_result"
+    assert "batch" in result.data["text/html"]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from paceline.benchmark.advice import Advice, explain, fastest, way
 from paceline.benchmark.records import Measurement, Run
 from paceline.report import formats
+from paceline.report.tables import render
 
 _KEY = (
     "* the most examples per second. step: of all trials at once, the median; ± half the distance "
@@ -98,11 +97,11 @@ def _table(run: Run, best: Measurement | None, width: int | None) -> str:
         return ""
     spare = [name for name in _SPARE if name != "fits" or not _some_do_not_fit(run)]
     left_out: list[str] = []
-    text = _render(_build(run, best, COLUMNS), None)
+    text = render(_build(run, best, COLUMNS), None)
     while width is not None and spare and max(map(len, text.splitlines())) > width:
         left_out.append(spare.pop(0))
         columns = [column for column in COLUMNS if column[0] not in left_out]
-        text = _render(_build(run, best, columns), None if spare else width)
+        text = render(_build(run, best, columns), None if spare else width)
     key = _KEY
     if left_out:
         key += f" No room here for: {', '.join(left_out)}; a page (-o bench.html) has all."
@@ -223,10 +222,3 @@ def _wrap(text: str, width: int | None, bullet: str = "") -> list[str]:
         subsequent_indent=" " * len(bullet),
         break_on_hyphens=False,
     )
-
-
-def _render(table: Table, width: int | None) -> str:
-    console = Console(file=io.StringIO(), width=width or 100_000, color_system=None)
-    with console.capture() as capture:
-        console.print(table)
-    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())

@@ -114,7 +114,10 @@ def trials_table(trials: Sequence[Trial], *, best: int | None, width: int | None
 
 def render(table: Table, width: int | None) -> str:
     """Return a table as lines without colours and without blanks at their ends."""
-    console = Console(file=io.StringIO(), width=width or 100_000, color_system=None)
+    # In a notebook Rich would display an empty box as well.
+    console = Console(
+        file=io.StringIO(), width=width or 100_000, color_system=None, force_jupyter=False
+    )
     with console.capture() as capture:
         console.print(table)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())

@@ -9,6 +9,14 @@ Notation: a *real* value is what the user's build receives; a *stored* value is 
 They differ where Optuna has no distribution for what KerasTuner offers (see ``Parameter``).
 """
 
+import importlib
+import warnings
+
+with warnings.catch_warnings():
+    # In a notebook Optuna's progress bar, which is not used, warns where ipywidgets is missing.
+    warnings.filterwarnings("ignore", message="IProgress not found")
+    importlib.import_module("optuna.distributions")
+
 from paceline.search_space.declaration import Condition, HyperParameter
 from paceline.search_space.grid import GridWalk
 from paceline.search_space.hyperparameters import HyperParameters
