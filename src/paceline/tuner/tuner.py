@@ -65,8 +65,9 @@ class Tuner(StudyResults):
         sampler: "tpe", "cmaes", "random", "qmc", "grid", "gp", or an Optuna sampler; or a
             ``Searcher``, which decides instead of a sampler and keeps the models.
         pruner: None; "median", "percentile[:P]", "hyperband", "threshold:VALUE",
-            "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]", with repeats or folds
-            "wilcoxon[:P]", a ``paceline.ASHA``, or an object of ``optuna.pruners``.
+            "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]", "pbt[:EVERY[:SHARE]]", with
+            repeats or folds "wilcoxon[:P]"; a ``paceline.ASHA`` or ``PBT``, or one of
+            ``optuna.pruners``.
         seed: Decides every trial's hyperparameters, weights and order of examples.
         executor: "auto": packs, and Keras' ``fit`` for what cannot be packed; "local": an error
             where no trial could be packed; "fit": Keras' ``fit`` for all.
