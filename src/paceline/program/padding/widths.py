@@ -175,10 +175,12 @@ class PaddedRole:
 
     traces: tuple[Step, Step]
     tails: tuple[Step, Step] | None
+    _lifted: list[Any] = field(init=False)  # the traces, to be walked with every trial
     _full: tuple[Any, str] = field(init=False)
     _small: tuple[Any, str] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        self._lifted = [_lifted(step) for step in self.traces]
         self._full = _program(self.traces)
         self._small = None if self.tails is None else _program(self.tails)
 
@@ -195,7 +197,7 @@ class PaddedRole:
         Raises:
             NotPaddable: It is not proved that the trial's results come out as they should.
         """
-        body, symbols, choices = _walk([*self.traces, step])
+        body, symbols, choices = _walk([*self.traces, step], self._lifted)
         widths = [np.asarray(symbol.sizes[2], np.int32) for symbol in symbols]
         for choice in choices:
             widths.append(choice.values[2])
@@ -246,15 +248,27 @@ def _program(traces: Sequence[Step]) -> tuple[Any, str]:
     return closed, canonicalise(closed).fingerprint
 
 
-def _walk(traces: Sequence[Step]) -> tuple[Body, list[Axis], list[Differing]]:
-    """Walks a step at several widths: what was walked, its symbols, its constants by width."""
+def _lifted(step: Step) -> Any:
+    """A step with all constants as inputs."""
+    return step.lift(tuple(range(len(step.canonical.constants))))
+
+
+def _walk(
+    traces: Sequence[Step], lifted: Sequence[Any] = ()
+) -> tuple[Body, list[Axis], list[Differing]]:
+    """Walks a step at several widths: what was walked, its symbols, its constants by width.
+
+    Args:
+        traces: The step at each of the widths.
+        lifted: The first of them, as ``_lifted`` returns them: that takes as long as the walk.
+    """
     counts = {len(step.canonical.constants) for step in traces}
     if len(counts) > 1:
         raise NotPaddable("the traces have other numbers of constants")
     n = counts.pop()
     if any(not constant.liftable for step in traces for constant in step.canonical.constants):
         raise NotPaddable("a constant cannot become an input")
-    closeds = [step.lift(tuple(range(n))) for step in traces]
+    closeds = [*lifted, *map(_lifted, traces[len(lifted) :])]
     ins = []
     for i, variables in enumerate(zip(*(c.jaxpr.invars for c in closeds), strict=True)):
         shapes = [var.aval.shape for var in variables]
