@@ -28,7 +28,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-oldest test-newest test-compat test-ui test-trackers lint format bench bench-structural bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples bench-pbt build test-wheel release-check lock lock-newest
+.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-oldest test-newest test-compat test-ui test-trackers lint format bench bench-structural bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples bench-pbt bench-trackers build test-wheel release-check lock lock-newest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -123,6 +123,9 @@ bench-examples: env ## the examples on real data, beside KerasTuner (ARGS="--ten
 
 bench-pbt: .venv-tune/.installed ## population based training, here and in Ray Tune (PACELINE_DATA names the data)
 	.venv-tune/bin/python benchmarks/pbt.py $(ARGS)
+
+bench-trackers: .venv-trackers/.installed ## what MLflow, wandb and TensorBoard cost a search
+	.venv-trackers/bin/python benchmarks/trackers.py $(ARGS)
 
 # Every other benchmark: `make bench-learn-from` runs benchmarks/learn_from.py.
 bench-%: env ## any other file of benchmarks/: bench-asking, bench-live, bench-storage, ...
