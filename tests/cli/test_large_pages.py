@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from paceline.cli import large_pages, restart
+from paceline.executor.process import StopSignal
 
 SEARCH = """
 import json, os, pathlib
@@ -46,7 +48,20 @@ def test_the_same_words_are_run_again(system: Path, started: list[Any]) -> None:
     large_pages.take()
     ((program, words, environment),) = started
     assert [program, words] == [sys.executable, [sys.executable, *sys.orig_argv[1:]]]
-    assert environment == {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    held = {"PACELINE_SIGNALS_HELD": "1"}
+    assert environment == {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", **held}
+
+
+def test_a_signal_that_was_only_noted_is_not_lost_with_the_process(
+    system: Path, started: list[Any]
+) -> None:
+    """One that comes while a module loads is noted, and sent again a moment later."""
+    with StopSignal.of_process() as stop:
+        stop.asked = True
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            large_pages.take()
+    assert started == []
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 @pytest.mark.parametrize("text", ["[always] madvise never", "always madvise [never]"])

@@ -98,6 +98,39 @@ sys.stdout.write("begun\\n")
 sys.stdout.flush()
 main()
 """
+#: As above; a signal comes in the moment in which the process begins again, with large pages.
+BEGINS_AGAIN = """\
+import os, signal, sys
+from paceline.cli.app import main
+if "PACELINE_SIGNALS_HELD" not in os.environ:
+    execve = os.execve
+    def signalled(*given):
+        os.kill(os.getpid(), signal.{number})
+        execve(*given)
+    os.execve = signalled
+    from paceline.cli import large_pages
+    large_pages.with_large_pages = lambda environment: dict(environment)
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "number", ["SIGHUP", *(pytest.param(n, marks=pytest.mark.slow) for n in ("SIGINT", "SIGTERM"))]
+)
+def test_a_signal_while_the_process_begins_again(child_environment, fresh_folder, number):
+    Path("model.py").write_text(FILE.format(tests=str(TESTS), where="", number=number))
+    done = subprocess.run(
+        [sys.executable, "-c", BEGINS_AGAIN.format(number=number), *SEARCH],
+        env=child_environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "paceline: interrupted\n")
+    assert not Path("runs").exists()
+
+
 MOMENTS = 14
 CHECKPOINTS = Path("runs/model/checkpoints")
 

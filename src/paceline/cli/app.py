@@ -70,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 from paceline.executor.process import StopSignal
 
                 stop = stack.enter_context(StopSignal.of_process())
+                restart.release_signals()
             app(args=arguments, prog_name="paceline")
     except SystemExit as end:
         code = end.code

@@ -7,6 +7,7 @@ command line.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from paceline.cli import output
 #: Environment variable that tells the new process when the search is to end, in seconds since 1970
 #: (empty: no limit). Without it, ``--timeout`` would begin anew.
 _VARIABLE = "PACELINE_ENDS_AT"
+#: Environment variable that tells the new process that signals wait for it.
+_HELD = "PACELINE_SIGNALS_HELD"
 
 
 #: Whether the command line is that of this process. A program may call ``paceline.cli.app.main``
@@ -51,8 +54,34 @@ class Restart:
 
 
 def replace(environment: Mapping[str, str]) -> NoReturn:
-    """Replaces this process by one with the same command line and another environment."""
-    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+    """Replaces this process by one with the same command line and another environment.
+
+    A signal that comes now waits for the new process, where ``release_signals`` lets it in.
+
+    Raises:
+        KeyboardInterrupt: A signal has come that was only noted: it would be lost.
+    """
+    from paceline.executor.process import StopSignal, stop_signals
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
+    try:
+        StopSignal.of_process().check()
+        words = [sys.executable, *sys.orig_argv[1:]]
+        os.execve(sys.executable, words, {**environment, _HELD: "1"})
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def release_signals() -> None:
+    """Lets those signals in that came while this process took the place of another one.
+
+    Raises:
+        KeyboardInterrupt: There was one.
+    """
+    from paceline.executor.process import stop_signals
+
+    if os.environ.pop(_HELD, None) is not None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, stop_signals())
 
 
 def end(text: str) -> NoReturn:

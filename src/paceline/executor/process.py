@@ -318,7 +318,6 @@ def _of_the_c_library(name: str) -> Callable[..., int] | None:
     return getattr(ctypes.CDLL(None), name, None)  # not in every C library
 
 
-#: Ctrl-C, the end that a system asks for, and a terminal that has gone (a connection that dropped).
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 #: Seconds after which a signal that came while a module was loaded is sent again.
 _LOADING = 0.1
@@ -336,8 +335,8 @@ class StopSignal:
     steps. While an installed module loads, the interrupt waits: some extensions crash the process
     when one is raised in the middle of it.
 
-    Only the main thread of a process can handle signals. In other threads, where the program has
-    handlers of its own, and for signals that are ignored (``nohup``), nothing changes.
+    Only a process' main thread handles signals. In other threads, where the program has handlers of
+    its own, and for signals that are ignored (``nohup``), nothing changes.
 
     Attributes:
         asked: Whether a signal has asked the search to stop.
@@ -355,7 +354,7 @@ class StopSignal:
     def of_process(cls) -> StopSignal:
         """The object that hears the signals of this process already, or a new one."""
         if threading.current_thread() is threading.main_thread():
-            for number in _numbers():
+            for number in stop_signals():
                 owner = getattr(signal.getsignal(number), "__self__", None)
                 if isinstance(owner, cls):
                     return owner
@@ -367,7 +366,7 @@ class StopSignal:
             return self
         self._hook, sys.unraisablehook = sys.unraisablehook, self._dropped
         usual = (signal.default_int_handler, signal.SIG_DFL)
-        for number in _numbers():
+        for number in stop_signals():
             if signal.getsignal(number) in usual:
                 self._before[number] = signal.signal(number, self._handle)
         return self
@@ -441,8 +440,9 @@ def _loads_a_module(frame: FrameType | None) -> bool:
     return False
 
 
-def _numbers() -> list[int]:
-    return [getattr(signal, s) for s in _SIGNALS if hasattr(signal, s)]  # Windows: no SIGHUP
+def stop_signals() -> list[int]:
+    """Ctrl-C, the end that a system asks for, and a terminal that has gone, which Windows lacks."""
+    return [getattr(signal, s) for s in _SIGNALS if hasattr(signal, s)]
 
 
 def _say(text: str) -> None:
