@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,8 @@ def main() -> int:
     found = machine.facts()
     print(machine.describe(found), flush=True)
     rows, missed = {}, False
-    with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
-        os.chdir(directory)  # trackers write where they are
+    with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory, chdir(directory):
+        # Trackers write where they are.
         os.environ |= {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
         os.environ["MLFLOW_TRACKING_URI"] = (Path(directory) / "mlruns").as_uri()
         search(None, "warm-up")
