@@ -22,8 +22,8 @@ def front_of(losses: Sequence[Sequence[float]]) -> list[int]:
     points = np.asarray(losses, dtype=np.float64)
     if not len(points):
         return []
-    # Sorted by their losses, the first one first, a point is dominated by earlier ones alone, and
-    # what a point dominates that is no longer there, the one that dominates that point does as well.
+    # Sorted by their losses, a point is dominated by earlier points alone. A point that was dropped
+    # need not be looked at: what it dominates, the one that dominates it does as well.
     order = np.lexsort(points.T[::-1])
     found: list[int] = []
     front = np.empty_like(points)
@@ -37,7 +37,7 @@ def front_of(losses: Sequence[Sequence[float]]) -> list[int]:
 
 
 def best_of(losses: Sequence[Sequence[float]], n: int) -> list[int]:
-    """Return the positions of at least ``n`` points: those of the front, of the front of the rest...
+    """Return the positions of at least ``n`` points: the front, the front of the others, and so on.
 
     Args:
         losses: f64[N, M], numbers without NaN.

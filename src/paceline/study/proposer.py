@@ -98,6 +98,7 @@ class Proposer:
             open_again=again,
             constrained=sampler.reads_constraints,
             told=sampler.told,
+            parents=resumed.get("parents"),
         )
 
     def reseed(self, sampler: Sampler, seed: int) -> None:
@@ -107,12 +108,9 @@ class Proposer:
             sampler.points.learn_names(self.space.parameters)
         before, self.families = self.families, Families(sampler, seed, self.space, ())
         self.families.fill(before.slots)
+        reads, told, learns = sampler.reads_constraints, sampler.told, sampler.users
         self.sampled = SampledTrials(
-            learns=sampler.users,
-            past=(),
-            signs=self._signs,
-            constrained=sampler.reads_constraints,
-            told=sampler.told,
+            learns=learns, past=(), signs=self._signs, constrained=reads, told=told
         )
 
     @property
@@ -295,6 +293,7 @@ class Proposer:
             **self.enqueued.state(),
             "points": [] if self._sampler.points is None else self._sampler.points.names,
             "families": self.families.state(),
+            **({"parents": parents} if (parents := self.sampled.state()) else {}),
         }
 
     def tell(self, number: int, state: OptunaState, losses: Sequence[float] | None) -> None:
@@ -329,12 +328,7 @@ class Proposer:
         self._foretold.clear()
 
     def learn_peer_trial(self, trial: FrozenTrial, signs: Sequence[int]) -> None:
-        """Learn of a trial of another worker, as the storage holds it: it runs, or has ended.
-
-        Args:
-            trial: The trial.
-            signs: As at the beginning.
-        """
+        """Learn of a trial of another worker, as stored; ``signs`` as at the beginning."""
         if self.sampled.learn_peer_trial(trial, signs):
             self.families.end_trial(trial.number, trial.state)
         hparams = trial.user_attrs.get("hparams", trial.params)

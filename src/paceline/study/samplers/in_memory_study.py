@@ -27,6 +27,7 @@ from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import PacelineError, SamplerError
 from paceline.study import trial_codec
+from paceline.study.samplers.nsga import parents_noted
 from paceline.study.samplers.told_trials import ToldTrials
 from paceline.study.storage.storage import Stopwatch, quiet_optuna
 
@@ -95,7 +96,7 @@ class InMemoryStudy:
                 storage=self._storage,
                 study_name="mirror",
                 sampler=self._nobody,
-                directions=["minimize"] * n,
+                directions=[optuna.study.StudyDirection.MINIMIZE] * n,
             )
         self._id = self._storage.get_study_id_from_name("mirror")
 
@@ -224,9 +225,26 @@ class InMemoryStudy:
         attrs = self._storage.get_trial(self._trial_id(number)).system_attrs
         return trial_codec.sampler_attributes(attrs)
 
-    def tell(
-        self, number: int, state: OptunaState, losses: Sequence[float] | None = None
-    ) -> None:
+    def parents(self, numbers: Mapping[int, int]) -> dict[str, Any]:
+        """Return what genetic samplers have noted of their generations, as JSON values.
+
+        Args:
+            numbers: Number of a trial here -> the number to return.
+        """
+        attrs = self._storage.get_study_system_attrs(self._id)
+        return parents_noted(attrs, numbers) if attrs else {}
+
+    def note_parents(self, noted: Mapping[str, Any], numbers: Mapping[int, int]) -> None:
+        """Note again what ``parents`` returned.
+
+        Args:
+            noted: The same.
+            numbers: Number of a trial in ``noted`` -> its number here.
+        """
+        for key, note in parents_noted(noted, numbers).items():
+            self._storage.set_study_system_attr(self._id, key, note)
+
+    def tell(self, number: int, state: OptunaState, losses: Sequence[float] | None = None) -> None:
         """End a trial.
 
         Args:
@@ -294,6 +312,7 @@ class SampledTrials:
         open_again: Numbers of those of ``past`` that are under way again.
         constrained: As of ``InMemoryStudy``.
         told: As of ``InMemoryStudy``.
+        parents: Of ``state``, of the search that goes on.
 
     Attributes:
         stopwatch: Time spent in samplers.
@@ -309,13 +328,15 @@ class SampledTrials:
         open_again: Container[int] = (),
         constrained: bool = True,
         told: ToldTrials | None = None,
+        parents: Mapping[str, Any] | None = None,
     ) -> None:
-        self.told = told
+        self.told, self._parents = told, parents or {}
         self.stopwatch = Stopwatch()
         self._learns, self._past, self._signs = learns, past, tuple(signs)
         self._constrained = constrained
         self._open_again = open_again
         self._numbers: dict[int, int] = {}  # open trial -> its number in the study in memory
+        self._places: dict[int, int] = {}  # trial, also an ended one -> its number there
         self._told: set[int] = set()  # trials that have ended there
         # Reports of open trials need their numbers there at once.
         self._study = self._made() if open_again else None
@@ -339,13 +360,15 @@ class SampledTrials:
             draft_number: The draft's in the study in memory.
             stored: Its stored form.
         """
-        self._numbers[number] = draft_number
+        self._numbers[number] = self._places[number] = draft_number
         self.study.constrain(draft_number, trial_codec.violation_of(stored))
 
     def renumber(self, number: int, now: int) -> None:
         """Know a trial by another number."""
         if number in self._numbers:
             self._numbers[now] = self._numbers.pop(number)
+        if number in self._places:
+            self._places[now] = self._places.pop(number)
         if number in self._told:
             self._told.discard(number)
             self._told.add(now)
@@ -366,6 +389,12 @@ class SampledTrials:
         with self.stopwatch.running():
             self.study.tell(self._numbers.pop(number), state, losses)
 
+    def state(self) -> dict[str, Any]:
+        """Return what the trials do not tell of the generations of genetic samplers."""
+        if self._study is None:
+            return dict(self._parents)
+        return self._study.parents({place: number for number, place in self._places.items()})
+
     def learn_peer_trial(self, trial: FrozenTrial, signs: Sequence[int]) -> bool:
         """Note a trial of another worker, as the storage holds it: it runs, or has ended.
 
@@ -377,6 +406,7 @@ class SampledTrials:
             if number not in self._numbers:
                 if trial.state in _LEARNT and number not in self._told:
                     self._numbers[number] = self.study.add_trial(trial, signs)
+                    self._places[number] = self._numbers[number]
             elif trial.state.is_finished():
                 for epoch, value in trial.intermediate_values.items():
                     self.study.report(self._numbers[number], epoch, signs[0] * value)
@@ -392,6 +422,7 @@ class SampledTrials:
         """Begin a trial of this worker's with values that another worker's sampler chose."""
         with self.stopwatch.running():
             self._numbers[number] = self.study.add_trial(trial, self._signs)
+            self._places[number] = self._numbers[number]
 
     def _made(self) -> InMemoryStudy:
         """Return a study in memory with the past trials that samplers learn from."""
@@ -399,9 +430,12 @@ class SampledTrials:
             len(self._signs), learns=self._learns, constrained=self._constrained, told=self.told
         )
         for trial in self._past:
-            if trial.number in self._open_again:
-                self._numbers[trial.number] = study.add_trial(trial, self._signs)
-            elif trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
-                study.add_trial(trial, self._signs)
+            again = trial.number in self._open_again
+            if again or trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
+                self._places[trial.number] = place = study.add_trial(trial, self._signs)
+                if again:
+                    self._numbers[trial.number] = place
         self._past = ()
+        if self._parents:
+            study.note_parents(self._parents, self._places)
         return study

@@ -291,6 +291,7 @@ class StudyFacts(Struct):
     families: FamilyFacts
     open: dict[Number, OpenTrial]
     session: str
+    parents: dict[str, list[Count | list[Count]]] = {}
 
 
 class ProgramFacts(Struct):
