@@ -84,8 +84,8 @@ class TrialTable(Sequence[Trial]):
 
         Those that are better by the first objective come first, of equals the earlier one.
         """
-        there = [trial for trial in self.ranked if len(trial.values) == len(self.directions)]
-        losses = [self.losses(trial.values) for trial in there]
+        there = [t for t in self.ranked if len(t.values or [t.value]) == len(self.directions)]
+        losses = [self.losses(t.values or [t.value or 0.0]) for t in there]
         return [there[place] for place in front_of(losses)]
 
     @property

@@ -98,6 +98,20 @@ class StudyView:
         return table
 
     @property
+    def several(self) -> bool:
+        """Whether it has several objectives."""
+        return len(self._stored.directions) > 1
+
+    @property
+    def objectives(self) -> list[str]:
+        """The names of several objectives; empty for one."""
+        if not self.several:
+            return []
+        names = self.meta.get("objectives") or []
+        n = len(self._stored.directions)
+        return names if len(names) == n else [f"objective {i}" for i in range(n)]
+
+    @property
     def best(self) -> Trial | None:
         """As ``trials.best``, without making all of ``trials``."""
         best, most = None, None
