@@ -372,7 +372,7 @@ def _values(study: StudyView, trial: Trial) -> str:
     if not trial.values:
         return f"{objective(study.meta)} {formats.metric(trial.value)}"
     pairs = zip(study.objectives, trial.values, strict=True)
-    return ", ".join(f"{name} {formats.metric(value)}" for name, value in pairs)
+    return ", ".join(f"{name} {formats.objective(name, value)}" for name, value in pairs)
 
 
 def _trials_text(

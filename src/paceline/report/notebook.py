@@ -111,7 +111,7 @@ def progress_html(progress: Progress) -> str:
     if progress.rows:
         names = (progress.objective, *progress.others)
         head = ("trial", "state", *names, "epoch", "curve", "hyperparameters")
-        rows = [_row(row, progress.best_number, len(names)) for row in progress.rows]
+        rows = [_row(row, progress.best_number, progress.others) for row in progress.rows]
         parts.append(html.table(head, rows))
     return html.block(f"{progress.study}: {progress.doing}", *parts)
 
@@ -154,14 +154,17 @@ def _line(text: str) -> html.Markup:
     return html.Markup(f"<div>{html.text(text)}</div>")
 
 
-def _row(row: TrialRow, best: int | None, n: int = 1) -> list[object]:
+def _row(row: TrialRow, best: int | None, others: Sequence[str] = ()) -> list[object]:
     shown = dict(list(row.hparams.items())[:_HPARAMS])
     more = len(row.hparams) - len(shown)
     return [
         f"{row.number} (best)" if row.number == best else row.number,
         row.state,
         formats.metric(row.value),
-        *(formats.metric(row.values[i]) if row.values else "" for i in range(1, n)),
+        *(
+            formats.objective(name, row.values[i]) if row.values else ""
+            for i, name in enumerate(others, 1)
+        ),
         f"{row.epoch} of {row.epochs}" if row.epochs else row.epoch,
         html.curve(row.curve),
         formats.hparams(shown) + (f" and {more} more" if more else ""),

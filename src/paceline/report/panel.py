@@ -157,7 +157,7 @@ def trials_table(progress: Progress, width: int, room: int) -> Table:
     columns = {"trial": [str(row.number) for row in shown]}
     columns[progress.objective] = [formats.metric(row.value) for row in shown]
     for i, name in enumerate(progress.others, 1):
-        columns[name] = [formats.metric(r.values[i]) if r.values else "" for r in shown]
+        columns[name] = [formats.objective(name, r.values[i]) if r.values else "" for r in shown]
     at_state = len(columns) + 1
     columns["epoch"] = [f"{r.epoch} of {r.epochs}" if r.epochs else str(r.epoch) for r in shown]
     columns["state"] = [

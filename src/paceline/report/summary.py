@@ -103,7 +103,10 @@ def front_text(front: Sequence[Mapping[str, Any]], objectives: Sequence[str]) ->
     """
     head = ["trial", *objectives]
     rows = [
-        [str(each["number"]), *(formats.metric(each["values"][name]) for name in objectives)]
+        [
+            str(each["number"]),
+            *(formats.objective(name, each["values"][name]) for name in objectives),
+        ]
         for each in front
     ]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]

@@ -116,7 +116,7 @@ def to_csv(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> str:
 def trials_table(
     trials: Sequence[Trial],
     *,
-    best: int | None | Collection[int],
+    best: int | Collection[int] | None,
     width: int | None = None,
     objectives: Sequence[str] = (),
 ) -> str:
@@ -167,7 +167,10 @@ def _build(
         cells = [
             f"{'* ' if trial.number in marked else ''}{trial.number}",
             trial.state,
-            *(formats.metric(objective_value(trial, i)) for i in range(len(objectives) or 1)),
+            *(
+                formats.objective(name, objective_value(trial, i))
+                for i, name in enumerate(objectives or ["value"])
+            ),
             *([formats.metric(trial.spread)] if spread else []),
             str(trial.epochs),
             formats.seconds(trial.seconds),

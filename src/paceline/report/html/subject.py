@@ -39,6 +39,19 @@ class ReportSubject:
         return str(self.meta.get("objective") or "value")
 
     @property
+    def objectives(self) -> list[str]:
+        """The names of several objectives; empty for one."""
+        n = len(self.trials.directions)
+        names = self.meta.get("objectives")
+        known = isinstance(names, list) and len(names) == n
+        return [] if n < 2 else [str(x) for x in names] if known else [str(i) for i in range(n)]
+
+    @cached_property
+    def front(self) -> list[Trial]:
+        """The trials of the front of several objectives; empty for one."""
+        return self.trials.front if self.trials.several else []
+
+    @property
     def maximize(self) -> bool:
         """Whether high values are good."""
         return self.trials.direction == "maximize"
