@@ -25,7 +25,7 @@ def plots() -> Callable[..., StudyPlots]:
     def make(n: int, **hparams: Any) -> StudyPlots:
         study = optuna.create_study(study_name="s")
         trials = TrialTable("s")
-        trials.direction = "minimize"
+        trials.set_direction("minimize")
         for number in range(n):
             loss = 1 / (1 + number)
             values = {"lr": 0.001 * (n - number), "units": 8 * (number % 4), **hparams}

@@ -43,8 +43,10 @@ class ReportSubject:
         """The names of several objectives; empty for one."""
         n = len(self.trials.directions)
         names = self.meta.get("objectives")
+        if n < 2:
+            return []
         known = isinstance(names, list) and len(names) == n
-        return [] if n < 2 else [str(x) for x in names] if known else [str(i) for i in range(n)]
+        return list(map(str, names)) if known else [f"objective {i}" for i in range(n)]
 
     @cached_property
     def front(self) -> list[Trial]:
