@@ -143,10 +143,10 @@ def test_of_several_objectives_there_is_no_best_trial() -> None:
     for ask in (
         lambda: found.best_trial,
         lambda: found.best_hparams,
-        lambda: found.best_model(),
+        found.best_model,
         lambda: found.best_models(2),
-        lambda: found.ensemble(),
-        lambda: found.lineage(),
+        found.ensemble,
+        found.lineage,
     ):
         with pytest.raises(
             StudyError, match=r"val_accuracy, params, .*pareto\(\) lists the trials"
