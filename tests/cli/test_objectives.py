@@ -160,5 +160,5 @@ def test_a_study_of_another_program_has_names_for_its_objectives(paceline) -> No
         trial = theirs.ask({"x": optuna.distributions.FloatDistribution(0, 4)})
         theirs.tell(trial, [x, 3.0 - x])
     front = paceline("best", "theirs", "--storage", storage, "--json").json
-    assert [trial["values"] for trial in front][0] == {"objective 0": 1.0, "objective 1": 2.0}
+    assert front[0]["values"] == {"objective 0": 1.0, "objective 1": 2.0}
     assert json.loads(paceline("trials", "theirs", "--storage", storage, "--json").out)[2]["values"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import itertools
 import math
+import warnings
 from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,7 +86,13 @@ class StudyPlots:
         self._require(2)
         self._known(None, "importances")
         try:
-            return plot_param_importances(self._study, **self._of)
+            with warnings.catch_warnings():
+                of = self._of
+                if self._objectives:  # Optuna warns that it looks for what makes a target low
+                    warnings.simplefilter("ignore", UserWarning)
+                    sign = self._trials.sign
+                    of = {**of, "target": lambda trial: sign * trial.values[0]}
+                return plot_param_importances(self._study, **of)
         except (ValueError, RuntimeError) as error:  # values that are all alike, on Optuna 4
             raise StudyError(
                 f"plot.importances: study {self._study.study_name!r} does not tell which "

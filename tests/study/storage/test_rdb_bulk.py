@@ -79,7 +79,7 @@ def opened() -> Iterator[Callable[..., StudyStorage]]:
         store = StudyStorage.of(url, "s", Path("runs"))
         stores.append(store)
         if make:
-            store.create("s", "maximize", {"n": 0})
+            store.create("s", ["maximize"], {"n": 0})
         return store
 
     yield open_it

@@ -70,7 +70,7 @@ def storage():
 @pytest.fixture
 def writer(storage):
     store = StudyStorage.of(storage, "s", Path("runs"))
-    store.create("s", "maximize", {})
+    store.create("s", ["maximize"], {})
     writer = WriteBehind(store)
     yield writer
     storage.gate.set()

@@ -318,9 +318,9 @@ class StudyStorage:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 # Optuna's plots and its dashboard show it, instead of "Objective 0".
-                optuna.load_study(study_name=name, storage=storage).set_metric_names(
-                    meta.get("objectives") or [str(meta.get("objective", "value"))]
-                )
+                names = meta.get("objectives") or [str(meta.get("objective", "value"))]
+                if len(names) == len(wanted):
+                    optuna.load_study(study_name=name, storage=storage).set_metric_names(names)
 
     def study_id(self, name: str) -> int:
         """Return the storage's id of a study.
