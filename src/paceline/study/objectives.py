@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.errors import ObjectiveError
+from paceline.errors import ObjectiveError, StudyError
 from paceline.study.objective import Direction, Objective, named_objective, resolve_objective
 
 #: What a model costs -> the unit. All of them are to be low, unless "max:" stands before the name.
@@ -48,6 +48,31 @@ class Objectives:
     def costs(self) -> list[str]:
         """Those that are costs of the model."""
         return [name for name in self.names if name in COSTS]
+
+    def check_study(self, study: str, meta: Mapping[str, Any]) -> None:
+        """Refuse a study that was begun with other objectives.
+
+        Args:
+            study: Its name.
+            meta: Its attribute ``paceline``; empty for a new study, and one of another program.
+
+        Raises:
+            StudyError: It has others, or these in another order.
+        """
+        known = meta.get("objectives") or [meta.get("objective")]
+        if meta and known != self.names:
+            raise StudyError(
+                f"study: {study!r} was made with the objective{'s' if len(known) > 1 else ''} "
+                f"{', '.join(map(repr, known))}, not {', '.join(map(repr, self.names))}; use "
+                "another study name, or those objectives in their order."
+            )
+
+    def note_on_pruner(self, pruner: str) -> str:
+        """Return a sentence for the user on what a pruner goes by."""
+        return (
+            f"pruner: {pruner} goes by {self.first.name}, the first objective, alone; a trial that "
+            f"it stops might have been good in {', '.join(self.names[1:])}"
+        )
 
     def values(
         self, history: Mapping[str, Sequence[float]], epoch: int, costs: Mapping[str, float]

@@ -198,9 +198,7 @@ class SearchRun:
         if self._handoff is not None:
             self._handoff.forget()  # the other workers may train on, and die later
         if self._several is not None:
-            from paceline.tuner.several import check_study
-
-            check_study(self._several, study)
+            self._several.check_study(study.name, study.metadata.meta)
         elif (stored := study.metadata.meta.get("objective")) not in (None, objective.name):
             raise StudyError(
                 f"study: {study.name!r} was made with the objective {stored!r}, not "
@@ -440,9 +438,7 @@ class SearchRun:
             return None
         objective, epochs = self._objective, self._arguments.epochs
         if self._several is not None:
-            from paceline.tuner.several import pruning_note
-
-            self._note(pruning_note(self._several, self._config.pruner))
+            self._note(self._several.note_on_pruner(pruner_text(self._config.pruner)))
         return make_pruner(
             self._config.pruner,
             direction=objective.direction,

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.errors import ObjectiveError, StudyError, UsageError
 from paceline.study.pruners.pbt import PBT
-from paceline.study.pruners.pruners import pruner_text
 from paceline.study.samplers.samplers import check_several
 
 if TYPE_CHECKING:
     from paceline.study.objectives import Objectives
-    from paceline.study.study import Study
     from paceline.tuner.arguments import SearchArguments
     from paceline.tuner.context import SearchContext
     from paceline.tuner.search_run import TunerConfig
-    from paceline.tuner.trial_events import TrialEvents
 
 _ONE = "give one objective"
 
@@ -95,29 +92,16 @@ def check_alone(objectives: Objectives, study: str, *, alone: bool) -> None:
         )
 
 
-def check_study(objectives: Objectives, study: Study) -> None:
-    """Refuses a study of other objectives.
+class EndsTrials(Protocol):
+    """What ends the trials of a search: ``TrialEvents``."""
 
-    Raises:
-        StudyError: It was begun with others.
-    """
-    stored = study.metadata.meta.get("objectives")
-    if study.exists and study.metadata.meta and stored != objectives.names:
-        known: Sequence[Any] = stored or [study.metadata.meta.get("objective")]
-        raise StudyError(
-            f"study: {study.name!r} was made with the objective{'s' if len(known) > 1 else ''} "
-            f"{', '.join(map(repr, known))}, not {', '.join(map(repr, objectives.names))}; use "
-            "another study name, or those objectives in their order."
-        )
+    def completed_with(self, number: int, values: Sequence[float], **attrs: Any) -> None:
+        """A trial is complete, with values of several objectives."""
+        ...
 
-
-def pruning_note(objectives: Objectives, pruner: Any) -> str:
-    """A sentence for the user on what a pruner goes by."""
-    others = ", ".join(objectives.names[1:])
-    return (
-        f"pruner: {pruner_text(pruner)} goes by {objectives.first.name}, the first objective, "
-        f"alone; a trial that it stops might have been good in {others}"
-    )
+    def training_failed(self, number: int, error: BaseException) -> None:
+        """A trial failed."""
+        ...
 
 
 class SeveralValues:
@@ -129,7 +113,7 @@ class SeveralValues:
         events: Told of the trials that end.
     """
 
-    def __init__(self, context: SearchContext, objectives: Objectives, events: TrialEvents) -> None:
+    def __init__(self, context: SearchContext, objectives: Objectives, events: EndsTrials) -> None:
         self._study, self._trials, self._costs = context.study, context.trials, context.costs
         self._objectives, self._events = objectives, events
 

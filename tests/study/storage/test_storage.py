@@ -31,7 +31,7 @@ def test_a_study_is_there_once_it_is_made_and_nothing_is_before(storage):
     store.create("s", ["maximize"], {"objective": "val_accuracy"})
     found = stored_in(storage).load("s")
     assert found is not None
-    assert (found.direction, found.meta) == ("maximize", {"objective": "val_accuracy"})
+    assert (found.directions, found.meta) == (("maximize",), {"objective": "val_accuracy"})
     assert found.trials == []
     assert stored_in(storage).load("another") is None
 
