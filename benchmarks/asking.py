@@ -125,7 +125,7 @@ def ask_on(
 ) -> list[FrozenTrial]:
     """Go on with a search to ``n`` trials, ``open_`` at once; return all of its trials."""
     chosen = resolve_sampler(sampler, seed)
-    sampled = SampledTrials(learns=False, past=past, sign=1, told=chosen.told)
+    sampled = SampledTrials(learns=False, past=past, signs=(1,), told=chosen.told)
     trials, running = list(past), []
     for number in range(len(past), n):
         assert chosen.make is not None

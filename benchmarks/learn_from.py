@@ -135,7 +135,7 @@ def search(
     for number in running:
         end(study, table, number)
     study.close()
-    return found, StoredStudy("maximize", {}, study.optuna_study().trials)
+    return found, StoredStudy(("maximize",), {}, study.optuna_study().trials)
 
 
 def end(study: Study, table: dict[str, float], number: int) -> None:

@@ -25,7 +25,7 @@ def plots() -> Callable[..., StudyPlots]:
     def make(n: int, **hparams: Any) -> StudyPlots:
         study = optuna.create_study(study_name="s")
         trials = TrialTable("s")
-        trials.direction = "minimize"
+        trials.set_direction("minimize")
         for number in range(n):
             loss = 1 / (1 + number)
             values = {"lr": 0.001 * (n - number), "units": 8 * (number % 4), **hparams}
@@ -129,7 +129,7 @@ def test_a_tuner_plots_its_study(fresh_folder) -> None:
 def population() -> StudyPlots:
     """Four trials; 2 copies 0 after epoch 1, and 3 copies 2 after epoch 2."""
     study, trials = optuna.create_study(study_name="s"), TrialTable("s")
-    trials.direction = "minimize"
+    trials.set_direction("minimize")
     for number, (losses, continues, at) in enumerate(
         [
             ([0.9, 0.8, 0.7, 0.6], None, None),

@@ -16,7 +16,7 @@ def test_it_grows_with_the_space():
     assert found.outgrown
     found.write(found.meta)
     assert not found.outgrown
-    again = StudyMetadata("s", StoredStudy("minimize", found.meta), "b2")
+    again = StudyMetadata("s", StoredStudy(("minimize",), found.meta), "b2")
     assert list(again.space.parameters) == ["lr"]
     assert not again.outgrown
 

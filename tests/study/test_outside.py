@@ -19,7 +19,7 @@ from paceline.study.trial_codec import OWNER
 @pytest.fixture(params=[None, "sqlite:///s.db"])
 def store(request) -> Iterator[StudyStorage]:
     with contextlib.closing(StudyStorage.of(request.param, "s", Path("runs"))) as store:
-        store.create("s", "minimize", {})
+        store.create("s", ["minimize"], {})
         yield store
 
 

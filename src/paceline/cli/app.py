@@ -136,15 +136,15 @@ def search(
     ] = None,
     batch_size: Annotated[int, typer.Option(metavar="N", help="Examples in a step.")] = 32,
     objective: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="[max:|min:]NAME",
-            help="Metric to optimise.",
+            help="Metric to optimise; more: others, params, flops, bytes, latency.",
             show_default="val_ and the model's first metric, or val_loss",
         ),
     ] = None,
     sampler: Annotated[
-        str, typer.Option(metavar="NAME", help="tpe, cmaes, random, qmc, gp or grid.")
+        str, typer.Option(metavar="NAME", help="tpe, cmaes, random, qmc, gp, grid, nsga2, nsga3.")
     ] = "tpe",
     pruner: Annotated[
         str,

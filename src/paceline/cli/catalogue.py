@@ -100,8 +100,9 @@ def _record(view: StudyView) -> dict[str, Any]:
     return {
         "study": view.name,
         "n_trials": dict(Counter(trial.state for trial in view.trials)),
-        "objective": reading.objective(view.meta),
-        "best": None if best is None else best_record(best),
+        "objective": ", ".join(view.objectives) or reading.objective(view.meta),
+        "best": None if best is None or view.several else best_record(best),
+        **({"front": [trial.number for trial in view.trials.front]} if view.several else {}),
     }
 
 
@@ -120,7 +121,9 @@ def _table(records: list[dict[str, Any]]) -> str:
             _shown(record["study"]),
             f"{sum(counts.values()):,}",
             *(f"{counts.get(state, 0):,}" for state in states),
-            formats.metric(best["value"] if best else None),
+            f"front of {len(record['front']):,}"
+            if record.get("front")
+            else formats.metric(best["value"] if best else None),
             _shown(record["objective"]),
         ]
         table.add_row(*map(Text, cells))

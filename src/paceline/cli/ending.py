@@ -45,6 +45,12 @@ def next_steps(command: SearchCommand, result: Mapping[str, Any]) -> summary.Ste
             (line("best"), "this configuration again"),
             (line("export", "-o", "best.keras"), "its trained model"),
         ]
+    if front := result.get("front"):
+        number = str(front[0]["number"])
+        steps = [
+            (line("best"), "the front again"),
+            (line("export", "--trial", number, "-o", "model.keras"), "the model of one of them"),
+        ]
     steps += [(line("trials"), "every trial"), (line("report"), "a page of figures")]
     if rule := summary.rule_of(result):
         steps.append((line("resume", f"--{rule.replace('_', '-')}", "none"), "go on without it"))

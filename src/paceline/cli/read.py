@@ -20,7 +20,7 @@ RUNS = Path("runs")
 
 
 def best(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
-    """Print a study's best configuration."""
+    """Print a study's best configuration, or the front of several objectives."""
     from paceline.cli import studies as command
 
     with exit_codes():
@@ -100,13 +100,19 @@ def export(
             show_default="none",
         ),
     ] = None,
+    trial: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="The model of this trial, if kept.", show_default="the best"
+        ),
+    ] = None,
     storage: Storage = None,
 ) -> None:
     """Write a study's best model, trained, as a Keras file or as a bundle."""
     from paceline.cli import studies as command
 
     with exit_codes():
-        command.export(study, storage=storage, output=output, bundle=bundle)
+        command.export(study, storage=storage, output=output, bundle=bundle, trial=trial)
 
 
 def report(

@@ -29,7 +29,7 @@ def search(
     trials: str | None,
     epochs: int | None,
     batch_size: int,
-    objective: str | None,
+    objective: list[str] | None,
     sampler: str,
     pruner: str,
     repeats: int,
@@ -76,7 +76,7 @@ def search(
             study=study or path.stem,
             storage=storage,
             tuner={
-                "objective": objective,
+                "objective": _objective(objective),
                 "sampler": sampler,
                 "pruner": None if pruner == "none" else pruner,
                 "seed": seed,
@@ -108,6 +108,13 @@ def search(
             quiet=quiet,
         )
     )
+
+
+def _objective(given: list[str] | None) -> str | list[str] | None:
+    """The argument ``objective`` of ``Tuner``: a list where several are given."""
+    if not given:
+        return None
+    return given[0] if len(given) == 1 else list(given)
 
 
 def _members(repeats: int, folds: int | None) -> dict[str, int]:
@@ -249,11 +256,11 @@ def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
     }
     if mesh := meta.get("mesh"):  # devices, and those that split batches where that was said
         stored_arguments["mesh"] = tuple(mesh) if mesh[1] is not None else mesh[0]
-    return {
-        "objective": meta.get("objective"),
-        "direction": meta.get("direction"),
-        **stored_arguments,
-    }
+    objective: Any = {"objective": meta.get("objective"), "direction": meta.get("direction")}
+    if names := meta.get("objectives"):
+        pairs = zip(meta.get("directions", ()), names, strict=False)
+        objective = {"objective": [f"{direction[:3]}:{name}" for direction, name in pairs]}
+    return {**objective, **stored_arguments}
 
 
 def _search_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
@@ -294,7 +301,8 @@ def run(command: SearchCommand) -> None:
         output.print_json(result)
     else:
         output.print_result(text)
-    if result["best"] is None and result["n_trials"].get("failed", 0) > 0:
+    best = result["best"] or result.get("front")
+    if not best and result["n_trials"].get("failed", 0) > 0:
         raise output.Failed("no trial completed; why is said above and by `paceline trials`")
 
 

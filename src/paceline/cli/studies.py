@@ -31,14 +31,22 @@ JOURNAL = "journal.log"  # a folder in DIRECTORY that holds this file is the fol
 
 
 def show_best(name: str, *, storage: str | None, as_json: bool) -> None:
-    """Print the best trial of a study.
+    """Print the best trial of a study, or the front of several objectives.
 
     Raises:
         StudyError: There is no such study, or no trial of it is complete.
     """
-    from paceline.study.trial_codec import best_record  # loads Optuna
+    from paceline.study.trial_codec import best_record, front_record  # loads Optuna
 
     study = open_study(name, storage)
+    if study.several:
+        _best(study, storage)  # an error where there is none
+        front = [front_record(trial, study.objectives) for trial in study.trials.front]
+        if as_json:
+            terminal.print_json(front)
+        else:
+            terminal.print_result(summary.front_text(front, study.objectives))
+        return
     best = best_record(_best(study, storage))
     if as_json:
         terminal.print_json(best)
@@ -86,18 +94,27 @@ def show_trials(
         reverse=reverse,
         maximize=study.trials.direction != "minimize",
         objective=study.meta.get("objective"),
+        objectives=study.objectives,
+        directions=study.trials.directions,
     )
     shown = chosen[: limit or None]
     if as_json:
-        terminal.print_json([tables.trial_record(trial) for trial in shown])
+        terminal.print_json([tables.trial_record(trial, study.objectives) for trial in shown])
     elif as_csv:
-        terminal.print_result(tables.to_csv(shown).removesuffix("\n"))
+        terminal.print_result(tables.to_csv(shown, study.objectives).removesuffix("\n"))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         terminal.print_result(_trials_text(study, chosen, shown, width))
 
 
-def export(name: str, *, storage: str | None, output: str | None, bundle: str | None) -> None:
+def export(
+    name: str,
+    *,
+    storage: str | None,
+    output: str | None,
+    bundle: str | None,
+    trial: int | None = None,
+) -> None:
     """Write the saved model of the best trial, or a bundle of it, whole or not at all.
 
     Args:
@@ -105,6 +122,8 @@ def export(name: str, *, storage: str | None, output: str | None, bundle: str | 
         storage: URL of the storage; None for the journal in ``runs``.
         output: The Keras file to write; None: best.keras, where no bundle is asked for.
         bundle: The zip file to write; None: no bundle.
+        trial: Number of another trial whose model is saved: with several objectives of one on the
+            front, as there is no best trial. None: the best one.
 
     Raises:
         UsageError: A file cannot be of that name, or cannot be written.
@@ -119,9 +138,9 @@ def export(name: str, *, storage: str | None, output: str | None, bundle: str | 
         bundle, (".zip",), "a bundle's file ends in .zip; give a name such as best.zip", "--bundle"
     )
     study = open_study(name, storage)
-    best = _best(study, storage)
+    best = _chosen(study, storage, trial)
     saved = _model_file(study, best)
-    what = f"trial {best.number}, {objective(study.meta)} {formats.metric(best.value)}"
+    what = f"trial {best.number}, {_values(study, best)}"
     lines = []
     if model:
         _copy(saved, model)
@@ -330,18 +349,50 @@ def _best(study: StudyView, storage: str | None) -> Trial:
     return best
 
 
+def _chosen(study: StudyView, storage: str | None, number: int | None) -> Trial:
+    """Return the trial of a number; without one the best trial.
+
+    Raises:
+        StudyError: There is no such trial, or none is the best.
+    """
+    if number is not None:
+        return study.trials.by_number(number)
+    best = _best(study, storage)
+    if study.several:
+        front = study.trials.front
+        raise StudyError(
+            f"study {study.name!r} has the objectives {', '.join(study.objectives)}, and of "
+            "several there is no best trial; choose one of the front: --trial "
+            f"{' or '.join(str(each.number) for each in front[:20])}"
+        )
+    return best
+
+
+def _values(study: StudyView, trial: Trial) -> str:
+    if not trial.values:
+        return f"{objective(study.meta)} {formats.metric(trial.value)}"
+    pairs = zip(study.objectives, trial.values, strict=True)
+    return ", ".join(f"{name} {formats.objective(name, value)}" for name, value in pairs)
+
+
 def _trials_text(
     study: StudyView, chosen: Sequence[Trial], shown: Sequence[Trial], width: int | None
 ) -> str:
     best = study.trials.best
-    number = None if best is None else best.number
+    marked = {best.number} if best is not None else set[int]()
+    if study.several:
+        marked = {trial.number for trial in study.trials.front}
     lines = [f"none of the {len(study.trials):,} trials is like that"]
     if shown or not study.trials:
-        text = tables.trials_table(shown, best=number, width=width)
+        text = tables.trials_table(shown, best=marked, width=width, objectives=study.objectives)
         lines = [text.removesuffix("\n"), *_failures(shown)]
     if any(trial.state == "pruned" for trial in shown):
         lines.append("pruned: stopped early")
-    if best is not None and best in shown:
+    if study.several and marked:
+        n_shown = sum(trial.number in marked for trial in shown)
+        more = f"; {len(marked) - n_shown:,} more" if n_shown < len(marked) else ""
+        lines.append(f"* on the front{more}: `paceline best {study.name}` lists it")
+    elif best is not None and best in shown:
         lines.append(f"* best {objective(study.meta)}")
     elif best is not None:
         value = formats.metric(best.value)

@@ -12,6 +12,12 @@ from typing import Any
 READABLE = 100
 
 
+def objective(name: str, value: float | None) -> str:
+    """Return the value of an objective; of a cost that is counted as a whole number."""
+    whole = name in ("params", "bytes", "flops") and value is not None
+    return f"{value:,.0f}" if whole else metric(value)
+
+
 def metric(value: float | None) -> str:
     """Return a metric with four decimals; with four digits if it is tiny or huge."""
     if value is None:

@@ -109,8 +109,10 @@ def progress_html(progress: Progress) -> str:
         parts.append(html.bar(panel.finished(progress) / progress.n_trials))
     parts += [_line(text) for text in panel.facts(progress)]
     if progress.rows:
-        head = ("trial", "state", progress.objective, "epoch", "curve", "hyperparameters")
-        parts.append(html.table(head, [_row(row, progress.best_number) for row in progress.rows]))
+        names = (progress.objective, *progress.others)
+        head = ("trial", "state", *names, "epoch", "curve", "hyperparameters")
+        rows = [_row(row, progress.best_number, progress.others) for row in progress.rows]
+        parts.append(html.table(head, rows))
     return html.block(f"{progress.study}: {progress.doing}", *parts)
 
 
@@ -125,6 +127,8 @@ def tuner_text(study: str, trials: TrialTable | None) -> str:
         return f"Tuner({study!r})"
     best = trials.best
     said = "" if best is None else f", best {formats.metric(best.value)} (trial {best.number})"
+    if trials.several:
+        said = f", {len(trials.front):,} on the front"
     return f"Tuner({study!r}, {len(trials):,} trials{said})"
 
 
@@ -134,13 +138,14 @@ def tuner_html(study: str, trials: TrialTable | None) -> str:
         return html.block(f"{study}: no trials yet")
     states = Counter(formats.state(trial.state) for trial in trials)
     said = ", ".join(f"{count:,} {state}" for state, count in states.items())
-    rows = [
-        _row(TrialRow(t.number, t.state, t.value, t.epochs, 0, t.hparams), None)
-        for t in trials.ranked[:_BEST]
-    ]
-    for row, trial in zip(rows, trials.ranked, strict=False):
+    best = (trials.front if trials.several else trials.ranked)[:_BEST]
+    rows = [_row(TrialRow(t.number, t.state, t.value, t.epochs, 0, t.hparams), None) for t in best]
+    for row, trial in zip(rows, best, strict=False):
+        if trials.several:
+            row[2] = ", ".join(map(formats.metric, trial.values))
         row[4] = html.text(trial.program or "-")
-    head = ("trial", "state", "value", "epochs", "program", "hyperparameters")
+    value = "values" if trials.several else "value"
+    head = ("trial", "state", value, "epochs", "program", "hyperparameters")
     parts = [html.table(head, rows)] if rows else []
     return html.block(f"{study}: {said or 'no trials yet'}", *parts)
 
@@ -149,13 +154,17 @@ def _line(text: str) -> html.Markup:
     return html.Markup(f"<div>{html.text(text)}</div>")
 
 
-def _row(row: TrialRow, best: int | None) -> list[object]:
+def _row(row: TrialRow, best: int | None, others: Sequence[str] = ()) -> list[object]:
     shown = dict(list(row.hparams.items())[:_HPARAMS])
     more = len(row.hparams) - len(shown)
     return [
         f"{row.number} (best)" if row.number == best else row.number,
         row.state,
         formats.metric(row.value),
+        *(
+            formats.objective(name, row.values[i]) if row.values else ""
+            for i, name in enumerate(others, 1)
+        ),
         f"{row.epoch} of {row.epochs}" if row.epochs else row.epoch,
         html.curve(row.curve),
         formats.hparams(shown) + (f" and {more} more" if more else ""),

@@ -53,7 +53,7 @@ def line(progress: Progress) -> str:
         parts.append(f"{formats.rate(progress.rate)} trial-epochs/s")
     if progress.best_value is not None:
         best = f"best {progress.objective} {formats.metric(progress.best_value)}"
-        parts.append(f"{best} (trial {progress.best_number})")
+        parts.append(f"{best} (trial {progress.best_number}{_front(progress)})")
     parts.append(_time(progress))
     return f"{progress.study}: {', '.join(parts)}"
 
@@ -156,6 +156,9 @@ def trials_table(progress: Progress, width: int, room: int) -> Table:
     names = list(dict.fromkeys(name for row in shown for name in row.hparams))
     columns = {"trial": [str(row.number) for row in shown]}
     columns[progress.objective] = [formats.metric(row.value) for row in shown]
+    for i, name in enumerate(progress.others, 1):
+        columns[name] = [formats.objective(name, r.values[i]) if r.values else "" for r in shown]
+    at_state = len(columns) + 1
     columns["epoch"] = [f"{r.epoch} of {r.epochs}" if r.epochs else str(r.epoch) for r in shown]
     columns["state"] = [
         "best" if row.number == progress.best_number else formats.state(row.state) for row in shown
@@ -169,7 +172,7 @@ def trials_table(progress: Progress, width: int, room: int) -> Table:
         columns[f"{name}"] = cells
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for i, head in enumerate(columns):
-        table.add_column(_text(head), no_wrap=True, justify="left" if i == 3 else "right")
+        table.add_column(_text(head), no_wrap=True, justify="left" if i == at_state else "right")
     for row, cells in zip(shown, zip(*columns.values(), strict=True), strict=True):
         style = "bold green" if row.number == progress.best_number else ""
         table.add_row(*map(_text, cells), style=style)
@@ -213,10 +216,15 @@ def _best(progress: Progress) -> Text:
         return Text(f"no {progress.objective} yet", style="dim", no_wrap=True, overflow="crop")
     return Text.assemble(
         (formats.metric(progress.best_value), "bold green"),
-        f" {progress.objective}, trial {progress.best_number}",
+        f" {progress.objective}, trial {progress.best_number}{_front(progress)}",
         no_wrap=True,
         overflow="crop",
     )
+
+
+def _front(progress: Progress) -> str:
+    n = progress.n_front
+    return f"; {n:,} trial{'' if n == 1 else 's'} on the front" if progress.others else ""
 
 
 def _count(progress: Progress, unit: str = " trials") -> str:

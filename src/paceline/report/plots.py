@@ -6,12 +6,15 @@ Plotly and Optuna's visualizations are loaded when a figure is asked for.
 from __future__ import annotations
 
 import html
+import itertools
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import StudyError, UsageError
+from paceline.report import formats
 from paceline.report.slots import slots_figure
 from paceline.study.timeline import read_timelines
 from paceline.study.trial import Trial
@@ -32,8 +35,9 @@ class StudyPlots:
     Args:
         study: The study, as Optuna has it.
         trials: Its trials, as Paceline has them.
-        objective: The name of the objective.
+        objective: The name of the objective, of several the first.
         folder: The study's folder, where its searches have recorded their slots.
+        objectives: The names of several objectives; empty for one.
 
     Raises:
         StudyError: From each method, where the study has too few trials for its figure.
@@ -45,16 +49,35 @@ class StudyPlots:
         trials: TrialTable,
         objective: str,
         folder: Path | None = None,
+        objectives: Sequence[str] = (),
     ) -> None:
         self._study, self._trials, self._objective = study, trials, objective
-        self._folder = folder
+        self._folder, self._objectives = folder, objectives
+        # Optuna's figures are of one value: of several objectives of the first.
+        self._of: dict[str, Any] = {"target_name": objective}
+        if objectives:
+            self._of["target"] = lambda trial: trial.values[0]
+
+    def front(self) -> Figure:
+        """Each trial by its objectives, two by two, those of the front marked.
+
+        Raises:
+            StudyError: The study has one objective, or no complete trial.
+        """
+        if not self._objectives:
+            raise StudyError(
+                f"plot.front: study {self._study.study_name!r} has one objective, {self._objective}"
+                "; plot.history draws it."
+            )
+        self._require(1)
+        return front_figure(self._trials, self._objectives)
 
     def history(self) -> Figure:
         """Each trial's value by number, and the best value until then."""
         from optuna.visualization import plot_optimization_history
 
         self._require(1)
-        return plot_optimization_history(self._study, target_name=self._objective)
+        return plot_optimization_history(self._study, **self._of)
 
     def importances(self) -> Figure:
         """How much each hyperparameter matters for the value, as Optuna estimates it."""
@@ -63,7 +86,13 @@ class StudyPlots:
         self._require(2)
         self._known(None, "importances")
         try:
-            return plot_param_importances(self._study, target_name=self._objective)
+            with warnings.catch_warnings():
+                of = self._of
+                if self._objectives:  # Optuna warns that it looks for what makes a target low
+                    warnings.simplefilter("ignore", UserWarning)
+                    sign = self._trials.sign
+                    of = {**of, "target": lambda trial: sign * trial.values[0]}
+                return plot_param_importances(self._study, **of)
         except (ValueError, RuntimeError) as error:  # values that are all alike, on Optuna 4
             raise StudyError(
                 f"plot.importances: study {self._study.study_name!r} does not tell which "
@@ -82,14 +111,14 @@ class StudyPlots:
         from optuna.visualization import plot_parallel_coordinate
 
         names = self._known(hparams, "parallel")
-        return plot_parallel_coordinate(self._study, params=names, target_name=self._objective)
+        return plot_parallel_coordinate(self._study, params=names, **self._of)
 
     def slice(self, hparams: Sequence[str] | None = None) -> Figure:
         """The value by each hyperparameter, side by side; arguments as of ``parallel``."""
         from optuna.visualization import plot_slice
 
         names = self._known(hparams, "slice")
-        return plot_slice(self._study, params=names, target_name=self._objective)
+        return plot_slice(self._study, params=names, **self._of)
 
     def curves(self, metric: str | None = None) -> Figure:
         """A metric by epoch, a line for each trial.
@@ -146,14 +175,15 @@ class StudyPlots:
                 f"plot.lineage: no trial of study {self._study.study_name!r} began as a copy of "
                 'another; they do so under pruner="pbt".'
             )
-        best = self._trials.best
-        if number is None and best is None:
-            raise StudyError(
-                f"plot.lineage: no trial of study {self._study.study_name!r} is complete; name a "
-                "trial, or search on."
-            )
-        shown = best.number if number is None and best is not None else number
-        return lineage_figure(self._trials, self._objective, shown)
+        if number is None:
+            best = self._trials.best
+            if best is None:
+                raise StudyError(
+                    f"plot.lineage: no trial of study {self._study.study_name!r} is complete; name "
+                    "a trial, or search on."
+                )
+            number = best.number
+        return lineage_figure(self._trials, self._objective, number)
 
     def _require(self, least: int) -> None:
         n = sum(trial.state == "complete" and trial.value is not None for trial in self._trials)
@@ -179,6 +209,58 @@ class StudyPlots:
                     f"plot.{figure}: hparams: {name!r} is not one of {', '.join(known)}."
                 )
         return None if names is None else list(names)
+
+
+def front_figure(
+    table: TrialTable, objectives: Sequence[str], shown: Container[int] | None = None
+) -> Figure:
+    """Draw trials by their objectives, a panel for each pair of objectives.
+
+    Args:
+        table: All trials.
+        objectives: The names of the objectives.
+        shown: The numbers of the other trials to draw beside the front; None: all.
+    """
+    from plotly.subplots import make_subplots
+
+    pairs = list(itertools.combinations(range(len(objectives)), 2))
+    figure = make_subplots(1, len(pairs))
+    front = table.front
+    numbers = {trial.number for trial in front}
+    others = [t for t in table.ranked if t.values and t.number not in numbers]
+    others = [t for t in others if shown is None or t.number in shown]
+    for column, (i, j) in enumerate(pairs, 1):
+        # A trial that is best by one objective of the pair is next to the second best by it.
+        along = sorted(front, key=lambda trial: (trial.values[i], trial.values[j]))
+        for name, trials, colour in (("dominated", others, "#9aa5b1"), ("front", along, "#e45756")):
+            figure.add_scatter(
+                x=[trial.values[i] for trial in trials],
+                y=[trial.values[j] for trial in trials],
+                mode="lines+markers" if name == "front" and len(objectives) == 2 else "markers",
+                line={"shape": "linear", "width": 1, "dash": "dot"},
+                marker={"color": colour, "size": 8 if name == "front" else 5},
+                name=name,
+                legendgroup=name,
+                showlegend=column == 1,
+                hovertext=[_of_trial(trial, objectives) for trial in trials],
+                hoverinfo="text",
+                row=1,
+                col=column,
+            )
+        figure.update_xaxes(title_text=html.escape(objectives[i]), row=1, col=column)
+        figure.update_yaxes(title_text=html.escape(objectives[j]), row=1, col=column)
+    figure.update_layout(title=f"{len(front):,} of {len(table.ranked):,} trials are on the front")
+    return figure
+
+
+def _of_trial(trial: Trial, objectives: Sequence[str]) -> str:
+    values = zip(objectives, trial.values, strict=True)
+    lines = [
+        f"trial {trial.number}",
+        *(f"{name} {formats.objective(name, value)}" for name, value in values),
+        *(f"{name} {formats.hparam(value)}" for name, value in list(trial.hparams.items())[:20]),
+    ]
+    return "<br>".join(html.escape(line[:120]) for line in lines)
 
 
 def curves_figure(table: TrialTable, metric: str, trials: list[Trial]) -> Figure:

@@ -13,6 +13,7 @@ class TrialRow:
     Attributes:
         number, state, value, hparams: The trial's.
         epoch, epochs: Epochs trained, and to train; ``epochs`` is 0 where the trial has ended.
+        values: The trial's values of several objectives, once it is complete; empty otherwise.
         curve: The objective after each epoch, at most as many values as a small curve has points.
     """
 
@@ -23,6 +24,7 @@ class TrialRow:
     epochs: int
     hparams: dict[str, Any]
     curve: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Progress:
         busy: Share of slot-epochs that trained a trial; None before the first one.
         devices: The devices in words: ``2 x NVIDIA H100``; None while unknown.
         compiles: Programs that are compiled, and that were asked for.
+        others: The names of the objectives beside the first; empty for one objective.
+        n_front: With several objectives, the number of trials on the front.
     """
 
     study: str
@@ -75,6 +79,8 @@ class Progress:
     devices: str | None = None
     compiles: tuple[int, int] = (0, 0)
     n_rejected: int = 0
+    others: tuple[str, ...] = ()
+    n_front: int = 0
 
     @property
     def doing(self) -> str:

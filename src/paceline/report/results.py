@@ -23,26 +23,28 @@ _DTYPES = {
 }
 
 
-def results_frame(trials: Sequence[Trial]) -> pd.DataFrame:
+def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd.DataFrame:
     """Return a table with one row per trial.
 
     Args:
         trials: The trials, in the order of the rows.
+        objectives: The names of several objectives; empty for one.
 
     Returns:
-        Columns value; with repeats or folds spread; one column for each hyperparameter; number,
-        state, epochs, seconds, seed, program and plan; if some trial goes on with another one also
-        continues (the number of that one); if some trial has failed or was rejected also error. A
-        hyperparameter with the name of another column has the column ``hp.NAME``. A value that a
-        trial lacks is missing in its row.
+        Columns value, or one for each of several objectives; with repeats or folds spread; one
+        column for each hyperparameter; number, state, epochs, seconds, seed, program and plan; if
+        some trial goes on with another one also continues (the number of that one); if some trial
+        has failed or was rejected also error. A hyperparameter with the name of another column has
+        the column ``hp.NAME``. A value that a trial lacks is missing in its row.
     """
     import pandas as pd
 
-    fixed = tables.columns(trials)
+    fixed = tables.columns(trials, objectives)
+    dtypes = {**_DTYPES, **dict.fromkeys(objectives, "float64")}
     return pd.DataFrame(
         {
-            name: pd.Series(values, dtype=_DTYPES.get(name) if name in fixed else _dtype(values))
-            for name, values in tables.values_by_column(trials).items()
+            name: pd.Series(values, dtype=dtypes.get(name) if name in fixed else _dtype(values))
+            for name, values in tables.values_by_column(trials, objectives).items()
         }
     )
 

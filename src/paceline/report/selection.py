@@ -64,13 +64,23 @@ class Columns:
     Args:
         trials: All trials of the study.
         objective: The objective's name, another name of the column ``value``.
+        objectives: The names of several objectives, each of which has a column, in place of
+            ``value``, which is another name of the first; empty for one.
     """
 
-    def __init__(self, trials: Sequence[Trial], objective: str | None = None) -> None:
-        fixed = tables.columns(trials)
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        objective: str | None = None,
+        objectives: Sequence[str] = (),
+    ) -> None:
+        fixed = tables.columns(trials, objectives)
+        self._objectives = objectives
         self._hparams = {tables.column_name(n, fixed): n for n in tables.hparam_names(trials)}
         self.names = [*fixed, *self._hparams]
         others = {"trial": "number", "time": "seconds", objective or "value": "value"}
+        if objectives:
+            others["value"] = objectives[0]
         self._aliases = {name: column for name, column in others.items() if name not in self.names}
         self._trials = trials
 
@@ -78,6 +88,7 @@ class Columns:
         """Return a trial's value in each column; None where it lacks one."""
         record = tables.trial_record(trial)
         row = {name: record.get(name) for name in self.names}
+        row |= {n: tables.objective_value(trial, i) for i, n in enumerate(self._objectives)}
         return row | {column: trial.hparams.get(name) for column, name in self._hparams.items()}
 
     def named(self, name: str, option: str) -> str:
@@ -108,6 +119,8 @@ def select(
     reverse: bool = False,
     maximize: bool = True,
     objective: str | None = None,
+    objectives: Sequence[str] = (),
+    directions: Sequence[str] = (),
 ) -> list[Trial]:
     """Return trials that fulfil a condition, in the order of a column.
 
@@ -119,11 +132,13 @@ def select(
         reverse: Turn that order round.
         maximize: Whether the largest value is the best.
         objective: The objective's name, another name of the column ``value``.
+        objectives: The names of several objectives; empty for one.
+        directions: "maximize" or "minimize" for each of them.
 
     Raises:
         UsageError: The condition or the column cannot be read; the message says what there is.
     """
-    columns = Columns(trials, objective)
+    columns = Columns(trials, objective, objectives)
     found = list(trials)
     if where is not None:
         condition = _Parser(where, columns).condition()
@@ -133,7 +148,9 @@ def select(
     name = columns.named(sort, f"--sort {sort}")
     with_value = [(columns.of(trial)[name], trial) for trial in found]
     there = [pair for pair in with_value if not _lacks(pair[0])]
-    downwards = (name == "value" and maximize) != reverse
+    if objectives:
+        maximize = dict(zip(objectives, directions, strict=True)).get(name) == "maximize"
+    downwards = ((name == "value" or name in objectives) and maximize) != reverse
     there.sort(key=lambda pair: _rank(pair[0]), reverse=downwards)
     return [trial for _, trial in [*there, *(pair for pair in with_value if _lacks(pair[0]))]]
 

@@ -31,6 +31,8 @@ def search_summary(
     blocks = ["\n".join([_headline(summary), *said])]
     if summary.get("best"):
         blocks.append(best_text(summary["best"], objective))
+    elif summary.get("front"):
+        blocks.append(front_text(summary["front"], summary["objectives"]))
     else:
         blocks.append(f"No trial is complete yet, so there is no best {objective}.")
     blocks.append(_steps(next_steps))
@@ -52,6 +54,12 @@ def steps_in_python(summary: Mapping[str, Any], *, more: bool) -> Steps:
         steps[:0] = [
             ("tuner.best_hparams", "this configuration again"),
             ("tuner.best_model()", "its trained model"),
+        ]
+    if front := summary.get("front"):
+        number = front[0]["number"]
+        steps[:0] = [
+            ("tuner.pareto()", "the trials of the front"),
+            (f"tuner.best_model(number={number})", "the trained model of one of them"),
         ]
     if rule := rule_of(summary):
         steps.append((f"tuner.search(..., {rule}=None)", "go on without it"))
@@ -83,6 +91,30 @@ def best_text(best: Mapping[str, Any], objective: str) -> str:
     lines = [f"Best: {objective} {value}, trial {best['number']}, {epochs}"]
     width = max(map(len, best["hparams"]), default=0)
     lines += [f"  {name:<{width}}  {formats.hparam(v)}" for name, v in best["hparams"].items()]
+    return "\n".join(lines)
+
+
+def front_text(front: Sequence[Mapping[str, Any]], objectives: Sequence[str]) -> str:
+    """Return the front of several objectives as a few lines.
+
+    Args:
+        front: Its trials: number, values by objective, hparams, epochs.
+        objectives: The names of the objectives.
+    """
+    head = ["trial", *objectives]
+    rows = [
+        [
+            str(each["number"]),
+            *(formats.objective(name, each["values"][name]) for name in objectives),
+        ]
+        for each in front
+    ]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [f"Front: {_plural(len(front), 'trial')} that no other one is better than"]
+    for cells, each in zip([head, *rows], [None, *front], strict=True):
+        text = "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        hparams = "" if each is None else f"  {formats.hparams(each['hparams'])}"
+        lines.append(f"  {text}{hparams}".rstrip())
     return "\n".join(lines)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from typing import Any
 
 from rich import box
@@ -24,12 +24,19 @@ CONTINUES = "continues"
 ERROR = "error"
 
 
-def trial_record(trial: Trial) -> dict[str, Any]:
-    """Return a trial as ``paceline trials --json`` prints it."""
+def trial_record(trial: Trial, objectives: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a trial as ``paceline trials --json`` prints it.
+
+    Args:
+        trial: The trial.
+        objectives: The names of several objectives, whose values the record has too; empty for one.
+    """
+    values = dict(zip(objectives, trial.values, strict=False))
     return {
         "number": trial.number,
         "state": trial.state,
         "value": trial.value,
+        **({"values": values or None} if objectives else {}),
         "hparams": trial.hparams,
         "epochs": trial.epochs,
         "seconds": trial.seconds,
@@ -37,6 +44,7 @@ def trial_record(trial: Trial) -> dict[str, Any]:
         "program": trial.program,
         "plan": trial.plan,
         **_spread(trial),
+        **({"costs": trial.costs} if trial.costs else {}),
         **({CONTINUES: trial.continues} if trial.continues is not None else {}),
         **({ERROR: trial.error or trial.rejected} if trial.error or trial.rejected else {}),
     }
@@ -46,15 +54,16 @@ def _spread(trial: Trial) -> dict[str, Any]:
     return {SPREAD: trial.spread} if trial.members else {}
 
 
-def columns(trials: Iterable[Trial]) -> tuple[str, ...]:
+def columns(trials: Iterable[Trial], objectives: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the names of the columns beside those of hyperparameters."""
     found = list(trials)
+    fixed = [name for name in FIXED_COLUMNS if name != "value" or not objectives]
     further = {
         SPREAD: any(trial.members for trial in found),
         CONTINUES: any(trial.continues is not None for trial in found),
         ERROR: any(trial.error or trial.rejected for trial in found),
     }
-    return (*FIXED_COLUMNS, *(name for name, there in further.items() if there))
+    return (*fixed, *objectives, *(name for name, there in further.items() if there))
 
 
 def hparam_names(trials: Iterable[Trial]) -> list[str]:
@@ -67,25 +76,36 @@ def column_name(hparam: str, taken: Sequence[str] = FIXED_COLUMNS) -> str:
     return f"hp.{hparam}" if hparam in taken else hparam
 
 
-def values_by_column(trials: Sequence[Trial]) -> dict[str, list[Any]]:
+def values_by_column(
+    trials: Sequence[Trial], objectives: Sequence[str] = ()
+) -> dict[str, list[Any]]:
     """Return column -> one value per trial, None where a trial lacks it.
 
     The order is that of ``Tuner.results()``: the value and its spread, the hyperparameters, the
-    rest.
+    rest. Each of several objectives has a column of its own in place of the value's.
     """
-    records, fixed = [trial_record(trial) for trial in trials], columns(trials)
+    records, fixed = [trial_record(trial) for trial in trials], columns(trials, objectives)
     found = {name: [record.get(name) for record in records] for name in fixed}
+    for place, name in enumerate(objectives):
+        found[name] = [objective_value(trial, place) for trial in trials]
     hparams = {
         column_name(name, fixed): [trial.hparams.get(name) for trial in trials]
         for name in hparam_names(trials)
     }
-    first = {name: found.pop(name) for name in ("value", SPREAD) if name in found}
+    first = {name: found.pop(name) for name in ("value", *objectives, SPREAD) if name in found}
     return {**first, **hparams, **found}
 
 
-def to_csv(trials: Sequence[Trial]) -> str:
+def objective_value(trial: Trial, place: int) -> float | None:
+    """Return a trial's value of one of several objectives; a trial that trains has the first."""
+    if trial.values:
+        return trial.values[place]
+    return trial.value if place == 0 else None
+
+
+def to_csv(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> str:
     """Return CSV with the columns of ``Tuner.results()``; a value that a trial lacks is empty."""
-    found = values_by_column(trials)
+    found = values_by_column(trials, objectives)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(found)
@@ -93,22 +113,30 @@ def to_csv(trials: Sequence[Trial]) -> str:
     return text.getvalue()
 
 
-def trials_table(trials: Sequence[Trial], *, best: int | None, width: int | None = None) -> str:
+def trials_table(
+    trials: Sequence[Trial],
+    *,
+    best: int | Collection[int] | None,
+    width: int | None = None,
+    objectives: Sequence[str] = (),
+) -> str:
     """Return a table for people, its lines never longer than ``width``.
 
     Each hyperparameter has a column of its own if there is room; else all share one column.
 
     Args:
         trials: The trials, in the order of the rows.
-        best: Number of the trial to mark; None: none is marked.
+        best: Number of the trial to mark, or numbers of several; None: none is marked.
         width: Columns of the terminal; None: lines are as long as the table needs.
+        objectives: The names of several objectives; empty for one.
 
     Returns:
         Lines without colours, the last one with a line end.
     """
-    text = render(_build(trials, best, hparam_names(trials)), None)
+    marked = {best} if isinstance(best, int) else set(best or ())
+    text = render(_build(trials, marked, hparam_names(trials), objectives), None)
     if width is not None and max(map(len, text.splitlines())) > width:
-        text = render(_build(trials, best, None), width)
+        text = render(_build(trials, marked, None, objectives), width)
     return text
 
 
@@ -123,14 +151,16 @@ def render(table: Table, width: int | None) -> str:
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
-def _build(trials: Sequence[Trial], best: int | None, names: list[str] | None) -> Table:
+def _build(
+    trials: Sequence[Trial], marked: Set[int], names: list[str] | None, objectives: Sequence[str]
+) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("trial", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    first = columns(trials)
+    first = columns(trials, objectives)
     spread = SPREAD in first
-    for column in ("value", *([SPREAD] if spread else []), "epochs", "time"):
-        table.add_column(column, justify="right", no_wrap=True)
+    for column in (*(objectives or ["value"]), *([SPREAD] if spread else []), "epochs", "time"):
+        table.add_column(Text(column), justify="right", no_wrap=True)
     if names is None:
         table.add_column("hparams", overflow="fold")
     else:
@@ -138,9 +168,12 @@ def _build(trials: Sequence[Trial], best: int | None, names: list[str] | None) -
             table.add_column(Text(column_name(name, first)), justify="right", no_wrap=True)
     for trial in trials:
         cells = [
-            f"{'* ' if trial.number == best else ''}{trial.number}",
+            f"{'* ' if trial.number in marked else ''}{trial.number}",
             trial.state,
-            formats.metric(trial.value),
+            *(
+                formats.objective(name, objective_value(trial, i))
+                for i, name in enumerate(objectives or ["value"])
+            ),
             *([formats.metric(trial.spread)] if spread else []),
             str(trial.epochs),
             formats.seconds(trial.seconds),

@@ -275,6 +275,7 @@ class TrialUpdates:
         state: TrialState,
         *,
         value: float | None = None,
+        values: Sequence[float] = (),
         attrs: Mapping[str, Any] | None = None,
     ) -> TrialState:
         """End a trial.
@@ -283,6 +284,7 @@ class TrialUpdates:
             number: The trial's.
             state: complete, pruned, rejected or failed. Complete without a number is failed.
             value: The objective at its best epoch; None takes the best one reported.
+            values: With several objectives, all of them at that epoch, for a complete trial.
             attrs: Fields of ``Trial`` (seconds, program, plan, error, history, ...) and anything
                 else worth storing, JSON values.
 
@@ -305,17 +307,17 @@ class TrialUpdates:
         if state == "complete" and (trial.value is None or math.isnan(trial.value)):
             state, trial.value = "failed", None
             trial.error = trial.error or "the objective was not a number in any epoch"
-        trial.state = state
-        kept = self._restored.end_of(number, state, trial.value)
+        several = self._trials.several
+        trial.state, trial.values = state, list(values) if state == "complete" and several else []
+        n = len(self._trials.signs)
+        kept = self._restored.end_of(number, state, trial_codec.end_of(trial, {}, n)[0])
         if kept is not None:
             self._trials.add(kept)
             trial, state = kept, kept.state
-        complete = state == "complete" and trial.value is not None
-        loss = self._trials.sign * trial.value if complete and trial.value is not None else None
-        told = TrialFinished(number, state, *trial_codec.end_of(trial, other))
+        told = TrialFinished(number, state, *trial_codec.end_of(trial, other, n))
         self._outside.end(told)
         self._writer.record(told)
-        self._proposer.tell(number, trial_codec.OPTUNA_STATES[state], loss)
+        self._proposer.tell(number, trial_codec.OPTUNA_STATES[state], self._losses(trial))
         self._peers.release(number)
         return state
 
@@ -335,14 +337,13 @@ class TrialUpdates:
         if told is not None:  # two programs may have taken one that waited: it is theirs then
             trial.hparams = told.hparams
         trial.value = None if told is None else told.value
+        trial.values = [] if told is None else told.values
         if trial.value is None:
             trial.best_epoch = None
         reason = stored.user_attrs.get("error")
         by_others = f"another program told it {trial.state}"
         trial.error = reason if isinstance(reason, str) else by_others
-        complete = trial.state == "complete" and trial.value is not None
-        loss = self._trials.sign * trial.value if complete and trial.value is not None else None
-        self._proposer.tell(number, stored.state, loss)
+        self._proposer.tell(number, stored.state, self._losses(trial))
         self._peers.release(number)
         return trial
 
@@ -351,7 +352,7 @@ class TrialUpdates:
         trial = trial_codec.from_frozen(stored)
         if trial is not None:
             self._trials.add(trial)
-            self._proposer.learn_peer_trial(stored, self._trials.sign)
+            self._proposer.learn_peer_trial(stored, self._trials.signs)
 
     def pause(self, number: int) -> None:
         """Pause a running trial; in the storage it still runs, with the attribute "paused"."""
@@ -407,6 +408,10 @@ class TrialUpdates:
         for trial in self._restored.not_come_again():
             self._trials.add(trial)
 
+    def costs_before(self, number: int) -> dict[str, Any]:
+        """Return what was measured of a trial that comes again and had ended; empty otherwise."""
+        return self._restored.costs_before(number)
+
     def under_way(self, afresh: Container[int]) -> dict[str, Any]:
         """Return the trials that have not ended, by number, as JSON values.
 
@@ -420,6 +425,12 @@ class TrialUpdates:
         }
 
     # Inside
+
+    def _losses(self, trial: Trial) -> list[float] | None:
+        """Return what samplers learn from a trial that has ended; None for one without values."""
+        if trial.state != "complete" or trial.value is None:
+            return None
+        return self._trials.losses(trial.values or [trial.value])
 
     def _take_over(self, trial: Trial, stored: FrozenTrial) -> None:
         """Add a trial that the study had before."""

@@ -41,12 +41,12 @@ class StoredStudy:
     """What a storage holds of a study.
 
     Attributes:
-        direction: maximize or minimize.
+        directions: maximize or minimize, one for each objective.
         meta: The study's attribute ``paceline``; empty for a study made by other means.
         trials: All its trials, by number.
     """
 
-    direction: Direction
+    directions: tuple[Direction, ...]
     meta: dict[str, Any] = field(default_factory=dict)
     trials: list[FrozenTrial] = field(default_factory=list)
 
@@ -231,12 +231,18 @@ class RestoredStudy:
         """Whether a trial that comes again has ended in the storage."""
         return number in self._ended
 
-    def end_of(self, number: int, state: TrialState, value: float | None) -> Trial | None:
+    def costs_before(self, number: int) -> dict[str, Any]:
+        """Return what was measured of a trial that comes again and had ended; empty otherwise."""
+        trial = trial_codec.from_frozen(self._ended[number]) if number in self._ended else None
+        return {} if trial is None else trial.costs
+
+    def end_of(
+        self, number: int, state: TrialState, values: Sequence[float] | None
+    ) -> Trial | None:
         """Return the trial as it ended before, where it ends otherwise now; else None."""
         stored = self._ended.pop(number, None)
         if stored is None:
             return None
-        values = None if state == "failed" or value is None else [value]
         if (stored.state, stored.values) == (trial_codec.OPTUNA_STATES[state], values):
             return None
         # Something is not as it was: another device, or a build that was mended.

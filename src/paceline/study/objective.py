@@ -86,7 +86,7 @@ def resolve_objective(
         ObjectiveError: No such metric, an unknown direction, or two that contradict each other.
     """
     wanted = None if direction is None else _direction(direction)
-    name, own = _read(objective)
+    name, own = named_objective(objective)
     if own is not None:
         if wanted is not None and wanted != own:
             raise ObjectiveError(
@@ -135,8 +135,12 @@ def infer_direction(name: str, metric_names: Sequence[str] | None = None) -> Dir
     return None
 
 
-def _read(objective: Any) -> tuple[str | None, Direction | None]:
-    """Return the name and the direction that ``objective`` gives; None for what it does not."""
+def named_objective(objective: Any) -> tuple[str | None, Direction | None]:
+    """Return the name and the direction that ``objective`` gives; None for what it does not.
+
+    Raises:
+        ObjectiveError: It is neither a name nor an object with a name.
+    """
     if objective is None:
         return None, None
     if not isinstance(objective, str):

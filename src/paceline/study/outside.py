@@ -456,9 +456,10 @@ def _ended_so(trial: FrozenTrial, end: TrialFinished) -> bool:
     """Whether a stored trial has ended as this search ended it; databases may keep fewer digits."""
     if trial.state != OPTUNA_STATES[end.state]:
         return False
-    if trial.value is None or end.value is None:
-        return trial.value == end.value
-    return math.isclose(trial.value, end.value, rel_tol=1e-6)
+    stored, told = trial.values or [], end.values or []
+    if len(stored) != len(told):
+        return False
+    return all(math.isclose(*pair, rel_tol=1e-6) for pair in zip(stored, told, strict=True))
 
 
 def _meaning(asked: Any) -> Request | None:

@@ -8,7 +8,7 @@ nothing new. A ``Searcher`` is a source of its own, in place of these three.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -59,7 +59,7 @@ class Proposer:
         seed: int,
         space: Space,
         restored: RestoredStudy,
-        sign: int,
+        signs: Sequence[int],
         note: Callable[[str], None],
     ) -> None:
         """Propose a study's first trials, or its next ones.
@@ -69,11 +69,11 @@ class Proposer:
             seed: The study's.
             space: What is known of the search space.
             restored: The trials that the study had before, and the ``state`` of a resumed search.
-            sign: 1 where low values are good, -1 where high ones are.
+            signs: 1 where low values are good, -1 where high ones are, one for each objective.
             note: Called with a line of text that users may want to see.
         """
         self.space, self.note, self.exhausted = space, note, False
-        self._sampler, self._seed = sampler, seed
+        self._sampler, self._seed, self._signs = sampler, seed, signs
         past, resumed = restored.trials, restored.resumed or {}
         # A storage may hold trials of other programs that wait to be run: they have numbers.
         self._first_free = resumed.get("next", len(past))
@@ -94,10 +94,11 @@ class Proposer:
         self.sampled = SampledTrials(
             learns=sampler.users,
             past=past if sampler.learns else [trial for trial in past if trial.number in again],
-            sign=sign,
+            signs=signs,
             open_again=again,
             constrained=sampler.reads_constraints,
             told=sampler.told,
+            parents=resumed.get("parents"),
         )
 
     def reseed(self, sampler: Sampler, seed: int) -> None:
@@ -108,7 +109,9 @@ class Proposer:
         before, self.families = self.families, Families(sampler, seed, self.space, ())
         self.families.fill(before.slots)
         reads, told, learns = sampler.reads_constraints, sampler.told, sampler.users
-        self.sampled = SampledTrials(learns=learns, past=(), sign=1, constrained=reads, told=told)
+        self.sampled = SampledTrials(
+            learns=learns, past=(), signs=self._signs, constrained=reads, told=told
+        )
 
     @property
     def adaptive(self) -> bool:
@@ -290,17 +293,18 @@ class Proposer:
             **self.enqueued.state(),
             "points": [] if self._sampler.points is None else self._sampler.points.names,
             "families": self.families.state(),
+            **({"parents": parents} if (parents := self.sampled.state()) else {}),
         }
 
-    def tell(self, number: int, state: OptunaState, loss: float | None) -> None:
-        """Tell samplers how a trial ended; the loss for a complete one only.
+    def tell(self, number: int, state: OptunaState, losses: Sequence[float] | None) -> None:
+        """Tell samplers how a trial ended; the losses for a complete one only.
 
         Raises:
             SamplerError: The sampler failed.
         """
         if self.sampled.is_open(number):
             self.families.end_trial(number, state)
-            self.sampled.tell(number, state, loss)
+            self.sampled.tell(number, state, losses)
 
     # Trials of other workers and programs
 
@@ -323,14 +327,9 @@ class Proposer:
         self._first_free = max(self._first_free, n_stored)
         self._foretold.clear()
 
-    def learn_peer_trial(self, trial: FrozenTrial, sign: int) -> None:
-        """Learn of a trial of another worker, as the storage holds it: it runs, or has ended.
-
-        Args:
-            trial: The trial.
-            sign: 1 where low values are good, -1 where high ones are.
-        """
-        if self.sampled.learn_peer_trial(trial, sign):
+    def learn_peer_trial(self, trial: FrozenTrial, signs: Sequence[int]) -> None:
+        """Learn of a trial of another worker, as stored; ``signs`` as at the beginning."""
+        if self.sampled.learn_peer_trial(trial, signs):
             self.families.end_trial(trial.number, trial.state)
         hparams = trial.user_attrs.get("hparams", trial.params)
         if trial.user_attrs.get("error") != INTERRUPTED and isinstance(hparams, dict):

@@ -61,7 +61,7 @@ from paceline.study.workers.worker import Worker
 
 
 class Study:
-    """Trials of one objective over one search space, kept in one storage.
+    """Trials over one search space, for one objective or several, kept in one storage.
 
     Attributes:
         name: The study's name.
@@ -86,7 +86,7 @@ class Study:
         writer: WriteBehind,
         outside: OutsideWatch,
         *,
-        direction: Direction | None,
+        direction: Direction | Sequence[Direction] | None,
         sampler: str | BaseSampler,
         seed: int,
         n_trials: int | None,
@@ -106,9 +106,10 @@ class Study:
             session = stored.meta["session"]
         self.trials = TrialTable(name)
         if stored is not None:
-            self.trials.set_direction(stored.direction)
+            self.trials.set_direction(*stored.directions)
         if direction is not None:
-            self.trials.set_direction(direction)
+            named = (direction,) if isinstance(direction, str) else direction
+            self.trials.set_direction(*named)
         self.metadata = StudyMetadata(name, stored, session)
         self._worker, self._seed = worker, check_seed(seed)
         self._learnt: Sequence[LearntStudy] = ()
@@ -119,7 +120,7 @@ class Study:
             sampling,
             self.metadata.space,
             restored,
-            self.trials.sign,
+            self.trials.signs,
             note,
         )
         # A ``Searcher`` decides alone what is tried.
@@ -151,7 +152,7 @@ class Study:
         *,
         storage: str | BaseStorage | None = None,
         directory: Path = Path("runs"),
-        direction: Direction | None = None,
+        direction: Direction | Sequence[Direction] | None = None,
         sampler: str | BaseSampler = "random",
         seed: int = 0,
         n_trials: int | None = None,
@@ -167,8 +168,8 @@ class Study:
             storage: ``journal:PATH``, an Optuna URL, a storage object, or None for the journal
                 file ``<directory>/<name>/journal.log``.
             directory: Folder of the studies.
-            direction: maximize or minimize; None takes the stored one, or waits for
-                ``trials.set_direction``.
+            direction: maximize or minimize, or one of them for each of several objectives; None
+                takes what is stored, or waits for ``trials.set_direction``.
             sampler: random, qmc, tpe, cmaes, gp, grid, an object of ``optuna.samplers``, or a
                 ``Searcher``.
             seed: The seed of everything drawn at random; 0 or above.
@@ -261,7 +262,10 @@ class Study:
                 {name: parameters[name].distribution for name in values},
                 draw=None if self.asker.draws_alone else draft.draw,
                 owner=self.peers.token,
-                constraints=trial_codec.constraint_attributes(draft.constraints),
+                attributes={
+                    **trial_codec.constraint_attributes(draft.constraints),
+                    **self.proposer.sampled.study.noted(draft.sampled_number),
+                },
             )
             if draft.waited:
                 self.writer.record(TrialTaken(draft.number, stored))
@@ -389,13 +393,13 @@ class Study:
         if self.writer.started:
             self._describe(meta)
             return
-        if self.trials.direction is None:
+        if not self.trials.directions:
             raise RuntimeError("persist before set_direction")
         if self.exists:
             self._describe(meta)
         else:
             self.metadata.write(meta)
-            joined = self.peers.create_study(self.trials.direction, self.metadata.meta)
+            joined = self.peers.create_study(self.trials.directions, self.metadata.meta)
             if joined is not None:  # the worker that made it has decided what is learnt
                 self.metadata.learnt = list(joined.meta.get("learnt", ()))
                 self._learnt = stored_learnt(self.name, self.metadata.learnt)

@@ -22,7 +22,8 @@ class Trial:
     Attributes:
         number: Position in the study, from 0; the same as the Optuna trial's number.
         state: complete, pruned, rejected, failed, running or paused.
-        value: The objective at the trial's best epoch; None until an epoch was reported.
+        value: The objective at the trial's best epoch, of several the first one; None until an
+            epoch was reported.
         hparams: Plain name -> real value, only those that were active.
         epochs: Epochs trained.
         seed: The trial's own seed: weights, dropout and data order follow from it.
@@ -41,6 +42,11 @@ class Trial:
             epoch; ``value`` and ``history`` are means over them. Empty otherwise.
         rejected: Why it was not trained: a constraint that it violates, or the reason given to
             ``hp.reject``. None otherwise.
+        values: With several objectives, their values at the trial's best epoch, once it is
+            complete; ``value`` is the first of them. Empty otherwise.
+        costs: With costs among the objectives, what is known of the model: ``params``, ``bytes``,
+            ``flops``, ``latency`` (milliseconds), and of the last one also ``latency_batch`` (of a
+            batch) and ``latency_device``. Empty otherwise.
     """
 
     number: int
@@ -60,6 +66,8 @@ class Trial:
     continues: int | None = None
     continued_at: int | None = None
     rejected: str | None = None
+    values: list[float] = field(default_factory=list)
+    costs: dict[str, Any] = field(default_factory=dict)
 
     @property
     def spread(self) -> float | None:

@@ -60,6 +60,8 @@ _ATTRIBUTES = (
 )
 #: Whether Optuna reads each constraint of a trial from an attribute of its own, as from 5.0 on.
 NAMED = hasattr(optuna.Trial, "set_constraint")
+#: The end of the attribute in which Optuna's NSGA samplers note the generation of a trial.
+_GENERATION = ":generation"
 _CONSTRAINTS = "constraints"  # with a colon and a name from 5.0 on, a list of all of them before
 
 
@@ -88,10 +90,19 @@ def violation_of(stored: FrozenTrial) -> float | None:
     return sum((v for v in found if isinstance(v, int | float) and v > 0), 0.0)
 
 
-def constraints_of(stored: FrozenTrial) -> dict[str, Any]:
-    """Return the system attributes of a stored trial that hold its constraints."""
+def sampler_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a trial's system attributes that samplers go by later: NSGA's generation."""
+    return {key: value for key, value in attrs.items() if key.endswith(_GENERATION)}
+
+
+def kept_attributes(stored: FrozenTrial) -> dict[str, Any]:
+    """Return the system attributes of a stored trial that hold constraints and what samplers note.
+
+    Who takes the trial over stores them again.
+    """
     attrs = stored.system_attrs.items()
-    return {key: value for key, value in attrs if key.partition(":")[0] == _CONSTRAINTS}
+    constraints = {k: value for k, value in attrs if k.partition(":")[0] == _CONSTRAINTS}
+    return constraints | sampler_attributes(stored.system_attrs)
 
 
 def to_frozen(
@@ -101,7 +112,7 @@ def to_frozen(
     *,
     draw: int | None = None,
     owner: str | None = None,
-    constraints: Mapping[str, Any] | None = None,
+    attributes: Mapping[str, Any] | None = None,
 ) -> FrozenTrial:
     """Return the stored form of a trial that begins to run.
 
@@ -111,7 +122,7 @@ def to_frozen(
         distributions: Storage name -> distribution.
         draw: Which draw of random search it tries; None with other samplers.
         owner: The token of the worker that trains it.
-        constraints: The system attributes that hold its constraints.
+        attributes: System attributes: its constraints, and what its sampler noted.
     """
     attrs: dict[str, Any] = {"hparams": plain(trial.hparams), "seed": trial.seed}
     if draw is not None:
@@ -127,7 +138,7 @@ def to_frozen(
         params=dict(values),
         distributions=dict(distributions),
         user_attrs=attrs,
-        system_attrs={**({} if owner is None else {OWNER: owner}), **(constraints or {})},
+        system_attrs={**({} if owner is None else {OWNER: owner}), **(attributes or {})},
     )
 
 
@@ -147,19 +158,22 @@ def set_fields(trial: Trial, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Set fields of a trial by name, and return those attributes that are no fields."""
     other: dict[str, Any] = {}
     for name, value in attrs.items():
-        if name in _ATTRIBUTES or name == "history":
+        if name in _ATTRIBUTES or name in ("history", "costs"):
             setattr(trial, name, value)
         else:
             other[name] = value
     return other
 
 
-def end_of(trial: Trial, other: Mapping[str, Any]) -> tuple[float | None, dict[str, Any]]:
-    """Return the value and the attributes to store at the end of a trial.
+def end_of(
+    trial: Trial, other: Mapping[str, Any], n: int = 1
+) -> tuple[list[float] | None, dict[str, Any]]:
+    """Return the values and the attributes to store at the end of a trial.
 
     Args:
         trial: The trial, ended.
         other: Attributes that are no fields of it.
+        n: How many objectives its study has.
     """
     attrs: dict[str, Any] = {
         name: getattr(trial, name) for name in _ATTRIBUTES if name not in ("seed", *other)
@@ -167,10 +181,13 @@ def end_of(trial: Trial, other: Mapping[str, Any]) -> tuple[float | None, dict[s
     attrs |= {"history": trial.history, **other}
     if trial.members:
         attrs |= {"members": trial.members, "spread": trial.spread}
-    value = trial.value
-    if trial.state == "failed":  # to Optuna, a failed trial has no value
-        attrs["value"], value = value, None
-    return value, {name: plain(attr) for name, attr in attrs.items() if attr is not None}
+    if trial.costs:
+        attrs["costs"] = trial.costs
+    values = trial.values or ([] if trial.value is None else [trial.value])
+    # To Optuna, a failed trial has no value, and a trial has a value for each objective or none.
+    if trial.state == "failed" or len(values) != n:
+        attrs["value"], values = trial.value, []
+    return values or None, {name: plain(attr) for name, attr in attrs.items() if attr is not None}
 
 
 def check_attributes(attrs: Mapping[str, Any]) -> None:
@@ -227,7 +244,8 @@ def from_frozen(stored: FrozenTrial) -> Trial | None:
     if state is None or WITHDRAWN in stored.system_attrs:
         return None
     attrs = _known_attributes(stored.user_attrs)
-    value = stored.value if stored.values else attrs.get("value")
+    values = list(map(float, stored.values or ()))
+    value = values[0] if values else attrs.get("value")
     trial = Trial(
         stored.number,
         state,
@@ -238,6 +256,8 @@ def from_frozen(stored: FrozenTrial) -> Trial | None:
             name: list(map(float, column)) for name, column in attrs.get("history", {}).items()
         },
         members=[list(map(float, epoch)) for epoch in attrs.get("members", [])],
+        values=values if len(values) > 1 else [],
+        costs=dict(attrs.get("costs", {})),
     )
     for name in _ATTRIBUTES:
         if name in attrs:
@@ -355,9 +375,9 @@ def folded(batch: list[Record]) -> list[Record]:
                 template.intermediate_values[epoch] = value
             case TrialAnnotated(_, attrs):
                 template.user_attrs = {**template.user_attrs, **attrs}
-            case TrialFinished(_, state, value, attrs, when):
+            case TrialFinished(_, state, values, attrs, when):
                 template.user_attrs = {**template.user_attrs, **attrs}
-                template.state, template.value = OPTUNA_STATES[state], value
+                template.state, template.values = OPTUNA_STATES[state], values
                 template.datetime_complete = when
     return others
 
@@ -371,3 +391,13 @@ def best_record(trial: Trial) -> dict[str, Any]:
         "epochs": trial.epochs,
         **({"spread": trial.spread} if trial.members else {}),
     }
+
+
+def front_record(trial: Trial, objectives: Sequence[str]) -> dict[str, Any]:
+    """Return a trial of the front as summaries have it: as ``best_record``, and all its values.
+
+    Args:
+        trial: The trial, complete.
+        objectives: The names of the objectives.
+    """
+    return {**best_record(trial), "values": dict(zip(objectives, trial.values, strict=True))}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import overload
 
 from paceline.errors import StudyError
+from paceline.study.front import front_of
 from paceline.study.objective import Direction, is_better
 from paceline.study.trial import Trial
 
@@ -18,12 +19,13 @@ class TrialTable(Sequence[Trial]):
         study: Name of the study, for messages.
 
     Attributes:
-        direction: Whether values are to maximize or minimize; None while it is not known.
+        directions: Whether values are to maximize or minimize, one for each objective; empty while
+            that is not known.
     """
 
     def __init__(self, study: str) -> None:
         self._study = study
-        self.direction: Direction | None = None
+        self.directions: tuple[Direction, ...] = ()
         self._trials: dict[int, Trial] = {}
 
     def add(self, trial: Trial) -> None:
@@ -67,8 +69,31 @@ class TrialTable(Sequence[Trial]):
         return len(self._trials)
 
     @property
+    def direction(self) -> Direction | None:
+        """The direction of the first objective; None while it is not known."""
+        return self.directions[0] if self.directions else None
+
+    @property
+    def several(self) -> bool:
+        """Whether the study has several objectives."""
+        return len(self.directions) > 1
+
+    @property
+    def front(self) -> list[Trial]:
+        """The complete trials that no other one is better than throughout.
+
+        Those that are better by the first objective come first, of equals the earlier one.
+        """
+        there = [t for t in self.ranked if len(t.values or [t.value]) == len(self.directions)]
+        losses = [self.losses(t.values or [t.value or 0.0]) for t in there]
+        return [there[place] for place in front_of(losses)]
+
+    @property
     def best(self) -> Trial | None:
-        """The complete trial with the best value, the first of equals; None when there is none."""
+        """The complete trial with the best value, the first of equals; None when there is none.
+
+        Of several objectives the first one counts.
+        """
         return self._first(t for t in self._trials.values() if t.state == "complete")
 
     @property
@@ -97,24 +122,39 @@ class TrialTable(Sequence[Trial]):
         sign = self.sign
         return self._trials[min((sign * value, number) for value, number in numbers)[1]]
 
-    def set_direction(self, direction: Direction) -> None:
+    def set_direction(self, *directions: Direction) -> None:
         """Say whether high or low values are good.
 
+        Args:
+            *directions: One for each objective.
+
         Raises:
-            StudyError: The study is searched in the other direction.
+            StudyError: The study is searched in another direction, or for other objectives.
         """
-        if self.direction not in (None, direction):
+        if self.directions not in ((), directions):
+            n = len(self.directions)
+            word = "direction" if n == 1 else "directions"
             raise StudyError(
-                f'study "{self._study}" is stored with direction {self.direction}, not '
-                f"{direction}; give the objective that it was begun with, or choose another study "
-                "name."
+                f'study "{self._study}" is stored with {word} {", ".join(self.directions)}, not '
+                f"{', '.join(directions)}; give the objective{'s' if n > 1 else ''} that it was "
+                "begun with, or choose another study name."
             )
-        self.direction = direction
+        self.directions = directions
 
     @property
     def sign(self) -> int:
         """A value times this is a loss: 1 where low values are good, -1 where high ones are."""
         return -1 if self.direction == "maximize" else 1
+
+    @property
+    def signs(self) -> tuple[int, ...]:
+        """``sign`` of each objective; (1,) while the directions are not known."""
+        found = tuple(-1 if each == "maximize" else 1 for each in self.directions)
+        return found or (1,)
+
+    def losses(self, values: Sequence[float]) -> list[float]:
+        """Return the values of a trial, one for each objective, as losses."""
+        return [sign * value for sign, value in zip(self.signs, values, strict=True)]
 
     def better(self, value: float | None, than: float | None) -> bool:
         """Whether a value is better than another; any is better than none."""

@@ -89,7 +89,7 @@ class StudyView:
     def trials(self) -> TrialTable:
         """Its trials."""
         table = TrialTable(self.name)
-        table.set_direction(self._stored.direction)
+        table.set_direction(*self._stored.directions)
         with uncollected():
             for frozen in self._stored.trials:
                 trial = trial_codec.from_frozen(frozen)
@@ -98,13 +98,27 @@ class StudyView:
         return table
 
     @property
+    def several(self) -> bool:
+        """Whether it has several objectives."""
+        return len(self._stored.directions) > 1
+
+    @property
+    def objectives(self) -> list[str]:
+        """The names of several objectives; empty for one."""
+        if not self.several:
+            return []
+        names = self.meta.get("objectives") or []
+        n = len(self._stored.directions)
+        return names if len(names) == n else [f"objective {i}" for i in range(n)]
+
+    @property
     def best(self) -> Trial | None:
         """As ``trials.best``, without making all of ``trials``."""
-        best: FrozenTrial | None = None
+        best, most = None, None
         for trial in self._stored.trials:
-            if trial.state == TrialState.COMPLETE:
-                if is_better(trial.value, best and best.value, self._stored.direction):
-                    best = trial
+            if trial.state == TrialState.COMPLETE and trial.values:
+                if is_better(trial.values[0], most, self._stored.directions[0]):
+                    best, most = trial, trial.values[0]
         return None if best is None else trial_codec.from_frozen(best)
 
     @classmethod

@@ -17,8 +17,8 @@ from paceline.study.searcher import SearchStrategy
 
 #: What bounds may be put on -> how it is counted in a built model.
 _COUNTS: dict[str, Callable[[Any], int]] = {
-    "params": lambda model: _size(model.weights),
-    "trainable_params": lambda model: _size(model.trainable_weights),
+    "params": lambda model: n_weights(model.weights),
+    "trainable_params": lambda model: n_weights(model.trainable_weights),
 }
 OPERATORS = ("<=", "<", ">=", ">")
 #: The operator of what violates a bound.
@@ -290,7 +290,8 @@ def _bound(name: str, pair: Any) -> _Bound:
     return _Bound(name, operator, limit)
 
 
-def _size(variables: Sequence[Any]) -> int:
+def n_weights(variables: Sequence[Any]) -> int:
+    """How many numbers variables hold together."""
     return sum(math.prod(variable.shape) for variable in variables)
 
 

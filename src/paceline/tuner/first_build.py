@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -43,6 +43,9 @@ from paceline.study.objective import Objective, resolve_objective
 from paceline.study.samplers.values import value_at
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.constraints import REJECTED_IN_A_ROW, Constraints, rejections_text
+
+if TYPE_CHECKING:
+    from paceline.study.objectives import Objectives
 
 #: The shares of a range to trace at. Its bounds are left out: they are often special (a dropout of
 #: 0 is another program). Trials with values beyond these shares are traced themselves.
@@ -82,8 +85,10 @@ class FirstBuild:
             f"history, and one of them may be the objective: {objective.name}_0"
         )
 
-    def objective(self, given: Any, direction: str | None, *, callbacks: bool) -> Objective:
-        """The objective of a search.
+    def objective(
+        self, given: Any, direction: str | None, *, callbacks: bool
+    ) -> Objective | Objectives:
+        """The objective of a search, or all of several.
 
         Args:
             given: The argument ``objective`` of ``Tuner``.
@@ -91,8 +96,13 @@ class FirstBuild:
             callbacks: Whether trials have callbacks, which may add the objective to the logs.
 
         Raises:
-            ObjectiveError: The objective is not among the logs, or its direction is not known.
+            ObjectiveError: The objective is not among the logs, or its direction is not known; or
+                several cannot be searched for together.
         """
+        if isinstance(given, list):
+            from paceline.study.objectives import resolve_objectives  # seldom needed
+
+            return resolve_objectives(given, direction, self.names, callbacks=callbacks)
         try:
             return resolve_objective(given, direction, self.names)
         except ObjectiveError:
@@ -170,7 +180,7 @@ def probe(
     """
     keras_private.check_names()  # before the build and the data could be blamed
     hp, model, inputs = _first_model(builder, arguments, seed, attempts, first)
-    data, validation = _data_of(inputs, arguments), inputs.validation
+    data, validation = data_of(inputs, arguments), inputs.validation
     if data is None:
         _try_constraints(constraints, hp, model)
         return FirstBuild(hp, None, None)
@@ -281,8 +291,8 @@ def _refusal(model: Any, batch: Any, validation: Any, wrapped: bool) -> Exceptio
     return None
 
 
-def _data_of(inputs: TrialInputs, arguments: SearchArguments) -> ArrayData | None:
-    """Arrays like the training data of a trial: all of it, or the first batch."""
+def data_of(inputs: TrialInputs, arguments: SearchArguments) -> ArrayData | None:
+    """Arrays like the training data of a trial: all of it, or the first batch; None for none."""
     if inputs.data is None:
         return arguments.sample
     return inputs.data.sample if isinstance(inputs.data, BatchedDataset) else inputs.data
@@ -299,7 +309,7 @@ def make_variables(model: Any, inputs: TrialInputs, arguments: SearchArguments) 
     Raises:
         ConstraintError: Only ``fit`` can read the data.
     """
-    data = _data_of(inputs, arguments)
+    data = data_of(inputs, arguments)
     if data is None:
         raise ConstraintError(
             "constraints: how many parameters the model has is not known before it trains; have "

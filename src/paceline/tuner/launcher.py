@@ -235,7 +235,10 @@ class TrialLauncher:
             model = self._allowed(constraints, model, hp, draft, inputs)
         if isinstance(inputs.data, ArrayData):
             check_labels(model, inputs.data, "training data")
-        return BuiltTrial(model, epochs, inputs, tuple(hp.parameters.values()))
+        costs = {}
+        if self._context.costs is not None:
+            costs = self._context.costs.of_build(model, inputs, self._again(hp, draft))
+        return BuiltTrial(model, epochs, inputs, tuple(hp.parameters.values()), costs)
 
     def _allowed(
         self,
@@ -251,14 +254,19 @@ class TrialLauncher:
             TrialRejected: It violates one.
             ConstraintError: What a constraint is of cannot be told.
         """
-        builder, again = self._context.builder, None
+        again = None
         if not model.built:
             # The variables of the trial's model are made when it is traced, from random numbers
             # that nothing else may draw: those of another model are counted.
-            again = partial(builder, self._strategy.hp_again(draft.number, hp.hparams), draft.seed)
+            again = self._again(hp, draft)
             make_variables(model, inputs, self._arguments)
         draft.constraints = constraints.check(model, hp.hparams)
         return model if again is None else again()
+
+    def _again(self, hp: HyperParameters, draft: Draft | Trial) -> Callable[[], Any]:
+        """A function that builds the model of a trial once more."""
+        hp_again = self._strategy.hp_again(draft.number, hp.hparams)
+        return partial(self._context.builder, hp_again, draft.seed)
 
     def _rebuilder(self, number: int, hparams: dict[str, Any]) -> Callable[[int], Any]:
         """A function that builds the model of a trial once more, from a seed."""
@@ -284,6 +292,8 @@ class TrialLauncher:
 
     def submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
         """Hands a trial that has begun to an executor; one that cannot be traced fails."""
+        if self._context.costs is not None:
+            self._context.costs.begin(number, built.costs)
         stuck = self._timeout.known_stuck(number)
         if stuck is not None:
             self._events.training_failed(number, stuck)

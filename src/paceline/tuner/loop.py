@@ -81,7 +81,10 @@ class SearchLoop:
 
         Raises:
             UsageError: A population has nothing to explore.
+            ObjectiveError: What a model costs cannot be told.
         """
+        if self._context.costs is not None:
+            self._context.costs.check(hp)
         if self._population is not None:
             self._population.check(hp)
 
@@ -122,6 +125,8 @@ class SearchLoop:
         """One round: asks for trials, trains for an epoch; False at the end of the search."""
         self._context.models.save_if_due(self._context.notes)
         self._study.writer.check_storage()
+        if self._events.several is not None:
+            self._events.several.measure_due()
         self._peers.look()
         if self._peers.paused:
             self._pause()

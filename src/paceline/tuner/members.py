@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -64,12 +65,14 @@ class BuiltTrial(NamedTuple):
         epochs: Epochs to train.
         inputs: Data, batch sizes and so on.
         parameters: The hyperparameters that build declared.
+        costs: What the model costs, where that is among the objectives.
     """
 
     model: Any
     epochs: int
     inputs: TrialInputs
     parameters: Sequence[Parameter] = ()
+    costs: Mapping[str, float] = MappingProxyType({})
 
 
 def member_seed(seed: int, repeat: int) -> int:

@@ -17,7 +17,7 @@ from paceline.report.progress import Progress, TrialRow
 from paceline.report.rejections import grouped
 from paceline.search_space import html
 from paceline.study.trial import Trial
-from paceline.study.trial_codec import best_record
+from paceline.study.trial_codec import best_record, front_record
 from paceline.tuner.context import SearchContext
 from paceline.tuner.stopping import SearchEnd
 
@@ -50,6 +50,8 @@ class ProgressReporter:
         self._study, self._trials, self._fit = context.study, context.trials, context.fit
         self._packs, self._n_trials = context.packs, context.arguments.n_trials
         self._objective = context.objective.name
+        several = context.objectives
+        self._objectives = () if several is None else tuple(several.names)
         self._show, self._shown = context.progress, 0.0
         self._began = time.perf_counter()
         self._before = 0  # trial-epochs that the process before has trained
@@ -58,6 +60,7 @@ class ProgressReporter:
         self._n_rounds = 0
         self._rows: tuple[TrialRow, ...] = ()
         self._looked = -math.inf
+        self._front_of = (0, 0)  # when so many trials had ended, and how many were on the front
         self.devices = _devices()
 
     def show(self, phase: str) -> None:
@@ -112,7 +115,16 @@ class ProgressReporter:
             busy=packs.timings.busy_share if packs is not None else None,
             devices=self.devices,
             compiles=(0, 0) if packs is None else packs.compiles,
+            others=self._objectives[1:],
+            n_front=self._front(),
         )
+
+    def _front(self) -> int:
+        """The number of trials on the front of several objectives, worked out as trials end."""
+        ended = self._trials.ended.total()
+        if self._objectives and self._front_of[0] != ended:
+            self._front_of = (ended, len(self._study.trials.front))
+        return self._front_of[1]
 
     def _table(self, now: float, phase: str) -> tuple[TrialRow, ...]:
         """The leading trials and some that run; looked up once a second, as studies may be long."""
@@ -144,6 +156,7 @@ class ProgressReporter:
             0 if here is None else here.epochs,
             dict(trial.hparams),
             html.thin(trial.history.get(self._objective, ())),
+            tuple(trial.values),
         )
 
     def _pace(self, now: float) -> Pace | None:
@@ -196,6 +209,8 @@ class ProgressReporter:
             JSON values.
         """
         study, trials, best = self._study, self._trials, self._study.trials.best
+        names = self._objectives
+        front = [front_record(trial, names) for trial in study.trials.front] if names else []
         rejected = [trial.rejected for trial in study.trials if trial.rejected is not None]
         packs, fit = self._packs, self._fit
         times = packs.timings.seconds if packs else Seconds()
@@ -210,7 +225,8 @@ class ProgressReporter:
             },
             "ended": None if ended is None else {"by": ended.rule, "text": ended.text},
             **({"rejected": grouped(rejected)} if rejected else {}),
-            "best": None if best is None else best_record(best),
+            "best": None if best is None or names else best_record(best),
+            **({"objectives": list(names), "front": front} if names else {}),
             "seconds": {
                 "total": seconds,
                 "build": build_seconds,

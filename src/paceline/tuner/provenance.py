@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -22,6 +22,9 @@ from paceline.study.objective import Objective
 from paceline.study.storage.rdb import hide_password
 from paceline.study.storage.storage import StudyStorage
 from paceline.tuner.arguments import SearchArguments
+
+if TYPE_CHECKING:
+    from paceline.study.objectives import Objectives
 
 
 def versions() -> dict[str, str]:
@@ -47,14 +50,17 @@ def _device(backend: str) -> str:
 
 
 def key(
-    settings: Mapping[str, Any], arguments: SearchArguments, objective: Objective, executor: str
+    settings: Mapping[str, Any],
+    arguments: SearchArguments,
+    objective: Objective | Objectives,
+    executor: str,
 ) -> dict[str, Any]:
     """What two searches must have in common for one to go on with the other's checkpoint.
 
     Args:
         settings: ``TunerConfig.decisive``: sampler, seed, slots, plan, pruner, precision, mesh.
         arguments: The arguments of the search.
-        objective: The log that is searched for.
+        objective: The log that is searched for; or all objectives, where there are several.
         executor: "auto", "local" or "fit".
 
     Returns:
@@ -71,7 +77,7 @@ def key(
         if callable(arguments.validation_batch_size)
         else arguments.validation_batch_size,
         "data": [None if each is None else each.digest() for each in data],
-        "objective": objective.name,
+        **{name: of for name, of in _objectives(objective).items() if name != "direction"},
         "executor": executor,
         **({} if backend == "jax" else {"backend": backend}),
         **settings,
@@ -81,7 +87,7 @@ def key(
 def meta(
     settings: Mapping[str, Any],
     arguments: SearchArguments,
-    objective: Objective,
+    objective: Objective | Objectives,
     batch: Any,
     origin: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
@@ -98,8 +104,7 @@ def meta(
         JSON values.
     """
     return {
-        "objective": objective.name,
-        "direction": objective.direction,
+        **_objectives(objective),
         **settings,
         "search": arguments.to_meta(),
         "data": None if arguments.data is None else arguments.data.digest(),
@@ -108,6 +113,13 @@ def meta(
         "run": _run(None if origin is None else origin.get("file")),
         **({"origin": dict(origin)} if origin else {}),
     }
+
+
+def _objectives(objective: Objective | Objectives) -> dict[str, Any]:
+    if isinstance(objective, Objective):
+        return {"objective": objective.name, "direction": objective.direction}
+    more = {"objectives": objective.names, "directions": objective.directions}
+    return {**_objectives(objective.first), **more}
 
 
 def _run(file: str | None) -> dict[str, Any]:

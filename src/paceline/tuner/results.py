@@ -68,17 +68,39 @@ class StudyResults:
 
     @property
     def best_trial(self) -> Trial:
-        """The best trial.
+        """The best trial, of a study with one objective.
 
         Raises:
-            StudyError: No trial has a value yet.
+            StudyError: No trial has a value yet; or the study has several objectives, so that
+                ``pareto`` lists the best trials.
         """
-        best = self._require_study().trials.best
+        study = self._require_study()
+        if study.trials.several:
+            names = study.metadata.meta.get("objectives") or study.trials.directions
+            raise StudyError(
+                f"study: {self.name!r} has the objectives {', '.join(names)}, and of several there "
+                "is no best trial: pareto() lists the trials that no other one is better than, and "
+                "best_model(number=N) makes the model of one of them."
+            )
+        best = study.trials.best
         if best is None:
             raise StudyError(
                 f"study: {self.name!r} has no finished trial with a value yet; run search first."
             )
         return best
+
+    def pareto(self) -> list[Trial]:
+        """The trials of the front: no other one is as good in every objective and better in one.
+
+        Each trial's ``values`` are in the order of the objectives. The trial that is best by the
+        first objective comes first; of a study with one objective, the list holds the best trial
+        and those that are as good. ``best_model(number=N)`` makes the model of one, ``plot.front``
+        draws them.
+
+        Raises:
+            StudyError: There is no such study.
+        """
+        return self._require_study().trials.front
 
     @property
     def best_hparams(self) -> dict[str, Any]:
@@ -89,7 +111,7 @@ class StudyResults:
         """
         return HparamsTable(self.best_trial.hparams)
 
-    def best_model(self, rank: int = 1) -> Any:
+    def best_model(self, rank: int = 1, *, number: int | None = None) -> Any:
         """The model of the best trial, compiled, with the weights of its best epoch.
 
         With repeats or folds that is the model of the trial's first member: trained from the
@@ -100,13 +122,16 @@ class StudyResults:
         Args:
             rank: 1 for the best trial, 2 for the second best. Models of the best ``keep_best``
                 trials are kept.
+            number: The number of a trial, in place of its rank: with several objectives one of
+                ``pareto``, whose models are kept.
 
         Raises:
-            StudyError: There is no such trial, or its model is not kept.
+            StudyError: There is no such trial, or its model is not kept; or the study has several
+                objectives, and ``number`` is not given.
             UsageError: ``rank`` is no whole number from 1.
         """
         whole_number(rank, "rank")
-        return self._ranked_model(rank)
+        return self._ranked_model(rank) if number is None else self._model_of(number)
 
     def best_models(self, n: int) -> list[Any]:
         """The models of the ``n`` best trials, the best first, as ``best_model`` makes them.
@@ -151,6 +176,8 @@ class StudyResults:
                 "ensemble: this tuner has searched with no validation data that are arrays; give "
                 "validation_data=(x, y)."
             )
+        if self._require_study().trials.several:
+            self.best_trial  # noqa: B018 - which says what there is instead
         kept = min(self._config.keep_best, len(self._require_study().trials.ranked))
         if kept < 2:
             raise UsageError(
@@ -165,13 +192,24 @@ class StudyResults:
         self._tell(text)
         return model
 
+    def _model_of(self, number: int) -> Any:
+        trial, trials = self.trial(number), self._require_study().trials
+        if trials.several and trial not in trials.front:
+            numbers = ", ".join(str(each.number) for each in trials.front) or "none"
+            raise StudyError(
+                f"study: trial {number} of {self.name!r} is not on the front, so its model is not "
+                f"kept; on the front: {numbers}."
+            )
+        assert self._models is not None
+        return self._models.model(trial, self._tell)
+
     def _ranked_model(self, rank: int) -> Any:
         trial = self._ranked_trial(rank)
         assert self._models is not None
         return self._models.model(trial, self._tell, rank=rank)
 
     def _ranked_trial(self, rank: int) -> Trial:
-        if rank == 1:
+        if rank == 1 or self._require_study().trials.several:
             return self.best_trial
         trials = self._require_study().trials.ranked
         if rank > len(trials):
@@ -185,7 +223,8 @@ class StudyResults:
         """All trials, a row each.
 
         Returns:
-            Columns value, where there are repeats or folds spread, then one for each
+            Columns value (with several objectives one for each of them, called by its name),
+            where there are repeats or folds spread, then one for each
             hyperparameter (``hp.NAME`` where it is called like one of the others), then number,
             state, epochs, seconds, seed, program, plan, where a trial has failed also error (why).
             ``seconds`` is the trial's share of the time for which its pack trained and validated.
@@ -193,7 +232,8 @@ class StudyResults:
         Raises:
             StudyError: There is no such study.
         """
-        return results_frame(self._require_study().trials)
+        study = self._require_study()
+        return results_frame(study.trials, study.metadata.meta.get("objectives", ()))
 
     def trial(self, number: int) -> Trial:
         """One trial.
@@ -295,7 +335,10 @@ class StudyResults:
 
         study = self._require_study()
         objective = str(study.metadata.meta.get("objective") or "value")
-        return StudyPlots(self.optuna_study(), study.trials, objective, self._config.folder)
+        several = study.metadata.meta.get("objectives", ())
+        return StudyPlots(
+            self.optuna_study(), study.trials, objective, self._config.folder, several
+        )
 
     def report(self, path: str | Path = "report.html", *, compare: str | None = None) -> Path:
         """Writes a report of the study: one HTML page that needs no other file and no network.

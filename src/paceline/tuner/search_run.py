@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.errors import PacelineError, StorageError, StudyError, TrialTimeoutError, UsageError
 from paceline.executor.base import FAMILY_RULES, EpochLimit, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
-from paceline.executor.process import StopSignal
-from paceline.report.progress import Progress
 from paceline.study.objective import Objective
 from paceline.study.pruners.pbt import PBT
 from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
@@ -31,15 +29,19 @@ from paceline.tuner.checkpoint.best_models import TrainedModels, find_saved
 from paceline.tuner.checkpoint.files import SavePolicy, Snapshot
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
 from paceline.tuner.constraints import Constraints
-from paceline.tuner.context import SearchContext
+from paceline.tuner.context import Listeners, SearchContext
 from paceline.tuner.first_build import FirstBuild, trace_ends_of_space
 from paceline.tuner.loop import SearchLoop
 from paceline.tuner.members import MemberReports
 from paceline.tuner.running_trials import RunningTrials, counts
 from paceline.tuner.stopping import StoppingCheck
-from paceline.tuner.timeouts import SearchTimeout, StuckTrials, TrialTimeout, WhenStuck
+from paceline.tuner.timeouts import SearchTimeout, StuckTrials, TrialTimeout
 from paceline.tuner.trackers.base import TrackedStudy, Tracker
 from paceline.tuner.trackers.threads import TrackerThreads
+
+if TYPE_CHECKING:
+    from paceline.study.objectives import Objectives
+    from paceline.tuner.costs import TrialCosts
 
 #: Notes that a dashboard shows.
 _NOTES = 30
@@ -105,35 +107,6 @@ class TunerConfig:
 
 
 @dataclass(frozen=True)
-class Listeners:
-    """The user's functions that a search calls, and the signal that stops it.
-
-    Attributes:
-        progress: Called with the search at this moment, a few times a second; stops the search by
-            returning False. None for nobody.
-        notes: Called with sentences worth telling the user.
-        when_stuck: As the argument of ``Tuner``; None notes that the process must be ended.
-        stop: Says whether a signal has asked the search to stop.
-    """
-
-    progress: Callable[[Progress], object] | None
-    notes: Callable[[str], None]
-    when_stuck: WhenStuck | None
-    stop: StopSignal
-
-    def stuck(self, text: str, again: bool) -> None:
-        """Says that this process cannot go on, and whether another one can."""
-        if self.when_stuck is not None:
-            self.when_stuck(text, again)
-            return
-        self.notes(
-            f"{text}, and what it waits for cannot be interrupted: end this process (restart the "
-            "kernel) and search again"
-            + ("; the search goes on without that trial" if again else "")
-        )
-
-
-@dataclass(frozen=True)
 class WorkerFolder:
     """The folder of one search, among those of the workers of its study.
 
@@ -157,7 +130,7 @@ class SearchRun:
         config: The arguments of the tuner.
         arguments: The arguments of the call.
         first_build: What the first model showed.
-        objective: The log that is searched for.
+        objective: The log that is searched for; all objectives, where there are several.
         listeners: Told how the search goes.
         folder: Where this search keeps what is its own.
 
@@ -175,11 +148,13 @@ class SearchRun:
         config: TunerConfig,
         arguments: SearchArguments,
         first_build: FirstBuild,
-        objective: Objective,
+        objective: Objective | Objectives,
         listeners: Listeners,
         folder: WorkerFolder,
     ) -> None:
-        self._config, self._arguments, self._objective = config, arguments, objective
+        self._config, self._arguments = config, arguments
+        self._several = None if isinstance(objective, Objective) else objective
+        self._objective = objective if isinstance(objective, Objective) else objective.first
         self._first_build, self._listeners = first_build, listeners
         self._said: deque[str] = deque(maxlen=_NOTES)
         self._worker, self._policy, self._folder = folder.worker, folder.policy, folder.path
@@ -212,7 +187,7 @@ class SearchRun:
             config.study,
             storage=config.storage,
             directory=config.directory,
-            direction=objective.direction,
+            direction=objective.direction if self._several is None else self._several.directions,
             sampler=config.sampler,
             seed=config.seed,
             resumed=None if snapshot is None else snapshot.facts["study"],
@@ -222,7 +197,9 @@ class SearchRun:
         )
         if self._handoff is not None:
             self._handoff.forget()  # the other workers may train on, and die later
-        if (stored := study.metadata.meta.get("objective")) not in (None, objective.name):
+        if self._several is not None:
+            self._several.check_study(study.name, study.metadata.meta)
+        elif (stored := study.metadata.meta.get("objective")) not in (None, objective.name):
             raise StudyError(
                 f"study: {study.name!r} was made with the objective {stored!r}, not "
                 f"{objective.name!r}; use another study name, or that objective."
@@ -283,7 +260,11 @@ class SearchRun:
                 provenance.compare(study.name, before, self._arguments, build, now, self._note)
             batch, origin = self._first_build.batch, config.origin
             meta = provenance.meta(
-                config.decisive(), self._arguments, self._objective, batch, origin
+                config.decisive(),
+                self._arguments,
+                self._several or self._objective,
+                batch,
+                origin,
             )
             kept = {"build": before.get("build") or build, "families": self._family_rules}
             study.persist({**meta, **kept})
@@ -335,6 +316,8 @@ class SearchRun:
             study=study,
             arguments=arguments,
             objective=self._objective,
+            objectives=self._several,
+            costs=self._costs(packs),
             builder=self._config.builder,
             widths=self._config.widths,
             constraints=self._config.constraints,
@@ -365,6 +348,15 @@ class SearchRun:
         if rules is None:
             return None
         return StoppingCheck(rules, self.study.trials, trials, self._objective, each)
+
+    def _costs(self, packs: LocalExecutor | None) -> TrialCosts | None:
+        """What tells the costs of models; None where they are no objectives."""
+        if self._several is None or not self._several.costs:
+            return None
+        from paceline.tuner.costs import TrialCosts
+
+        names, builder = self._several.costs, self._config.builder
+        return TrialCosts(names, self._arguments, builder, self.models, packs)
 
     def _tracked(self) -> TrackedStudy:
         """What trackers are told of the study."""
@@ -445,6 +437,8 @@ class SearchRun:
         if self._config.pruner is None:
             return None
         objective, epochs = self._objective, self._arguments.epochs
+        if self._several is not None:
+            self._note(self._several.note_on_pruner(pruner_text(self._config.pruner) or ""))
         return make_pruner(
             self._config.pruner,
             direction=objective.direction,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -39,14 +39,19 @@ class TrialEvents:
 
     Attributes:
         failures: Counts the trials that fail.
+        several: Ends complete trials where there are several objectives; None for one.
     """
 
     def __init__(self, context: SearchContext) -> None:
         self._study, self._trials, self._members = context.study, context.trials, context.members
         self._models, self._pruner, self._notes = context.models, context.pruner, context.notes
         self._trackers, self._strategy = context.trackers, context.study.strategy
-        limits = self._strategy.limits_failures
-        self.failures = FailureLimit(math.inf) if limits else FailureLimit()
+        self.several = None
+        if context.objectives is not None:
+            from paceline.tuner.several import SeveralValues  # plain searches need none of it
+
+            self.several = SeveralValues(context, context.objectives, self)
+        self.failures = FailureLimit(math.inf if self._strategy.limits_failures else IN_A_ROW)
 
     def began(self) -> None:
         """A trial was built, traced and handed to an executor."""
@@ -70,6 +75,9 @@ class TrialEvents:
             fetch: Fetches the trial's variables, for a search that trains it longer; None when no
                 pack holds them.
         """
+        if self.several is not None:
+            self.several.completed(number)
+            return
         self.failures.ended_well()
         self._models.best.complete(number)
         self._end(number, "complete")
@@ -79,6 +87,12 @@ class TrialEvents:
         if trial.state == "complete" and trial.value is not None:
             values = self._models.last_variables
             values.offer(number, trial.epochs, trial.value, lambda: fetch().lists())
+
+    def completed_with(self, number: int, values: Sequence[float], **attrs: Any) -> None:
+        """A trial is complete, with values of several objectives."""
+        self.failures.ended_well()
+        self._end(number, "complete", values, **attrs)
+        self._models.best.complete(number)
 
     def told(self, stored: FrozenTrial) -> None:
         """Another program has ended a trial in the storage, where that end stands."""
@@ -117,7 +131,7 @@ class TrialEvents:
             self._notes(f"trial {number} failed: {text}")
         self._end(number, "failed", error=text)
 
-    def _end(self, number: int, state: TrialState, **attrs: Any) -> None:
+    def _end(self, number: int, state: TrialState, values: Any = (), **attrs: Any) -> None:
         running = self._trials.running[number]
         facts = {
             "seconds": round(running.seconds, 6),
@@ -126,7 +140,7 @@ class TrialEvents:
             **({"not_packed": running.not_packed} if running.not_packed else {}),
             **attrs,
         }
-        state = self._study.updates.finish(number, state, attrs=facts)
+        state = self._study.updates.finish(number, state, values=values, attrs=facts)
         self._trials.end(number, state)
         self._members.end(number)
         if state != "complete":
@@ -348,8 +362,7 @@ class PeerWatcher:
         self._events, self._outside = events, context.study.outside
         self._study, self._peers = context.study, context.study.peers
         self._trials, self._pruner = context.trials, context.pruner
-        self._next = 0.0
-        self._waits = False
+        self._next, self._waits = 0.0, False
         self._took = False  # whether trials were taken over since ``wait`` last returned False
         self._to_begin: list[int] = []  # trials under way that have got another number
 
@@ -412,6 +425,8 @@ class PeerWatcher:
         moved = self._study.take_renumbered()
         for number, now in sorted(moved.items(), reverse=True):  # they only grow
             if self._trials.forget(number):
+                if self._context.costs is not None:
+                    self._context.costs.forget(number)
                 self._context.members.end(number)
                 if self._context.packs is not None:
                     self._context.packs.timeline.forget(self._context.members.jobs_of(number))

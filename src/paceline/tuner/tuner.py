@@ -24,20 +24,22 @@ from paceline.report.progress import Progress
 from paceline.report.summary import search_summary, steps_in_python
 from paceline.study.lineage import copied_line
 from paceline.study.metadata import check_name
+from paceline.study.objective import Objective
 from paceline.study.pruners.pruners import check_pruner
 from paceline.study.samplers.learnt import check_learn_from
 from paceline.study.samplers.samplers import strategy_of
 from paceline.study.storage.folder import aside_of, study_lock
 from paceline.study.workers.worker import WORKERS, Worker
-from paceline.tuner import provenance
+from paceline.tuner import provenance, several
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
 from paceline.tuner.constraints import checked
+from paceline.tuner.context import Listeners
 from paceline.tuner.first_build import first_preprocessing, probe
 from paceline.tuner.progress import to_stderr
 from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
 from paceline.tuner.results import StudyResults
-from paceline.tuner.search_run import Listeners, SearchRun, TunerConfig, WorkerFolder, one_of
+from paceline.tuner.search_run import SearchRun, TunerConfig, WorkerFolder, one_of
 from paceline.tuner.timeouts import run_with_timeout
 from paceline.tuner.trackers.choice import make_trackers
 from paceline.tuner.trial_events import IN_A_ROW
@@ -56,7 +58,7 @@ class Tuner(StudyResults):
         build: ``build(hp) -> compiled keras.Model``, or a ``keras_tuner.HyperModel``.
         objective: A name in ``fit``'s logs such as ``"val_accuracy"``, ``"max:NAME"`` or
             ``"min:NAME"``; None: ``val_`` and the first metric the model was compiled with, else
-            ``val_loss``.
+            ``val_loss``. Or a list, such as ``["val_accuracy", "params"]``; see ``pareto``.
         study: The study's name; also the name of its folder below ``directory``. None: the name of
             the script, or of the notebook where that is known, else "study"; a study called
             "study" that is there goes on.
@@ -176,6 +178,8 @@ class Tuner(StudyResults):
             origin=dict(origin) if origin else None,
         )
         check_use(config.mesh, plan, executor)
+        if isinstance(objective, list | tuple):
+            objective = several.check_tuner(objective, config)
         super().__init__(config)
         self._objective_given, self._direction = objective, direction
         self._progress = progress
@@ -183,8 +187,6 @@ class Tuner(StudyResults):
         self._when_stuck = when_stuck
         if notes is not None:
             self._notes = notes
-
-    # -- searching ---------------------------------------------------------------------------------
 
     def search(
         self,
@@ -315,6 +317,8 @@ class Tuner(StudyResults):
                 others=fit_arguments,
                 needs_end=not self._strategy.ends_by_itself,
             )
+            if isinstance(self._objective_given, list):
+                several.check_search(arguments)
             stop.check()
             self._warn_of_backend()
             if self._name_note is not None:
@@ -336,10 +340,11 @@ class Tuner(StudyResults):
             worker, folder = self._join(stack)
             checkpoints = CheckpointManager(folder / "checkpoints", self._notes)
             stack.callback(checkpoints.close)
-            objective = found.objective(
-                self._objective_given, self._direction, callbacks=bool(arguments.callbacks)
-            )
-            if (text := found.note_on(objective)) is not None:
+            called = bool(arguments.callbacks)
+            objective = found.objective(self._objective_given, self._direction, callbacks=called)
+            if not isinstance(objective, Objective):
+                several.check_alone(objective, self.name, alone=folder == config.folder)
+            elif (text := found.note_on(objective)) is not None:
                 self._tell(text)
             if arguments.validated and arguments.validation_freq != 1:
                 self._tell(_NAN_EPOCHS)

@@ -40,7 +40,7 @@ def trial(number: int, value: float | None, params: dict[str, Any], kinds: Any) 
 
 def stored(values: list[float | None], direction: Any = "minimize") -> StoredStudy:
     rows = [trial(i, v, {"lr": 10 ** -(1 + i / 200)}, {"lr": RATE}) for i, v in enumerate(values)]
-    return StoredStudy(direction, {}, rows)
+    return StoredStudy((direction,), {}, rows)
 
 
 # Of one study
@@ -70,7 +70,7 @@ def test_of_a_long_study_the_best_are_kept_and_others_of_all_ranks():
 
 
 def learnt_of(params: dict[str, Any], kinds: dict[str, Any]) -> LearntStudy:
-    return LearntStudy.of("old", StoredStudy("minimize", {}, [trial(0, 1.0, params, kinds)]))
+    return LearntStudy.of("old", StoredStudy(("minimize",), {}, [trial(0, 1.0, params, kinds)]))
 
 
 def test_wider_and_narrower_floats_work_and_values_out_of_bounds_do_not():

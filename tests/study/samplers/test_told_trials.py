@@ -75,7 +75,7 @@ def by_us(past: list[FrozenTrial], n: int, seeds: list[int]) -> list[dict[str, A
     told = ToldTrials(0)
     study, sampler = InMemoryStudy(told=told), Tpe(told)
     for trial in past:
-        study.add_trial(trial, 1)
+        study.add_trial(trial, (1,))
     return [asked(study, sampler.seeded(seed)) for _, seed in zip(range(n), seeds, strict=True)]
 
 

@@ -79,7 +79,7 @@ def opened() -> Iterator[Callable[..., StudyStorage]]:
         store = StudyStorage.of(url, "s", Path("runs"))
         stores.append(store)
         if make:
-            store.create("s", "maximize", {"n": 0})
+            store.create("s", ["maximize"], {"n": 0})
         return store
 
     yield open_it
@@ -127,10 +127,10 @@ def batches() -> list[list[Record]]:
             *(begun(number, number % 2) for number in range(6)),
             begun(6, user_attrs={}, system_attrs={}, **fields),
             *(EpochReported(0, epoch, value) for epoch, value in enumerate(numbers, 1)),
-            TrialFinished(0, "complete", 0.1 + 0.2, {"epochs": 6, "error": "é\n"}, WHEN),
+            TrialFinished(0, "complete", [0.1 + 0.2], {"epochs": 6, "error": "é\n"}, WHEN),
             TrialFinished(1, "failed", None, {"value": "nan"}, aware),
-            TrialFinished(2, "pruned", -INF, {}, WHEN),
-            TrialFinished(3, "complete", INF, {}, WHEN),
+            TrialFinished(2, "pruned", [-INF], {}, WHEN),
+            TrialFinished(3, "complete", [INF], {}, WHEN),
             StudyDescribed({"n": 1, "é": [0.1]}),
         ],
         [
@@ -140,10 +140,10 @@ def batches() -> list[list[Record]]:
             begun(7),
             TrialAnnotated(4, {"plan": "mapped"}),
             TrialAnnotated(6, {"first": {"a": 1}}),
-            TrialFinished(4, "complete", -INF, {"epochs": 5}),
+            TrialFinished(4, "complete", [-INF], {"epochs": 5}),
             TrialFinished(5, "failed", None, {"error": "boom"}),
             EpochReported(6, 3, -0.0),
-            TrialFinished(6, "pruned", 5e-324),
+            TrialFinished(6, "pruned", [5e-324]),
             StudyDescribed({"n": 2}),
         ],
         [EpochReported(7, 1, 0.5), EpochReported(7, 1, NAN), TrialAnnotated(7, {"hparams": {}})],
@@ -293,7 +293,7 @@ def test_a_trial_that_another_process_ended_is_left_as_it_is(database, opened):
         EpochReported(0, 1, 0.5), EpochReported(1, 1, 0.5), TrialAnnotated(0, {"plan": "stacked"})
     )
     writer.record(
-        TrialFinished(0, "complete", 0.5, {"epochs": 1}), TrialFinished(1, "complete", 0.25)
+        TrialFinished(0, "complete", [0.5], {"epochs": 1}), TrialFinished(1, "complete", [0.25])
     )
     writer.close()
     first, second = store.storage.get_all_trials(study)
@@ -314,7 +314,7 @@ def test_a_batch_whose_reply_is_lost_is_not_written_twice(database, opened, monk
     monkeypatch.setattr(WriteBehind, "WAITS", (0.0,))
     store = opened(database())
     writer = WriteBehind(store)
-    writer.record(begun(0), begun(1), EpochReported(0, 1, 0.5), TrialFinished(0, "complete", 0.5))
+    writer.record(begun(0), begun(1), EpochReported(0, 1, 0.5), TrialFinished(0, "complete", [0.5]))
     writer.start("s")
     with pytest.raises(StorageError, match="connection lost"):
         writer.flush()
@@ -389,7 +389,7 @@ def test_many_trials_take_a_handful_of_statements(database, opened):
     ids = store.rows.write(study, batch, {})
     more = [EpochReported(number, 1, 0.5) for number in range(700)]
     statements.clear()
-    store.rows.write(study, [*more, *(TrialFinished(n, "complete", 0.5) for n in ids)], {})
+    store.rows.write(study, [*more, *(TrialFinished(n, "complete", [0.5]) for n in ids)], {})
     # Two parts each of asking for ids and states; lock, values, numbers, states.
     assert len(statements) <= 8
     found = store.storage.get_all_trials(study)

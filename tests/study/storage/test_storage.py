@@ -28,16 +28,16 @@ def test_a_study_is_there_once_it_is_made_and_nothing_is_before(storage):
     assert store.load("s") is None
     assert list(Path().iterdir()) == []
 
-    store.create("s", "maximize", {"objective": "val_accuracy"})
+    store.create("s", ["maximize"], {"objective": "val_accuracy"})
     found = stored_in(storage).load("s")
     assert found is not None
-    assert (found.direction, found.meta) == ("maximize", {"objective": "val_accuracy"})
+    assert (found.directions, found.meta) == (("maximize",), {"objective": "val_accuracy"})
     assert found.trials == []
     assert stored_in(storage).load("another") is None
 
 
 def test_the_default_is_a_journal_in_the_studys_folder():
-    stored_in(None).create("s", "minimize", {})
+    stored_in(None).create("s", ["minimize"], {})
     assert (RUNS / "s" / "journal.log").is_file()
 
 
@@ -53,9 +53,9 @@ def test_a_line_that_optuna_would_not_write_is_said(line):
 
 def test_a_storage_object_is_taken_as_it_is():
     memory = optuna.storages.InMemoryStorage()
-    stored_in(memory).create("s", "minimize", {})
+    stored_in(memory).create("s", ["minimize"], {})
     found = stored_in(memory).load("s")
-    assert found is not None and found.direction == "minimize"
+    assert found is not None and found.directions == ("minimize",)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_reading_makes_no_file_of_a_uri_of_sqlite(url):
     assert stored_in(url).load("s") is None
     assert stored_in(url).names() == []
     assert list(Path().iterdir()) == []
-    stored_in(url).create("s", "minimize", {})
+    stored_in(url).create("s", ["minimize"], {})
     assert stored_in(url).names() == ["s"]
     assert [path.name for path in Path().rglob("*.db")] == ["s.db"]
 
@@ -92,7 +92,7 @@ def test_reading_makes_no_tables_on_a_server_and_leaves_no_connections(postgresq
     assert stored_in(url).load("s") is None
     assert not rdb.has_tables(url)
     with contextlib.closing(stored_in(url)) as store:
-        store.create("s", "minimize", {})
+        store.create("s", ["minimize"], {})
     assert stored_in(url).names() == ["s"]
     assert len(optuna.load_study(study_name="s", storage=stored_in(url).storage).trials) == 0
     gc.collect()
@@ -232,7 +232,7 @@ def test_a_study_in_a_server(postgresql):
     url = postgresql.database()
     store = stored_in(url)
     assert store.load("s") is None
-    store.create("s", "maximize", {"objective": "val_accuracy"})
+    store.create("s", ["maximize"], {"objective": "val_accuracy"})
     store.close()
     found = stored_in(url).load("s")
     assert found is not None and found.meta == {"objective": "val_accuracy"}
@@ -249,25 +249,30 @@ def test_passwords_are_stars():
     assert hide_password("sqlite:///a.db") == "sqlite:///a.db"
 
 
-def test_a_study_of_several_objectives_is_refused():
+def test_a_study_of_several_objectives_has_their_directions_and_values():
     memory = optuna.storages.InMemoryStorage()
     with quiet_optuna():
-        optuna.create_study(storage=memory, study_name="s", directions=["minimize", "maximize"])
-    with pytest.raises(StudyError, match="2 objectives"):
-        stored_in(memory).load("s")
+        theirs = optuna.create_study(
+            storage=memory, study_name="s", directions=["minimize", "maximize"]
+        )
+        theirs.add_trial(optuna.trial.create_trial(values=[1.0, 2.0]))
+    found = stored_in(memory).load("s")
+    assert found is not None
+    assert found.directions == ("minimize", "maximize")
+    assert [trial.values for trial in found.trials] == [[1.0, 2.0]]
 
 
 def test_a_study_made_meanwhile_is_said():
     first, second = stored_in(None), stored_in(None)
     assert first.load("s") is None and second.load("s") is None
-    first.create("s", "minimize", {})
+    first.create("s", ["minimize"], {})
     with pytest.raises(StudyError, match="made by another process"):
-        second.create("s", "minimize", {})
+        second.create("s", ["minimize"], {})
 
 
 def test_optunas_verbosity_is_left_as_it_was(capfd):
     before = optuna.logging.get_verbosity()
-    stored_in(None).create("s", "minimize", {})
+    stored_in(None).create("s", ["minimize"], {})
     assert optuna.logging.get_verbosity() == before
     assert capfd.readouterr() == ("", "")
 

@@ -70,7 +70,7 @@ def storage():
 @pytest.fixture
 def writer(storage):
     store = StudyStorage.of(storage, "s", Path("runs"))
-    store.create("s", "maximize", {})
+    store.create("s", ["maximize"], {})
     writer = WriteBehind(store)
     yield writer
     storage.gate.set()
@@ -91,7 +91,7 @@ def test_records_wait_for_the_start_and_then_arrive_in_order(storage, writer):
     writer.start("s")
     writer.flush()
     writer.record(EpochReported(0, 2, 0.7), TrialAnnotated(1, {"plan": "stacked"}))
-    writer.record(TrialFinished(0, "complete", 0.7, {"epochs": 2}), StudyDescribed({"n": 1}))
+    writer.record(TrialFinished(0, "complete", [0.7], {"epochs": 2}), StudyDescribed({"n": 1}))
     writer.flush()
     first, second = trials(storage)
     assert (first.state, first.value) == (TrialState.COMPLETE, 0.7)
@@ -108,7 +108,7 @@ def test_a_trial_that_begins_and_ends_in_one_batch_is_one_call(storage, writer):
         begun(0), begun(1), EpochReported(0, 1, 0.5), TrialAnnotated(0, {"plan": "stacked"})
     )
     writer.record(
-        TrialFinished(0, "failed", None, {"error": "boom"}), TrialFinished(1, "pruned", 0.25)
+        TrialFinished(0, "failed", None, {"error": "boom"}), TrialFinished(1, "pruned", [0.25])
     )
     writer.start("s")
     writer.flush()
@@ -145,7 +145,7 @@ def test_records_wait_for_a_storage_that_fails_and_are_then_all_there(storage, w
     writer.record(EpochReported(0, 1, 0.5), begun(1), EpochReported(1, 1, 0.25))
     with pytest.raises(StorageError, match=MATCH):
         writer.flush()
-    writer.record(TrialFinished(1, "complete", 0.25))
+    writer.record(TrialFinished(1, "complete", [0.25]))
     assert (str(writer.trouble).startswith(MATCH), writer.n_waiting) == (True, 4)
     storage.failure = None
     writer.flush()
@@ -194,7 +194,7 @@ def test_a_trial_that_another_process_ended_is_left_as_it_is(storage, writer):
     writer.flush()
     storage.set_trial_state_values(0, TrialState.FAIL)
     writer.record(
-        EpochReported(0, 1, 0.5), begun(1), TrialFinished(0, "complete", 0.5, {"epochs": 1})
+        EpochReported(0, 1, 0.5), begun(1), TrialFinished(0, "complete", [0.5], {"epochs": 1})
     )
     writer.flush()
     first, second = trials(storage)

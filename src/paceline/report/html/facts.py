@@ -42,8 +42,11 @@ def headline(subject: ReportSubject) -> Iterator[str]:
     states = ", ".join(f"{count:,} {state}" for state, count in counts.items())
     n = len(subject.trials)
     said = f"{n:,} trial{'' if n == 1 else 's'}"
-    yield f"{said}{f': {states}' if states else ''}. Objective: {subject.objective}, to " + (
-        "maximize." if subject.maximize else "minimize."
+    named = list(zip(subject.objectives, subject.trials.directions, strict=False))
+    named = named or [(subject.objective, "maximize" if subject.maximize else "minimize")]
+    several = "s" if len(named) > 1 else ""
+    yield f"{said}{f': {states}' if states else ''}. Objective{several}: " + (
+        "; ".join(f"{name}, to {direction}" for name, direction in named) + "."
     )
     versions = subject.meta.get("versions") or {}
     device = next((s.begun.devices for s in reversed(subject.timelines) if s.begun.devices), None)
@@ -88,6 +91,32 @@ def line_part(subject: ReportSubject) -> Iterator[str]:
     yield '<h2 id="line">Line of the best trial</h2>'
     yield table(head, rows, numbers={0, 2})
     yield dim("Each trial continues the one above it, with its weights and other hyperparameters.")
+
+
+def front_part(subject: ReportSubject) -> Iterator[str]:
+    """Give the front of several objectives as a table."""
+    names, front = subject.objectives, subject.front
+    if not front:
+        return
+    hparams = list(dict.fromkeys(name for trial in front for name in trial.hparams))
+    rows = [
+        [
+            trial.number,
+            *(formats.objective(n, v) for n, v in zip(names, trial.values, strict=True)),
+            f"{trial.best_epoch} of {trial.epochs}",
+            *(formats.hparam(trial.hparams[n]) if n in trial.hparams else "" for n in hparams),
+        ]
+        for trial in front[:MOST_TRIALS]
+    ]
+    yield '<h2 id="front-trials">Trials of the front</h2>'
+    yield table(("trial", *names, "epoch", *hparams), rows, numbers=set(range(len(names) + 1)))
+    if (left := len(front) - len(rows)) > 0:
+        yield dim(f"{left:,} more trials: `paceline best {subject.name}` lists all.")
+    devices = dict.fromkeys(
+        str(trial.costs["latency_device"]) for trial in front if "latency_device" in trial.costs
+    )
+    if devices:
+        yield dim(f"Latencies in milliseconds, measured on {', '.join(devices)}.")
 
 
 def failures_part(subject: ReportSubject) -> Iterator[str]:

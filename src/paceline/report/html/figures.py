@@ -14,7 +14,7 @@ from paceline.report import formats
 from paceline.report.html.importance import Importances, in_memory, quiet
 from paceline.report.html.subject import ReportSubject
 from paceline.report.lineage import has_copies, lineage_figure
-from paceline.report.plots import EACH, curves_figure
+from paceline.report.plots import EACH, curves_figure, front_figure
 from paceline.report.slots import slots_figure
 from paceline.study.trial import Trial
 
@@ -53,6 +53,8 @@ class ReportFigure:
 
 def figures_of(subject: ReportSubject, importances: Importances) -> Iterator[ReportFigure]:
     """Draw what there is to draw of a study."""
+    if subject.front:
+        yield _front(subject)
     if subject.ranked:
         yield _history(subject)
     if importances.shares:
@@ -88,6 +90,14 @@ def thin_note(subject: ReportSubject) -> str:
         f"Shown are {MOST_POINTS} of the {n:,} complete trials: the best {_BEST} and an even "
         "choice of the others."
     )
+
+
+def _front(subject: ReportSubject) -> ReportFigure:
+    figure = _plain(front_figure(subject.trials, subject.objectives, shown_trials(subject)))
+    names = len(subject.objectives)
+    note = "" if names == 2 else f"Each pair of the {names} objectives; the front is that of all."
+    note = " ".join(filter(None, [note, thin_note(subject)]))
+    return ReportFigure("front", "Front", to_json(figure), note, height=420, now=True)
 
 
 def _history(subject: ReportSubject) -> ReportFigure:

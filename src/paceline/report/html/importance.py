@@ -87,7 +87,7 @@ def in_memory(
 
 
 def _copy(trial: FrozenTrial, escaped: bool) -> FrozenTrial:
-    if trial.state != TrialState.COMPLETE or trial.value is None:
+    if trial.state != TrialState.COMPLETE or not trial.values:
         return create_trial(state=TrialState.FAIL)
     params, distributions = dict(trial.params), dict(trial.distributions)
     if escaped:
@@ -95,7 +95,8 @@ def _copy(trial: FrozenTrial, escaped: bool) -> FrozenTrial:
         distributions = {
             html.escape(name): _escaped_choices(each) for name, each in distributions.items()
         }
-    return create_trial(value=trial.value, params=params, distributions=distributions)
+    # Of several objectives the first is looked at.
+    return create_trial(value=trial.values[0], params=params, distributions=distributions)
 
 
 def _escaped(value: Any) -> Any:

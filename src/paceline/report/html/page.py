@@ -39,7 +39,7 @@ def report_page(subject: ReportSubject, other: ReportSubject | None = None) -> s
     figures = list(figures_of(subject, importances))
     compared = None if other is None else compare.compare_figure(subject, other)
     every = [*figures, *([compared] if compared else [])]
-    title = f"{subject.name}: {subject.objective}"
+    title = f"{subject.name}: {', '.join(subject.objectives) or subject.objective}"
     return "\n".join(
         [
             "<!doctype html>",
@@ -57,6 +57,7 @@ def report_page(subject: ReportSubject, other: ReportSubject | None = None) -> s
             *_best(subject),
             *_figures(figures),
             *facts.line_part(subject),
+            *facts.front_part(subject),
             *facts.trials_part(subject),
             *facts.failures_part(subject),
             *facts.rejections_part(subject),
@@ -101,7 +102,8 @@ def _best(subject: ReportSubject) -> Iterator[str]:
     if not subject.ranked:
         return
     best = subject.ranked[0]
-    yield '<h2 id="best">Best configuration</h2><div class="two">'
+    which = f"Best by {subject.objective}" if subject.objectives else "Best configuration"
+    yield f'<h2 id="best">{escape(which)}</h2><div class="two">'
     yield table(
         ("hyperparameter", "value"),
         [(name, formats.hparam(value)) for name, value in best.hparams.items()],

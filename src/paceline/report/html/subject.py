@@ -39,6 +39,22 @@ class ReportSubject:
         return str(self.meta.get("objective") or "value")
 
     @property
+    def objectives(self) -> list[str]:
+        """The names of several objectives; empty for one."""
+        n = len(self.trials.directions)
+        names = self.meta.get("objectives")
+        if n < 2:
+            return []
+        if isinstance(names, list) and len(names) == n:
+            return list(map(str, names))
+        return [f"objective {i}" for i in range(n)]
+
+    @cached_property
+    def front(self) -> list[Trial]:
+        """The trials of the front of several objectives; empty for one."""
+        return self.trials.front if self.trials.several else []
+
+    @property
     def maximize(self) -> bool:
         """Whether high values are good."""
         return self.trials.direction == "maximize"

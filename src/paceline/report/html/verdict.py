@@ -74,6 +74,13 @@ def _best(subject: ReportSubject) -> Iterator[str]:
     where = f", in epoch {best.best_epoch} of {best.epochs}" if best.best_epoch else ""
     high = "highest" if subject.maximize else "lowest"
     yield f"Trial {best.number} has the {high} {name}: {value}{where}."
+    if front := subject.front:
+        n = len(front)
+        yield (
+            f"By all of {', '.join(subject.objectives)}, {n:,} trial{'' if n == 1 else 's'} of "
+            f"{len(subject.ranked):,} {'is' if n == 1 else 'are'} on the front: no other trial is "
+            f"as good in each and better in one. What follows is of {name} alone."
+        )
 
 
 def _sure(subject: ReportSubject) -> Iterator[str]:
@@ -220,7 +227,7 @@ def _edge_text(name: str, distribution: BaseDistribution, low: bool, n: int, of:
 def _still_improving(subject: ReportSubject) -> Iterator[str]:
     top = [trial for trial in subject.ranked[:5] if trial.epochs >= 2]
     late = [trial for trial in top if trial.best_epoch == trial.epochs]
-    if len(top) >= 3 and len(late) > len(top) / 2:
+    if len(top) >= 3 and len(late) > len(top) / 2 and not subject.objectives:
         epochs = max(trial.epochs for trial in late)
         yield (
             f"{len(late)} of the best {len(top)} trials were best in their last epoch, so more "

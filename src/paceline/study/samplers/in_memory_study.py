@@ -27,6 +27,7 @@ from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import PacelineError, SamplerError
 from paceline.study import trial_codec
+from paceline.study.samplers.nsga import parents_noted
 from paceline.study.samplers.told_trials import ToldTrials
 from paceline.study.storage.storage import Stopwatch, quiet_optuna
 
@@ -68,16 +69,23 @@ class InMemoryStudy:
     """An Optuna study in memory, asked and told."""
 
     def __init__(
-        self, *, learns: bool = False, constrained: bool = True, told: ToldTrials | None = None
+        self,
+        n: int = 1,
+        *,
+        learns: bool = False,
+        constrained: bool = True,
+        told: ToldTrials | None = None,
     ) -> None:
         """Make an empty one.
 
         Args:
+            n: How many objectives it has.
             learns: Whether the sampler is told of ended trials. Samplers that are made anew for
                 every trial need not be told, which saves Optuna's copying.
             constrained: Whether it holds by how much trials violate their constraints.
             told: Shows the sampler its trials; None: it sees those of the study.
         """
+        self._several = n > 1
         self._learns, self._constrained, self._told = learns, constrained, told
         # An Optuna study has to have a sampler. This one is never asked; without a seed it would
         # read the system's random numbers.
@@ -85,27 +93,31 @@ class InMemoryStudy:
         self._storage = optuna.storages.InMemoryStorage() if told is None else _ToldStorage(told)
         with quiet_optuna():
             self._study = optuna.create_study(
-                storage=self._storage, study_name="mirror", sampler=self._nobody
+                storage=self._storage,
+                study_name="mirror",
+                sampler=self._nobody,
+                directions=[optuna.study.StudyDirection.MINIMIZE] * n,
             )
         self._id = self._storage.get_study_id_from_name("mirror")
 
-    def add_trial(self, trial: FrozenTrial, sign: int) -> int:
+    def add_trial(self, trial: FrozenTrial, signs: Sequence[int]) -> int:
         """Add a trial of an earlier session, finished or still running.
 
         Args:
             trial: As the storage holds it.
-            sign: 1 where low values are good, -1 where high ones are.
+            signs: 1 where low values are good, -1 where high ones are, one for each objective.
 
         Returns:
             Its number here.
         """
-        complete = trial.state == OptunaState.COMPLETE
-        value = trial.value if complete else None
+        losses = _losses(trial, signs)
         steps = {
-            step: sign * value
+            step: signs[0] * value
             for step, value in trial.intermediate_values.items()
-            if not math.isnan(value)
+            if not (self._several or math.isnan(value))
         }
+        attrs = self._constraints(trial_codec.violation_of(trial))
+        attrs |= trial_codec.sampler_attributes(trial.system_attrs)
         if trial.state.is_finished():
             added = self._storage.create_new_trial(
                 self._id,
@@ -113,13 +125,14 @@ class InMemoryStudy:
                     number=trial.number,
                     trial_id=0,  # the storage sets both numbers
                     state=trial.state,
-                    value=None if value is None else sign * value,
+                    value=None,
+                    values=losses,
                     datetime_start=trial.datetime_start,
                     datetime_complete=trial.datetime_complete,
                     params=trial.params,
                     distributions=trial.distributions,
                     user_attrs={},
-                    system_attrs=self._constraints(trial_codec.violation_of(trial)),
+                    system_attrs=attrs,
                     intermediate_values=steps,
                 ),
             )
@@ -132,7 +145,7 @@ class InMemoryStudy:
                 params=trial.params,
                 distributions=trial.distributions,
                 intermediate_values=steps,
-                system_attrs=self._constraints(trial_codec.violation_of(trial)),
+                system_attrs=attrs,
             )
         )
         number = self._storage.get_n_trials(self._id) - 1
@@ -195,8 +208,11 @@ class InMemoryStudy:
                 self._storage.set_trial_param(trial, name, stored, distributions[name])
 
     def report(self, number: int, epoch: int, loss: float) -> None:
-        """Note a trial's loss after an epoch, counted from 1; NaN is left out."""
-        if not math.isnan(loss):
+        """Note a trial's loss after an epoch, counted from 1; NaN is left out.
+
+        With several objectives nothing is noted: Optuna's samplers cannot compare such trials.
+        """
+        if not (self._several or math.isnan(loss)):
             self._storage.set_trial_intermediate_value(self._trial_id(number), epoch, loss)
 
     def constrain(self, number: int, violation: float | None) -> None:
@@ -204,23 +220,46 @@ class InMemoryStudy:
         for name, value in self._constraints(violation).items():
             self._storage.set_trial_system_attr(self._trial_id(number), name, value)
 
-    def tell(self, number: int, state: OptunaState, loss: float | None = None) -> None:
+    def noted(self, number: int) -> dict[str, Any]:
+        """Return the attributes of a trial that samplers go by later."""
+        attrs = self._storage.get_trial(self._trial_id(number)).system_attrs
+        return trial_codec.sampler_attributes(attrs)
+
+    def parents(self, numbers: Mapping[int, int]) -> dict[str, Any]:
+        """Return what genetic samplers have noted of their generations, as JSON values.
+
+        Args:
+            numbers: Number of a trial here -> the number to return.
+        """
+        attrs = self._storage.get_study_system_attrs(self._id)
+        return parents_noted(attrs, numbers) if attrs else {}
+
+    def note_parents(self, noted: Mapping[str, Any], numbers: Mapping[int, int]) -> None:
+        """Note again what ``parents`` returned.
+
+        Args:
+            noted: The same.
+            numbers: Number of a trial in ``noted`` -> its number here.
+        """
+        for key, note in parents_noted(noted, numbers).items():
+            self._storage.set_study_system_attr(self._id, key, note)
+
+    def tell(self, number: int, state: OptunaState, losses: Sequence[float] | None = None) -> None:
         """End a trial.
 
         Args:
             number: The trial's, here.
             state: COMPLETE, PRUNED or FAIL.
-            loss: Low is good; for COMPLETE only.
+            losses: Low is good, one for each objective; for COMPLETE only.
 
         Raises:
             SamplerError: The sampler failed at learning of it.
         """
         if self._learns:
             with _named_errors(self._study.sampler):
-                self._study.tell(number, loss, state=state)
+                self._study.tell(number, losses, state=state)
         else:
-            values = None if loss is None else [loss]
-            self._storage.set_trial_state_values(self._trial_id(number), state, values)
+            self._storage.set_trial_state_values(self._trial_id(number), state, losses)
         if self._told is not None:
             self._told.end(self._storage.get_trial(self._trial_id(number)))
 
@@ -237,6 +276,13 @@ class InMemoryStudy:
 
     def _trial_id(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+
+
+def _losses(trial: FrozenTrial, signs: Sequence[int]) -> list[float] | None:
+    """The values of a stored trial as losses; None where it has none that samplers learn from."""
+    if trial.state != OptunaState.COMPLETE or not trial.values:
+        return None
+    return [sign * value for sign, value in zip(signs, trial.values, strict=True)]
 
 
 @contextmanager
@@ -261,10 +307,12 @@ class SampledTrials:
     Args:
         learns: As of ``InMemoryStudy``.
         past: Trials of earlier sessions, as the storage holds them.
-        sign: 1 where low values of ``past`` are good, -1 where high ones are.
+        signs: 1 where low values of ``past`` are good, -1 where high ones are, one for each
+            objective.
         open_again: Numbers of those of ``past`` that are under way again.
         constrained: As of ``InMemoryStudy``.
         told: As of ``InMemoryStudy``.
+        parents: Of ``state``, of the search that goes on.
 
     Attributes:
         stopwatch: Time spent in samplers.
@@ -276,17 +324,19 @@ class SampledTrials:
         *,
         learns: bool,
         past: Sequence[FrozenTrial],
-        sign: int,
+        signs: Sequence[int],
         open_again: Container[int] = (),
         constrained: bool = True,
         told: ToldTrials | None = None,
+        parents: Mapping[str, Any] | None = None,
     ) -> None:
-        self.told = told
+        self.told, self._parents = told, parents or {}
         self.stopwatch = Stopwatch()
-        self._learns, self._past, self._sign = learns, past, sign
+        self._learns, self._past, self._signs = learns, past, tuple(signs)
         self._constrained = constrained
         self._open_again = open_again
         self._numbers: dict[int, int] = {}  # open trial -> its number in the study in memory
+        self._places: dict[int, int] = {}  # trial, also an ended one -> its number there
         self._told: set[int] = set()  # trials that have ended there
         # Reports of open trials need their numbers there at once.
         self._study = self._made() if open_again else None
@@ -310,13 +360,15 @@ class SampledTrials:
             draft_number: The draft's in the study in memory.
             stored: Its stored form.
         """
-        self._numbers[number] = draft_number
+        self._numbers[number] = self._places[number] = draft_number
         self.study.constrain(draft_number, trial_codec.violation_of(stored))
 
     def renumber(self, number: int, now: int) -> None:
         """Know a trial by another number."""
         if number in self._numbers:
             self._numbers[now] = self._numbers.pop(number)
+        if number in self._places:
+            self._places[now] = self._places.pop(number)
         if number in self._told:
             self._told.discard(number)
             self._told.add(now)
@@ -327,17 +379,23 @@ class SampledTrials:
             with self.stopwatch.running():
                 self.study.report(self._numbers[number], epoch, loss)
 
-    def tell(self, number: int, state: OptunaState, loss: float | None) -> None:
-        """Note how an open trial ended; the loss for a complete one only.
+    def tell(self, number: int, state: OptunaState, losses: Sequence[float] | None) -> None:
+        """Note how an open trial ended; the losses for a complete one only.
 
         Raises:
             SamplerError: The sampler failed.
         """
         self._told.add(number)
         with self.stopwatch.running():
-            self.study.tell(self._numbers.pop(number), state, loss)
+            self.study.tell(self._numbers.pop(number), state, losses)
 
-    def learn_peer_trial(self, trial: FrozenTrial, sign: int) -> bool:
+    def state(self) -> dict[str, Any]:
+        """Return what the trials do not tell of the generations of genetic samplers."""
+        if self._study is None:
+            return dict(self._parents)
+        return self._study.parents({place: number for number, place in self._places.items()})
+
+    def learn_peer_trial(self, trial: FrozenTrial, signs: Sequence[int]) -> bool:
         """Note a trial of another worker, as the storage holds it: it runs, or has ended.
 
         Returns:
@@ -347,14 +405,13 @@ class SampledTrials:
         with self.stopwatch.running():
             if number not in self._numbers:
                 if trial.state in _LEARNT and number not in self._told:
-                    self._numbers[number] = self.study.add_trial(trial, sign)
+                    self._numbers[number] = self.study.add_trial(trial, signs)
+                    self._places[number] = self._numbers[number]
             elif trial.state.is_finished():
                 for epoch, value in trial.intermediate_values.items():
-                    self.study.report(self._numbers[number], epoch, sign * value)
+                    self.study.report(self._numbers[number], epoch, signs[0] * value)
                 self.study.constrain(self._numbers[number], trial_codec.violation_of(trial))
-                value = trial.value if trial.state == OptunaState.COMPLETE else None
-                loss = None if value is None else sign * value
-                self.study.tell(self._numbers[number], trial.state, loss)
+                self.study.tell(self._numbers[number], trial.state, _losses(trial, signs))
         if not trial.state.is_finished() or number in self._told:
             return False
         self._told.add(number)
@@ -364,15 +421,21 @@ class SampledTrials:
     def adopt_peer_trial(self, number: int, trial: FrozenTrial) -> None:
         """Begin a trial of this worker's with values that another worker's sampler chose."""
         with self.stopwatch.running():
-            self._numbers[number] = self.study.add_trial(trial, 1)
+            self._numbers[number] = self.study.add_trial(trial, self._signs)
+            self._places[number] = self._numbers[number]
 
     def _made(self) -> InMemoryStudy:
         """Return a study in memory with the past trials that samplers learn from."""
-        study = InMemoryStudy(learns=self._learns, constrained=self._constrained, told=self.told)
+        study = InMemoryStudy(
+            len(self._signs), learns=self._learns, constrained=self._constrained, told=self.told
+        )
         for trial in self._past:
-            if trial.number in self._open_again:
-                self._numbers[trial.number] = study.add_trial(trial, self._sign)
-            elif trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
-                study.add_trial(trial, self._sign)
+            again = trial.number in self._open_again
+            if again or trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
+                self._places[trial.number] = place = study.add_trial(trial, self._signs)
+                if again:
+                    self._numbers[trial.number] = place
         self._past = ()
+        if self._parents:
+            study.note_parents(self._parents, self._places)
         return study

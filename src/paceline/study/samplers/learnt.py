@@ -68,7 +68,7 @@ class LearntStudy:
     @classmethod
     def of(cls, name: str, stored: StoredStudy) -> LearntStudy:
         """Return what is learnt of a study as a storage holds it."""
-        sign = -1 if stored.direction == "maximize" else 1
+        sign = -1 if stored.directions[0] == "maximize" else 1
         complete = [
             trial
             for trial in stored.trials

@@ -1,7 +1,8 @@
 """Samplers by name: ``resolve_sampler`` finds the one meant.
 
-``tpe`` and ``gp`` are Optuna's, made afresh for every trial from the study's seed and the trial's
-number, so that a choice does not depend on the clock or on a restart. Four samplers are ours:
+``tpe``, ``gp``, ``nsga2`` and ``nsga3`` are Optuna's, made afresh for every trial from the study's
+seed and the trial's number, so that a choice does not depend on the clock or on a restart. Four
+samplers are ours:
 ``random`` (``RandomDraws``), because the value that Optuna's draws for one parameter depends on
 which parameters it drew before; ``qmc`` (``Sobol``), because Optuna's knows no conditions and needs
 a finished trial first; ``cmaes`` (``CmaEs``), because Optuna's keeps pickles in the storage;
@@ -21,6 +22,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 
 from paceline.errors import MissingExtraError, SamplerError
 from paceline.search_space import HyperParameters, Space
+from paceline.study.samplers.nsga import NSGA, nsga_maker, read_nsga
 from paceline.study.samplers.sobol import Sobol
 from paceline.study.samplers.told_trials import ToldTrials
 from paceline.study.samplers.tpe import Tpe
@@ -28,7 +30,7 @@ from paceline.study.samplers.values import SAMPLER, seeded_bits
 from paceline.study.searcher import Searcher, SearchStrategy
 from paceline.study.trial import Trial
 
-NAMES = ("random", "qmc", "tpe", "cmaes", "gp", "grid")
+NAMES = ("random", "qmc", "tpe", "cmaes", "gp", "grid", *NSGA)
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,10 @@ class Sampler:
     def reads_constraints(self) -> bool:
         """Whether it is shown by how much trials violate their constraints.
 
-        Optuna's Gaussian process reads complete trials, which violate none, and refuses trials that
-        have more constraints than others.
+        Optuna's Gaussian process and NSGA read complete trials, which violate none, and refuse
+        trials that have more constraints than others.
         """
-        return self.name != "gp"
+        return self.name not in ("gp", *NSGA)
 
 
 class SamplerStrategy(SearchStrategy):
@@ -131,7 +133,8 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
     """Return the sampler meant.
 
     Args:
-        sampler: One of ``NAMES``, an Optuna sampler object (seed it yourself), or a ``Searcher``.
+        sampler: One of ``NAMES``, ``nsga2:POPULATION``, an Optuna sampler object (seed it
+            yourself), or a ``Searcher``.
         seed: The study's seed.
 
     Raises:
@@ -142,7 +145,8 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
         return _given(sampler)
     if isinstance(sampler, Searcher):
         return Sampler(type(sampler).__name__, adaptive=False, make=None, searcher=sampler)
-    if sampler not in NAMES:
+    genetic = read_nsga(sampler) if str(sampler).startswith("nsga") else None
+    if genetic is None and sampler not in NAMES:
         raise SamplerError(
             f"sampler is {sampler!r}; choose one of {', '.join(NAMES)}, or pass an object of "
             "optuna.samplers."
@@ -150,6 +154,13 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
     if sampler == "gp" and importlib.util.find_spec("torch") is None:
         raise MissingExtraError(
             'sampler "gp" needs torch, which is not installed: pip install "paceline[gp]"'
+        )
+    if genetic is not None:
+        make_nsga = nsga_maker(*genetic)
+        return Sampler(
+            genetic[0],
+            adaptive=True,
+            make=lambda number, attempt: make_nsga(seeded_bits(seed, SAMPLER, number, attempt)),
         )
     points = Sobol(seed) if sampler == "qmc" else None
     if sampler not in ("tpe", "cmaes", "gp"):
@@ -162,6 +173,21 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
         make=lambda number, attempt: new(seeded_bits(seed, SAMPLER, number, attempt)),
         told=told,
     )
+
+
+def check_several(sampler: Any) -> None:
+    """Refuse a sampler that cannot choose for several objectives.
+
+    Raises:
+        SamplerError: It learns from one value, or decides by itself.
+    """
+    name = sampler if isinstance(sampler, str) else type(sampler).__name__
+    of_one = isinstance(sampler, optuna.samplers.CmaEsSampler | Searcher)
+    if of_one or name in ("cmaes", "gp"):
+        raise SamplerError(
+            f"sampler: {name} learns from one objective, and there are several; choose tpe, nsga2, "
+            "nsga3, random, qmc or grid."
+        )
 
 
 def fixed(values: Mapping[str, Any], sampler: BaseSampler) -> BaseSampler:

@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from paceline.search_space import Parameter
+from paceline.study.front import best_of
 from paceline.study.samplers.learnt import LearntStudy
 from paceline.study.samplers.values import LEARNT, random_value
 from paceline.study.trial_codec import NAMED, constraint_attributes, violation_of
@@ -40,7 +41,7 @@ class SeenTrial:
         number: Its number in the study in memory.
         state: COMPLETE or PRUNED.
         values: Its losses; None for a pruned one.
-        value: Its loss, or its rank where studies are compared; None for a pruned one.
+        value: Its first loss, or its rank where studies are compared; None for a pruned one.
         params: Name -> stored value.
         distributions: Name -> distribution.
         intermediate_values: Epoch -> loss.
@@ -70,7 +71,7 @@ class SeenTrial:
         if violation > 0:
             order = (2.0, violation)
         elif value is not None:
-            order = (0.0, value)
+            order = (0.0, *losses)
         else:  # of pruned trials, those that trained longer are better to TPE
             last = max(trial.intermediate_values, default=0)
             order = (1.0, -last, trial.intermediate_values.get(last, 0.0))
@@ -107,6 +108,8 @@ class ToldTrials:
         self._open: dict[int, int] = {}  # number -> id in the storage of the study in memory
         self._ended: list[SeenTrial] = []  # by number
         self._ranked: list[SeenTrial] = []  # the best first
+        self._best_kept: list[SeenTrial] = []  # when so many trials had ended
+        self._n_at_best = 0
         self._violate = False
         self._beside: list[SeenTrial] = []  # of earlier studies, as shown last
         self._made: dict[tuple[Any, ...], list[SeenTrial]] = {}
@@ -150,8 +153,19 @@ class ToldTrials:
             return self._ended
         newest = self._ended[-NEWEST:]
         first = newest[0].number
-        best = [trial for trial in self._ranked[:BEST] if trial.number < first]
+        best = [trial for trial in self._best() if trial.number < first]
         return sorted(best, key=lambda trial: trial.number) + newest
+
+    def _best(self) -> list[SeenTrial]:
+        """Return the best trials; of several objectives the front, the front of the rest..."""
+        if len(self._ranked[0].values or ()) < 2:
+            return self._ranked[:BEST]
+        if len(self._ended) != self._n_at_best:
+            allowed = [t for t in self._ranked if t.values and t.violation <= 0]
+            places = best_of([t.values or [] for t in allowed], BEST)
+            self._best_kept = [allowed[place] for place in places]
+            self._n_at_best = len(self._ended)
+        return self._best_kept
 
     @property
     def all_ended(self) -> Sequence[SeenTrial]:

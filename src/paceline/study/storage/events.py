@@ -62,11 +62,14 @@ class TrialAnnotated:
 
 @dataclass(frozen=True, slots=True)
 class TrialFinished:
-    """The end of a trial, with the attributes known by then: complete, pruned or failed."""
+    """The end of a trial, with the attributes known by then: complete, pruned or failed.
+
+    It has a value for each objective, or none.
+    """
 
     number: int
     state: str
-    value: float | None
+    values: list[float] | None
     attrs: dict[str, Any] = field(default_factory=dict)
     when: datetime = field(default_factory=datetime.now)
 

@@ -296,7 +296,10 @@ class BulkWriter:
         begun = list(zip(ids, (record.template for record in created), strict=True))
         self._add(connection, "trial_params", self._params(connection, study, begun))
         for table, rows in (
-            ("trial_values", ((t, _value(0, f.value)) for t, f in begun if f.value is not None)),
+            (
+                "trial_values",
+                ((t, _value(*item)) for t, f in begun for item in enumerate(f.values or ())),
+            ),
             ("trial_user_attributes", _attributes(begun, "user_attrs")),
             ("trial_system_attributes", _attributes(begun, "system_attrs")),
             (
@@ -357,7 +360,11 @@ class BulkWriter:
             ),
             (
                 "trial_values",
-                ((n, _value(0, e.value)) for n, e in changes.ends.items() if e.value is not None),
+                (
+                    (n, _value(*item))
+                    for n, e in changes.ends.items()
+                    for item in enumerate(e.values or ())
+                ),
             ),
         ):
             known = [{"trial_id": running[n], **row} for n, row in rows if n in running]

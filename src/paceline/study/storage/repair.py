@@ -203,8 +203,10 @@ class _Examination:
                 continue
             meta = getattr(record, "user_attr", {}).get(META)
             direction = meta.get("direction") if isinstance(meta, dict) else None
-            if direction in ("maximize", "minimize"):
-                directions = [2 if direction == "maximize" else 1]
+            several = meta.get("directions") if isinstance(meta, dict) else None
+            found = several if isinstance(several, list) and several else [direction]
+            if all(each in ("maximize", "minimize") for each in found):
+                directions = [2 if each == "maximize" else 1 for each in found]
                 self._put({"op_code": 0, "study_name": self._study, "directions": directions})
                 self.lose(number, "the beginning of the study, which is made again", reason)
                 return

@@ -162,6 +162,7 @@ class TrialAttributes(Struct):
     history: dict[str, list[Real]] = {}
     members: list[list[Real]] = []
     value: Real | None = None
+    costs: dict[str, float | str] = {}
     draw: Count = 0
 
 
@@ -212,6 +213,8 @@ class StudyMeta(Struct):
     session: str = ""
     objective: Text = None
     direction: Literal["maximize", "minimize"] | None = None
+    objectives: list[str] = []  # where there are several: the first one is ``objective``
+    directions: list[Literal["maximize", "minimize"]] = []
     sampler: Text = None
     seed: Count | None = None
     slots: Count | str | None = None
@@ -288,6 +291,7 @@ class StudyFacts(Struct):
     families: FamilyFacts
     open: dict[Number, OpenTrial]
     session: str
+    parents: dict[str, list[Count | list[Count]]] = {}
 
 
 class ProgramFacts(Struct):

@@ -208,7 +208,6 @@ class StudyStorage:
         Raises:
             StorageError: The storage cannot be read, or holds what Paceline does not write; or it
                 does not exist and could not be made.
-            StudyError: The study has several objectives.
         """
         if not self._exists():
             return None
@@ -221,17 +220,14 @@ class StudyStorage:
             directions = storage.get_study_directions(study)
             meta = storage.get_study_user_attrs(study).get(META)
             trials = storage.get_all_trials(study, deepcopy=False)
-        if len(directions) != 1:
-            raise StudyError(
-                f'study "{name}" in {self.label} has {len(directions)} objectives, Paceline '
-                "searches one; choose another study name."
-            )
         if isinstance(storage, JournalStorage):  # which has checked every line
             self._check_numbers(name, meta, trials)
         else:
-            self._check_stored(name, meta, trials)
-        maximize = directions[0] == StudyDirection.MAXIMIZE
-        return StoredStudy("maximize" if maximize else "minimize", dict(meta or {}), trials)
+            self._check_stored(name, meta, trials, len(directions))
+        named: tuple[Direction, ...] = tuple(
+            "maximize" if each == StudyDirection.MAXIMIZE else "minimize" for each in directions
+        )
+        return StoredStudy(named, dict(meta or {}), trials)
 
     def _check_numbers(self, name: str, meta: Any, trials: Sequence[FrozenTrial]) -> None:
         """Refuse a journal that has lost lines which began trials: later trials moved down.
@@ -253,7 +249,7 @@ class StudyStorage:
                     f"{HOW_TO_REPAIR.format(shlex.quote(name), shlex.quote(self.label))}"
                 )
 
-    def _check_stored(self, name: str, meta: Any, trials: Sequence[FrozenTrial]) -> None:
+    def _check_stored(self, name: str, meta: Any, trials: Sequence[FrozenTrial], n: int) -> None:
         """Refuse what Paceline would not have written.
 
         Raises:
@@ -265,7 +261,7 @@ class StudyStorage:
                 check_meta(meta)
             for trial in trials:
                 where = f"trial {trial.number}: "
-                check_values(trial.state, trial.values, 1)
+                check_values(trial.state, trial.values, n)
                 if meta is not None and is_ours(trial.user_attrs):
                     check_attributes(trial.user_attrs)
         except ValueError as error:
@@ -298,7 +294,7 @@ class StudyStorage:
             self._check()
         return False
 
-    def create(self, name: str, direction: Direction, meta: dict[str, Any]) -> None:
+    def create(self, name: str, directions: Sequence[Direction], meta: dict[str, Any]) -> None:
         """Make a study, with the folder and the storage that it needs.
 
         Raises:
@@ -308,10 +304,13 @@ class StudyStorage:
         with self.errors("written"), quiet_optuna():
             self._prepare()
             storage = self.storage
-            wanted = StudyDirection.MAXIMIZE if direction == "maximize" else StudyDirection.MINIMIZE
+            wanted = [
+                StudyDirection.MAXIMIZE if each == "maximize" else StudyDirection.MINIMIZE
+                for each in directions
+            ]
             with self.writing():  # in a journal, who finds the study finds what describes it
                 try:
-                    study = storage.create_new_study([wanted], name)
+                    study = storage.create_new_study(wanted, name)
                 except DuplicatedStudyError:
                     made = f'study "{name}" in {self.label} was made by another process just now'
                     raise StudyError(f"{made}; start again to continue it.") from None
@@ -319,9 +318,9 @@ class StudyStorage:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 # Optuna's plots and its dashboard show it, instead of "Objective 0".
-                optuna.load_study(study_name=name, storage=storage).set_metric_names(
-                    [str(meta.get("objective", "value"))]
-                )
+                names = meta.get("objectives") or [str(meta.get("objective", "value"))]
+                if len(names) == len(wanted):
+                    optuna.load_study(study_name=name, storage=storage).set_metric_names(names)
 
     def study_id(self, name: str) -> int:
         """Return the storage's id of a study.

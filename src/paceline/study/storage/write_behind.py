@@ -27,7 +27,7 @@ from paceline.study.storage.events import (
     TrialTaken,
 )
 from paceline.study.storage.storage import Stopwatch, StudyStorage
-from paceline.study.trial_codec import OPTUNA_STATES, constraints_of, folded, identity
+from paceline.study.trial_codec import OPTUNA_STATES, folded, identity, kept_attributes
 
 if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter
@@ -409,16 +409,15 @@ class WriteBehind:
                 taken, params = self._id(number), template.params
                 for name, kind in template.distributions.items():
                     storage.set_trial_param(taken, name, kind.to_internal_repr(params[name]), kind)
-                for name, value in constraints_of(template).items():
+                for name, value in kept_attributes(template).items():
                     storage.set_trial_system_attr(taken, name, value)
                 self._annotate(number, template.user_attrs)
             case EpochReported(number, epoch, value):
                 storage.set_trial_intermediate_value(self._id(number), epoch, value)
             case TrialAnnotated(number, attrs):
                 self._annotate(number, attrs)
-            case TrialFinished(number, state, value, attrs):
+            case TrialFinished(number, state, values, attrs):
                 self._annotate(number, attrs)
-                values = None if value is None else [value]
                 storage.set_trial_state_values(self._id(number), OPTUNA_STATES[state], values)
                 self._ids.pop(number, None)  # an ended trial is not written again
             case StudyDescribed(meta):

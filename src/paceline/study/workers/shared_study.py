@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -118,7 +118,9 @@ class StudyPeers:
         """Whether all other workers have beaten since ``watch_peers``, or are gone."""
         return self._worker is None or self._worker.all_peers_alive()
 
-    def create_study(self, direction: Direction, meta: Mapping[str, Any]) -> StoredStudy | None:
+    def create_study(
+        self, directions: Sequence[Direction], meta: Mapping[str, Any]
+    ) -> StoredStudy | None:
         """Make the study in the storage, or join the worker that has made it a moment ago.
 
         Returns:
@@ -132,7 +134,7 @@ class StudyPeers:
         made = True
         try:
             with self._writer.stopwatch.running():
-                self._store.create(self._study, direction, dict(meta))
+                self._store.create(self._study, directions, dict(meta))
         except StudyError:
             if self._worker is None:
                 raise
@@ -144,7 +146,7 @@ class StudyPeers:
         self._sharing = self._share(self._worker)
         stored = None if made else self._store.load(self._study)
         if stored is not None:
-            self._trials.set_direction(stored.direction)
+            self._trials.set_direction(*stored.directions)
         return stored
 
     def claim(self, template: FrozenTrial, limit: int | None) -> int | None:
@@ -293,11 +295,11 @@ class SharedStudy:
         """Bring the table of trials and the proposer up to date with the storage."""
         for stored in changes.begun:
             self._put(stored)
-            self._proposer.learn_peer_trial(stored, self._trials.sign)
+            self._proposer.learn_peer_trial(stored, self._trials.signs)
         for stored in changes.ended:
             was = self._trials.get(stored.number)
             trial = self._put(stored)
-            self._proposer.learn_peer_trial(stored, self._trials.sign)
+            self._proposer.learn_peer_trial(stored, self._trials.signs)
             if trial is None or trial.error == INTERRUPTED:
                 found.lost.append(stored.number)  # this worker may have trained it
             elif was is None or was.state in _UNDER_WAY:
@@ -329,7 +331,7 @@ class SharedStudy:
             stored.params,
             stored.distributions,
             owner=self._worker.token,
-            constraints=trial_codec.constraints_of(stored),
+            attributes=trial_codec.kept_attributes(stored),
         )
         claims = self._begun_claims()
         claimed = claims.replace(stored, template)

@@ -56,16 +56,24 @@ class BestModels:
     """Keeps the weights of the k best complete trials, each at its best epoch.
 
     A trial that still trains may fail or be pruned, so its weights are held beside those of the
-    complete trials, not in their place.
+    complete trials, not in their place. With several objectives the front stays, however large.
 
     Args:
         folder: Where files go; made at the first save.
         keep: k.
         direction: "maximize" or "minimize".
+        front: Returns the trials of the front, for several objectives; None for one.
     """
 
-    def __init__(self, folder: Path, keep: int, direction: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        keep: int,
+        direction: Any,
+        front: Callable[[], list[Trial]] | None = None,
+    ) -> None:
         self._folder, self._keep, self._direction = folder, keep, direction
+        self._front = front
         self._open: dict[int, _Held] = {}
         self._complete: dict[int, _Held] = {}
         self._saved: dict[int, dict[str, Any]] = _read_manifest(folder)
@@ -95,7 +103,7 @@ class BestModels:
             fetch: Copies the weights from the device; called only when they are held.
         """
         better = sum(self._rank(n, held) < self._rank(number, value) for n, held in self._values())
-        if better < self._keep:
+        if self._front is not None or better < self._keep:
             self._open[number] = _Held(value, epoch, fetch())
 
     def complete(self, number: int) -> None:
@@ -103,6 +111,10 @@ class BestModels:
         held = self._open.pop(number, None)
         if held is not None:
             self._complete[number] = held
+        if self._front is not None:
+            kept = {trial.number for trial in self._front()}
+            self._complete = {n: held for n, held in self._complete.items() if n in kept}
+        elif held is not None:
             ranked = sorted(self._values(), key=lambda pair: self._rank(*pair))
             self._complete = {n: self._complete[n] for n, _ in ranked[: self._keep]}
 
@@ -354,7 +366,9 @@ class TrainedModels:
             for trial in study.trials
             if trial.state == "complete" and trial.value is not None
         }
-        self.best: Any = BestModels(self._folder, keep, study.trials.direction)
+        trials = study.trials
+        front = (lambda: trials.front) if trials.several else None
+        self.best: Any = BestModels(self._folder, keep, trials.direction, front)
         if not study.resumed:  # otherwise some trials with models are under way again
             self.best.expect(values)
         if (searchers := study.strategy.trial_weights()) is not None:
@@ -418,7 +432,7 @@ class TrainedModels:
                 ) from error
 
         with search_process(self._precision, memory=False):
-            model, alone = own_model(self._rebuild(trial), load)
+            model, alone = own_model(self.rebuild(trial), load)
         if not alone:
             note(
                 f"the model of trial {trial.number} has layers in common with build, and Keras "
@@ -440,7 +454,7 @@ class TrainedModels:
         from paceline.program.initial_weights import changes_kept, values_kept
 
         def rebuild(number: int, weights: Weights) -> Any:
-            model = self._rebuild(self._study.trials.by_number(number))
+            model = self.rebuild(self._study.trials.by_number(number))
             # Its layers may be the user's, and part of the models of trials that are to come.
             saving.enter_context(values_kept(model))
             apply_weights(model, weights)
@@ -471,7 +485,8 @@ class TrainedModels:
         if waited > self.EVERY or (self._study.peers.shared and self.best.unsaved):
             self.save(note)
 
-    def _rebuild(self, trial: Trial) -> Any:
+    def rebuild(self, trial: Trial) -> Any:
+        """Builds a trial's model, with all its variables."""
         from paceline.data.arrays import shapes_from_json
         from paceline.program import keras_private
 

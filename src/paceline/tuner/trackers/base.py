@@ -16,7 +16,7 @@ class TrackedStudy:
 
     Attributes:
         name: Its name.
-        objective: The name of the objective.
+        objective: The name of the objective, of several the first.
         direction: "maximize" or "minimize".
         folder: Its folder.
         meta: What it remembers of its search, JSON values.
@@ -27,6 +27,13 @@ class TrackedStudy:
     direction: str
     folder: Path
     meta: Mapping[str, Any]
+
+    def values_of(self, trial: Trial) -> dict[str, float]:
+        """Objective -> the trial's value; of several objectives all, once it is complete."""
+        names = self.meta.get("objectives")
+        if names and trial.values:
+            return dict(zip(names, trial.values, strict=True))
+        return {} if trial.value is None else {self.objective: trial.value}
 
 
 @runtime_checkable
@@ -53,7 +60,8 @@ class Tracker(Protocol):
         """The search ends.
 
         Args:
-            best: The best trial of the study; None where no trial is complete.
+            best: The best trial of the study, with several objectives the one on the front that is
+                best by the first; None where no trial is complete.
             model: The file with its model; None where none is saved.
         """
         ...

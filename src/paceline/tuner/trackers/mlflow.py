@@ -108,9 +108,9 @@ class MlflowTracker:
             for epoch, logs in epochs_of(trial)
             for name, value in logs.items()
         ]
-        if trial.value is not None:
+        for name, value in self._study.values_of(trial).items():
             best = trial.best_epoch or trial.epochs
-            metrics.append(Metric(f"best_{_key(self._study.objective)}", trial.value, now, best))
+            metrics.append(Metric(f"best_{_key(name)}", value, now, best))
         for i in range(0, len(metrics), _METRICS):
             self._client.log_batch(run, metrics=metrics[i : i + _METRICS])
         if trial.value is not None:
@@ -122,8 +122,8 @@ class MlflowTracker:
         from mlflow.entities import Metric, RunTag
 
         if best is not None and best.value is not None:
-            now, key = int(1000 * time.time()), f"best_{_key(self._study.objective)}"
-            metrics = [Metric(key, best.value, now, best.number)]
+            now, found = int(1000 * time.time()), self._study.values_of(best).items()
+            metrics = [Metric(f"best_{_key(n)}", value, now, best.number) for n, value in found]
             tags = [RunTag("paceline.best_trial", str(best.number))]
             self._client.log_batch(self._parent, metrics=metrics, tags=tags)
         if self._keep_model and model is not None:

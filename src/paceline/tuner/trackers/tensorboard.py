@@ -63,9 +63,14 @@ class TensorBoardTracker:
         for epoch, logs in epochs_of(trial):
             values = [Summary.Value(tag=name, simple_value=v) for name, v in logs.items()]
             add(Summary(value=values), epoch)
-        if trial.value is not None and math.isfinite(trial.value):
-            value = Summary.Value(tag=objective, simple_value=trial.value)
-            add(Summary(value=[value]), trial.best_epoch or trial.epochs)
+        found = self._study.values_of(trial).items()
+        values = [
+            Summary.Value(tag=f"best_{name}", simple_value=value)
+            for name, value in found
+            if math.isfinite(value)
+        ]
+        if values:
+            add(Summary(value=values), trial.best_epoch or trial.epochs)
         status = {
             "complete": Status.STATUS_SUCCESS,
             "failed": Status.STATUS_FAILURE,

@@ -76,7 +76,8 @@ class TrackerThreads:
         if not self._threads:
             return
         self.pass_on()
-        best = self._study.trials.best
+        trials = self._study.trials
+        best = next(iter(trials.front), None) if trials.several else trials.best
         path = None if best is None else model(best)
         for thread in self._threads:
             thread.finish(deepcopy(best), path)

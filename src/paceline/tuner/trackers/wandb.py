@@ -49,14 +49,14 @@ class WandbTracker:
 
     def log_trial(self, trial: Trial) -> None:
         """Makes the run of a trial."""
-        objective = self._study.objective
         run = self._run(f"trial {trial.number}", "trial", {**trial.hparams})
         for epoch, logs in epochs_of(trial):
             run.log({**logs, "epoch": epoch}, step=epoch)
         facts = facts_of(trial)
         if trial.value is not None:
             facts |= {"best_epoch": str(trial.best_epoch)}
-            run.summary[f"best_{objective}"] = trial.value
+            for name, value in self._study.values_of(trial).items():
+                run.summary[f"best_{name}"] = value
         run.summary.update(facts)
         run.finish(exit_code=1 if trial.state == "failed" else 0)
         with (self._study.folder / LOGGED).open("a", encoding="ascii") as file:
@@ -66,7 +66,8 @@ class WandbTracker:
         """Makes the run of the study, with the best trial's value, number and hyperparameters."""
         run = self._run("study", "study", setting_of(self._study.meta))
         if best is not None:
-            run.summary[f"best_{self._study.objective}"] = best.value
+            for name, value in self._study.values_of(best).items():
+                run.summary[f"best_{name}"] = value
             run.summary["best_trial"] = best.number
             run.summary["best_hparams"] = dict(best.hparams)
         if self._keep_model and model is not None:

@@ -1,0 +1,52 @@
+"""The front of several objectives: the points that no other point is better than throughout.
+
+N: points. M: objectives. A loss is a value whose lower end is the good one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def front_of(losses: Sequence[Sequence[float]]) -> list[int]:
+    """Return the positions of the points that no other point dominates, in their order.
+
+    A point dominates another where no loss of it is higher and one is lower. Points that are equal
+    do not dominate each other: all of them are of the front.
+
+    Args:
+        losses: f64[N, M], numbers without NaN.
+    """
+    points = np.asarray(losses, dtype=np.float64)
+    if not len(points):
+        return []
+    # Sorted by their losses, a point is dominated by earlier points alone. A point that was dropped
+    # need not be looked at: what it dominates, the one that dominates it does as well.
+    order = np.lexsort(points.T[::-1])
+    found: list[int] = []
+    front = np.empty_like(points)
+    for place in order:
+        point, there = points[place], front[: len(found)]
+        below = (there <= point).all(axis=1) & (there < point).any(axis=1)
+        if not below.any():
+            front[len(found)] = point
+            found.append(int(place))
+    return sorted(found)
+
+
+def best_of(losses: Sequence[Sequence[float]], n: int) -> list[int]:
+    """Return the positions of at least ``n`` points: the front, the front of the others, and so on.
+
+    Args:
+        losses: f64[N, M], numbers without NaN.
+        n: How many; all where there are fewer. The last front is taken as a whole.
+    """
+    left = list(range(len(losses)))
+    found: list[int] = []
+    while left and len(found) < n:
+        front = {left[place] for place in front_of([losses[i] for i in left])}
+        found += sorted(front)
+        left = [place for place in left if place not in front]
+    return sorted(found)

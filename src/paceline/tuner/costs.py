@@ -1,0 +1,279 @@
+"""What the models of a search's trials cost: weights, bytes, operations, and the time of a call.
+
+The first three are known once a model is built. The latency is measured on the trained model, once
+for each trial and in the main thread between two rounds, while no pack trains.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import keras
+import numpy as np
+
+from paceline.data.arrays import ArrayData, device_dtype
+from paceline.data.inputs import TrialInputs
+from paceline.errors import ObjectiveError
+from paceline.executor.local import LocalExecutor
+from paceline.executor.model_builder import ModelBuilder
+from paceline.search_space import HyperParameters
+from paceline.study.trial import Trial
+from paceline.tuner.arguments import SearchArguments
+from paceline.tuner.checkpoint.best_models import TrainedModels, apply_weights
+from paceline.tuner.constraints import n_weights
+from paceline.tuner.first_build import data_of, make_variables
+from paceline.tuner.provenance import versions
+
+#: Calls whose median is the latency, and calls before them that are not timed.
+CALLS, WARM_UP = 30, 3
+#: Seconds that a measurement waits at most for programs that are compiled in the background.
+_PATIENCE = 60.0
+
+
+class TrialCosts:
+    """The costs of the trials of one search.
+
+    Args:
+        names: Those that are objectives, of ``study.objectives.COSTS``.
+        arguments: The arguments of the search.
+        builder: Builds models.
+        models: Has the weights of the trials.
+        packs: Compiles programs in the background; None where no trial is packed.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        arguments: SearchArguments,
+        builder: ModelBuilder,
+        models: TrainedModels,
+        packs: LocalExecutor | None,
+    ) -> None:
+        self._names, self._arguments = names, arguments
+        self._builder, self._models, self._packs = builder, models, packs
+        self._known: dict[int, dict[str, Any]] = {}
+        self._due: list[int] = []
+
+    def check(self, hp: HyperParameters) -> None:
+        """Refuses costs that cannot be told of a model, before anything is trained.
+
+        Args:
+            hp: The hyperparameters of the first build.
+
+        Raises:
+            ObjectiveError: A cost is not known of this model, or its ``predict_on_batch`` fails.
+        """
+
+        def build() -> Any:
+            return self._builder(HyperParameters(values=hp.hparams), 0)
+
+        model = build()
+        inputs = self._arguments.inputs_for(hp, model)
+        self.of_build(model, inputs, build)
+        if "latency" in self._names:
+            data = self._data(inputs, "latency")
+            if not model.built:
+                make_variables(model, inputs, self._arguments)
+            try:
+                model.predict_on_batch(_examples(data, 1))
+            except Exception as error:  # the user's layers may raise anything
+                raise ObjectiveError(
+                    'objective "latency": predict_on_batch of the model fails: '
+                    f"{type(error).__name__}: {error}"
+                ) from error
+
+    def of_build(self, model: Any, inputs: TrialInputs, build: Callable[[], Any]) -> dict[str, int]:
+        """What is known of a model that has just been built.
+
+        Args:
+            model: A trial's model. It is not changed.
+            inputs: The data of the trial.
+            build: Builds the same model again, where this one has no variables yet.
+
+        Returns:
+            Name -> cost, of those that are objectives and no latency.
+
+        Raises:
+            ObjectiveError: It cannot be told of this model.
+        """
+        wanted = [name for name in self._names if name != "latency"]
+        if not wanted:
+            return {}
+        if not model.built:
+            # Its variables are made when it is traced, from random numbers that nothing else may
+            # draw.
+            self._data(inputs, wanted[0])
+            model = build()
+            make_variables(model, inputs, self._arguments)
+        count: dict[str, Callable[[], float]] = {
+            "params": lambda: n_weights(model.weights),
+            "bytes": lambda: n_bytes(model),
+            "flops": lambda: self._flops(model, inputs),
+        }
+        return {name: int(count[name]()) for name in wanted}
+
+    def begin(self, number: int, costs: Mapping[str, float]) -> None:
+        """Notes what is known of the model of a trial that begins."""
+        self._known[number] = dict(costs)
+
+    def of(self, number: int) -> dict[str, Any]:
+        """What is known of a trial's model."""
+        return dict(self._known.get(number, {}))
+
+    def forget(self, number: int) -> None:
+        """Forgets a trial that has ended, or is no longer this search's."""
+        self._known.pop(number, None)
+        if number in self._due:
+            self._due.remove(number)
+
+    def must_wait(self, number: int) -> bool:
+        """Whether a trial that has trained all its epochs ends after its latency is measured."""
+        if "latency" not in self._names or "latency" in self._known.get(number, {}):
+            return False
+        if number not in self._due:
+            self._due.append(number)
+        return True
+
+    def take_due(self) -> list[int]:
+        """The trials that have trained since the last call, and wait for a measurement."""
+        due, self._due = self._due, []
+        return due
+
+    def measure(self, trial: Trial, known: Mapping[str, Any]) -> None:
+        """Measures the latency of a trial's trained model, unless that was done before.
+
+        Args:
+            trial: The trial.
+            known: What an earlier process has stored of the same trial.
+
+        Raises:
+            Exception: Whatever the user's build or the model's call raises.
+        """
+        found = {name: known[name] for name in known if name.startswith("latency")}
+        if "latency" not in found:
+            self._wait_for_compilers()
+            found = self._measured(trial)
+        self._known.setdefault(trial.number, {}).update(found)
+
+    def _measured(self, trial: Trial) -> dict[str, Any]:
+        from paceline.program.initial_weights import changes_kept, values_kept
+
+        held = self._models.best.held(trial.number)
+        with ExitStack() as stack:
+            # Its layers may be the user's, and part of the models of other trials.
+            stack.enter_context(changes_kept())
+            model = self._models.rebuild(trial)
+            stack.enter_context(values_kept(model))
+            if held is not None:
+                apply_weights(model, held[2])
+            return self._latency(trial, model)
+
+    def _latency(self, trial: Trial, model: Any) -> dict[str, Any]:
+        inputs = self._arguments.inputs_for(HyperParameters(values=trial.hparams), model)
+        data = self._data(inputs, "latency")
+        one, batch = _examples(data, 1), _examples(data, min(inputs.batch_size, data.n))
+        return {
+            "latency": median_milliseconds(lambda: model.predict_on_batch(one)),
+            "latency_batch": median_milliseconds(lambda: model.predict_on_batch(batch)),
+            "latency_device": versions()["device"],
+        }
+
+    def _wait_for_compilers(self) -> None:
+        until = time.monotonic() + _PATIENCE
+        packs = self._packs
+        while packs is not None and packs.compiles[0] < packs.compiles[1]:
+            if time.monotonic() > until:
+                return
+            time.sleep(0.02)
+
+    def _data(self, inputs: TrialInputs, name: str) -> ArrayData:
+        data = data_of(inputs, self._arguments)
+        if data is None:
+            raise ObjectiveError(
+                f'objective "{name}": only Keras\' fit can read this data, so the shapes of an '
+                "example are not known; pass arrays, or leave this cost out."
+            )
+        return data
+
+    def _flops(self, model: Any, inputs: TrialInputs) -> float:
+        if keras.backend.backend() != "jax":
+            raise ObjectiveError(
+                'objective "flops": operations are counted in what JAX traces, and Keras runs on '
+                f"{keras.backend.backend()}; choose KERAS_BACKEND=jax, or params."
+            )
+        x = self._data(inputs, "flops").batch_shapes(1)[0]
+        try:
+            return forward_flops(model, x)
+        except Exception as error:  # the user's layers may raise anything
+            raise ObjectiveError(
+                'objective "flops": the forward pass of the model cannot be traced: '
+                f"{type(error).__name__}: {error}; choose params or latency."
+            ) from error
+
+
+def n_bytes(model: Any) -> int:
+    """The bytes of a model's weights."""
+    return sum(
+        int(np.prod(weight.shape, dtype=np.int64)) * _item_bytes(weight.dtype)
+        for weight in model.weights
+    )
+
+
+def _item_bytes(dtype: Any) -> int:
+    bits = re.search(r"(\d+)", keras.backend.standardize_dtype(dtype))
+    return 1 if bits is None else max(1, int(bits[1]) // 8)  # bool; bfloat16, float8_e4m3fn
+
+
+def forward_flops(model: Any, x: Any) -> float:
+    """The floating-point operations of a call of a model, in matrix products and convolutions.
+
+    Args:
+        model: A built model; Keras runs on JAX.
+        x: Shapes and dtypes of the inputs [B, ...].
+    """
+    import jax
+
+    from paceline.pack.plan.flops import count_flops
+
+    def call(trainable: Any, fixed: Any, inputs: Any) -> Any:
+        return model.stateless_call(trainable, fixed, inputs, training=False)[0]
+
+    def shapes(variables: Any) -> list[Any]:
+        return [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in variables]
+
+    closed = jax.make_jaxpr(call)(
+        shapes(model.trainable_variables), shapes(model.non_trainable_variables), x
+    )
+    return count_flops(closed.jaxpr)[0]
+
+
+def median_milliseconds(
+    call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """The median of the milliseconds that a call takes.
+
+    Args:
+        call: Returns once the result is on the host.
+        clock: Returns seconds.
+    """
+    for _ in range(WARM_UP):
+        call()
+    taken = []
+    for _ in range(CALLS):
+        began = clock()
+        call()
+        taken.append(clock() - began)
+    return 1e3 * statistics.median(taken)
+
+
+def _examples(data: ArrayData, n: int) -> Any:
+    """The first examples' features, as ``predict_on_batch`` takes them."""
+    x = data.slice(0, n).inputs[0]
+    return keras.tree.map_structure(
+        lambda array: np.asarray(array).astype(device_dtype(array), copy=False), x
+    )

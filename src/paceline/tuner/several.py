@@ -1,0 +1,150 @@
+"""Searches with several objectives: what they cannot do, and how their trials end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from paceline.errors import ObjectiveError, StudyError, UsageError
+from paceline.study.pruners.pbt import PBT
+from paceline.study.samplers.samplers import check_several
+
+if TYPE_CHECKING:
+    from paceline.study.objectives import Objectives
+    from paceline.tuner.arguments import SearchArguments
+    from paceline.tuner.context import SearchContext
+    from paceline.tuner.search_run import TunerConfig
+
+_ONE = "give one objective"
+
+
+def check_tuner(objective: Sequence[Any], config: TunerConfig) -> Any:
+    """Refuses arguments of ``Tuner`` that mean nothing with several objectives.
+
+    Args:
+        objective: The argument ``objective``.
+        config: The other arguments.
+
+    Returns:
+        The objectives as a list; or the one that there is.
+
+    Raises:
+        SamplerError: The sampler learns from one objective.
+        UsageError: Another argument does, or there is no objective.
+    """
+    if not objective:
+        raise UsageError('objective: [] names none; give such as ["val_accuracy", "params"].')
+    if len(objective) == 1:
+        return objective[0]
+    check_several(config.sampler)
+    if config.learn_from:
+        raise UsageError(
+            "learn_from: what is learnt of earlier studies are ranks by one objective, and there "
+            "are several; leave it out, and enqueue the front of the earlier study: "
+            "tuner.enqueue([trial.hparams for trial in earlier.pareto()])."
+        )
+    if isinstance(config.pruner, PBT):
+        raise UsageError(
+            "pruner: a population (PBT) replaces trials by those that are better, by one "
+            f"objective, and there are several; {_ONE}, or choose asha or median, which go by the "
+            "first."
+        )
+    if config.keep_best != 1:
+        raise UsageError(
+            f"keep_best: {config.keep_best} of one order were kept, and several objectives have no "
+            "order: the models of the front are kept; leave keep_best out."
+        )
+    return list(objective)
+
+
+def check_search(arguments: SearchArguments) -> None:
+    """Refuses arguments of ``search`` that mean nothing with several objectives.
+
+    Raises:
+        UsageError: An argument is of one objective.
+    """
+    rules = arguments.stopping
+    given = {
+        "target": None if rules is None else rules.target,
+        "stop_after": None if rules is None else rules.stop_after,
+        "continue_best": arguments.continue_best or None,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(
+                f"{name}: {value} is about the best trial, and with several objectives there is no "
+                f"best one; leave it out, or {_ONE}. n_trials, timeout and max_epochs_total end a "
+                "search."
+            )
+
+
+def check_alone(objectives: Objectives, study: str, *, alone: bool) -> None:
+    """Refuses to measure latencies while another process trains trials of the same study.
+
+    Raises:
+        StudyError: Another process searches the study on this machine.
+    """
+    if "latency" in objectives.costs and not alone:
+        raise StudyError(
+            f"study: {study!r} is being searched by another process, and a latency is measured "
+            "while nothing else trains; wait for it, or leave latency out of the objectives of "
+            "another study."
+        )
+
+
+class EndsTrials(Protocol):
+    """What ends the trials of a search: ``TrialEvents``."""
+
+    def completed_with(self, number: int, values: Sequence[float], **attrs: Any) -> None:
+        """A trial is complete, with values of several objectives."""
+        ...
+
+    def training_failed(self, number: int, error: BaseException) -> None:
+        """A trial failed."""
+        ...
+
+
+class SeveralValues:
+    """Ends complete trials with the values of all objectives, at the best epoch of the first.
+
+    Args:
+        context: The search.
+        objectives: Its objectives.
+        events: Told of the trials that end.
+    """
+
+    def __init__(self, context: SearchContext, objectives: Objectives, events: EndsTrials) -> None:
+        self._study, self._trials, self._costs = context.study, context.trials, context.costs
+        self._objectives, self._events = objectives, events
+
+    def completed(self, number: int) -> None:
+        """A trial has trained all its epochs; it ends once its latency is known."""
+        if self._costs is None or not self._costs.must_wait(number):
+            self._end(number)
+
+    def measure_due(self) -> None:
+        """Measures the trials that wait for it, and ends them; between two rounds."""
+        for number in [] if self._costs is None else self._costs.take_due():
+            assert self._costs is not None
+            if number not in self._trials.running:
+                continue
+            known = self._study.updates.costs_before(number)
+            try:
+                self._costs.measure(self._study.trials.by_number(number), known)
+            except Exception as error:  # the user's build or layers may raise anything
+                self._events.training_failed(number, error)
+            else:
+                self._end(number)
+
+    def _end(self, number: int) -> None:
+        trial, values = self._study.trials.by_number(number), []
+        costs = {} if self._costs is None else self._costs.of(number)
+        if trial.best_epoch is not None:
+            try:
+                values = self._objectives.values(trial.history, trial.best_epoch, costs)
+            except ObjectiveError as error:
+                self._events.training_failed(number, error)
+                return
+        self._events.completed_with(number, values, **({"costs": costs} if costs else {}))
+        if self._costs is not None:
+            self._costs.forget(number)
