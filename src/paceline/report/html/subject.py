@@ -45,8 +45,9 @@ class ReportSubject:
         names = self.meta.get("objectives")
         if n < 2:
             return []
-        known = isinstance(names, list) and len(names) == n
-        return list(map(str, names)) if known else [f"objective {i}" for i in range(n)]
+        if isinstance(names, list) and len(names) == n:
+            return [str(name) for name in names]
+        return [f"objective {i}" for i in range(n)]
 
     @cached_property
     def front(self) -> list[Trial]:
