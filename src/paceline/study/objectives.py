@@ -67,7 +67,7 @@ class Objectives:
                 "another study name, or those objectives in their order."
             )
 
-    def note_on_pruner(self, pruner: str) -> str:
+    def note_on_pruner(self, pruner: str | None) -> str:
         """Return a sentence for the user on what a pruner goes by."""
         return (
             f"pruner: {pruner} goes by {self.first.name}, the first objective, alone; a trial that "

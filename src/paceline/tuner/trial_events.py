@@ -48,7 +48,7 @@ class TrialEvents:
         self._trackers, self._strategy = context.trackers, context.study.strategy
         self.several = None
         if context.objectives is not None:
-            from paceline.tuner.several import SeveralValues  # plain searches need none of it
+            from paceline.tuner.objective_values import SeveralValues
 
             self.several = SeveralValues(context, context.objectives, self)
         self.failures = FailureLimit(math.inf if self._strategy.limits_failures else IN_A_ROW)

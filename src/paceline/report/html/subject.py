@@ -46,7 +46,7 @@ class ReportSubject:
         if n < 2:
             return []
         if isinstance(names, list) and len(names) == n:
-            return list(map(str, names))
+            return [str(name) for name in names]
         return [f"objective {i}" for i in range(n)]
 
     @cached_property
