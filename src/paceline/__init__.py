@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import (
     BuildError,
+    ClusterError,
     ConstraintError,
     DataError,
     MissingExtraError,
@@ -46,6 +47,7 @@ __all__ = [
     "ASHA",
     "PBT",
     "BuildError",
+    "ClusterError",
     "ConstraintError",
     "DataError",
     "FollowSchedule",

@@ -80,6 +80,7 @@ class LocalExecutor:
         compiling: Whether nothing can train until a program is compiled.
         lockstep: Whether all trials that are prepared while an epoch trains must be there before
             the epoch is reported. The search sets it before each round.
+        judged: Of no account here, where jobs wait for the answer to each epoch.
 
     Raises:
         UsageError: There are not as many devices as asked for, or the data that must be on the
@@ -116,6 +117,7 @@ class LocalExecutor:
         self.demand = Demand(self._planner, self._grouper, in_order=in_order)
         self.timings, self.timeline = ExecutorTimings(), SlotTimeline()
         self.compiling = self.lockstep = self._resubmitting = False
+        self.judged = True
 
     @property
     def plans(self) -> set[str]:

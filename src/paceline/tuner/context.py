@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.executor.fit import FitExecutor
-from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal
+from paceline.executor.protocol import PackExecutor
 from paceline.report.progress import Progress
 from paceline.study.objective import Objective
 from paceline.study.pruners.pruners import Pruner
@@ -70,7 +70,7 @@ class SearchContext:
     widths: str
     constraints: Constraints | None
     family_rules: int
-    packs: LocalExecutor | None
+    packs: PackExecutor | None
     fit: FitExecutor
     pruner: Pruner | None
     trials: RunningTrials

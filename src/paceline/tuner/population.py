@@ -28,6 +28,7 @@ import numpy as np
 from paceline.errors import UsageError
 from paceline.executor.copies import TrialCopies
 from paceline.executor.grouping import Group
+from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
@@ -220,6 +221,11 @@ class Population:
             raise UsageError(
                 "pruner: pbt copies trials in packs, and trials of this search run in Keras' own "
                 f"fit: {arguments.why_fit or 'their data are no arrays'}; use another pruner."
+            )
+        if not isinstance(context.packs, LocalExecutor):
+            raise UsageError(
+                "pruner: pbt copies trials between the packs of one machine, and executor='ray' "
+                "trains on several; leave executor out, or use another pruner, such as 'asha'."
             )
         if arguments.validation_freq != 1:
             raise UsageError(

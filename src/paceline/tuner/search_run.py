@@ -16,6 +16,7 @@ from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal
+from paceline.executor.protocol import PackExecutor
 from paceline.report.progress import Progress
 from paceline.study.objective import Objective
 from paceline.study.pruners.pbt import PBT
@@ -376,7 +377,7 @@ class SearchRun:
             self.study.metadata.meta,
         )
 
-    def _pretrace(self, packs: LocalExecutor) -> None:
+    def _pretrace(self, packs: PackExecutor) -> None:
         config, arguments = self._config, self._arguments
         trace_ends_of_space(packs, config.builder, arguments, self._first_build.hp, config.seed)
 
@@ -465,7 +466,7 @@ class SearchRun:
         study = self.study
         return study.metadata.meta.get("families", 1) if study.trials else FAMILY_RULES
 
-    def _make_packs(self, stack: ExitStack, stuck_trials: StuckTrials) -> LocalExecutor | None:
+    def _make_packs(self, stack: ExitStack, stuck_trials: StuckTrials) -> PackExecutor | None:
         """The executor of packs, closed with ``stack``; None when no trial can be packed."""
         arguments, config = self._arguments, self._config
         data = arguments.pack_data
