@@ -23,6 +23,10 @@ Parts = Sequence[Sequence[np.ndarray]]
 Weights = tuple[list[np.ndarray], list[np.ndarray]]
 
 
+#: Executors with which it is an error that no trial of a search can be packed.
+PACKS_ONLY = ("local", "ray")
+
+
 @dataclass(frozen=True, eq=False)
 class SearchData:
     """What the jobs of an executor train and validate on, unless a job has inputs of its own.

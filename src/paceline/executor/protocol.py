@@ -35,9 +35,6 @@ class PackExecutor(Executor, Protocol):
 
     Attributes:
         demand: How many trials the executor wants to have ready.
-        timings: What the executor has spent.
-        timeline: Which job was in which slot when.
-        compiling: Whether nothing can train until a program is compiled.
         lockstep: Whether all trials that are prepared while an epoch trains must be there before
             the epoch is reported. The search sets it before each round.
         judged: Whether an answer may be another than "continue" before a job's last epoch. Else
@@ -45,10 +42,18 @@ class PackExecutor(Executor, Protocol):
     """
 
     demand: Demand
-    timings: ExecutorTimings
-    compiling: bool
     lockstep: bool
     judged: bool
+
+    @property
+    def timings(self) -> ExecutorTimings:
+        """What the executor has spent."""
+        ...
+
+    @property
+    def compiling(self) -> bool:
+        """Whether nothing can train until a program is compiled."""
+        ...
 
     @property
     def timeline(self) -> Timeline:

@@ -32,9 +32,9 @@ def results_frame(trials: Sequence[Trial]) -> pd.DataFrame:
     Returns:
         Columns value; with repeats or folds spread; one column for each hyperparameter; number,
         state, epochs, seconds, seed, program and plan; if some trial goes on with another one also
-        continues (the number of that one); if some trial has failed or was rejected also error. A
-        hyperparameter with the name of another column has the column ``hp.NAME``. A value that a
-        trial lacks is missing in its row.
+        continues (the number of that one); with a cluster also worker; if some trial has failed or
+        was rejected also error. A hyperparameter with the name of another column has the column
+        ``hp.NAME``. A value that a trial lacks is missing in its row.
     """
     import pandas as pd
 

@@ -20,6 +20,8 @@ FIXED_COLUMNS = ("number", "state", "value", "epochs", "seconds", "seed", "progr
 SPREAD = "spread"
 #: A further column if some trial goes on with another one: the number of that one.
 CONTINUES = "continues"
+#: A further column if some trial was trained by a machine of a cluster: the machine's name.
+WORKER = "worker"
 #: A further column if some trial has failed or was rejected: the reason.
 ERROR = "error"
 
@@ -38,6 +40,7 @@ def trial_record(trial: Trial) -> dict[str, Any]:
         "plan": trial.plan,
         **_spread(trial),
         **({CONTINUES: trial.continues} if trial.continues is not None else {}),
+        **({WORKER: trial.worker} if trial.worker is not None else {}),
         **({ERROR: trial.error or trial.rejected} if trial.error or trial.rejected else {}),
     }
 
@@ -52,6 +55,7 @@ def columns(trials: Iterable[Trial]) -> tuple[str, ...]:
     further = {
         SPREAD: any(trial.members for trial in found),
         CONTINUES: any(trial.continues is not None for trial in found),
+        WORKER: any(trial.worker is not None for trial in found),
         ERROR: any(trial.error or trial.rejected for trial in found),
     }
     return (*FIXED_COLUMNS, *(name for name, there in further.items() if there))

@@ -358,6 +358,7 @@ class EpochReports:
         running.wall += report.wall
         running.epoch = report.epoch
         running.plan, running.program = report.plan, report.program
+        running.worker = report.worker
         trial = self._study.trials.by_number(report.number)
         before = trial.value
         objective = self._objective.name

@@ -278,6 +278,7 @@ class TrialMembers:
             weights=self._fetch,
             members=logs_of_all,
             wall=wall,
+            worker=report.worker,
             last=len(self.ended) == len(self.jobs) and not self._reports,
         )
 

@@ -4,151 +4,41 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-from paceline.errors import PacelineError, StorageError, StudyError, TrialTimeoutError, UsageError
+from paceline.errors import PacelineError, StorageError, StudyError, TrialTimeoutError
 from paceline.executor.base import FAMILY_RULES, EpochLimit, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
-from paceline.executor.model_builder import ModelBuilder
-from paceline.executor.process import StopSignal
 from paceline.executor.protocol import PackExecutor
-from paceline.report.progress import Progress
 from paceline.study.objective import Objective
 from paceline.study.pruners.pbt import PBT
-from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
+from paceline.study.pruners.pruners import Pruner, make_pruner
 from paceline.study.samplers.samplers import strategy_of
 from paceline.study.storage.folder import check_folder
 from paceline.study.study import Study
 from paceline.study.trials import trials_to_continue
-from paceline.study.workers.worker import Worker
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels, find_saved
-from paceline.tuner.checkpoint.files import SavePolicy, Snapshot
+from paceline.tuner.checkpoint.files import Snapshot
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
-from paceline.tuner.constraints import Constraints
+from paceline.tuner.config import Listeners, TunerConfig, WorkerFolder
 from paceline.tuner.context import SearchContext
 from paceline.tuner.first_build import FirstBuild, trace_ends_of_space
 from paceline.tuner.loop import SearchLoop
 from paceline.tuner.members import MemberReports
 from paceline.tuner.running_trials import RunningTrials, counts
 from paceline.tuner.stopping import StoppingCheck
-from paceline.tuner.timeouts import SearchTimeout, StuckTrials, TrialTimeout, WhenStuck
-from paceline.tuner.trackers.base import TrackedStudy, Tracker
+from paceline.tuner.timeouts import SearchTimeout, StuckTrials, TrialTimeout
+from paceline.tuner.trackers.base import TrackedStudy
 from paceline.tuner.trackers.threads import TrackerThreads
 
 #: Notes that a dashboard shows.
 _NOTES = 30
-
-
-def one_of(name: str, value: Any, known: Sequence[str]) -> None:
-    """Checks an argument that names a choice.
-
-    Raises:
-        UsageError: The value is none of those known.
-    """
-    if value not in known:
-        raise UsageError(f"{name}: {value!r} is not one of {', '.join(known)}.")
-
-
-@dataclass(frozen=True)
-class TunerConfig:
-    """The arguments of ``Tuner``, checked; attributes are called as they are.
-
-    Attributes:
-        builder: Builds models, by the ``build`` that was given.
-    """
-
-    builder: ModelBuilder
-    study: str
-    storage: Any
-    sampler: Any
-    learn_from: tuple[str, ...]
-    pruner: Any
-    seed: int
-    executor: str
-    slots: Any
-    plan: str
-    widths: str
-    constraints: Constraints | None
-    mesh: tuple[int, int | None] | None
-    precision: str | None
-    directory: Path
-    keep_best: int
-    track: Mapping[str, Tracker]
-    origin: dict[str, Any] | None
-
-    @property
-    def folder(self) -> Path:
-        """The study's folder."""
-        return self.directory / self.study
-
-    def decisive(self) -> dict[str, Any]:
-        """The arguments that decide the trials of a study, as JSON values."""
-        sampler = self.sampler
-        return {
-            "sampler": sampler if isinstance(sampler, str) else type(sampler).__name__,
-            "seed": self.seed,
-            "slots": self.slots,
-            "plan": self.plan,
-            "pruner": None if self.pruner is None else pruner_text(self.pruner),
-            "precision": self.precision,
-            "mesh": None if self.mesh is None else list(self.mesh),
-            # Left out where it is the default: studies from before there was a choice go on.
-            **({} if self.widths == "auto" else {"widths": self.widths}),
-            **({"constraints": self.constraints.to_json()} if self.constraints else {}),
-        }
-
-
-@dataclass(frozen=True)
-class Listeners:
-    """The user's functions that a search calls, and the signal that stops it.
-
-    Attributes:
-        progress: Called with the search at this moment, a few times a second; stops the search by
-            returning False. None for nobody.
-        notes: Called with sentences worth telling the user.
-        when_stuck: As the argument of ``Tuner``; None notes that the process must be ended.
-        stop: Says whether a signal has asked the search to stop.
-    """
-
-    progress: Callable[[Progress], object] | None
-    notes: Callable[[str], None]
-    when_stuck: WhenStuck | None
-    stop: StopSignal
-
-    def stuck(self, text: str, again: bool) -> None:
-        """Says that this process cannot go on, and whether another one can."""
-        if self.when_stuck is not None:
-            self.when_stuck(text, again)
-            return
-        self.notes(
-            f"{text}, and what it waits for cannot be interrupted: end this process (restart the "
-            "kernel) and search again"
-            + ("; the search goes on without that trial" if again else "")
-        )
-
-
-@dataclass(frozen=True)
-class WorkerFolder:
-    """The folder of one search, among those of the workers of its study.
-
-    Attributes:
-        path: Where this search keeps its models and checkpoints: the study's folder, or a folder
-            below it where another process searches the study already.
-        worker: Joins the study's other workers, if there are any; None for a search that a
-            searcher decides, which is always alone.
-        policy: The checkpoints in the folder.
-    """
-
-    path: Path
-    worker: Worker | None
-    policy: SavePolicy
 
 
 class SearchRun:
@@ -472,13 +362,27 @@ class SearchRun:
         data = arguments.pack_data
         if data is None:
             return None
-        packs = LocalExecutor(
-            data,
-            PackOptions(config.slots, config.plan, config.mesh),
-            note=self._note,
-            limit=EpochLimit(arguments.trial_timeout, stuck_trials.suspects),
-            in_order=self.study.strategy.ends_by_itself,
-        )
+        options = PackOptions(config.slots, config.plan, config.mesh)
+        limit = EpochLimit(arguments.trial_timeout, stuck_trials.suspects)
+        in_order = self.study.strategy.ends_by_itself
+        if config.cluster is not None:
+            from paceline.executor.remote.host import HostOptions  # seldom needed, like the others
+            from paceline.tuner.on_cluster import cluster_executor
+            from paceline.tuner.recipe import TrialRecipe
+
+            recipe = TrialRecipe(
+                config.builder, arguments, config.widths, self._family_rules, config.precision
+            )
+            packs: PackExecutor = cluster_executor(
+                config.cluster,
+                recipe,
+                HostOptions(options, in_order, limit),
+                self._objective,
+                self.models,
+                self._note,
+            )
+        else:
+            packs = LocalExecutor(data, options, note=self._note, limit=limit, in_order=in_order)
         stack.callback(packs.close)
         if not callable(arguments.batch_size):
             packs.check_batch(arguments.inputs_for(self._first_build.hp).batch_size)

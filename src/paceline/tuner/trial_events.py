@@ -124,6 +124,7 @@ class TrialEvents:
             "program": running.program,
             "plan": running.plan,
             **({"not_packed": running.not_packed} if running.not_packed else {}),
+            **({"worker": running.worker} if running.worker else {}),
             **attrs,
         }
         state = self._study.updates.finish(number, state, attrs=facts)

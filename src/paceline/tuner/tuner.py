@@ -15,6 +15,7 @@ import keras
 from paceline.errors import BuildError, DataError, StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
+from paceline.executor.remote.cluster import Cluster
 from paceline.pack.mesh import check_mesh, check_use
 from paceline.program.trace import check_precision
 from paceline.report import formats
@@ -31,17 +32,17 @@ from paceline.study.workers.worker import WORKERS, Worker
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
+from paceline.tuner.config import Listeners, TunerConfig, WorkerFolder, cluster_of, one_of
 from paceline.tuner.constraints import checked
 from paceline.tuner.first_build import first_preprocessing, probe
 from paceline.tuner.progress import to_stderr
 from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
 from paceline.tuner.results import StudyResults
-from paceline.tuner.search_run import Listeners, SearchRun, TunerConfig, WorkerFolder, one_of
+from paceline.tuner.search_run import SearchRun
 from paceline.tuner.timeouts import run_with_timeout
 from paceline.tuner.trackers.choice import make_trackers
 from paceline.tuner.trial_events import IN_A_ROW
 
-EXECUTORS = ("auto", "local", "fit")
 PLANS = ("auto", "stacked", "mapped", "sequential")
 WIDTHS = ("auto", "apart", "together")
 
@@ -68,7 +69,8 @@ class Tuner(StudyResults):
             "wilcoxon[:P]", a ``paceline.ASHA``, or an object of ``optuna.pruners``.
         seed: Decides every trial's hyperparameters, weights and order of examples.
         executor: "auto": packs, and Keras' ``fit`` for what cannot be packed; "local": an error
-            where no trial could be packed; "fit": Keras' ``fit`` for all.
+            where no trial could be packed; "fit": Keras' ``fit`` for all; "ray", or an object of
+            ``paceline.Ray``: packs on the machines of a Ray cluster.
         slots: Trials that train at once, or "auto".
         direction: "maximize" or "minimize" where it cannot be inferred from the objective.
         plan: "auto", "stacked" (one program, all slots at once), "mapped" (one program, a loop over
@@ -120,7 +122,7 @@ class Tuner(StudyResults):
         sampler: Any = "tpe",
         pruner: Any = None,
         seed: int = 0,
-        executor: str = "auto",
+        executor: str | Cluster = "auto",
         slots: int | str = "auto",
         direction: str | None = None,
         *,
@@ -140,7 +142,7 @@ class Tuner(StudyResults):
         when_stuck: Callable[[str, bool], None] | None = None,
     ) -> None:
         builder = ModelBuilder(build)
-        one_of("executor", executor, EXECUTORS)
+        executor, cluster = cluster_of(executor, mesh, sampler)
         one_of("plan", plan, PLANS)
         one_of("widths", widths, WIDTHS)
         if fresh and storage is not None:
@@ -162,6 +164,7 @@ class Tuner(StudyResults):
             pruner=check_pruner(pruner),
             seed=whole_number(seed, "seed", least=0, most=2**32 - 1),
             executor=executor,
+            cluster=cluster,
             slots=slots if slots == "auto" else whole_number(slots, "slots"),
             plan=plan,
             widths=widths,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -97,7 +98,11 @@ class JobSnapshots:
                     "held": {
                         str(job.number): 0 if job.state is None else job.state.epoch for job in jobs
                     },
-                    "best": {str(job.number): job.best for job in jobs},
+                    "best": {
+                        str(job.number): job.best
+                        for job in jobs
+                        if job.best is not None and math.isfinite(job.best)
+                    },
                     "parked": [job.number for job in jobs if job.paused],
                     "queue": [trial.number for trial in group.queue],
                     "callbacks": callbacks,
@@ -132,7 +137,17 @@ class JobSnapshots:
 
 
 def _group_facts(group: Group) -> Facts:
-    return {"name": group.name, "seen": group.n_seen, "trials": group.n_trials}
+    return {
+        "name": group.name,
+        "example": None,
+        "seen": group.n_seen,
+        "trials": group.n_trials,
+        "most_slots": None,
+        "program": None,
+        "met": 0,
+        "roles": [],
+        "packs": [],
+    }
 
 
 def _state_of(job: RemoteJob, was: Facts, arrays: Mapping[str, np.ndarray]) -> JobState | None:

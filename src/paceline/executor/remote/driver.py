@@ -12,11 +12,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from paceline.data.inputs import TrialInputs
 from paceline.errors import TrialTimeoutError
 from paceline.executor.base import (
+    EpochLimit,
     EpochReport,
     Failed,
     Job,
@@ -66,8 +67,7 @@ class RemoteExecutor:
 
     Attributes:
         demand, timings, compiling, lockstep, judged: As of ``PackExecutor``.
-        epoch_seconds: Seconds that an epoch may take, as the machines were told; for errors.
-        suspects: As of ``EpochLimit``.
+        limit: How long an epoch may take, as the machines were told.
 
     Raises:
         ClusterError: No machine has come.
@@ -95,8 +95,7 @@ class RemoteExecutor:
         self._dropped = Dropped()
         self._trains = self._reported = False
         self.lockstep, self.judged = False, True
-        self.epoch_seconds: float | None = None
-        self.suspects: dict[int, int] = {}
+        self.limit = EpochLimit()
         while not len(self._machines):
             for event in pool.wait(1.0):
                 self._handle(event, [], lambda report: "continue", lambda number, error: None)
@@ -307,7 +306,7 @@ class RemoteExecutor:
             want_states=want,
             expected=max(1, -(-self.demand.expected // max(1, len(self._machines)))),
             all_asked=self.demand.all_asked and not self._grouper.waiting,
-            suspects=dict(self.suspects),
+            suspects=dict(self.limit.suspects),
         )
         machine.stop.clear()
         machine.take.clear()
@@ -477,14 +476,15 @@ class RemoteExecutor:
     def _stuck(self, machine: Machine, packs: list[dict[int, int]], failed: Failed) -> None:
         """Ends a machine whose pack does not come back; the suspects train one by one."""
         self._pool.remove(machine.host)
+        suspects = cast(dict[int, int], self.limit.suspects)
         for pack in packs:
             jobs = {n: epoch for n, epoch in pack.items() if self._jobs.get(n) is not None}
-            if len(jobs) > 1 and any(self.suspects.get(n) != epoch for n, epoch in jobs.items()):
-                self.suspects.update(jobs)
+            if len(jobs) > 1 and any(suspects.get(n) != epoch for n, epoch in jobs.items()):
+                suspects.update(jobs)
                 continue
             for number, epoch in jobs.items():
                 self._jobs.forget(number)
-                text = f"epoch {epoch + 1} had not ended after {self.epoch_seconds or 0:g} s"
+                text = f"epoch {epoch + 1} had not ended after {self.limit.seconds or 0:g} s"
                 failed(number, TrialTimeoutError(f"trial_timeout: {text}"))
         self._lost(machine, "an epoch did not end in time, so it was ended")
 

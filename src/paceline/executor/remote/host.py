@@ -71,12 +71,12 @@ class HostOptions:
     Attributes:
         pack: Slots, plan and cores.
         in_order: As of ``LocalExecutor``.
-        epoch_seconds: As of ``EpochLimit``.
+        limit: As of ``LocalExecutor``.
     """
 
     pack: PackOptions
     in_order: bool = False
-    epoch_seconds: float | None = None
+    limit: EpochLimit = field(default_factory=EpochLimit)
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Host:
             self._stack.enter_context(search_process(recipe.precision))
         self._notes: list[str] = []
         self._suspects: dict[int, int] = {}
-        limit = EpochLimit(options.epoch_seconds, self._suspects)
+        limit = EpochLimit(options.limit.seconds, self._suspects)
         self._executor = HostedExecutor(
             recipe.data,
             options.pack,

@@ -106,6 +106,14 @@ class BestModels:
             ranked = sorted(self._values(), key=lambda pair: self._rank(*pair))
             self._complete = {n: self._complete[n] for n, _ in ranked[: self._keep]}
 
+    @property
+    def least(self) -> float | None:
+        """The value that a trial must reach to be among the k best; None: any will do."""
+        if len(self._complete) < self._keep:
+            return None
+        ranked = sorted(self._values(), key=lambda pair: self._rank(*pair))
+        return ranked[self._keep - 1][1]
+
     def drop(self, number: int) -> None:
         """Forgets the weights of a running trial, which has failed or begins again."""
         self._open.pop(number, None)
