@@ -140,6 +140,15 @@ class ContractRecipe:
     batch_size: int = 16
     precision: str | None = None
     code_digest: str | None = None
+    file_writers: list[str] = field(default_factory=list)
+
+    def apart(self) -> tuple[dict[str, Any], ContractRecipe]:
+        """Nothing of it is the user's."""
+        return {}, self
+
+    def together(self, code: dict[str, Any]) -> ContractRecipe:
+        """The inverse of ``apart``."""
+        return self
 
     def job(self, spec: JobSpec) -> Job:
         """The job of a spec."""

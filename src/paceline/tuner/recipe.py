@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from paceline.data.inputs import OF_DATA
 from paceline.executor.base import Job, JobSpec, SearchData
 from paceline.executor.model_builder import ModelBuilder
+from paceline.pack.callbacks.per_trial import WRITERS
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.members import BuiltTrial, job_of, other_models
+
+#: Arguments of ``search`` that may be functions of hp, beside those of the data.
+_NUMBERS = ("epochs", "batch_size", "initial_epoch", "validation_batch_size", "class_weight")
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,49 @@ class TrialRecipe:
     def code_digest(self) -> str | None:
         """Digest of the code of ``build``; None without code."""
         return self.builder.code_digest
+
+    @property
+    def file_writers(self) -> list[str]:
+        """The classes of callbacks that write files where a trial trains."""
+        callbacks = self.arguments.callbacks
+        if callbacks is None:
+            return []
+        classes = callbacks.classes(HyperParameters())
+        return sorted({cls.__name__ for cls in classes if issubclass(cls, WRITERS)})
+
+    def apart(self) -> tuple[dict[str, Any], TrialRecipe]:
+        """The user's functions by argument, and all else, to be sent one by one."""
+        arguments = self.arguments
+        of_data, reader = arguments.reader.apart()
+        of_hp = {name: value for name in _NUMBERS if callable(value := getattr(arguments, name))}
+        code = {"build": self.builder, **of_hp, **of_data}
+        if arguments.callbacks is not None:
+            code["callbacks"] = arguments.callbacks
+        rest = replace(
+            arguments,
+            reader=reader,
+            loaded=reader.read(HyperParameters()) if not of_data else None,
+            fit={},
+            callbacks=None,
+            **dict.fromkeys(of_hp),
+        )
+        return code, replace(self, builder=None, arguments=rest)
+
+    def together(self, code: dict[str, Any]) -> TrialRecipe:
+        """The inverse of ``apart``."""
+        of_hp = {name: code[name] for name in _NUMBERS if name in code}
+        of_data = {name: code[name] for name in (*OF_DATA, "class_weight") if name in code}
+        of_hp = {name: value for name, value in of_hp.items() if name not in OF_DATA}
+        reader = self.arguments.reader.together(of_data)
+        loaded = self.arguments.loaded or reader.read(HyperParameters())
+        arguments = replace(
+            self.arguments,
+            reader=reader,
+            loaded=loaded,
+            callbacks=code.get("callbacks"),
+            **of_hp,
+        )
+        return replace(self, builder=code["build"], arguments=arguments)
 
     def job(self, spec: JobSpec) -> Job:
         """The job, its model just built; raises whatever ``build`` raises."""

@@ -175,7 +175,8 @@ class RemoteExecutor:
         machine = None if host is None else self._machines.get(host)
         if machine is not None:
             machine.take.discard(job.number)
-            machine.stop.add(job.number)
+            if job.trial.epoch < job.trial.epochs:  # else it has let the job go by itself
+                machine.stop.add(job.number)
 
     # -- saving --------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -63,6 +63,18 @@ class Recipe(Protocol):
         """The job of a spec, its model just built; raises whatever ``build`` raises."""
         ...
 
+    @property
+    def file_writers(self) -> list[str]:
+        """The classes of callbacks that write files where a trial trains."""
+        ...
+
+    def apart(self) -> tuple[dict[str, Any], Any]:
+        """The user's functions by argument, and all else, to be sent one by one.
+
+        The latter has a method ``together``, which makes the recipe again of the functions.
+        """
+        ...
+
 
 @dataclass(frozen=True)
 class HostOptions:
@@ -77,6 +89,10 @@ class HostOptions:
     pack: PackOptions
     in_order: bool = False
     limit: EpochLimit = field(default_factory=EpochLimit)
+
+    def on(self, cores: int) -> HostOptions:
+        """The options of a machine whose process has so many cores."""
+        return replace(self, pack=replace(self.pack, cores=cores))
 
 
 @dataclass
@@ -121,7 +137,7 @@ class Host:
         """What this machine is."""
         device = jax.local_devices()[0]
         return HostFacts(
-            versions={"python": platform.python_version(), **_versions()},
+            versions={"python": platform.python_version(), **library_versions()},
             digest=self._recipe.code_digest,
             device=device.device_kind,
             max_slots=self._executor.max_slots,
@@ -264,5 +280,6 @@ def _copied(weights: Weights) -> Weights:
     return trainable, fixed
 
 
-def _versions() -> dict[str, str]:
+def library_versions() -> dict[str, str]:
+    """The versions that histories depend on, of libraries in this process."""
     return {name: metadata.version(name) for name in ("paceline", "keras", "jax", "jaxlib")}
