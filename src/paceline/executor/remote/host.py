@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import socket
 import time
@@ -143,6 +144,7 @@ class Host:
             max_slots=self._executor.max_slots,
             clock=time.perf_counter(),
             node=socket.gethostname(),
+            pid=os.getpid(),
         )
 
     def round(self, order: RoundOrder) -> RoundAnswer:

@@ -269,6 +269,7 @@ class HostFacts:
         max_slots: Trials of one program that train there side by side, at most.
         clock: The machine's ``time.perf_counter`` now.
         node: The name of the machine.
+        pid: The process there.
     """
 
     versions: Mapping[str, str]
@@ -277,3 +278,4 @@ class HostFacts:
     max_slots: int
     clock: float
     node: str
+    pid: int
