@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from paceline.benchmark.api import bench
     from paceline.compat.keras_tuner.projects import from_keras_tuner
     from paceline.compat.talos.logs import from_talos_csv
-    from paceline.executor.ray.settings import Ray
+    from paceline.executor.ray.cluster import Ray
     from paceline.search_space import HyperParameters
     from paceline.study.pruners.asha import ASHA
     from paceline.study.pruners.pbt import PBT
@@ -77,7 +77,7 @@ _LAZY = {
     "FollowSchedule": "paceline.tuner.follow_schedule",
     "HyperParameters": "paceline.search_space",
     "PBT": "paceline.study.pruners.pbt",
-    "Ray": "paceline.executor.ray.settings",
+    "Ray": "paceline.executor.ray.cluster",
     "Trial": "paceline.study.trial",
     "Tuner": "paceline.tuner.tuner",
     "bench": "paceline.benchmark.api",

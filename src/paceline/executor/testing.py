@@ -19,7 +19,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from paceline.executor.base import Answer, EpochReport, Executor, Job, JobSpec, SearchData
+from paceline.executor.base import Answer, EpochReport, Executor, Job, JobSpec
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
 from paceline.executor.protocol import PackExecutor
@@ -125,34 +125,6 @@ def make_job(spec: JobSpec, batch_size: int) -> Job:
         spec=spec,
         **fields,
     )
-
-
-@dataclass(frozen=True)
-class ContractRecipe:
-    """Makes the contract's jobs on another machine.
-
-    Attributes:
-        data: What they train on.
-        batch_size: Examples per step.
-    """
-
-    data: SearchData
-    batch_size: int = 16
-    precision: str | None = None
-    code_digest: str | None = None
-    file_writers: list[str] = field(default_factory=list)
-
-    def apart(self) -> tuple[dict[str, Any], ContractRecipe]:
-        """Nothing of it is the user's."""
-        return {}, self
-
-    def together(self, code: dict[str, Any]) -> ContractRecipe:
-        """The inverse of ``apart``."""
-        return self
-
-    def job(self, spec: JobSpec) -> Job:
-        """The job of a spec."""
-        return make_job(spec, self.batch_size)
 
 
 class ExecutorContract(ABC):

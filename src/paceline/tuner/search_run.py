@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
-from paceline.errors import PacelineError, StorageError, StudyError, TrialTimeoutError
+from paceline.errors import PacelineError, StorageError, StudyError, TrialTimeoutError, UsageError
 from paceline.executor.base import FAMILY_RULES, EpochLimit, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.protocol import PackExecutor
+from paceline.executor.remote.cluster import Cluster
 from paceline.study.objective import Objective
 from paceline.study.pruners.pbt import PBT
 from paceline.study.pruners.pruners import Pruner, make_pruner
@@ -39,6 +40,33 @@ from paceline.tuner.trackers.threads import TrackerThreads
 
 #: Notes that a dashboard shows.
 _NOTES = 30
+
+
+def one_of(name: str, value: Any, known: Sequence[str]) -> None:
+    """Checks an argument that names a choice.
+
+    Raises:
+        UsageError: The value is none of those known.
+    """
+    if value not in known:
+        raise UsageError(f"{name}: {value!r} is not one of {', '.join(known)}.")
+
+
+EXECUTORS = ("auto", "local", "fit", "ray")
+
+
+def executor_of(executor: Any, mesh: Any, sampler: Any) -> tuple[str, Cluster | None]:
+    """The argument ``executor`` of ``Tuner``: its name, and the machines of one that has several.
+
+    Raises:
+        UsageError: There is no such executor, or a cluster cannot do what is asked for.
+    """
+    if executor == "ray" or not isinstance(executor, str):
+        from paceline.tuner.on_cluster import cluster_of  # seldom needed
+
+        return cluster_of(executor, mesh, sampler)
+    one_of("executor", executor, EXECUTORS)
+    return executor, None
 
 
 class SearchRun:
@@ -174,7 +202,7 @@ class SearchRun:
                 provenance.compare(study.name, before, self._arguments, build, now, self._note)
             batch, origin = self._first_build.batch, config.origin
             meta = provenance.meta(
-                config.decisive(), self._arguments, self._objective, batch, origin
+                provenance.decisive(config), self._arguments, self._objective, batch, origin
             )
             kept = {"build": before.get("build") or build, "families": self._family_rules}
             study.persist({**meta, **kept})
@@ -366,20 +394,11 @@ class SearchRun:
         limit = EpochLimit(arguments.trial_timeout, stuck_trials.suspects)
         in_order = self.study.strategy.ends_by_itself
         if config.cluster is not None:
-            from paceline.executor.remote.host import HostOptions  # seldom needed, like the others
-            from paceline.tuner.on_cluster import cluster_executor
-            from paceline.tuner.recipe import TrialRecipe
+            from paceline.tuner.on_cluster import cluster_executor  # seldom needed
 
-            recipe = TrialRecipe(
-                config.builder, arguments, config.widths, self._family_rules, config.precision
-            )
+            how = options, limit, in_order, self._family_rules
             packs: PackExecutor = cluster_executor(
-                config.cluster,
-                recipe,
-                HostOptions(options, in_order, limit),
-                self._objective,
-                self.models,
-                self._note,
+                config, arguments, how, self._objective, self.models, self._note
             )
         else:
             packs = LocalExecutor(data, options, note=self._note, limit=limit, in_order=in_order)

@@ -15,7 +15,6 @@ import keras
 from paceline.errors import BuildError, DataError, StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
-from paceline.executor.remote.cluster import Cluster
 from paceline.pack.mesh import check_mesh, check_use
 from paceline.program.trace import check_precision
 from paceline.report import formats
@@ -32,13 +31,13 @@ from paceline.study.workers.worker import WORKERS, Worker
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
-from paceline.tuner.config import Listeners, TunerConfig, WorkerFolder, cluster_of, one_of
+from paceline.tuner.config import Listeners, TunerConfig, WorkerFolder
 from paceline.tuner.constraints import checked
 from paceline.tuner.first_build import first_preprocessing, probe
 from paceline.tuner.progress import to_stderr
 from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
 from paceline.tuner.results import StudyResults
-from paceline.tuner.search_run import SearchRun
+from paceline.tuner.search_run import SearchRun, executor_of, one_of
 from paceline.tuner.timeouts import run_with_timeout
 from paceline.tuner.trackers.choice import make_trackers
 from paceline.tuner.trial_events import IN_A_ROW
@@ -122,7 +121,7 @@ class Tuner(StudyResults):
         sampler: Any = "tpe",
         pruner: Any = None,
         seed: int = 0,
-        executor: str | Cluster = "auto",
+        executor: Any = "auto",
         slots: int | str = "auto",
         direction: str | None = None,
         *,
@@ -142,7 +141,7 @@ class Tuner(StudyResults):
         when_stuck: Callable[[str, bool], None] | None = None,
     ) -> None:
         builder = ModelBuilder(build)
-        executor, cluster = cluster_of(executor, mesh, sampler)
+        executor, cluster = executor_of(executor, mesh, sampler)
         one_of("plan", plan, PLANS)
         one_of("widths", widths, WIDTHS)
         if fresh and storage is not None:
@@ -172,6 +171,7 @@ class Tuner(StudyResults):
             mesh=check_mesh(mesh),
             precision=check_precision(precision),
             directory=Path(directory),
+            folder=Path(directory) / study,
             keep_best=whole_number(keep_best, "keep_best"),
             track=make_trackers(track),
             origin=dict(origin) if origin else None,
@@ -344,7 +344,7 @@ class Tuner(StudyResults):
                 self._tell(text)
             if arguments.validated and arguments.validation_freq != 1:
                 self._tell(_NAN_EPOCHS)
-            key = provenance.key(config.decisive(), arguments, objective, config.executor)
+            key = provenance.key(provenance.decisive(config), arguments, objective, config.executor)
             run = SearchRun(
                 config,
                 arguments,

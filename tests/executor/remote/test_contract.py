@@ -10,10 +10,11 @@ from paceline.data.arrays import prepare
 from paceline.executor.base import PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.protocol import PackExecutor
+from paceline.executor.remote.contract import ContractRecipe
 from paceline.executor.remote.driver import RemoteExecutor
 from paceline.executor.remote.host import Host, HostOptions
 from paceline.executor.remote.in_process import InProcessPool
-from paceline.executor.testing import ContractRecipe, Data, PackExecutorContract
+from paceline.executor.testing import Data, PackExecutorContract
 
 OPTIONS = PackOptions(2, "stacked")
 

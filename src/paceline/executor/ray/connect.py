@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from paceline.errors import UsageError
 from paceline.executor.ray.session import RaySession
-from paceline.executor.ray.settings import Ray
+from paceline.executor.ray.settings import RaySettings
 from paceline.executor.remote.host import HostOptions, Recipe
 from paceline.executor.remote.pool import HostPool
 
 
 def connect(
-    settings: Ray, recipe: Recipe, options: HostOptions, note: Callable[[str], None]
+    settings: RaySettings, recipe: Recipe, options: HostOptions, note: Callable[[str], None]
 ) -> HostPool:
     """See ``Cluster.connect``."""
     data = recipe.data

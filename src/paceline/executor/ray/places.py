@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.executor.ray.settings import Ray
+from paceline.executor.ray.settings import RaySettings
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerPlace:
     """Room for one worker.
 
     Attributes:
@@ -22,7 +22,7 @@ class Place:
     gpus: int
 
 
-def places(ray: Any, settings: Ray) -> list[Place]:
+def places(ray: Any, settings: RaySettings) -> list[WorkerPlace]:
     """The places that there are now.
 
     Args:
@@ -36,8 +36,8 @@ def places(ray: Any, settings: Ray) -> list[Place]:
         gpus = 1 if any(total.get("GPU", 0) >= 1 for total in totals) else 0
     if isinstance(settings.workers, int):
         cpus = settings.cpus or _share(totals, settings.workers, gpus)
-        return [Place(None, cpus, gpus)] * settings.workers
-    found: list[Place] = []
+        return [WorkerPlace(None, cpus, gpus)] * settings.workers
+    found: list[WorkerPlace] = []
     for node, total in zip(nodes, totals, strict=True):
         cores = int(total.get("CPU", 0))
         n = int(total.get("GPU", 0)) if gpus else 1
@@ -48,7 +48,7 @@ def places(ray: Any, settings: Ray) -> list[Place]:
         if not cores or not n:
             continue
         cpus = settings.cpus or max(1, cores // n)
-        found += [Place(node["NodeID"], cpus, gpus)] * n
+        found += [WorkerPlace(node["NodeID"], cpus, gpus)] * n
     return found
 
 

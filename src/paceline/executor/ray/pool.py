@@ -12,9 +12,9 @@ from typing import Any
 
 from paceline.errors import ClusterError, PacelineError, UsageError
 from paceline.executor.ray.actor import RayWorker
-from paceline.executor.ray.places import Place, places
+from paceline.executor.ray.places import WorkerPlace, places
 from paceline.executor.ray.session import RaySession
-from paceline.executor.ray.settings import Ray
+from paceline.executor.ray.settings import RaySettings
 from paceline.executor.remote.host import HostOptions, library_versions
 from paceline.executor.remote.messages import ErrorText, HostFacts, RoundOrder
 from paceline.executor.remote.pool import Answered, Event, Joined, Left
@@ -41,7 +41,7 @@ class _Worker:
 
     name: str
     actor: Any
-    place: Place
+    place: WorkerPlace
     ready: bool = False
     node: str | None = None
 
@@ -61,7 +61,7 @@ class RayPool:
     def __init__(
         self,
         session: RaySession,
-        settings: Ray,
+        settings: RaySettings,
         packed: Any,
         options: HostOptions,
         digest: str | None,
@@ -134,7 +134,7 @@ class RayPool:
             else:
                 self._start(place)
 
-    def _start(self, place: Place) -> None:
+    def _start(self, place: WorkerPlace) -> None:
         strategy = None
         if place.node is not None:
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import signal
+import socket
 import stat
 import sys
 import threading
@@ -19,9 +20,11 @@ from typing import Any
 import jax
 
 from paceline.errors import ClusterError, MissingExtraError, UsageError
-from paceline.executor.ray.settings import Ray
+from paceline.executor.ray.settings import RaySettings
 
 _MODE, _TOKEN, _PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+#: Seconds within which a cluster's head must answer.
+_REACH = 10.0
 #: Bytes of Ray's store of objects beside what the search sends.
 _STORE = 200_000_000
 #: The token of clusters that this process starts; Ray reads it once in a process.
@@ -46,7 +49,7 @@ class RaySession:
         ClusterError: The cluster cannot be reached.
     """
 
-    def __init__(self, settings: Ray, data_bytes: int, note: Callable[[str], None]) -> None:
+    def __init__(self, settings: RaySettings, data_bytes: int, note: Callable[[str], None]) -> None:
         self._note = note
         address = settings.address or os.environ.get("RAY_ADDRESS") or None
         if address is not None and address.startswith("ray://"):
@@ -95,7 +98,10 @@ class RaySession:
         self._joined = True
 
     def _join(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
         try:
+            if host and port.isdigit():  # else Ray tries for minutes
+                socket.create_connection((host.strip("[]"), int(port)), _REACH).close()
             self.ray.init(address=address, log_to_driver=False, configure_logging=False)
         except Exception as error:  # Ray raises many kinds
             raise ClusterError(

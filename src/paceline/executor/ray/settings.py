@@ -1,38 +1,17 @@
-"""``paceline.Ray``: which Ray cluster a search uses, and how much of it."""
+"""Which Ray cluster a search uses, and how much of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paceline.errors import UsageError
-from paceline.executor.remote.cluster import Cluster
-
-if TYPE_CHECKING:
-    from paceline.executor.remote.host import HostOptions, Recipe
-    from paceline.executor.remote.pool import HostPool
 
 
 @dataclass(frozen=True)
-class Ray(Cluster):
-    """A Ray cluster, for ``Tuner(executor=paceline.Ray(...))``.
-
-    Attributes:
-        address: The cluster's, such as "10.0.0.1:6379", or "auto" for the one that runs on this
-            machine. None: the environment's ``RAY_ADDRESS``; without it, a cluster of this
-            machine's devices, which ends with the search.
-        workers: Processes that train, each with one device; "auto": one for each GPU, or on a
-            cluster without GPUs one for each machine.
-        cpus: Cores of each worker; None: a machine's cores, divided by its GPUs.
-        gpus: GPUs of each worker, 0 or 1; None: 1 where the cluster has any.
-        resources: Ray's own resources that each worker needs: name -> amount.
-        checkpoints: Not supported yet; None.
-        runtime_env: Ray's ``runtime_env`` of the workers: packages, environment variables.
-
-    Raises:
-        UsageError: A value cannot work.
-    """
+class RaySettings:
+    """The attributes of ``paceline.Ray``, which documents them."""
 
     address: str | None = None
     workers: int | str = "auto"
@@ -41,7 +20,6 @@ class Ray(Cluster):
     resources: Mapping[str, float] = field(default_factory=dict)
     checkpoints: Any = None
     runtime_env: Mapping[str, Any] | None = None
-    name = "ray"
 
     def __post_init__(self) -> None:
         if self.workers != "auto":
@@ -65,14 +43,6 @@ class Ray(Cluster):
                 "held by the process that searches, and its checkpoints go to the study's folder; "
                 "leave checkpoints out."
             )
-
-    def connect(
-        self, recipe: Recipe, options: HostOptions, note: Callable[[str], None]
-    ) -> HostPool:
-        """See ``Cluster``."""
-        from paceline.executor.ray.connect import connect  # loads ray
-
-        return connect(self, recipe, options, note)
 
 
 def _whole(name: str, value: Any, least: int, what: str) -> None:

@@ -54,7 +54,8 @@ class JobSnapshots:
         state = state_like(job.trial.shapes(job.group.state), parts)
         if state is None:
             return False
-        job.state, job.trial.epoch = JobState(epoch, state.lists()), epoch
+        self._jobs.set_state(job, JobState(epoch, state.lists()))
+        job.trial.epoch = epoch
         return True
 
     def states(self) -> dict[int, tuple[int, State]]:
@@ -129,7 +130,7 @@ class JobSnapshots:
                         lost.append(job.number)
                     continue
                 job.trial.epoch, job.best = epoch, was["best"].get(text)
-                job.state = _state_of(job, was, arrays)
+                self._jobs.set_state(job, _state_of(job, was, arrays))
                 if job.number in was["parked"]:
                     self._jobs.pause(job)
                     self._jobs.put_away(job)

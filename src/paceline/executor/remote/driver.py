@@ -39,8 +39,7 @@ from paceline.executor.remote.machines import Machine, Machines
 from paceline.executor.remote.messages import HostReport, KeptWeights, RoundAnswer, RoundOrder
 from paceline.executor.remote.pool import Event, HostPool, Joined, Leaving, Left
 from paceline.executor.remote.programs import ProgramOrders
-from paceline.executor.remote.spent import ClusterSpending
-from paceline.executor.reporting import CompiledStep, ExecutorTimings
+from paceline.executor.remote.spent import SpendsElsewhere
 from paceline.executor.slots import Demand
 from paceline.executor.snapshot import Arrays, Example, Facts, PausedStates
 from paceline.program.initial_weights import as_built
@@ -54,7 +53,7 @@ _STATES = 10.0
 _SHARE = 0.25
 
 
-class RemoteExecutor:
+class RemoteExecutor(SpendsElsewhere):
     """Trains trials in packs on other machines.
 
     Args:
@@ -90,10 +89,11 @@ class RemoteExecutor:
         self._jobs = JobTable(self._paused)
         self.demand = Demand(self._machines, self._grouper, in_order=in_order)
         self._orders = ProgramOrders(options or PackOptions(), self.demand)
-        self._spending = ClusterSpending(self._machines)
+        super().__init__(self._machines)
         self._snapshots = JobSnapshots(self._jobs, self._grouper, self._notes)
         self._dropped = Dropped()
         self._trains = self._reported = False
+        self._most_bytes = _SHARE * host_bytes()
         self.lockstep, self.judged = False, True
         self.limit = EpochLimit()
         while not len(self._machines):
@@ -274,7 +274,8 @@ class RemoteExecutor:
         dealt: dict[str, list[RemoteJob]] = {}
         for machine, job in self._machines.deal(groups, self._jobs):
             dealt.setdefault(machine.host, []).append(job)
-        self._rebalance()
+        if not self._grouper.waiting:
+            self._machines.take_surplus(self._jobs)
         kept = self._kept()
         for machine in self._machines:
             if machine.busy:
@@ -295,7 +296,7 @@ class RemoteExecutor:
         want = now - machine.asked_states >= _STATES and trains
         if want:
             machine.asked_states = now
-            want = self._jobs.nbytes < _SHARE * host_bytes()
+            want = self._jobs.nbytes < self._most_bytes
         order = RoundOrder(
             submit=[self._snapshots.submitted(job) for job in jobs],
             stop=sorted(machine.stop),
@@ -313,26 +314,6 @@ class RemoteExecutor:
         machine.take.clear()
         machine.busy = self._trains = True
         self._pool.send(machine.host, order)
-
-    def _rebalance(self) -> None:
-        """Has a machine hand back jobs that only wait there, when another has slots for them."""
-        if self._grouper.waiting:
-            return
-        here = [machine for machine in self._machines if not machine.leaving]
-        free = sum(max(0, m.slots - self._jobs.count(m.host)) for m in here)
-        for machine in here if free else ():
-            if machine.busy or machine.look is None:
-                continue
-            in_slots = {number for *_, jobs in machine.look.slots_now for number in jobs}
-            waiting = [
-                job
-                for job in self._jobs.on(machine.host)
-                if not job.paused and job.number not in in_slots and job.trial.epoch == 0
-            ]
-            surplus = self._jobs.count(machine.host) - machine.slots
-            for job in waiting[: max(0, min(free, surplus))]:
-                machine.take.add(job.number)
-                free -= 1
 
     # -- what machines say ---------------------------------------------------------------------
 
@@ -492,21 +473,6 @@ class RemoteExecutor:
     # -- what was spent ------------------------------------------------------------------------
 
     @property
-    def timings(self) -> ExecutorTimings:
-        """What the machines have spent, and this process on tracing."""
-        return self._spending.timings
-
-    @property
-    def timeline(self) -> ClusterSpending:
-        """Which job was in which slot when."""
-        return self._spending
-
-    @property
-    def plans(self) -> set[str]:
-        """Names of the plans that trained."""
-        return self._spending.plans
-
-    @property
     def machines(self) -> list[Machine]:
         """The machines, as people look at them."""
         return list(self._machines)
@@ -519,23 +485,6 @@ class RemoteExecutor:
             "structures": groups + (0 if families is None else families.saved),
             **self._spending.compiled,
         }
-
-    def compile_seconds(self) -> float:
-        """Seconds spent lowering and compiling, on all machines together."""
-        return self._spending.compile_seconds
-
-    @property
-    def compiles(self) -> tuple[int, int]:
-        """Number of programs that are compiled, and of all that were asked for."""
-        return self._spending.compiles
-
-    def slots_now(self) -> list[tuple[str, str, list[int | None]]]:
-        """Each pack that trains: its program, its plan, and the job in each slot or None."""
-        return self._spending.slots_now()
-
-    def compiled_steps(self) -> list[CompiledStep]:
-        """The steps that machines have compiled, or found in a cache."""
-        return self._spending.steps()
 
     def close(self) -> None:
         """Ends the machines; all trials are dropped."""

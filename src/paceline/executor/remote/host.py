@@ -36,7 +36,7 @@ from paceline.executor.remote.messages import (
     ProgramOrder,
     RoundAnswer,
     RoundOrder,
-    Spent,
+    RoundSpent,
     Submitted,
 )
 from paceline.executor.reporting import Seconds
@@ -180,7 +180,7 @@ class Host:
         return replace(
             answer,
             notes=notes,
-            spent=Spent(seconds, rounds, slots),
+            spent=RoundSpent(seconds, rounds, slots),
             host=executor.look(),
             stays=stays,
             packs=packs,

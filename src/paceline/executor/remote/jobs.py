@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -80,6 +81,8 @@ class JobTable:
     def __init__(self, paused: PausedStates) -> None:
         self._jobs: dict[int, RemoteJob] = {}
         self._by_host: dict[str, dict[int, RemoteJob]] = {}
+        self._training: Counter[str] = Counter()  # jobs of each machine that are not paused
+        self._held = 0
         self._paused = paused
 
     def __iter__(self) -> Iterator[RemoteJob]:
@@ -103,7 +106,13 @@ class JobTable:
         """Has a job go on from a state, unless a later one is held."""
         if state is None or (job.state is not None and job.state.epoch > state.epoch):
             return
+        self.set_state(job, state)
+
+    def set_state(self, job: RemoteJob, state: JobState | None) -> None:
+        """Replaces what is held of a job."""
+        self._held -= job.nbytes
         job.state = state
+        self._held += job.nbytes
 
     def queue(self, jobs: Iterable[RemoteJob]) -> None:
         """Puts jobs that no machine has any more first in their queues, in their order."""
@@ -115,6 +124,8 @@ class JobTable:
     def pause(self, job: RemoteJob) -> None:
         """Has a job wait to be resumed; its machine may still have it."""
         job.paused = True
+        if job.host is not None:
+            self._training[job.host] -= 1
         if _live(job.group).pop(job.number, None) is None and job.trial in job.group.queue:
             job.group.queue.remove(job.trial)
 
@@ -122,6 +133,8 @@ class JobTable:
         """Has a paused job train on with the machine that still has it."""
         job.paused = False
         _live(job.group)[job.number] = job.trial
+        if job.host is not None:
+            self._training[job.host] += 1
 
     def put_away(self, job: RemoteJob) -> None:
         """Holds a paused job that no machine has any more."""
@@ -129,7 +142,7 @@ class JobTable:
         if job.state is not None and job.state.parts:
             job.trial.state = State(*map(list, job.state.parts))
             self._paused.put(job.trial, job.group)
-            job.state = replace(job.state, parts=[])
+            self.set_state(job, replace(job.state, parts=[]))
 
     def take_back(self, job: RemoteJob) -> None:
         """The inverse of ``put_away``: the variables are in the job's state again."""
@@ -137,7 +150,7 @@ class JobTable:
             assert job.state is not None
             trial, _ = self._paused.take(job.number)
             assert trial.state is not None
-            job.state = replace(job.state, parts=trial.state.lists())
+            self.set_state(job, replace(job.state, parts=trial.state.lists()))
             trial.state = None
 
     def key(self, job: RemoteJob) -> tuple[str, Parts] | None:
@@ -152,6 +165,7 @@ class JobTable:
         if job is None:
             return None
         self._paused.drop(number)
+        self.set_state(job, None)
         self._leave(job)
         if job.trial in job.group.queue:
             job.group.queue.remove(job.trial)
@@ -164,20 +178,22 @@ class JobTable:
 
     def count(self, host: str) -> int:
         """The number of jobs that a machine has, without those that are to leave it."""
-        return sum(not job.paused for job in self._by_host.get(host, {}).values())
+        return self._training[host]
 
     @property
     def nbytes(self) -> int:
         """Bytes of all variables that are held here."""
-        return sum(job.nbytes for job in self._jobs.values())
+        return self._held
 
     def _place(self, job: RemoteJob, host: str) -> None:
         job.host = host
         _live(job.group)[job.number] = job.trial
         self._by_host.setdefault(host, {})[job.number] = job
+        self._training[host] += 1
 
     def _leave(self, job: RemoteJob) -> None:
         _live(job.group).pop(job.number, None)
         if job.host is not None:
             self._by_host[job.host].pop(job.number, None)
+            self._training[job.host] -= not job.paused
         job.host = None

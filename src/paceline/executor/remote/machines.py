@@ -141,3 +141,18 @@ class Machines:
             if id(group) in machine.groups:
                 return group
         return min(queued, key=lambda group: sum(id(group) in m.groups for m in self))
+
+    def take_surplus(self, jobs: JobTable) -> None:
+        """Has machines hand back jobs that only wait there, when others have slots for them."""
+        here = [machine for machine in self if not machine.leaving]
+        free = sum(max(0, machine.slots - jobs.count(machine.host)) for machine in here)
+        for machine in here if free else ():
+            surplus = min(free, jobs.count(machine.host) - machine.slots)
+            if machine.busy or machine.look is None or surplus <= 0:
+                continue
+            in_slots = {number for *_, found in machine.look.slots_now for number in found}
+            for job in jobs.on(machine.host):
+                waits = job.number not in in_slots and job.trial.epoch == 0 and not job.paused
+                if waits and surplus > 0:
+                    machine.take.add(job.number)
+                    surplus, free = surplus - 1, free - 1

@@ -190,7 +190,7 @@ class ErrorText:
 
 
 @dataclass(frozen=True)
-class Spent:
+class RoundSpent:
     """What a machine has spent in a round.
 
     Attributes:
@@ -251,7 +251,7 @@ class RoundAnswer:
     states: dict[int, JobState] = field(default_factory=dict)
     programs: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    spent: Spent = field(default_factory=Spent)
+    spent: RoundSpent = field(default_factory=RoundSpent)
     host: HostState | None = None
     stays: list[JobStay] = field(default_factory=list)
     packs: list[SeenPack] = field(default_factory=list)

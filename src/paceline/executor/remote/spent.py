@@ -115,3 +115,46 @@ class ClusterSpending:
         """Each pack that trains on a machine that is there."""
         looks = [machine.look for machine in self._machines]
         return [pack for look in looks if look is not None for pack in look.slots_now]
+
+
+class SpendsElsewhere:
+    """The part of a ``PackExecutor`` that says what was spent, for one whose machines do.
+
+    Args:
+        machines: Those that are there.
+    """
+
+    def __init__(self, machines: Machines) -> None:
+        self._spending = ClusterSpending(machines)
+
+    @property
+    def timings(self) -> ExecutorTimings:
+        """What the machines have spent, and this process on tracing."""
+        return self._spending.timings
+
+    @property
+    def timeline(self) -> ClusterSpending:
+        """Which job was in which slot when."""
+        return self._spending
+
+    @property
+    def plans(self) -> set[str]:
+        """Names of the plans that trained."""
+        return self._spending.plans
+
+    def compile_seconds(self) -> float:
+        """Seconds spent lowering and compiling, on all machines together."""
+        return self._spending.compile_seconds
+
+    @property
+    def compiles(self) -> tuple[int, int]:
+        """Number of programs that are compiled, and of all that were asked for."""
+        return self._spending.compiles
+
+    def slots_now(self) -> list[tuple[str, str, list[int | None]]]:
+        """Each pack that trains: its program, its plan, and the job in each slot or None."""
+        return self._spending.slots_now()
+
+    def compiled_steps(self) -> list[CompiledStep]:
+        """The steps that machines have compiled, or found in a cache."""
+        return self._spending.steps()
