@@ -79,7 +79,7 @@ test-trackers: .venv-trackers/.installed ## log searches to MLflow, Weights & Bi
 	.venv-trackers/bin/python -m pytest tests/trackers $(ARGS)
 
 test-ray: .venv-ray/.installed ## search on real nodes of a Ray cluster on this machine, and kill them (ARGS)
-	XLA_FLAGS="$(XLA_IN_TESTS)" .venv-ray/bin/python -m pytest tests/ray $(ARGS)
+	XLA_FLAGS="$(XLA_IN_TESTS)" .venv-ray/bin/python -m pytest tests/on_ray $(ARGS)
 
 test-chaos-ray: .venv-ray/.installed ## kill workers and nodes at 60 random moments (ARGS="--kills 200")
 	XLA_FLAGS="$(XLA_IN_TESTS)" .venv-ray/bin/python tests/chaos_ray.py $(ARGS)

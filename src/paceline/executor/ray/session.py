@@ -58,7 +58,8 @@ class RaySession:
                 "detour; run the search on a machine of the cluster, as with `ray job submit`, and "
                 "give the address without ray://, or 'auto'."
             )
-        if find_spec("ray") is None:
+        found = find_spec("ray")
+        if found is None or found.origin is None:  # a folder of that name is no package
             raise MissingExtraError(
                 "executor: 'ray' needs Ray, which is not installed; pip install "
                 '"paceline[ray]", here and on all machines of the cluster.'

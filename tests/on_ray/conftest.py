@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-THERE = importlib.util.find_spec("ray") is not None
+_FOUND = importlib.util.find_spec("ray")
+THERE = _FOUND is not None and _FOUND.origin is not None
 if not THERE:
     collect_ignore_glob = ["test_*.py"]
 else:
