@@ -40,8 +40,13 @@ class Nodes:
     """A head without cores, and nodes of one core each."""
 
     def __init__(self, n: int) -> None:
+        from ray._private import services
         from ray.cluster_utils import Cluster
 
+        # Ray takes the loopback for another interface of the machine: on which nodes of a test
+        # should not be.
+        services.resolve_ip_for_localhost = lambda host: host
+        services.get_node_ip_address = lambda *_: "127.0.0.1"
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             head = {"num_cpus": 0, "object_store_memory": ROOM, "include_dashboard": False}
