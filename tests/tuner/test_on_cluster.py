@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 from typing import Any
 
@@ -11,8 +12,11 @@ import keras
 import numpy as np
 import pytest
 
+import paceline
 from clusters import (
+    DATA,
     InProcessCluster,
+    build,
     build_families,
     build_grid,
     records,
@@ -154,3 +158,18 @@ def test_a_machine_that_will_go_hands_its_trials_back_and_one_that_comes_trains(
     orders = [order for host, order in cluster.pool.orders if host == "host-0"]
     assert orders[-1].take and not orders[-1].train, "it hands back, and gets nothing more"
     assert "host-2" in {trial.worker for trial in trials(found)}
+
+
+def test_a_search_of_seconds_is_told_that_a_cluster_does_not_pay() -> None:
+    notes: list[str] = []
+    seen: list[Any] = []
+    tuner = paceline.Tuner(
+        build, study="short", executor=InProcessCluster(2), sampler="random", slots=2,
+        plan="stacked", objective="val_loss", notes=notes.append, progress=seen.append,
+    )  # fmt: skip
+    tuner.search(**DATA, epochs=3, batch_size=16, n_trials=8)
+    (told,) = [note for note in notes if "does not pay" in note]
+    assert re.search(r"on each of 2 workers, which took \d+ s to start.*on one such device", told)
+    rows = seen[-1].workers
+    assert [row.name for row in rows] == ["host-0", "host-1"]
+    assert all(row.slots == 2 and row.rate and "of" in row.device for row in rows)

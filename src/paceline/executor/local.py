@@ -56,6 +56,7 @@ from paceline.program.trace import State
 
 if TYPE_CHECKING:
     from paceline.executor.copies import TrialCopies
+    from paceline.executor.protocol import WorkerView
 
 #: Seconds that ``close`` waits for epochs to end when a search is given up.
 _PATIENCE = 5.0
@@ -465,6 +466,11 @@ class LocalExecutor:
             for pack in group.packs
             if pack.live
         ]
+
+    @property
+    def workers(self) -> Sequence[WorkerView]:
+        """No machine but this one."""
+        return []
 
     def compiled_steps(self) -> list[CompiledStep]:
         """The steps that were compiled, or found in the cache, in the order they were asked for."""

@@ -7,6 +7,7 @@ ready, pauses and forgets jobs, saves and restores them, and tells people where 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -27,6 +28,35 @@ class Timeline(Protocol):
 
     def forget(self, jobs: Any) -> None:
         """Leaves jobs that are in slots now out of the record."""
+        ...
+
+
+class WorkerView(Protocol):
+    """A machine of a cluster, as people look at it."""
+
+    @property
+    def host(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """Its device in words, and where it is."""
+        ...
+
+    @property
+    def jobs(self) -> int:
+        """Jobs in its slots."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """Jobs that train there at once."""
+        ...
+
+    @property
+    def rate(self) -> float | None:
+        """Epochs of jobs per second since it came; None before the first."""
         ...
 
 
@@ -169,6 +199,11 @@ class PackExecutor(Executor, Protocol):
 
     def slots_now(self) -> list[tuple[str, str, list[int | None]]]:
         """Each pack that trains: its program, its plan, and the job in each slot or None."""
+        ...
+
+    @property
+    def workers(self) -> Sequence[WorkerView]:
+        """The machines that train; empty where that is this one."""
         ...
 
     def compiled_steps(self) -> list[CompiledStep]:

@@ -26,6 +26,24 @@ class TrialRow:
 
 
 @dataclass(frozen=True)
+class WorkerRow:
+    """One worker of a search on a cluster.
+
+    Attributes:
+        name: Its name.
+        device: Its device in words, and the machine.
+        busy, slots: Trials that it trains, and that it can train at once.
+        rate: Trial-epochs per second since it came; None before the first one.
+    """
+
+    name: str
+    device: str
+    busy: int
+    slots: int
+    rate: float | None
+
+
+@dataclass(frozen=True)
 class Progress:
     """The state of a search at one moment.
 
@@ -51,6 +69,7 @@ class Progress:
         busy: Share of slot-epochs that trained a trial; None before the first one.
         devices: The devices in words: ``2 x NVIDIA H100``; None while unknown.
         compiles: Programs that are compiled, and that were asked for.
+        workers: The workers of a cluster; empty without one.
     """
 
     study: str
@@ -75,6 +94,7 @@ class Progress:
     devices: str | None = None
     compiles: tuple[int, int] = (0, 0)
     n_rejected: int = 0
+    workers: tuple[WorkerRow, ...] = ()
 
     @property
     def doing(self) -> str:

@@ -13,7 +13,7 @@ import keras
 
 from paceline.executor.reporting import Seconds
 from paceline.report.forecast import Pace, pace_of, rounds_left
-from paceline.report.progress import Progress, TrialRow
+from paceline.report.progress import Progress, TrialRow, WorkerRow
 from paceline.report.rejections import grouped
 from paceline.search_space import html
 from paceline.study.trial import Trial
@@ -112,6 +112,7 @@ class ProgressReporter:
             busy=packs.timings.busy_share if packs is not None else None,
             devices=self.devices,
             compiles=(0, 0) if packs is None else packs.compiles,
+            workers=self._worker_rows(),
         )
 
     def _table(self, now: float, phase: str) -> tuple[TrialRow, ...]:
@@ -145,6 +146,10 @@ class ProgressReporter:
             dict(trial.hparams),
             html.thin(trial.history.get(self._objective, ())),
         )
+
+    def _worker_rows(self) -> tuple[WorkerRow, ...]:
+        workers = () if self._packs is None else self._packs.workers
+        return tuple(WorkerRow(w.host, w.device, w.jobs, w.slots, w.rate) for w in workers)
 
     def _pace(self, now: float) -> Pace | None:
         """The trials at once and the seconds of the last rounds; None before the first round."""

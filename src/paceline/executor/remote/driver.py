@@ -37,6 +37,7 @@ from paceline.executor.remote.checkpoint import JobSnapshots
 from paceline.executor.remote.jobs import JobTable, RemoteJob
 from paceline.executor.remote.machines import Machine, Machines
 from paceline.executor.remote.messages import HostReport, KeptWeights, RoundAnswer, RoundOrder
+from paceline.executor.remote.payoff import PayOff
 from paceline.executor.remote.pool import Event, HostPool, Joined, Leaving, Left
 from paceline.executor.remote.programs import ProgramOrders
 from paceline.executor.remote.spent import SpendsElsewhere
@@ -92,13 +93,16 @@ class RemoteExecutor(SpendsElsewhere):
         super().__init__(self._machines)
         self._snapshots = JobSnapshots(self._jobs, self._grouper, self._notes)
         self._dropped = Dropped()
+        self._payoff = PayOff(self.demand, self.timings, self._notes.tell)
         self._trains = self._reported = False
         self._most_bytes = _SHARE * host_bytes()
         self.lockstep, self.judged = False, True
         self.limit = EpochLimit()
+        began = time.perf_counter()
         while not len(self._machines):
             for event in pool.wait(1.0):
                 self._handle(event, [], lambda report: "continue", lambda number, error: None)
+        self._payoff.startup = time.perf_counter() - began
 
     # -- taking trials in ------------------------------------------------------------------------
 
@@ -253,6 +257,7 @@ class RemoteExecutor(SpendsElsewhere):
         told: list[tuple[RemoteJob, LateAnswer]] = []
         for event in events:
             self._handle(event, told, report, failed)
+        self._payoff.look(self._grouper.groups, len(self._machines))
         # Late answers may depend on the reports of all machines, so they are asked for now.
         for job, answer in told:
             self._apply(job, settled(answer))
@@ -471,11 +476,6 @@ class RemoteExecutor(SpendsElsewhere):
         self._lost(machine, "an epoch did not end in time, so it was ended")
 
     # -- what was spent ------------------------------------------------------------------------
-
-    @property
-    def machines(self) -> list[Machine]:
-        """The machines, as people look at them."""
-        return list(self._machines)
 
     def program_counts(self) -> dict[str, int]:
         """As ``LocalExecutor.program_counts``; each machine compiles for itself."""

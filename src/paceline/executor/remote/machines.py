@@ -27,6 +27,7 @@ class Machine:
         look: Its executor when it last answered; None before.
         asked_states: When it was last asked for the states of its jobs, by the monotonic clock.
         trained: Epochs of jobs that it has reported.
+        since: When it came, by ``time.perf_counter``.
     """
 
     host: str
@@ -41,6 +42,23 @@ class Machine:
     look: HostState | None = None
     asked_states: float = field(default_factory=time.monotonic)
     trained: int = 0
+    since: float = field(default_factory=time.perf_counter)
+
+    @property
+    def device(self) -> str:
+        """Its device in words, and the machine's name."""
+        return f"{self.facts.device} of {self.facts.node}"
+
+    @property
+    def jobs(self) -> int:
+        """Jobs in its slots, when it last answered."""
+        packs = () if self.look is None else self.look.slots_now
+        return sum(number is not None for *_, numbers in packs for number in numbers)
+
+    @property
+    def rate(self) -> float | None:
+        """Epochs of jobs per second since it came; None before the first."""
+        return self.trained / (time.perf_counter() - self.since) if self.trained else None
 
     @property
     def slots(self) -> int:

@@ -126,6 +126,12 @@ class SpendsElsewhere:
 
     def __init__(self, machines: Machines) -> None:
         self._spending = ClusterSpending(machines)
+        self._all = machines
+
+    @property
+    def workers(self) -> list[Machine]:
+        """The machines that train."""
+        return list(self._all)
 
     @property
     def timings(self) -> ExecutorTimings:
