@@ -28,7 +28,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-oldest test-newest test-compat test-ui test-trackers lint format bench bench-structural bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples bench-pbt bench-trackers build test-wheel release-check lock lock-newest
+.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-oldest test-newest test-compat test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples bench-pbt bench-trackers build test-wheel release-check lock lock-newest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,12 @@ test-ui: .venv-ui/.installed ## look at pages, notebooks and the dashboard in Ch
 
 test-trackers: .venv-trackers/.installed ## log searches to MLflow, Weights & Biases and TensorBoard, and read them back (ARGS)
 	.venv-trackers/bin/python -m pytest tests/trackers $(ARGS)
+
+test-ray: .venv-ray/.installed ## search on real nodes of a Ray cluster on this machine, and kill them (ARGS)
+	XLA_FLAGS="$(XLA_IN_TESTS)" .venv-ray/bin/python -m pytest tests/on_ray $(ARGS)
+
+test-chaos-ray: .venv-ray/.installed ## kill workers and nodes at 60 random moments (ARGS="--kills 200")
+	XLA_FLAGS="$(XLA_IN_TESTS)" .venv-ray/bin/python tests/chaos_ray.py $(ARGS)
 
 docs: .venv-docs/.installed ## build the documentation site in site/html; its notebooks run, without a network
 	.venv-docs/bin/sphinx-build --color -b html -c docs -d site/doctrees -n -W --keep-going $(ARGS) . site/html
@@ -153,6 +159,8 @@ lock: ## work the locks out anew; ARGS=--upgrade takes the newest releases
 		$(LOCK_OPTIONS) -o requirements/ui.lock > /dev/null
 	$(UV) pip compile pyproject.toml --extra mlflow --extra wandb --extra tensorboard --group trackers --universal --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/trackers.lock > /dev/null
+	$(UV) pip compile pyproject.toml --extra ray --group ray --universal --python-version 3.11 \
+		$(LOCK_OPTIONS) -o requirements/ray.lock > /dev/null
 	$(UV) pip compile pyproject.toml --group docs --universal --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/docs.lock > /dev/null
 	$(UV) pip compile pyproject.toml --group tune --universal --python-version 3.11 \

@@ -30,6 +30,7 @@ SUITES = (
     "test-newest",
     "test-ui",
     "test-trackers",
+    "test-ray",
     "test-wheel",
     "test-chaos",
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import (
     BuildError,
+    ClusterError,
     ConstraintError,
     DataError,
     MissingExtraError,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from paceline.benchmark.api import bench
     from paceline.compat.keras_tuner.projects import from_keras_tuner
     from paceline.compat.talos.logs import from_talos_csv
+    from paceline.executor.ray.cluster import Ray
     from paceline.search_space import HyperParameters
     from paceline.study.pruners.asha import ASHA
     from paceline.study.pruners.pbt import PBT
@@ -46,6 +48,7 @@ __all__ = [
     "ASHA",
     "PBT",
     "BuildError",
+    "ClusterError",
     "ConstraintError",
     "DataError",
     "FollowSchedule",
@@ -53,6 +56,7 @@ __all__ = [
     "MissingExtraError",
     "ObjectiveError",
     "PacelineError",
+    "Ray",
     "SamplerError",
     "SpaceError",
     "StorageError",
@@ -73,6 +77,7 @@ _LAZY = {
     "FollowSchedule": "paceline.tuner.follow_schedule",
     "HyperParameters": "paceline.search_space",
     "PBT": "paceline.study.pruners.pbt",
+    "Ray": "paceline.executor.ray.cluster",
     "Trial": "paceline.study.trial",
     "Tuner": "paceline.tuner.tuner",
     "bench": "paceline.benchmark.api",
@@ -163,7 +168,9 @@ class _Alias(ModuleType):
 # Public names of modules that are in a folder of the package. Users import the tests for executors
 # as ``paceline.testing``, and read data with ``paceline.datasets``.
 testing: Any = _Alias(
-    "paceline.testing", "paceline.executor.testing", frozenset({"ExecutorContract", "Ran"})
+    "paceline.testing",
+    "paceline.executor.testing",
+    frozenset({"ExecutorContract", "PackExecutorContract", "Ran"}),
 )
 datasets: Any = _Alias(
     "paceline.datasets",

@@ -82,6 +82,10 @@ class StuckError(PacelineError):
         self.what = what
 
 
+class ClusterError(PacelineError):
+    """Raised if a cluster has no machine for the search, or none is left."""
+
+
 class MissingExtraError(PacelineError):
     """Raised if an optional package is missing; the message holds the ``pip install`` line."""
 

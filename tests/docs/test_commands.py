@@ -38,6 +38,19 @@ FOREIGN = {
     "--logdir",
     "--install-completion",
     "--show-completion",
+    # Of ray, sbatch and srun.
+    "--address",
+    "--block",
+    "--cpus-per-task",
+    "--exclude",
+    "--gpus-per-task",
+    "--head",
+    "--include-dashboard",
+    "--nodes",
+    "--ntasks",
+    "--ntasks-per-node",
+    "--port",
+    "--working-dir",
 }
 #: Files with a command line of their own; their options are found in them.
 SCRIPTS = ("benchmarks", "tools", "examples", "tests", "src/paceline/tuner/predict_script.py")

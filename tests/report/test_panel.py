@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from paceline.report import panel
-from paceline.report.progress import Progress, TrialRow
+from paceline.report.progress import Progress, TrialRow, WorkerRow
 
 PROGRESS = Progress(
     study="digits",
@@ -163,3 +163,11 @@ def test_time_goes_on_between_records():
     assert (moment.seconds, moment.seconds_left) == (17.0, 2.0)
     assert panel.later(PROGRESS, 60.0).seconds_left == 0
     assert panel.later(NOTHING_YET, 1.0).seconds_left is None
+
+
+def test_each_worker_of_a_cluster_has_a_line_and_many_share_one() -> None:
+    workers = tuple(WorkerRow(str(at), f"NVIDIA H100 of n{at}", 3, 4, 12.5) for at in range(11))
+    text = drawn(replace(PROGRESS, workers=workers), 100)
+    assert "0, NVIDIA H100 of n0: 3 of 4 slots, 12.5 trial-epochs/s" in text
+    assert "7, NVIDIA H100" in text and "8, NVIDIA H100" not in text
+    assert "and 3 more workers" in text

@@ -396,6 +396,7 @@ def test_a_second_process_may_not_measure_beside_the_first(monkeypatch: pytest.M
             r"learn_from: .*earlier\.pareto\(\)",
         ),
         ({"pruner": "pbt"}, {}, UsageError, "pruner: a population .*asha or median"),
+        ({"executor": "ray"}, {}, UsageError, r"executor: a cluster \(ray\) .*leave executor out"),
         ({"keep_best": 2}, {}, UsageError, "keep_best: 2 .*leave keep_best out"),
         ({"direction": "maximize"}, {}, ObjectiveError, "direction: 'maximize' is of one"),
         ({}, {"target": 0.9}, UsageError, "target: 0.9 is about the best trial"),

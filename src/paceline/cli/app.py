@@ -21,6 +21,7 @@ from paceline.cli.options import (
     Data,
     Deadline,
     Enqueue,
+    Executor,
     Json,
     LearnFrom,
     MaxEpochsTotal,
@@ -34,6 +35,7 @@ from paceline.cli.options import (
     Timeout,
     Track,
     TrialTimeout,
+    Widths,
 )
 from paceline.cli.output import exit_codes
 
@@ -190,12 +192,8 @@ def search(
     plan: Annotated[
         str, typer.Option(metavar="NAME", help="auto, stacked, mapped or sequential.")
     ] = "auto",
-    widths: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="Programs for layers of several widths: auto, apart or together."
-        ),
-    ] = "auto",
+    widths: Widths = "auto",
+    executor: Executor = "auto",
     mesh: Annotated[
         str,
         typer.Option(
@@ -241,6 +239,7 @@ def search(
             slots=slots,
             plan=plan,
             widths=widths,
+            executor=executor,
             mesh=mesh,
             precision=precision,
             track=track,

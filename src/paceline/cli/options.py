@@ -39,6 +39,16 @@ Storage = Annotated[
         show_default="a journal in runs/STUDY",
     ),
 ]
+Executor = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="Where trials train: auto, local, fit or ray (a cluster)."),
+]
+Widths = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="Programs for layers of several widths: auto, apart or together."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON as the last line of stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No live view.")]
 Timeout = Annotated[

@@ -49,6 +49,7 @@ def search(
     slots: str,
     plan: str,
     widths: str,
+    executor: str,
     mesh: str,
     precision: str | None,
     track: list[str] | None,
@@ -85,6 +86,7 @@ def search(
                 "widths": widths,
                 "mesh": mesh,
                 "precision": precision,
+                **({"executor": executor} if executor != "auto" else {}),
                 **({"track": track} if track else {}),
                 **({"learn_from": learn_from} if learn_from else {}),
                 **({"fresh": True} if fresh else {}),
@@ -226,7 +228,10 @@ def _command_of(study: str, storage: str | None, as_json: bool, quiet: bool) -> 
         data=origin["data"],
         study=study,
         storage=storage,
-        tuner=_tuner_arguments(meta),
+        tuner={
+            **_tuner_arguments(meta),
+            **({"executor": origin["executor"]} if "executor" in origin else {}),
+        },
         search=_search_arguments(meta),
         digest=origin["digest"],
         constraints=tuple(origin.get("constraints", ())),
@@ -351,6 +356,10 @@ def _prepare(
             f"{command.path.name} has changed since study {command.study!r} began; it goes on as "
             "long as build(hp) declares the same hyperparameters"
         )
+    if command.tuner.get("executor") == "ray":
+        from paceline.executor.ray.session import on_cpu
+
+        on_cpu()  # before JAX takes a device that a worker needs
     _find_devices(view)
     StopSignal.of_process().check()  # a signal may have been dropped while JAX was loaded
     view.status("loading the data")
@@ -381,6 +390,7 @@ def _prepare(
             "digest": user.digest,
             "data": None if command.data is None else datasets.portable_spec(command.data),
             **({"constraints": list(command.constraints)} if command.constraints else {}),
+            **{name: command.tuner[name] for name in ("executor",) if name in command.tuner},
         },
         **({} if constraints is None else {"constraints": constraints}),
         **command.tuner,

@@ -162,6 +162,31 @@ class DataReader:
         self._functions = [n for n in OF_DATA if is_function(getattr(given, n))]
         self._known: dict[str, LoadedData] = {}
 
+    def apart(self) -> tuple[dict[str, Any], DataReader]:
+        """The functions of hp by argument, and a reader without them, to be sent elsewhere.
+
+        Where there are such functions, the data are read where they are needed. Else the reader
+        holds what was read, and no longer what it was read from.
+        """
+        names = [*self._functions, *(["class_weight"] if self._weighs_by_hp else [])]
+        functions = {name: getattr(self._given, name) for name in names}
+        given = replace(self._given, **dict.fromkeys(names))
+        reader = DataReader(given)
+        if not self._functions and given.preprocessing is None:
+            reader._given = replace(given, **dict.fromkeys(OF_DATA))
+            reader._known = {key: replace(found, fit={}) for key, found in self._known.items()}
+        return functions, reader
+
+    def together(self, functions: Mapping[str, Any]) -> DataReader:
+        """The inverse of ``apart``."""
+        reader = DataReader(replace(self._given, **functions))
+        reader._known = self._known
+        return reader
+
+    @property
+    def _weighs_by_hp(self) -> bool:
+        return is_function(self._given.class_weight)
+
     @property
     def in_order(self) -> bool:
         """Whether models are tasks of KerasHub, whose ``fit`` never shuffles."""

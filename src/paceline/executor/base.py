@@ -23,6 +23,10 @@ Parts = Sequence[Sequence[np.ndarray]]
 Weights = tuple[list[np.ndarray], list[np.ndarray]]
 
 
+#: Executors with which it is an error that no trial of a search can be packed.
+PACKS_ONLY = ("local", "ray")
+
+
 @dataclass(frozen=True, eq=False)
 class SearchData:
     """What the jobs of an executor train and validate on, unless a job has inputs of its own.
@@ -55,11 +59,13 @@ class PackOptions:
         plan: "stacked", "mapped", "sequential" or "auto".
         mesh: Devices along the trial axis and along the data axis, from ``check_mesh``; None: all
             accelerators, or one CPU.
+        cores: Cores that the executor may use on a CPU; None: all of this process.
     """
 
     slots: int | str = "auto"
     plan: str = "auto"
     mesh: tuple[int, int | None] | None = None
+    cores: int | None = None
 
 
 @dataclass(frozen=True)
@@ -175,6 +181,29 @@ class OtherModels:
         return found
 
 
+@dataclass(frozen=True)
+class JobSpec:
+    """All that a job follows from, as plain values: another machine makes the same job of it.
+
+    Attributes:
+        number: The job's number; of a job with folds, that of its first member.
+        trial: The trial's number.
+        seed: The trial's seed.
+        epochs: Epochs to train.
+        hparams: The trial's values.
+        repeat: Which repeat of the trial the job is, from 0.
+        fold: The one fold that is meant, from 0; None: all of the job's folds.
+    """
+
+    number: int
+    trial: int
+    seed: int
+    epochs: int
+    hparams: Mapping[str, Any]
+    repeat: int = 0
+    fold: int | None = None
+
+
 @dataclass
 class Job:
     """A trial to train, or one member of a trial (see ``tuner/members.py``).
@@ -197,6 +226,7 @@ class Job:
         made: The callbacks that were made, one list for each member. Packs keep them here.
         setting: The job's own data and batch sizes; None: those of the executor's ``SearchData``.
         widths: Builds models like the job's, at other widths; None: its program is its own.
+        spec: What the job follows from, where it may train on another machine; None elsewhere.
     """
 
     number: int
@@ -213,6 +243,7 @@ class Job:
     made: Sequence[list[Any]] = ()
     setting: TrialInputs | None = None
     widths: OtherModels | None = None
+    spec: JobSpec | None = None
 
 
 class PackTimeout(Exception):
@@ -247,6 +278,7 @@ class EpochReport:
         wall: Seconds on the clock that the epoch took, of all jobs in the same pack together.
         last: Whether the job trains no further, whatever the answer is: it has trained all its
             epochs, or a callback has stopped it.
+        worker: The name of the machine that has trained the epoch; None: this one.
     """
 
     number: int
@@ -260,6 +292,7 @@ class EpochReport:
     state: Callable[[], State] | None = None
     wall: float = 0.0
     last: bool = False
+    worker: str | None = None
 
 
 #: What a job does after an epoch: it trains on, it ends, or it waits to be resumed.

@@ -56,6 +56,7 @@ from paceline.program.trace import State
 
 if TYPE_CHECKING:
     from paceline.executor.copies import TrialCopies
+    from paceline.executor.protocol import WorkerView
 
 #: Seconds that ``close`` waits for epochs to end when a search is given up.
 _PATIENCE = 5.0
@@ -80,6 +81,7 @@ class LocalExecutor:
         compiling: Whether nothing can train until a program is compiled.
         lockstep: Whether all trials that are prepared while an epoch trains must be there before
             the epoch is reported. The search sets it before each round.
+        judged: Of no account here, where jobs wait for the answer to each epoch.
 
     Raises:
         UsageError: There are not as many devices as asked for, or the data that must be on the
@@ -116,6 +118,7 @@ class LocalExecutor:
         self.demand = Demand(self._planner, self._grouper, in_order=in_order)
         self.timings, self.timeline = ExecutorTimings(), SlotTimeline()
         self.compiling = self.lockstep = self._resubmitting = False
+        self.judged = True
 
     @property
     def plans(self) -> set[str]:
@@ -463,6 +466,11 @@ class LocalExecutor:
             for pack in group.packs
             if pack.live
         ]
+
+    @property
+    def workers(self) -> Sequence[WorkerView]:
+        """No machine but this one."""
+        return []
 
     def compiled_steps(self) -> list[CompiledStep]:
         """The steps that were compiled, or found in the cache, in the order they were asked for."""

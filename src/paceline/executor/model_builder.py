@@ -89,6 +89,11 @@ class ModelBuilder:
         return model
 
     @property
+    def function(self) -> Any:
+        """The function that the user gave."""
+        return self._call
+
+    @property
     def code_digest(self) -> str | None:
         """Digest of the code of ``build`` and of what it calls in its module; None without code.
 

@@ -58,7 +58,7 @@ class Planner:
         else:
             self._pack_slots = AUTO_SLOTS.get(self._platform, 32) * len(self.devices)
             if self._platform == "cpu" and len(self.devices) == 1:
-                self.lanes = max(1, min(_CPU_LANES, cores()))
+                self.lanes = max(1, min(_CPU_LANES, options.cores or cores()))
         self.programs: list[CompiledPlan] = []
         self.plans: set[str] = set()
 

@@ -183,6 +183,32 @@ class ExecutorTimings:
             self.rounds.append((wall, sum(len(results) for results, _ in trained)))
 
     @property
+    def slot_epochs(self) -> tuple[int, int]:
+        """Slots over all epochs, and how many of them held a trial."""
+        return self._slot_epochs, self._busy_epochs
+
+    def add_elsewhere(
+        self,
+        seconds: Seconds,
+        rounds: Sequence[tuple[float, int]],
+        slot_epochs: tuple[int, int],
+    ) -> None:
+        """Adds what another machine has spent.
+
+        Args:
+            seconds: Where its time went.
+            rounds: Seconds on the clock and trials trained, of each of its epochs.
+            slot_epochs: Slots over these epochs, and how many of them held a trial.
+        """
+        self.seconds.train += seconds.train
+        self.seconds.validate += seconds.validate
+        self.seconds.trace += seconds.trace
+        self.n_rounds += len(rounds)
+        self.rounds.extend(rounds)
+        self._slot_epochs += slot_epochs[0]
+        self._busy_epochs += slot_epochs[1]
+
+    @property
     def busy_share(self) -> float | None:
         """Share of the slots that held a trial, over all epochs; None before the first epoch."""
         return self._busy_epochs / self._slot_epochs if self._slot_epochs else None

@@ -7,6 +7,7 @@ group's queue. When the device's memory does not suffice, the group goes on with
 from __future__ import annotations
 
 from collections import deque
+from typing import Protocol
 
 from paceline.errors import DataError, UsageError
 from paceline.executor.base import EpochLimit, Failed, Notes, SearchData
@@ -225,6 +226,14 @@ class SlotAllocator:
         )
 
 
+class CountsSlots(Protocol):
+    """Knows how many trials train at once: the planner, or several machines' executors."""
+
+    def slots_now(self, groups: list[Group]) -> int:
+        """Trials that can train at once now; no more need to be ready."""
+        ...
+
+
 class Demand:
     """How many trials an executor wants to have ready; the search says what is still to come.
 
@@ -243,7 +252,9 @@ class Demand:
         unasked: Of the trials still to come, the number of those that have not been taken in.
     """
 
-    def __init__(self, planner: Planner, grouper: TrialGrouper, *, in_order: bool = False) -> None:
+    def __init__(
+        self, planner: CountsSlots, grouper: TrialGrouper, *, in_order: bool = False
+    ) -> None:
         self._planner, self._grouper, self._in_order = planner, grouper, in_order
         self.family = self.expected = 1
         self.all_asked = self.uniform = False

@@ -268,7 +268,7 @@ class PackSnapshots:
         order, lost = [], []
         for at, was in enumerate(facts["groups"]):
             group = self._group_of(was, example)
-            if group is None or not _restore_roles(group, was["roles"]):
+            if group is None or not restore_roles(group, was["roles"]):
                 lost += [int(number) for number, epoch in was["epochs"].items() if epoch]
                 continue
             order.append(group)
@@ -377,7 +377,7 @@ def _program_facts(group: Group) -> Facts:
             "layout": None if layout is None else [layout.trial, layout.data],
         },
         "met": group.asked_round,
-        "roles": [_role_facts(role) for role in group.roles],
+        "roles": [role_facts(role) for role in group.roles],
     }
 
 
@@ -406,7 +406,7 @@ def state_like(like: State, parts: Sequence[Sequence[np.ndarray]]) -> State | No
     return State(*[list(found) for found in parts])
 
 
-def _restore_roles(group: Group, facts: Sequence[Facts]) -> bool:
+def restore_roles(group: Group, facts: Sequence[Facts]) -> bool:
     """Gives a group's steps the inputs that they had; False if they are other steps now."""
     if len(facts) != len(group.roles):
         return False
@@ -449,7 +449,8 @@ def _restored_trials(
     return found, lost
 
 
-def _role_facts(role: StepTemplate) -> Facts:
+def role_facts(role: StepTemplate) -> Facts:
+    """Which constants of a step are inputs, as JSON values; ``restore_roles`` takes them."""
     return {
         "constants": len(role.full.canonical.constants),
         "observed": sorted(role.observed),

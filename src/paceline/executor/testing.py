@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 import numpy as np
 
-from paceline.executor.base import Answer, EpochReport, Executor, Job
+from paceline.executor.base import Answer, EpochReport, Executor, Job, JobSpec
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
+from paceline.executor.protocol import PackExecutor
+from paceline.executor.snapshot import Arrays
 from paceline.search_space import HyperParameters
 
 #: x f32[N, 6], y i64[N]: examples whose class shows in the features.
@@ -103,6 +106,27 @@ class Ran:
         return found
 
 
+def make_job(spec: JobSpec, batch_size: int) -> Job:
+    """The job of a spec: a small classifier; hparams hold its rate, and fields of ``Job``."""
+    fields = dict(spec.hparams)
+    rate = fields.pop("rate")
+    build = ModelBuilder(lambda hp: _model(0.2, rate))
+
+    def rebuild() -> Any:
+        return build(HyperParameters(), spec.seed)
+
+    return Job(
+        spec.number,
+        spec.seed,
+        spec.epochs,
+        batch_size,
+        model=rebuild(),
+        rebuild=rebuild,
+        spec=spec,
+        **fields,
+    )
+
+
 class ExecutorContract(ABC):
     """Tests of an executor: derive a class from this one and define ``executor``.
 
@@ -123,13 +147,9 @@ class ExecutorContract(ABC):
 
     def job(self, number: int, rate: float = 0.01, **fields: Any) -> Job:
         """A trial of a small classifier."""
-        build = ModelBuilder(lambda hp: _model(0.2, rate))
-
-        def rebuild() -> Any:
-            return build(HyperParameters(), 7 + number)
-
-        arguments = {"epochs": self.epochs, "batch_size": self.batch_size, **fields}
-        return Job(number, 7 + number, model=rebuild(), rebuild=rebuild, **arguments)
+        epochs = fields.pop("epochs", self.epochs)
+        hparams = {"rate": rate, **fields}
+        return make_job(JobSpec(number, number, 7 + number, epochs, hparams), self.batch_size)
 
     def run(self, *jobs: Job, answer: Callable[[EpochReport], Answer] | None = None) -> Ran:
         """Runs jobs to their end."""
@@ -291,3 +311,170 @@ class ExecutorContract(ABC):
                 getattr(executor, "close", lambda: None)()
             assert raised is error, f"the report of epoch {wrong} raised; advance did not"
             assert not failed
+
+
+class PackExecutorContract(ExecutorContract):
+    """Further tests, of what a search uses of an executor of packs."""
+
+    @abstractmethod
+    def executor(self, data: Data, validation: Data) -> PackExecutor:
+        """Returns an executor that trains on these data without shuffling them."""
+
+    @contextmanager
+    def opened(self, *numbers: int) -> Iterator[PackExecutor]:
+        """A block with an executor that has these jobs."""
+        executor = self.executor(self.data, self.validation)
+        try:
+            with random_state_kept():
+                for number in numbers:
+                    executor.submit(self.job(number))
+                yield executor
+        finally:
+            executor.close()
+
+    @staticmethod
+    def train(
+        executor: PackExecutor,
+        answer: Callable[[EpochReport], Answer] = lambda report: "continue",
+        histories: dict[int, list[dict[str, float]]] | None = None,
+        rounds: int = 10_000,
+    ) -> dict[int, list[dict[str, float]]]:
+        """Trains until nothing is left to train, or for so many rounds.
+
+        Returns:
+            Number of a job -> the logs of its epochs, in order.
+        """
+        found = {} if histories is None else histories
+
+        def report(epoch: EpochReport) -> Answer:
+            logs = found.setdefault(epoch.number, [])
+            assert len(logs) == epoch.epoch - 1, "each epoch is reported once, in order"
+            logs.append(epoch.logs)
+            return answer(epoch)
+
+        def failed(number: int, error: BaseException) -> None:
+            raise AssertionError(f"job {number} failed: {error}")
+
+        while executor.busy and rounds:
+            executor.advance(report, lambda: False, failed)
+            rounds -= 1
+        return found
+
+    def whole(self, *numbers: int) -> dict[int, list[dict[str, float]]]:
+        """The histories of jobs that nobody has disturbed."""
+        with self.opened(*numbers) as executor:
+            return self.train(executor)
+
+    def test_a_paused_job_goes_on_as_if_it_had_never_stopped(self) -> None:
+        """The pause may last while others train; nothing is busy for its sake."""
+
+        def answer(report: EpochReport) -> Answer:
+            return "pause" if report.number == 0 and report.epoch == 1 else "continue"
+
+        with self.opened(0, 1) as executor:
+            histories = self.train(executor, answer)
+            assert [len(histories[number]) for number in (0, 1)] == [1, 3]
+            assert not executor.busy
+            executor.resume(0)
+            assert executor.busy
+            self.train(executor, histories=histories)
+        assert histories == self.whole(0, 1)
+
+    def test_a_paused_job_is_resumed_once(self) -> None:
+        """A job that is not paused cannot be."""
+        with self.opened(0) as executor:
+            self.train(executor, lambda report: "pause")
+            executor.resume(0)
+            for number in (0, 5):
+                try:
+                    executor.resume(number)
+                except KeyError:
+                    continue
+                raise AssertionError(f"job {number} is not paused")
+
+    def test_a_dropped_job_is_never_reported_again(self) -> None:
+        """Whether it waits or is paused; the others train on."""
+        with self.opened(0, 1, 2) as executor:
+            executor.drop(2)
+            histories = self.train(
+                executor, lambda report: "pause" if report.number == 0 else "continue"
+            )
+            executor.drop(0)
+            executor.drop(7)
+            assert not executor.busy
+        assert {number: len(logs) for number, logs in histories.items()} == {0: 1, 1: 3}
+
+    def test_a_withdrawn_job_is_forgotten_wherever_it_is(self) -> None:
+        """Its number may be used again, for a job that begins anew."""
+        with self.opened(0, 1) as executor:
+            histories = self.train(executor, rounds=1)
+            executor.withdraw(1)
+            assert not executor.in_slot(1)
+            histories.pop(1, None)
+            executor.submit(self.job(1))
+            self.train(executor, histories=histories)
+        assert histories == self.whole(0, 1)
+
+    def test_a_snapshot_restores_jobs_in_another_executor(self) -> None:
+        """Running and paused ones; what they train then is what they would have trained."""
+        arrays: Arrays = {}
+        lasting: dict[str, Arrays] = {}
+
+        def answer(report: EpochReport) -> Answer:
+            return "pause" if report.number == 0 else "continue"
+
+        with self.opened(0, 1, 2) as executor:
+            histories = self.train(executor, answer, rounds=1)
+            while 0 not in histories:
+                self.train(executor, answer, histories, rounds=1)
+            facts = executor.snapshot(arrays, lasting)
+        for more in lasting.values():
+            arrays |= more
+        with self.opened() as executor:
+            with executor.resubmitting():
+                for number in (0, 1, 2):
+                    executor.submit(self.job(number))
+            assert executor.restore(facts, arrays, lambda number: None) == []
+            self.train(executor, histories=histories)
+            assert len(histories[0]) == 1, "it is paused"
+            executor.resume(0)
+            self.train(executor, histories=histories)
+        assert histories == self.whole(0, 1, 2)
+
+    def test_a_job_starts_from_variables_that_were_kept(self) -> None:
+        """Those of another shape are refused, and the job begins anew."""
+        kept: list[Any] = []
+
+        def answer(report: EpochReport) -> Answer:
+            if report.last and report.state is not None:
+                kept.extend(report.state().lists())
+            return "continue"
+
+        with self.opened() as executor:
+            executor.submit(self.job(0, epochs=2))
+            self.train(executor, answer)
+        assert kept, "the variables of the last epoch are to be had"
+        with self.opened() as executor:
+            executor.submit(self.job(0))
+            assert not executor.start_from(0, 2, kept[:2])
+            assert executor.start_from(0, 2, kept)
+            histories = {0: [{}, {}]}
+            self.train(executor, histories=histories)
+        assert histories[0][2] == self.whole(0)[0][2]
+
+    def test_what_a_search_shows_adds_up(self) -> None:
+        """Programs, plans, rounds, compiled steps and stays in slots."""
+        with self.opened(0, 1) as executor:
+            assert executor.max_slots >= 1 and executor.waiting == 2
+            histories = self.train(executor)
+            assert executor.program_counts()["distinct"] == 1
+            ready, asked = executor.compiles
+            assert ready == asked >= 1 and executor.compiled_steps()
+            assert executor.plans <= {"stacked", "mapped", "sequential"} and executor.plans
+            assert executor.timings.n_rounds >= self.epochs
+            assert 0 < (executor.timings.busy_share or 0) <= 1
+            assert executor.waiting == 0 and executor.slots_now() == []
+            stays, packs = executor.timeline.take(all_ended=True)
+        assert {stay.job for stay in stays} <= {0, 1}
+        assert {stay.pack for stay in stays} <= {pack.pack for pack in packs}
+        assert len(histories) == 2

@@ -18,12 +18,14 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline.report import formats
-from paceline.report.progress import Progress
+from paceline.report.progress import Progress, WorkerRow
 
 WIDEST = 100  # columns of text; a wider one is harder to read. The table of trials may be wider
 BAR = (10, 40)  # columns of the bar, least and most
 BESIDE_BAR = 64  # columns for the label and the counts of a long search
 HPARAM_LINES = 2
+#: Workers of a cluster that have lines of their own.
+WORKERS = 8
 #: Lines of the terminal that are not for the table of trials: the rest of the panel, and some of
 #: what was there before.
 _OTHER_LINES = 14
@@ -111,7 +113,8 @@ class LivePanel:
             body = _text(f"{formats.duration(self.waited)}  {self.status}")
             return _panel(body, self.title, narrow)
         title = f"{progress.study}, {progress.doing}"
-        body, room = rows(progress, narrow - 4), height - _OTHER_LINES
+        body = rows(progress, narrow - 4)
+        room = height - _OTHER_LINES - min(len(progress.workers), WORKERS + 1)
         if len(progress.rows) < _LEAST_ROWS or room < _LEAST_ROWS:
             return _panel(body, title, narrow)
         return _panel(Group(body, "", trials_table(progress, width - 4, room)), title, width)
@@ -141,7 +144,17 @@ def rows(progress: Progress, width: int) -> Table:
     table.add_row("best", _best(progress))
     for text in _wrapped(formats.hparams(progress.best_hparams), width - len("trials") - 2):
         table.add_row("", _text(text))
+    for at, worker in enumerate(progress.workers[:WORKERS]):
+        table.add_row("" if at else "worker", _text(worker_line(worker)))
+    if len(progress.workers) > WORKERS:
+        table.add_row("", _text(f"and {len(progress.workers) - WORKERS} more workers"))
     return table
+
+
+def worker_line(worker: WorkerRow) -> str:
+    """Return what a worker does on one line."""
+    rate = "" if worker.rate is None else f", {formats.rate(worker.rate)} trial-epochs/s"
+    return f"{worker.name}, {worker.device}: {worker.busy} of {worker.slots} slots{rate}"
 
 
 def trials_table(progress: Progress, width: int, room: int) -> Table:

@@ -28,6 +28,24 @@ class TrialRow:
 
 
 @dataclass(frozen=True)
+class WorkerRow:
+    """One worker of a search on a cluster.
+
+    Attributes:
+        name: Its name.
+        device: Its device in words, and the machine.
+        busy, slots: Trials that it trains, and that it can train at once.
+        rate: Trial-epochs per second since it came; None before the first one.
+    """
+
+    name: str
+    device: str
+    busy: int
+    slots: int
+    rate: float | None
+
+
+@dataclass(frozen=True)
 class Progress:
     """The state of a search at one moment.
 
@@ -55,6 +73,7 @@ class Progress:
         compiles: Programs that are compiled, and that were asked for.
         others: The names of the objectives beside the first; empty for one objective.
         n_front: With several objectives, the number of trials on the front.
+        workers: The workers of a cluster; empty without one.
     """
 
     study: str
@@ -81,6 +100,7 @@ class Progress:
     n_rejected: int = 0
     others: tuple[str, ...] = ()
     n_front: int = 0
+    workers: tuple[WorkerRow, ...] = ()
 
     @property
     def doing(self) -> str:

@@ -33,9 +33,10 @@ def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd
     Returns:
         Columns value, or one for each of several objectives; with repeats or folds spread; one
         column for each hyperparameter; number, state, epochs, seconds, seed, program and plan; if
-        some trial goes on with another one also continues (the number of that one); if some trial
-        has failed or was rejected also error. A hyperparameter with the name of another column has
-        the column ``hp.NAME``. A value that a trial lacks is missing in its row.
+        some trial goes on with another one also continues (the number of that one); with a cluster
+        also worker; if some trial has failed or was rejected also error. A hyperparameter with the
+        name of another column has the column ``hp.NAME``. A value that a trial lacks is missing in
+        its row.
     """
     import pandas as pd
 

@@ -20,6 +20,8 @@ FIXED_COLUMNS = ("number", "state", "value", "epochs", "seconds", "seed", "progr
 SPREAD = "spread"
 #: A further column if some trial goes on with another one: the number of that one.
 CONTINUES = "continues"
+#: A further column if some trial was trained by a machine of a cluster: the machine's name.
+WORKER = "worker"
 #: A further column if some trial has failed or was rejected: the reason.
 ERROR = "error"
 
@@ -46,6 +48,7 @@ def trial_record(trial: Trial, objectives: Sequence[str] = ()) -> dict[str, Any]
         **_spread(trial),
         **({"costs": trial.costs} if trial.costs else {}),
         **({CONTINUES: trial.continues} if trial.continues is not None else {}),
+        **({WORKER: trial.worker} if trial.worker is not None else {}),
         **({ERROR: trial.error or trial.rejected} if trial.error or trial.rejected else {}),
     }
 
@@ -61,6 +64,7 @@ def columns(trials: Iterable[Trial], objectives: Sequence[str] = ()) -> tuple[st
     further = {
         SPREAD: any(trial.members for trial in found),
         CONTINUES: any(trial.continues is not None for trial in found),
+        WORKER: any(trial.worker is not None for trial in found),
         ERROR: any(trial.error or trial.rejected for trial in found),
     }
     return (*fixed, *objectives, *(name for name, there in further.items() if there))

@@ -31,6 +31,7 @@ class Trial:
         program: Short fingerprint of the compiled program it ran in; None when it ran in ``fit``.
         plan: stacked, mapped, sequential or fit.
         not_packed: Why it trained in ``fit``; None in a pack.
+        worker: The machine of a cluster that trained its last epoch; None without a cluster.
         history: Metric name -> one float per epoch, names as Keras has them.
         error: Why it failed; None otherwise.
         best_epoch: The epoch of ``value``, from 1; None until an epoch was reported.
@@ -59,6 +60,7 @@ class Trial:
     program: str | None = None
     plan: str | None = None
     not_packed: str | None = None
+    worker: str | None = None
     history: dict[str, list[float]] = field(default_factory=dict)
     error: str | None = None
     best_epoch: int | None = None

@@ -52,6 +52,7 @@ _ATTRIBUTES = (
     "program",
     "plan",
     "not_packed",
+    "worker",
     "error",
     "best_epoch",
     "continues",

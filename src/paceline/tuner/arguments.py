@@ -23,7 +23,7 @@ from paceline.data.inputs import (
 )
 from paceline.data.labels import weights_by_class
 from paceline.errors import UsageError
-from paceline.executor.base import SearchData
+from paceline.executor.base import PACKS_ONLY, SearchData
 from paceline.pack.callbacks.per_trial import CallbackFactory, StudyPaths
 from paceline.search_space import HyperParameters
 from paceline.tuner.stopping import StoppingRules, check_rules
@@ -362,8 +362,8 @@ def read_arguments(
         )
     )
     loaded = reader.read(HyperParameters())
-    if loaded.why_fit is not None and executor == "local":
-        raise UsageError(f"executor: 'local' cannot run this: {loaded.why_fit}; use 'auto'.")
+    if loaded.why_fit is not None and executor in PACKS_ONLY:
+        raise UsageError(f"executor: {executor!r} cannot run this: {loaded.why_fit}; use 'auto'.")
     if reader.in_order and shuffle:
         shuffle = False
         note(
@@ -495,6 +495,6 @@ def _why_fit(
         why = f"shuffle={shuffle!r} is not supported in packs"
     elif callbacks is not None:
         why = callbacks.why_not_packed
-    if why is not None and executor == "local":
-        raise UsageError(f"executor: 'local' cannot run this: {why}; use 'auto'.")
+    if why is not None and executor in PACKS_ONLY:
+        raise UsageError(f"executor: {executor!r} cannot run this: {why}; use 'auto'.")
     return why

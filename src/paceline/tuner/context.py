@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.executor.fit import FitExecutor
-from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal
+from paceline.executor.protocol import PackExecutor
 from paceline.report.progress import Progress
 from paceline.study.objective import Objective
 from paceline.study.pruners.pruners import Pruner
@@ -24,41 +24,12 @@ from paceline.tuner.constraints import Constraints
 from paceline.tuner.members import MemberReports
 from paceline.tuner.running_trials import RunningTrials
 from paceline.tuner.stopping import StoppingCheck
-from paceline.tuner.timeouts import SearchTimeout, TrialTimeout, WhenStuck
+from paceline.tuner.timeouts import SearchTimeout, TrialTimeout
 from paceline.tuner.trackers.threads import TrackerThreads
 
 if TYPE_CHECKING:
     from paceline.study.objectives import Objectives
     from paceline.tuner.costs import TrialCosts
-
-
-@dataclass(frozen=True)
-class Listeners:
-    """The user's functions that a search calls, and the signal that stops it.
-
-    Attributes:
-        progress: Called with the search at this moment, a few times a second; stops the search by
-            returning False. None for nobody.
-        notes: Called with sentences worth telling the user.
-        when_stuck: As the argument of ``Tuner``; None notes that the process must be ended.
-        stop: Says whether a signal has asked the search to stop.
-    """
-
-    progress: Callable[[Progress], object] | None
-    notes: Callable[[str], None]
-    when_stuck: WhenStuck | None
-    stop: StopSignal
-
-    def stuck(self, text: str, again: bool) -> None:
-        """Says that this process cannot go on, and whether another one can."""
-        if self.when_stuck is not None:
-            self.when_stuck(text, again)
-            return
-        self.notes(
-            f"{text}, and what it waits for cannot be interrupted: end this process (restart the "
-            "kernel) and search again"
-            + ("; the search goes on without that trial" if again else "")
-        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,7 +79,7 @@ class SearchContext:
     widths: str
     constraints: Constraints | None
     family_rules: int
-    packs: LocalExecutor | None
+    packs: PackExecutor | None
     fit: FitExecutor
     pruner: Pruner | None
     trials: RunningTrials

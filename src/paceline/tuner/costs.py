@@ -24,7 +24,8 @@ from paceline.executor.model_builder import ModelBuilder
 from paceline.search_space import HyperParameters
 from paceline.study.trial import Trial
 from paceline.tuner.arguments import SearchArguments
-from paceline.tuner.checkpoint.best_models import TrainedModels, apply_weights
+from paceline.tuner.checkpoint.best_models import TrainedModels
+from paceline.tuner.checkpoint.trial_variables import apply_weights
 from paceline.tuner.constraints import n_weights
 from paceline.tuner.first_build import data_of, make_variables
 from paceline.tuner.provenance import versions

@@ -34,9 +34,9 @@ from paceline.errors import (
     PacelineError,
     TrialRejected,
 )
-from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import search_process
+from paceline.executor.protocol import PackExecutor
 from paceline.program import keras_private, trace
 from paceline.search_space import HyperParameters, Parameter
 from paceline.study.objective import Objective, resolve_objective
@@ -430,7 +430,7 @@ def _as_compiled(model: Any, names: list[str]) -> list[str]:
 
 
 def trace_ends_of_space(
-    packs: LocalExecutor,
+    packs: PackExecutor,
     builder: ModelBuilder,
     arguments: SearchArguments,
     known: HyperParameters,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels
 from paceline.errors import TrialRejected
 from paceline.executor.base import Job, OtherModels
-from paceline.executor.local import LocalExecutor
+from paceline.executor.protocol import PackExecutor
 from paceline.program.canonical import Unpackable
 from paceline.search_space import HyperParameters
 from paceline.study.draft import BuildFailed, Draft
@@ -26,7 +26,7 @@ from paceline.tuner.checkpoint.trial_variables import HandedOverTrial
 from paceline.tuner.constraints import Constraints
 from paceline.tuner.context import SearchContext
 from paceline.tuner.first_build import make_variables
-from paceline.tuner.members import BuiltTrial, jobs_of
+from paceline.tuner.members import BuiltTrial, jobs_of, other_models
 from paceline.tuner.progress import ProgressReporter
 from paceline.tuner.trial_events import PeerWatcher, TrialEvents
 
@@ -277,18 +277,14 @@ class TrialLauncher:
         self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial
     ) -> OtherModels | None:
         """Builds models like a trial's; None where it is to have a program of its own."""
-        builder, strategy, choice = self._context.builder, self._strategy, self._context.widths
-        if choice == "apart":
-            return None
-        rules = self._context.family_rules
-
-        def build(values: Mapping[str, Any]) -> Any:
-            return builder(strategy.hp_again(number, {**hparams, **values}), seed)
-
-        always = choice == "together"
-        other = OtherModels(built.parameters, hparams, build, built.epochs, always, rules)
-        any_width = any(type(value) is int for value in hparams.values())
-        return other if any_width or other.choices() else None
+        context, strategy = self._context, self._strategy
+        return other_models(
+            lambda values: context.builder(strategy.hp_again(number, values), seed),
+            hparams,
+            built,
+            context.widths,
+            context.family_rules,
+        )
 
     def submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
         """Hands a trial that has begun to an executor; one that cannot be traced fails."""
@@ -321,7 +317,7 @@ class TrialLauncher:
         else:
             self._submit_to_packs(self._packs, number, jobs)
 
-    def _submit_to_packs(self, packs: LocalExecutor, number: int, jobs: list[Job]) -> None:
+    def _submit_to_packs(self, packs: PackExecutor, number: int, jobs: list[Job]) -> None:
         to_come, size, most = self.to_come, self._members.size, self._asker.max_open
         if to_come is not None:
             left = to_come + len(self.to_continue)
@@ -402,7 +398,7 @@ class TrialPrefetch:
         if packs is not None and packs.demand.uncompiled:
             self._ask_family()
 
-    def begin_round(self, packs: LocalExecutor) -> None:
+    def begin_round(self, packs: PackExecutor) -> None:
         """Works out how many trials to ask for while packs train."""
         demand = packs.demand
         demand.all_asked = self.all_asked()
@@ -413,6 +409,7 @@ class TrialPrefetch:
         if self.carried_over is not None:
             self._due, self.carried_over = self.carried_over, None
         packs.lockstep = not free
+        packs.judged = self._pruned or self._arguments.n_members > 1
         # Not looked at again until the round ends: then trials may have ended early, at a time that
         # depends on the device, and a search that goes on asks for the same trials in a round.
         self._may_begin = None if self._stopping is None else self._stopping.n_may_begin
@@ -430,7 +427,7 @@ class TrialPrefetch:
         """Notes what this round has still to ask for: the round will begin again."""
         self.carried_over = self._due
 
-    def ask_ahead(self, packs: LocalExecutor) -> bool:
+    def ask_ahead(self, packs: PackExecutor) -> bool:
         """While packs train, asks for one more trial; returns False when the round has enough."""
         if self._due is None:
             return packs.demand.room and self.ask()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import ObjectiveError, SpaceError, TrialTimeoutError
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackTimeout
-from paceline.executor.local import LocalExecutor
 from paceline.executor.process import StopSignal
+from paceline.executor.protocol import PackExecutor
 from paceline.report.progress import Progress
 from paceline.search_space import HyperParameters
 from paceline.study.pruners.pbt import PopulationPruner
@@ -201,7 +201,7 @@ class SearchLoop:
         if not self._peers.paused:
             self._context.notes("going on after the pause")
 
-    def _train_packs(self, packs: LocalExecutor) -> None:
+    def _train_packs(self, packs: PackExecutor) -> None:
         self._prefetch.begin_round(packs)
         times = packs.timings.seconds
         # Compiling does not count: a search waits for a program once.
@@ -363,6 +363,7 @@ class EpochReports:
         running.wall += report.wall
         running.epoch = report.epoch
         running.plan, running.program = report.plan, report.program
+        running.worker = report.worker
         trial = self._study.trials.by_number(report.number)
         before = trial.value
         objective = self._objective.name

@@ -21,7 +21,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from paceline.data.inputs import TrialInputs
-from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, OtherModels, Weights
+from paceline.executor.base import (
+    Answer,
+    EpochReport,
+    Job,
+    JobSpec,
+    LateAnswer,
+    OtherModels,
+    Weights,
+)
 from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.program.files import get_parts, put_parts
 from paceline.search_space import HyperParameters
@@ -107,27 +115,85 @@ def jobs_of(
     Returns:
         The jobs, that of the last repeat first.
     """
-    folds, jobs = arguments.folds, []
-    callbacks = None
-    if arguments.callbacks is not None:
-        callbacks = partial(_callbacks_of, arguments.callbacks, hparams, files, arguments.n_members)
-    for repeat in range(arguments.repeats):
-        own = member_seed(seed, repeat)
-        job = Job(
-            number=number * arguments.n_members + repeat * max(1, len(folds)),
-            seed=own,
-            epochs=built.epochs,
-            batch_size=built.inputs.batch_size,
-            model=built.model if repeat == 0 else build(own),
-            rebuild=partial(build, own),
-            folds=folds,
-            counts=repeat == 0,
-            callbacks=callbacks,
-            setting=built.inputs,
-            widths=widths,
+    return [
+        job_of(
+            JobSpec(
+                number=number * arguments.n_members + repeat * max(1, len(arguments.folds)),
+                trial=number,
+                seed=seed,
+                epochs=built.epochs,
+                hparams=hparams,
+                repeat=repeat,
+            ),
+            built,
+            arguments,
+            build,
+            files,
+            widths,
         )
-        jobs.append(job)
-    return jobs[::-1]
+        for repeat in reversed(range(arguments.repeats))
+    ]
+
+
+def job_of(
+    spec: JobSpec,
+    built: BuiltTrial,
+    arguments: SearchArguments,
+    build: Callable[[int], Any],
+    files: str = "{trial}",
+    widths: OtherModels | None = None,
+) -> Job:
+    """Makes the job of one repeat of a trial; arguments as of ``jobs_of``."""
+    callbacks, own = None, member_seed(spec.seed, spec.repeat)
+    if arguments.callbacks is not None:
+        callbacks = partial(
+            _callbacks_of, arguments.callbacks, spec.hparams, files, arguments.n_members
+        )
+    folds = arguments.folds
+    return Job(
+        number=spec.number,
+        seed=own,
+        epochs=spec.epochs,
+        batch_size=built.inputs.batch_size,
+        model=built.model if spec.repeat == 0 else build(own),
+        rebuild=partial(build, own),
+        folds=folds if spec.fold is None else (folds[spec.fold],),
+        counts=spec.repeat == 0,
+        callbacks=callbacks,
+        setting=built.inputs,
+        widths=widths,
+        spec=spec,
+    )
+
+
+def other_models(
+    build: Callable[[dict[str, Any]], Any],
+    hparams: Mapping[str, Any],
+    built: BuiltTrial,
+    widths: str,
+    rules: int,
+) -> OtherModels | None:
+    """Builds models like a trial's; None where it is to have a program of its own.
+
+    Args:
+        build: Makes a model of hyperparameters, from the trial's seed.
+        hparams: The trial's hyperparameters.
+        built: The trial.
+        widths: As the argument of ``Tuner``.
+        rules: The rules by which trials share programs.
+    """
+    if widths == "apart":
+        return None
+    other = OtherModels(
+        built.parameters,
+        hparams,
+        lambda values: build({**hparams, **values}),
+        built.epochs,
+        widths == "together",
+        rules,
+    )
+    any_width = any(type(value) is int for value in hparams.values())
+    return other if any_width or other.choices() else None
 
 
 def _callbacks_of(
@@ -215,6 +281,7 @@ class TrialMembers:
             weights=self._fetch,
             members=logs_of_all,
             wall=wall,
+            worker=report.worker,
             last=len(self.ended) == len(self.jobs) and not self._reports,
         )
 

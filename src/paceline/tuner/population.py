@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from paceline.errors import StorageError, UsageError
+from paceline.executor.local import LocalExecutor
 from paceline.search_space import HyperParameters
 from paceline.study.draft import BuildFailed
 from paceline.study.pruners.exploration import copy_seed, explored
@@ -65,6 +66,11 @@ class Population:
             raise UsageError(
                 "pruner: pbt copies trials in packs, and trials of this search run in Keras' own "
                 f"fit: {arguments.why_fit or 'their data are no arrays'}; use another pruner."
+            )
+        if not isinstance(context.packs, LocalExecutor):
+            raise UsageError(
+                "pruner: pbt copies trials between the packs of one machine, and executor='ray' "
+                "trains on several; leave executor out, or use another pruner, such as 'asha'."
             )
         if arguments.validation_freq != 1:
             raise UsageError(

@@ -12,8 +12,9 @@ from typing import Any
 import keras
 
 from paceline.executor.reporting import Seconds
+from paceline.report import formats
 from paceline.report.forecast import Pace, pace_of, rounds_left
-from paceline.report.progress import Progress, TrialRow
+from paceline.report.progress import Progress, TrialRow, WorkerRow
 from paceline.report.rejections import grouped
 from paceline.search_space import html
 from paceline.study.trial import Trial
@@ -117,6 +118,7 @@ class ProgressReporter:
             compiles=(0, 0) if packs is None else packs.compiles,
             others=self._objectives[1:],
             n_front=self._front(),
+            workers=self._worker_rows(),
         )
 
     def _front(self) -> int:
@@ -158,6 +160,10 @@ class ProgressReporter:
             html.thin(trial.history.get(self._objective, ())),
             tuple(trial.values),
         )
+
+    def _worker_rows(self) -> tuple[WorkerRow, ...]:
+        workers = () if self._packs is None else self._packs.workers
+        return tuple(WorkerRow(w.host, w.device, w.jobs, w.slots, w.rate) for w in workers)
 
     def _pace(self, now: float) -> Pace | None:
         """The trials at once and the seconds of the last rounds; None before the first round."""
@@ -259,3 +265,14 @@ def _devices() -> str | None:
 def to_stderr(text: str) -> None:
     """Writes a line for the user, where nobody takes notes."""
     sys.stderr.write(f"paceline: {text}\n")
+
+
+def unpacked_backend(backend: str) -> str:
+    """What a user is told whose Keras runs on something else than JAX, in a box."""
+    text = (
+        "Trials train one after another in Keras' fit: packs, which train many trials at once, "
+        "need JAX. Restart Python (in a notebook: the kernel), and paste this above all other "
+        "imports:"
+    )
+    code = ("import os", 'os.environ["KERAS_BACKEND"] = "jax"')
+    return formats.boxed(f"Keras runs on {backend}", text, code)

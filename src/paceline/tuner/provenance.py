@@ -19,9 +19,11 @@ from paceline.errors import PacelineError, StudyError
 from paceline.report.summary import STOPPING_RULES
 from paceline.study.metadata import check_name
 from paceline.study.objective import Objective
+from paceline.study.pruners.pruners import pruner_text
 from paceline.study.storage.rdb import hide_password
 from paceline.study.storage.storage import StudyStorage
 from paceline.tuner.arguments import SearchArguments
+from paceline.tuner.config import TunerConfig
 
 if TYPE_CHECKING:
     from paceline.study.objectives import Objectives
@@ -49,6 +51,23 @@ def _device(backend: str) -> str:
     return next((kind for kind in ("TPU", "GPU") if kind in kinds), "cpu").lower()
 
 
+def decisive(config: TunerConfig) -> dict[str, Any]:
+    """The arguments that decide the trials of a study, as JSON values."""
+    sampler = config.sampler
+    return {
+        "sampler": sampler if isinstance(sampler, str) else type(sampler).__name__,
+        "seed": config.seed,
+        "slots": config.slots,
+        "plan": config.plan,
+        "pruner": None if config.pruner is None else pruner_text(config.pruner),
+        "precision": config.precision,
+        "mesh": None if config.mesh is None else list(config.mesh),
+        # Left out where it is the default: studies from before there was a choice go on.
+        **({} if config.widths == "auto" else {"widths": config.widths}),
+        **({"constraints": config.constraints.to_json()} if config.constraints else {}),
+    }
+
+
 def key(
     settings: Mapping[str, Any],
     arguments: SearchArguments,
@@ -58,7 +77,7 @@ def key(
     """What two searches must have in common for one to go on with the other's checkpoint.
 
     Args:
-        settings: ``TunerConfig.decisive``: sampler, seed, slots, plan, pruner, precision, mesh.
+        settings: Of ``decisive``: sampler, seed, slots, plan, pruner, precision, mesh.
         arguments: The arguments of the search.
         objective: The log that is searched for; or all objectives, where there are several.
         executor: "auto", "local" or "fit".

@@ -21,9 +21,9 @@ from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
 from paceline.tuner.arguments import whole_number
 from paceline.tuner.checkpoint.best_models import TrainedModels
+from paceline.tuner.config import TunerConfig
 from paceline.tuner.known_starts import Configurations, read_configurations
 from paceline.tuner.progress import to_stderr
-from paceline.tuner.search_run import TunerConfig
 
 if TYPE_CHECKING:
     import numpy as np

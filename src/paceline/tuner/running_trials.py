@@ -20,6 +20,7 @@ class RunningTrial:
         plan: The plan of its pack: stacked, mapped or sequential; or fit. None before an epoch.
         program: Fingerprint of the compiled program; None in ``fit`` and before an epoch.
         not_packed: Why it trains in ``fit``; None in a pack.
+        worker: The machine of a cluster that has trained its last epoch; None without a cluster.
         wall: Seconds on the clock of its epochs, its neighbours in the pack included.
     """
 
@@ -29,6 +30,7 @@ class RunningTrial:
     plan: str | None = None
     program: str | None = None
     not_packed: str | None = None
+    worker: str | None = None
     wall: float = 0.0
 
 

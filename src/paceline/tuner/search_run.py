@@ -6,15 +6,15 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import PacelineError, StorageError, StudyError, TrialTimeoutError, UsageError
 from paceline.executor.base import FAMILY_RULES, EpochLimit, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
-from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.protocol import PackExecutor
+from paceline.executor.remote.cluster import Cluster
 from paceline.study.objective import Objective
 from paceline.study.pruners.pbt import PBT
 from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
@@ -22,21 +22,20 @@ from paceline.study.samplers.samplers import strategy_of
 from paceline.study.storage.folder import check_folder
 from paceline.study.study import Study
 from paceline.study.trials import trials_to_continue
-from paceline.study.workers.worker import Worker
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels, find_saved
-from paceline.tuner.checkpoint.files import SavePolicy, Snapshot
+from paceline.tuner.checkpoint.files import Snapshot
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
-from paceline.tuner.constraints import Constraints
-from paceline.tuner.context import Listeners, SearchContext
+from paceline.tuner.config import Listeners, TunerConfig, WorkerFolder
+from paceline.tuner.context import SearchContext
 from paceline.tuner.first_build import FirstBuild, trace_ends_of_space
 from paceline.tuner.loop import SearchLoop
 from paceline.tuner.members import MemberReports
 from paceline.tuner.running_trials import RunningTrials, counts
 from paceline.tuner.stopping import StoppingCheck
 from paceline.tuner.timeouts import SearchTimeout, StuckTrials, TrialTimeout
-from paceline.tuner.trackers.base import TrackedStudy, Tracker
+from paceline.tuner.trackers.base import TrackedStudy
 from paceline.tuner.trackers.threads import TrackerThreads
 
 if TYPE_CHECKING:
@@ -57,70 +56,21 @@ def one_of(name: str, value: Any, known: Sequence[str]) -> None:
         raise UsageError(f"{name}: {value!r} is not one of {', '.join(known)}.")
 
 
-@dataclass(frozen=True)
-class TunerConfig:
-    """The arguments of ``Tuner``, checked; attributes are called as they are.
+EXECUTORS = ("auto", "local", "fit", "ray")
 
-    Attributes:
-        builder: Builds models, by the ``build`` that was given.
+
+def executor_of(executor: Any, mesh: Any, sampler: Any) -> tuple[str, Cluster | None]:
+    """The argument ``executor`` of ``Tuner``: its name, and the machines of one that has several.
+
+    Raises:
+        UsageError: There is no such executor, or a cluster cannot do what is asked for.
     """
+    if executor == "ray" or not isinstance(executor, str):
+        from paceline.tuner.on_cluster import cluster_of  # seldom needed
 
-    builder: ModelBuilder
-    study: str
-    storage: Any
-    sampler: Any
-    learn_from: tuple[str, ...]
-    pruner: Any
-    seed: int
-    executor: str
-    slots: Any
-    plan: str
-    widths: str
-    constraints: Constraints | None
-    mesh: tuple[int, int | None] | None
-    precision: str | None
-    directory: Path
-    keep_best: int
-    track: Mapping[str, Tracker]
-    origin: dict[str, Any] | None
-
-    @property
-    def folder(self) -> Path:
-        """The study's folder."""
-        return self.directory / self.study
-
-    def decisive(self) -> dict[str, Any]:
-        """The arguments that decide the trials of a study, as JSON values."""
-        sampler = self.sampler
-        return {
-            "sampler": sampler if isinstance(sampler, str) else type(sampler).__name__,
-            "seed": self.seed,
-            "slots": self.slots,
-            "plan": self.plan,
-            "pruner": None if self.pruner is None else pruner_text(self.pruner),
-            "precision": self.precision,
-            "mesh": None if self.mesh is None else list(self.mesh),
-            # Left out where it is the default: studies from before there was a choice go on.
-            **({} if self.widths == "auto" else {"widths": self.widths}),
-            **({"constraints": self.constraints.to_json()} if self.constraints else {}),
-        }
-
-
-@dataclass(frozen=True)
-class WorkerFolder:
-    """The folder of one search, among those of the workers of its study.
-
-    Attributes:
-        path: Where this search keeps its models and checkpoints: the study's folder, or a folder
-            below it where another process searches the study already.
-        worker: Joins the study's other workers, if there are any; None for a search that a
-            searcher decides, which is always alone.
-        policy: The checkpoints in the folder.
-    """
-
-    path: Path
-    worker: Worker | None
-    policy: SavePolicy
+        return cluster_of(executor, mesh, sampler)
+    one_of("executor", executor, EXECUTORS)
+    return executor, None
 
 
 class SearchRun:
@@ -260,7 +210,7 @@ class SearchRun:
                 provenance.compare(study.name, before, self._arguments, build, now, self._note)
             batch, origin = self._first_build.batch, config.origin
             meta = provenance.meta(
-                config.decisive(),
+                provenance.decisive(config),
                 self._arguments,
                 self._several or self._objective,
                 batch,
@@ -349,12 +299,13 @@ class SearchRun:
             return None
         return StoppingCheck(rules, self.study.trials, trials, self._objective, each)
 
-    def _costs(self, packs: LocalExecutor | None) -> TrialCosts | None:
+    def _costs(self, packs: PackExecutor | None) -> TrialCosts | None:
         """What tells the costs of models; None where they are no objectives."""
         if self._several is None or not self._several.costs:
             return None
         from paceline.tuner.costs import TrialCosts
 
+        assert packs is None or isinstance(packs, LocalExecutor)  # ``several`` refuses clusters
         names, builder = self._several.costs, self._config.builder
         return TrialCosts(names, self._arguments, builder, self.models, packs)
 
@@ -368,7 +319,7 @@ class SearchRun:
             self.study.metadata.meta,
         )
 
-    def _pretrace(self, packs: LocalExecutor) -> None:
+    def _pretrace(self, packs: PackExecutor) -> None:
         config, arguments = self._config, self._arguments
         trace_ends_of_space(packs, config.builder, arguments, self._first_build.hp, config.seed)
 
@@ -459,19 +410,24 @@ class SearchRun:
         study = self.study
         return study.metadata.meta.get("families", 1) if study.trials else FAMILY_RULES
 
-    def _make_packs(self, stack: ExitStack, stuck_trials: StuckTrials) -> LocalExecutor | None:
+    def _make_packs(self, stack: ExitStack, stuck_trials: StuckTrials) -> PackExecutor | None:
         """The executor of packs, closed with ``stack``; None when no trial can be packed."""
         arguments, config = self._arguments, self._config
         data = arguments.pack_data
         if data is None:
             return None
-        packs = LocalExecutor(
-            data,
-            PackOptions(config.slots, config.plan, config.mesh),
-            note=self._note,
-            limit=EpochLimit(arguments.trial_timeout, stuck_trials.suspects),
-            in_order=self.study.strategy.ends_by_itself,
-        )
+        options = PackOptions(config.slots, config.plan, config.mesh)
+        limit = EpochLimit(arguments.trial_timeout, stuck_trials.suspects)
+        in_order = self.study.strategy.ends_by_itself
+        if config.cluster is not None:
+            from paceline.tuner.on_cluster import cluster_executor  # seldom needed
+
+            how = options, limit, in_order, self._family_rules
+            packs: PackExecutor = cluster_executor(
+                config, arguments, how, self._objective, self.models, self._note
+            )
+        else:
+            packs = LocalExecutor(data, options, note=self._note, limit=limit, in_order=in_order)
         stack.callback(packs.close)
         if not callable(arguments.batch_size):
             packs.check_batch(arguments.inputs_for(self._first_build.hp).batch_size)

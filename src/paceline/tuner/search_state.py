@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from paceline.errors import StorageError
-from paceline.executor.local import LocalExecutor
 from paceline.executor.memory import host_bytes
+from paceline.executor.protocol import PackExecutor
 from paceline.tuner.checkpoint.files import SavePolicy, Snapshot
 from paceline.tuner.checkpoint.trial_variables import HandedOverTrial, capture_trials
 from paceline.tuner.context import SearchContext
@@ -182,7 +182,7 @@ class SearchState:
         return lost
 
     def _drop_ended(
-        self, packs: LocalExecutor, facts: Mapping[str, Any], members: Mapping[str, Any]
+        self, packs: PackExecutor, facts: Mapping[str, Any], members: Mapping[str, Any]
     ) -> None:
         """Drops members that had trained all their epochs, while others of their trial had not."""
         there = {int(job) for group in facts["groups"] for job in group["epochs"]}

@@ -12,7 +12,7 @@ from paceline.study.samplers.samplers import check_several
 if TYPE_CHECKING:
     from paceline.study.objectives import Objectives
     from paceline.tuner.arguments import SearchArguments
-    from paceline.tuner.search_run import TunerConfig
+    from paceline.tuner.config import TunerConfig
 
 _ONE = "give one objective"
 
@@ -47,6 +47,11 @@ def check_tuner(objective: Sequence[Any], config: TunerConfig) -> Any:
             "pruner: a population (PBT) replaces trials by those that are better, by one "
             f"objective, and there are several; {_ONE}, or choose asha or median, which go by the "
             "first."
+        )
+    if config.cluster is not None:
+        raise UsageError(
+            f"executor: a cluster ({config.executor}) sends back the weights of the best trials by "
+            f"one objective, and there are several; {_ONE}, or leave executor out."
         )
     if config.keep_best != 1:
         raise UsageError(

@@ -1,7 +1,6 @@
 """What happens to the trials of a search: they begin, are paused, complete, are pruned, or fail.
 
-Also what other workers and programs do to them: whose trials the search takes over, which of its
-own others have ended, and when it waits.
+Also what other workers and programs do: whose trials are taken over, which of its own have ended.
 """
 
 from __future__ import annotations
@@ -138,6 +137,7 @@ class TrialEvents:
             "program": running.program,
             "plan": running.plan,
             **({"not_packed": running.not_packed} if running.not_packed else {}),
+            **({"worker": running.worker} if running.worker else {}),
             **attrs,
         }
         state = self._study.updates.finish(number, state, values=values, attrs=facts)

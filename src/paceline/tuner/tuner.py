@@ -33,18 +33,17 @@ from paceline.study.workers.worker import WORKERS, Worker
 from paceline.tuner import provenance, several
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
+from paceline.tuner.config import Listeners, TunerConfig, WorkerFolder
 from paceline.tuner.constraints import checked
-from paceline.tuner.context import Listeners
 from paceline.tuner.first_build import first_preprocessing, probe
-from paceline.tuner.progress import to_stderr
+from paceline.tuner.progress import to_stderr, unpacked_backend
 from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
 from paceline.tuner.results import StudyResults
-from paceline.tuner.search_run import SearchRun, TunerConfig, WorkerFolder, one_of
+from paceline.tuner.search_run import SearchRun, executor_of, one_of
 from paceline.tuner.timeouts import run_with_timeout
 from paceline.tuner.trackers.choice import make_trackers
 from paceline.tuner.trial_events import IN_A_ROW
 
-EXECUTORS = ("auto", "local", "fit")
 PLANS = ("auto", "stacked", "mapped", "sequential")
 WIDTHS = ("auto", "apart", "together")
 
@@ -72,7 +71,8 @@ class Tuner(StudyResults):
             ``optuna.pruners``.
         seed: Decides every trial's hyperparameters, weights and order of examples.
         executor: "auto": packs, and Keras' ``fit`` for what cannot be packed; "local": an error
-            where no trial could be packed; "fit": Keras' ``fit`` for all.
+            where no trial could be packed; "fit": Keras' ``fit`` for all; "ray", or an object of
+            ``paceline.Ray``: packs on the machines of a Ray cluster.
         slots: Trials that train at once, or "auto".
         direction: "maximize" or "minimize" where it cannot be inferred from the objective.
         plan: "auto", "stacked" (one program, all slots at once), "mapped" (one program, a loop over
@@ -124,7 +124,7 @@ class Tuner(StudyResults):
         sampler: Any = "tpe",
         pruner: Any = None,
         seed: int = 0,
-        executor: str = "auto",
+        executor: Any = "auto",
         slots: int | str = "auto",
         direction: str | None = None,
         *,
@@ -144,7 +144,7 @@ class Tuner(StudyResults):
         when_stuck: Callable[[str, bool], None] | None = None,
     ) -> None:
         builder = ModelBuilder(build)
-        one_of("executor", executor, EXECUTORS)
+        executor, cluster = executor_of(executor, mesh, sampler)
         one_of("plan", plan, PLANS)
         one_of("widths", widths, WIDTHS)
         if fresh and storage is not None:
@@ -166,6 +166,7 @@ class Tuner(StudyResults):
             pruner=check_pruner(pruner),
             seed=whole_number(seed, "seed", least=0, most=2**32 - 1),
             executor=executor,
+            cluster=cluster,
             slots=slots if slots == "auto" else whole_number(slots, "slots"),
             plan=plan,
             widths=widths,
@@ -173,6 +174,7 @@ class Tuner(StudyResults):
             mesh=check_mesh(mesh),
             precision=check_precision(precision),
             directory=Path(directory),
+            folder=Path(directory) / study,
             keep_best=whole_number(keep_best, "keep_best"),
             track=make_trackers(track),
             origin=dict(origin) if origin else None,
@@ -348,7 +350,7 @@ class Tuner(StudyResults):
                 self._tell(text)
             if arguments.validated and arguments.validation_freq != 1:
                 self._tell(_NAN_EPOCHS)
-            key = provenance.key(config.decisive(), arguments, objective, config.executor)
+            key = provenance.key(provenance.decisive(config), arguments, objective, config.executor)
             run = SearchRun(
                 config,
                 arguments,
@@ -437,13 +439,7 @@ class Tuner(StudyResults):
         chosen = "KERAS_BACKEND" in os.environ or self._config.executor != "auto"
         if backend == "jax" or chosen or not self._strategy.resumable:
             return
-        text = (
-            "Trials train one after another in Keras' fit: packs, which train many trials at once, "
-            "need JAX. Restart Python (in a notebook: the kernel), and paste this above all other "
-            "imports:"
-        )
-        code = ("import os", 'os.environ["KERAS_BACKEND"] = "jax"')
-        self._tell(formats.boxed(f"Keras runs on {backend}", text, code))
+        self._tell(unpacked_backend(backend))
 
     @contextmanager
     def _view(self, arguments: SearchArguments, verbose: int | str) -> Iterator[None]:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.tuner.checkpoint.best_models import MANIFEST, BestModels, apply_weights, find_saved
+from paceline.tuner.checkpoint.best_models import MANIFEST, BestModels, find_saved
+from paceline.tuner.checkpoint.trial_variables import apply_weights
 
 
 class Model:

@@ -38,7 +38,7 @@ from paceline.program.initial_weights import (
 from paceline.search_space import HyperParameters, Space
 from paceline.study.searcher import Searcher, TrialWeights
 from paceline.study.trial import Trial as Record
-from paceline.tuner.checkpoint.best_models import apply_weights
+from paceline.tuner.checkpoint.trial_variables import apply_weights
 
 #: Number of models that are kept in order to save the weights of other trials with them.
 _KEPT_MODELS = 4

@@ -33,6 +33,8 @@ _PATHS: tuple[tuple[type, str, bool], ...] = (
 )
 
 
+#: Classes of callbacks that write files.
+WRITERS = tuple(cls for cls, _, _ in _PATHS)
 #: Logs that Keras' callbacks add: schedules of the learning rate, under both of its names.
 _ADDED = ("learning_rate", "lr")
 
@@ -62,6 +64,9 @@ class StudyPaths:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_folder": self._folder.absolute()}  # another process is in another folder
 
     def label(self, trial: str) -> str:
         """Returns what stands for ``{trial}`` in paths."""
@@ -114,6 +119,20 @@ class CallbackFactory:
                 f"{type(error).__name__}: {error}. Make what they hold in on_train_begin, or pass "
                 "callbacks=lambda hp: [...]."
             ) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process has other addresses of objects, and tells its notes to nobody.
+        return {**vars(self), "_note": None, "_shared": list(self._shared.values())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._note = lambda text: None
+        self._shared = {id(array): array for array in state["_shared"]}
+
+    @property
+    def function(self) -> Any:
+        """What the user gave: a function of hp, or the callbacks."""
+        return self._given if self._function is None else self._function
 
     @property
     def names(self) -> list[str] | str:

@@ -154,6 +154,7 @@ class TrialAttributes(Struct):
     program: Text = None
     plan: Text = None
     not_packed: Text = None
+    worker: Text = None
     error: Text = None
     best_epoch: Count | None = None
     continues: Count | None = None
@@ -265,6 +266,7 @@ class OpenTrial(Struct):
     program: Text
     plan: Text = None
     not_packed: Text = None
+    worker: Text = None
     best_epoch: Count | None = None
     continues: Count | None = None
     continued_at: Count | None = None
@@ -344,6 +346,9 @@ class GroupFacts(Struct):
     parked: Numbers
     epochs: dict[Number, Count]
     callbacks: dict[Number, DriverFacts] = {}
+    # On other machines: the epoch of the state that is held, and the best value until now.
+    held: dict[Number, Count] = {}
+    best: dict[Number, float | None] = {}
 
 
 class PackFacts(Struct):
@@ -385,6 +390,7 @@ class RunningFacts(Struct):
     plan: Text = None
     program: Text = None
     not_packed: Text = None
+    worker: Text = None
     wall: float = 0.0
 
 

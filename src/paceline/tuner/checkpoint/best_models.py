@@ -31,7 +31,7 @@ from paceline.study.study import Study
 from paceline.study.trial import Trial
 from paceline.study.trials import rank
 from paceline.study.workers.worker import WORKERS
-from paceline.tuner.checkpoint.trial_variables import LastVariables
+from paceline.tuner.checkpoint.trial_variables import LastVariables, apply_weights
 
 if TYPE_CHECKING:
     from paceline.executor.model_builder import ModelBuilder
@@ -117,6 +117,14 @@ class BestModels:
         elif held is not None:
             ranked = sorted(self._values(), key=lambda pair: self._rank(*pair))
             self._complete = {n: self._complete[n] for n, _ in ranked[: self._keep]}
+
+    @property
+    def least(self) -> float | None:
+        """The value that a trial must reach to be among the k best; None: any will do."""
+        if len(self._complete) < self._keep:
+            return None
+        ranked = sorted(self._values(), key=lambda pair: self._rank(*pair))
+        return ranked[self._keep - 1][1]
 
     def drop(self, number: int) -> None:
         """Forgets the weights of a running trial, which has failed or begins again."""
@@ -291,17 +299,6 @@ def find_saved(folder: Path, number: int, value: float | None) -> Path | None:
 def _is_of(saved: float, value: float | None) -> bool:
     """Whether a saved value is that of a trial; databases may keep fewer digits."""
     return value is not None and math.isclose(saved, value, rel_tol=1e-9)
-
-
-def apply_weights(model: Any, weights: Weights) -> None:
-    """Assigns the weights of a trial to a built model: trainable and non-trainable variables."""
-    trainable, non_trainable = weights
-    for variables, values in (
-        (model.trainable_variables, trainable),
-        (model.non_trainable_variables, non_trainable),
-    ):
-        for variable, value in zip(variables, values, strict=True):
-            variable.assign(value)
 
 
 def _read_manifest(folder: Path) -> dict[int, dict[str, Any]]:

@@ -283,3 +283,14 @@ class TrialHandoff:
         except schema.UNREADABLE:
             return False
         return True
+
+
+def apply_weights(model: Any, weights: Weights) -> None:
+    """Assigns the weights of a trial to a built model: trainable and non-trainable variables."""
+    trainable, non_trainable = weights
+    for variables, values in (
+        (model.trainable_variables, trainable),
+        (model.non_trainable_variables, non_trainable),
+    ):
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)

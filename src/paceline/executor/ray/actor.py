@@ -1,0 +1,59 @@
+"""What runs in a process of its own on a machine of a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+from paceline.errors import UsageError
+
+
+class RayWorker:
+    """A machine's half of a search; an actor. Nothing heavy is loaded before ``hello``.
+
+    Args:
+        on_gpu: Whether Ray has given the process a GPU.
+    """
+
+    def __init__(self, on_gpu: bool) -> None:
+        if not on_gpu and "JAX_PLATFORMS" not in os.environ and not _has_tpu():
+            os.environ["JAX_PLATFORMS"] = "cpu"  # not a GPU that other processes use
+        self._host: Any = None
+
+    def ping(self) -> str:
+        """The name of the machine: Ray has found a place for the process."""
+        return socket.gethostname()
+
+    def hello(self, packed: Any, options: Any) -> Any:
+        """Begins: takes the search's recipe in.
+
+        Args:
+            packed: From ``packing.pack``.
+            options: A ``HostOptions``.
+
+        Returns:
+            A ``HostFacts``.
+
+        Raises:
+            UsageError: The machine is part of a TPU slice of several hosts.
+        """
+        hosts = [name for name in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if name]
+        if len(hosts) > 1:
+            raise UsageError(
+                f"executor: worker on {socket.gethostname()} is one of {len(hosts)} hosts of a TPU "
+                "slice, whose chips work as one; use slices of one host, such as v5litepod-8."
+            )
+        from paceline.executor.ray.packing import unpack
+        from paceline.executor.remote.host import Host
+
+        self._host = Host(unpack(packed), options)
+        return self._host.hello()
+
+    def round(self, order: Any) -> Any:
+        """As ``Host.round``."""
+        return self._host.round(order)
+
+
+def _has_tpu() -> bool:
+    return os.path.exists("/dev/accel0") or os.path.exists("/dev/vfio/0")

@@ -1,0 +1,45 @@
+"""``paceline.Ray``: a Ray cluster as the machines of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paceline.executor.ray.settings import RaySettings
+from paceline.executor.remote.cluster import Cluster
+
+if TYPE_CHECKING:
+    from paceline.executor.remote.host import HostOptions, Recipe
+    from paceline.executor.remote.pool import HostPool
+
+
+@dataclass(frozen=True)
+class Ray(RaySettings, Cluster):
+    """A Ray cluster, for ``Tuner(executor=paceline.Ray(...))``.
+
+    Attributes:
+        address: The cluster's, such as "10.0.0.1:6379", or "auto" for the one that runs on this
+            machine. None: the environment's ``RAY_ADDRESS``; without it, a cluster of this
+            machine's devices, which ends with the search.
+        workers: Processes that train, each with one device; "auto": one for each GPU, or on a
+            cluster without GPUs one for each machine.
+        cpus: Cores of each worker; None: a machine's cores, divided by its GPUs.
+        gpus: GPUs of each worker, 0 or 1; None: 1 where the cluster has any.
+        resources: Ray's own resources that each worker needs: name -> amount.
+        checkpoints: Not supported yet; None.
+        runtime_env: Ray's ``runtime_env`` of the workers: packages, environment variables.
+
+    Raises:
+        UsageError: A value cannot work.
+    """
+
+    name = "ray"
+
+    def connect(
+        self, recipe: Recipe, options: HostOptions, note: Callable[[str], None]
+    ) -> HostPool:
+        """See ``Cluster``."""
+        from paceline.executor.ray.connect import connect  # loads ray
+
+        return connect(self, recipe, options, note)

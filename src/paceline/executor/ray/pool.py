@@ -1,0 +1,270 @@
+"""The machines of a Ray cluster as a ``HostPool``: one actor for each device."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.errors import ClusterError, PacelineError, UsageError
+from paceline.executor.ray.actor import RayWorker
+from paceline.executor.ray.places import WorkerPlace, places
+from paceline.executor.ray.session import RaySession
+from paceline.executor.ray.settings import RaySettings
+from paceline.executor.remote.host import HostOptions, library_versions
+from paceline.executor.remote.messages import ErrorText, HostFacts, RoundOrder
+from paceline.executor.remote.pool import Answered, Event, Joined, Left
+
+#: Seconds for which the search waits for the first worker that Ray finds a place for.
+PATIENCE = 60.0
+#: Seconds between two looks for machines that have come.
+_LOOKS = 5.0
+#: So many workers in a row may die before one of them has answered an order.
+_DEATHS = 5
+
+
+@dataclass(eq=False)
+class _Worker:
+    """An actor.
+
+    Attributes:
+        name: What people call it.
+        actor: Ray's handle.
+        place: Where it is to run.
+        ready: Whether it has said hello.
+        node: The name of its machine, once Ray has found one.
+    """
+
+    name: str
+    actor: Any
+    place: WorkerPlace
+    ready: bool = False
+    node: str | None = None
+
+
+class RayPool:
+    """Actors of a search.
+
+    Args:
+        session: The connection.
+        settings: How many, and with what.
+        packed: What each of them is sent first, as a reference in Ray's store.
+        options: How they train.
+        digest: Digest of the code of ``build`` here.
+        note: Told of workers that cannot be used.
+    """
+
+    def __init__(
+        self,
+        session: RaySession,
+        settings: RaySettings,
+        packed: Any,
+        options: HostOptions,
+        digest: str | None,
+        note: Callable[[str], None],
+    ) -> None:
+        self._session, self._ray, self._settings = session, session.ray, settings
+        self._packed, self._options, self._digest = packed, options, digest
+        self._note = note
+        self._workers: dict[str, _Worker] = {}
+        # What is under way: Ray's reference -> the worker, and the method that was called.
+        self._calls: dict[Any, tuple[_Worker, str]] = {}
+        self._gone: list[Event] = []
+        self._names = itertools.count()
+        self._began, self._looked = time.monotonic(), 0.0
+        self._deaths = 0
+        self._any = False  # whether a worker has ever been ready
+        self._look()
+
+    # -- HostPool ----------------------------------------------------------------------------------
+
+    def send(self, host: str, order: RoundOrder) -> None:
+        """See ``HostPool``."""
+        worker = self._workers.get(host)
+        if worker is not None:
+            self._call(worker, "round", order)
+
+    def wait(self, seconds: float) -> list[Event]:
+        """See ``HostPool``."""
+        self._look()
+        events, self._gone = self._gone, []
+        calls = list(self._calls)
+        if calls:
+            ready, _ = self._ray.wait(calls, num_returns=1, timeout=0.0 if events else seconds)
+            if ready and len(calls) > 1:
+                ready, _ = self._ray.wait(calls, num_returns=len(calls), timeout=0.0)
+            for call in ready:
+                events += self._answer(call)
+        elif not events and seconds:
+            time.sleep(seconds)
+        if not self._any:
+            self._check_patience()
+        return events
+
+    def remove(self, host: str) -> None:
+        """See ``HostPool``."""
+        worker = self._workers.pop(host, None)
+        if worker is not None:
+            self._forget(worker)
+            self._looked = 0.0  # another one takes its place
+
+    def close(self) -> None:
+        """See ``HostPool``."""
+        for host in list(self._workers):
+            self._forget(self._workers.pop(host))
+        self._packed = None
+        self._session.close()
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Starts workers where there is a place for one."""
+        now = time.monotonic()
+        if now - self._looked < _LOOKS:
+            return
+        self._looked = now
+        taken = [worker.place for worker in self._workers.values()]
+        for place in places(self._ray, self._settings):
+            if place in taken:
+                taken.remove(place)
+            else:
+                self._start(place)
+
+    def _start(self, place: WorkerPlace) -> None:
+        strategy = None
+        if place.node is not None:
+            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+            strategy = NodeAffinitySchedulingStrategy(place.node, soft=False)
+        runtime = self._settings.runtime_env
+        actor = (
+            self._ray.remote(RayWorker)
+            .options(
+                num_cpus=place.cpus,
+                num_gpus=place.gpus,
+                resources=dict(self._settings.resources) or None,
+                scheduling_strategy=strategy or "SPREAD",
+                max_restarts=0,
+                max_task_retries=0,
+                runtime_env=None if runtime is None else dict(runtime),
+            )
+            .remote(place.gpus > 0)
+        )
+        worker = _Worker(f"{next(self._names)}", actor, place)
+        self._workers[worker.name] = worker
+        self._call(worker, "ping")
+
+    def _call(self, worker: _Worker, method: str, *arguments: Any) -> None:
+        reference = getattr(worker.actor, method).remote(*arguments)
+        self._calls[reference] = worker, method
+
+    def _answer(self, call: Any) -> list[Event]:
+        """What the end of a call means."""
+        worker, method = self._calls.pop(call)
+        if self._workers.get(worker.name) is not worker:
+            return []
+        try:
+            found = self._ray.get(call)
+        except self._ray.exceptions.RayTaskError as error:
+            self._raise(worker, error)
+        except self._ray.exceptions.RayError as error:
+            return self._died(worker, error)
+        if method == "ping":
+            worker.node = found
+            cores = max(1, int(worker.place.cpus))
+            self._call(worker, "hello", self._packed, self._options.on(cores))
+            return []
+        if method == "hello":
+            return self._welcome(worker, found)
+        self._deaths = 0
+        return [Answered(worker.name, found)]
+
+    def _welcome(self, worker: _Worker, facts: HostFacts) -> list[Event]:
+        why = self._mismatch(facts)
+        if why is None:
+            worker.ready = self._any = True
+            return [Joined(worker.name, facts)]
+        text = f"executor: the worker on {facts.node} has {why}, so that histories would differ"
+        if not self._any:
+            raise UsageError(
+                f"{text}; install the same versions everywhere, or have Ray do so: "
+                "paceline.Ray(runtime_env={'pip': [...]})."
+            )
+        self._note(f"{text}; it is not used")
+        self._workers.pop(worker.name)
+        self._forget(worker)
+        return []
+
+    def _mismatch(self, facts: HostFacts) -> str | None:
+        ours = {"python": platform.python_version(), **library_versions()}
+        for name, version in ours.items():
+            theirs = facts.versions.get(name, "none")
+            digits = 2 if name == "python" else None
+            if theirs.split(".")[:digits] != version.split(".")[:digits]:
+                return f"{name} {theirs}, and this process {version}"
+        if facts.digest != self._digest:
+            return "another code of build(hp)"
+        return None
+
+    def _died(self, worker: _Worker, error: Exception) -> list[Event]:
+        """A worker cannot be reached: for good, even if it answers later."""
+        self._workers.pop(worker.name)
+        self._forget(worker)
+        self._deaths += 1
+        why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        if self._deaths > _DEATHS:
+            raise ClusterError(
+                f"executor: {self._deaths} workers in a row died before they had trained an epoch; "
+                f"the last one: {error}"
+            )
+        self._looked = 0.0  # another one takes its place
+        return [Left(worker.name, f"{type(error).__name__}: {why}")] if worker.ready else []
+
+    def _raise(self, worker: _Worker, error: Any) -> None:
+        """Raises what a worker's method has raised, as an error of this process."""
+        cause = getattr(error, "cause", None) or error
+        if isinstance(cause, PacelineError):
+            raise ErrorText.of(cause).error() from error
+        node = worker.node or "a machine"
+        if isinstance(cause, ModuleNotFoundError):
+            raise UsageError(
+                f"executor: the worker on {node} has no module {cause.name!r}; install it there, "
+                "or send its folder: paceline.Ray(runtime_env={'working_dir': '.'})."
+            ) from error
+        raise ClusterError(
+            f"executor: the worker on {node} failed: {type(cause).__name__}: {cause}"
+        ) from error
+
+    def _forget(self, worker: _Worker) -> None:
+        self._calls = {c: call for c, call in self._calls.items() if call[0] is not worker}
+        with contextlib.suppress(Exception):  # it may be gone, and so may the cluster
+            self._ray.kill(worker.actor, no_restart=True)
+
+    def _check_patience(self) -> None:
+        if any(worker.node is not None for worker in self._workers.values()):
+            self._began = time.monotonic()  # Ray has found a place, and libraries load there
+        if time.monotonic() - self._began < PATIENCE:
+            return
+        wanted = self._settings
+        asked = {
+            "CPU": next((w.place.cpus for w in self._workers.values()), wanted.cpus),
+            "GPU": wanted.gpus,
+            **wanted.resources,
+        }
+        asked = {name: amount for name, amount in asked.items() if amount}
+        there = {
+            name: amount
+            for name, amount in self._ray.cluster_resources().items()
+            if not name.startswith("node:")
+        }
+        free = self._ray.available_resources()
+        raise ClusterError(
+            f"executor: for {PATIENCE:.0f} s no machine of the Ray cluster had room for a worker, "
+            f"which asks for {asked or 'a core'}. The cluster has {there}, of which "
+            f"{ {name: free.get(name, 0.0) for name in there} } are free; ask for less with "
+            "paceline.Ray(cpus=, gpus=, resources=), or wait until other jobs have ended."
+        )

@@ -1,0 +1,217 @@
+"""The connection to a Ray cluster: one that is there, or one of this machine for one search."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import stat
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from paceline.errors import ClusterError, MissingExtraError, UsageError
+from paceline.executor.ray.settings import RaySettings
+
+_MODE, _TOKEN, _PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+#: Seconds within which a cluster's head must answer.
+_REACH = 10.0
+#: Bytes of Ray's store of objects beside what the search sends.
+_STORE = 200_000_000
+#: The token of clusters that this process starts; Ray reads it once in a process.
+_token = ""
+
+
+class RaySession:
+    """A connection to a cluster, until it is closed.
+
+    Args:
+        settings: Which cluster.
+        data_bytes: Bytes that the search sends to each machine.
+        note: Told what users may want to know.
+
+    Attributes:
+        ray: The module.
+        started: Whether the cluster is of this machine, for this search alone.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        UsageError: The cluster would be open to anybody, or the address is of another kind.
+        ClusterError: The cluster cannot be reached.
+    """
+
+    def __init__(self, settings: RaySettings, data_bytes: int, note: Callable[[str], None]) -> None:
+        self._note = note
+        address = settings.address or os.environ.get("RAY_ADDRESS") or None
+        if address is not None and address.startswith("ray://"):
+            raise UsageError(
+                f"address: {address!r} is of Ray Client, through which each answer would take a "
+                "detour; run the search on a machine of the cluster, as with `ray job submit`, and "
+                "give the address without ray://, or 'auto'."
+            )
+        found = find_spec("ray")
+        if found is None or found.origin is None:  # a folder of that name is no package
+            raise MissingExtraError(
+                "executor: 'ray' needs Ray, which is not installed; pip install "
+                '"paceline[ray]", here and on all machines of the cluster.'
+            )
+        on_cpu()
+        self._before: dict[str, str | None] = {}
+        self.started = address is None and not _is_running()
+        if self.started:
+            self._protect()
+        elif not _is_running():
+            check_protection(address or "", note)
+        import ray
+
+        self.ray: Any = ray
+        self._joined = False
+        if ray.is_initialized():
+            return
+        try:
+            with _process_kept():
+                if self.started:
+                    self._start(data_bytes)
+                else:
+                    self._join(address or "")
+        except BaseException:
+            self._restore()
+            raise
+
+    def _start(self, data_bytes: int) -> None:
+        self.ray.init(
+            address="local",  # never one that another process has left
+            include_dashboard=False,
+            log_to_driver=False,
+            configure_logging=False,
+            object_store_memory=_STORE + 2 * data_bytes,
+            _node_ip_address="127.0.0.1",
+        )
+        self._joined = True
+
+    def _join(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        try:
+            if host and port.isdigit():  # else Ray tries for minutes
+                socket.create_connection((host.strip("[]"), int(port)), _REACH).close()
+            self.ray.init(address=address, log_to_driver=False, configure_logging=False)
+        except Exception as error:  # Ray raises many kinds
+            raise ClusterError(
+                f"executor: there is no Ray cluster at {address!r} ({type(error).__name__}: "
+                f"{error}); start one with `ray start --head`, or leave address and RAY_ADDRESS "
+                "out for a cluster of this machine."
+            ) from error
+        self._joined = True
+        self._note(
+            f"joined the Ray cluster at {address}; whether it sends usage statistics was decided "
+            "where it was started (RAY_USAGE_STATS_ENABLED=0 there)"
+        )
+
+    def _protect(self) -> None:
+        """Has Ray's processes ask for a token, send no statistics, and serve no dashboard."""
+        global _token
+        _token = _token or secrets.token_hex(32)
+        wanted = {"RAY_USAGE_STATS_ENABLED": "0"}
+        if _MODE not in os.environ:
+            wanted[_MODE] = "token"
+            if not os.environ.get(_TOKEN) and not os.environ.get(_PATH):
+                wanted[_TOKEN] = _token
+        for name, value in wanted.items():
+            self._before[name] = os.environ.get(name)
+            os.environ[name] = value
+
+    def close(self) -> None:
+        """Leaves the cluster; one that was started for this search ends."""
+        if self._joined:
+            with _process_kept():
+                self.ray.shutdown()
+            self._joined = False
+        self._restore()
+
+    def _restore(self) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._before.clear()
+
+
+def check_protection(
+    address: str,
+    note: Callable[[str], None],
+    environment: Mapping[str, str] = os.environ,
+    home: Path | None = None,
+) -> None:
+    """Checks that it was decided who may use a cluster that is to be joined.
+
+    Args:
+        address: The cluster's.
+        note: Told of a token that others could read.
+        environment: The process' environment.
+        home: The user's folder.
+
+    Raises:
+        UsageError: It was not decided.
+    """
+    if environment.get(_MODE, "").lower() not in ("token", "disabled"):
+        raise UsageError(
+            f"executor: whoever reaches the Ray cluster at {address!r} can run code on it, and "
+            f"{_MODE} does not say whether it asks for a token. Set {_MODE}=token, here and where "
+            f"the cluster is started, or {_MODE}=disabled if only trusted users reach its network."
+        )
+    path = Path(environment.get(_PATH) or (home or Path.home()) / ".ray" / "auth_token")
+    with contextlib.suppress(OSError):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077:
+            path.chmod(0o600)
+            note(f"{path} could be read by other users (mode {mode:o}); its mode is 600 now")
+
+
+def on_cpu() -> None:
+    """Has JAX of this process run on the CPU: workers train, and an accelerator has one process.
+
+    Raises:
+        UsageError: JAX has begun with an accelerator already.
+    """
+    if not jax.config.jax_platforms:  # type: ignore[attr-defined]
+        jax.config.update("jax_platforms", "cpu")
+    found = jax.default_backend()
+    if found != "cpu":
+        raise UsageError(
+            f"executor: JAX runs on the {found} in this process already, and a worker needs it "
+            "alone. Restart Python (in a notebook: the kernel), and set JAX_PLATFORMS=cpu before "
+            "anything else: only the workers train."
+        )
+
+
+def _is_running() -> bool:
+    """Whether this process is connected to a cluster already; Ray is not imported to find out."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+@contextmanager
+def _process_kept() -> Iterator[None]:
+    """A block after which SIGTERM does what it did: Ray would end the process without saving."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with warnings.catch_warnings():
+            # Its processes are begun by a fork that is followed by exec: no lock matters.
+            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+            yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,169 @@
+"""Where jobs on other machines would go on: from which states, and how checkpoints hold them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from paceline.executor.base import JobSpec, Notes, Parts, UnsavedAttributes
+from paceline.executor.grouping import Group, TrialGrouper
+from paceline.executor.remote.jobs import JobTable, RemoteJob
+from paceline.executor.remote.messages import JobState, Submitted
+from paceline.executor.snapshot import Arrays, Facts, state_like
+from paceline.program.files import get_parts, put_parts
+from paceline.program.trace import State
+
+
+class JobSnapshots:
+    """Holds the states of jobs, and writes them to checkpoints.
+
+    Args:
+        jobs: The jobs that have not ended.
+        grouper: Knows their groups.
+        notes: Told of attributes of callbacks that cannot be sent.
+    """
+
+    def __init__(self, jobs: JobTable, grouper: TrialGrouper, notes: Notes) -> None:
+        self._jobs, self._grouper = jobs, grouper
+        self._unsaved = UnsavedAttributes(notes.tell_once)
+
+    @staticmethod
+    def spec(spec: JobSpec, fold: int | None) -> JobSpec:
+        """The spec of one member of a job."""
+        return spec if fold is None else replace(spec, number=spec.number + fold, fold=fold)
+
+    def submitted(self, job: RemoteJob) -> Submitted:
+        """A job as a machine is told of it."""
+        self._jobs.take_back(job)
+        return Submitted(job.spec, job.group.name, job.state, job.best)
+
+    def hold(self, job: RemoteJob, state: JobState | None) -> None:
+        """Has a job go on from a state, unless its callbacks would lose something in it."""
+        if state is not None and state.callbacks is not None:
+            callbacks = state.callbacks["callbacks"]
+            if any(each["lost"] for each in callbacks):
+                self._unsaved.say(callbacks)
+                return  # it begins again, and catches up with what is known
+        self._jobs.hold(job, state)
+
+    def begin(self, job: RemoteJob, epoch: int, parts: Parts) -> bool:
+        """Has a job that was just submitted begin after an epoch; False if it cannot."""
+        state = state_like(job.trial.shapes(job.group.state), parts)
+        if state is None:
+            return False
+        self._jobs.set_state(job, JobState(epoch, state.lists()))
+        job.trial.epoch = epoch
+        return True
+
+    def states(self) -> dict[int, tuple[int, State]]:
+        """Epoch and variables of the jobs that need nothing else to train on, by number."""
+        return {
+            job.number: (job.state.epoch, State(*map(list, job.state.parts)))
+            for job in self._jobs
+            if job.state is not None
+            and job.state.parts
+            and job.state.callbacks is None
+            and job.state.epoch == job.trial.epoch
+        }
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def capture(self, arrays: Arrays, lasting: dict[str, Arrays]) -> Facts:
+        """All jobs under way; arguments as of ``PackExecutor.snapshot``."""
+        by_group: dict[int, list[RemoteJob]] = {}
+        for job in self._jobs:
+            by_group.setdefault(id(job.group), []).append(job)
+        groups = []
+        for group in self._grouper.groups:
+            jobs = by_group.get(id(group), [])
+            callbacks = {}
+            for job in jobs:
+                state = job.state
+                if state is None:
+                    continue
+                if state.callbacks is not None:
+                    callbacks[str(job.number)] = state.callbacks
+                    arrays.update(state.arrays)
+                kept = self._jobs.key(job)
+                if kept is not None:
+                    put_parts(f"wait.{job.number}", kept[1], lasting.setdefault(kept[0], {}))
+                elif state.parts:
+                    put_parts(f"wait.{job.number}", state.parts, arrays)
+            groups.append(
+                {
+                    **_group_facts(group),
+                    "epochs": {str(job.number): job.trial.epoch for job in jobs},
+                    "held": {
+                        str(job.number): 0 if job.state is None else job.state.epoch for job in jobs
+                    },
+                    "best": {
+                        str(job.number): job.best
+                        for job in jobs
+                        if job.best is not None and math.isfinite(job.best)
+                    },
+                    "parked": [job.number for job in jobs if job.paused],
+                    "queue": [trial.number for trial in group.queue],
+                    "callbacks": callbacks,
+                }
+            )
+        return {"device": ["elsewhere"], "groups": groups}
+
+    def capture_programs(self) -> Facts:
+        """The programs without the jobs."""
+        nobody = {"epochs": {}, "held": {}, "best": {}, "parked": [], "queue": [], "callbacks": {}}
+        groups = [{**_group_facts(group), **nobody} for group in self._grouper.groups]
+        return {"device": ["elsewhere"], "groups": groups}
+
+    def restore(self, facts: Facts, arrays: Arrays) -> list[int]:
+        """Puts jobs that have been submitted back; see ``PackExecutor.restore``."""
+        lost = []
+        for was in facts["groups"]:
+            for text, epoch in was["epochs"].items():
+                job = self._jobs.get(int(text))
+                if job is None:
+                    continue
+                if job.group.name != was["name"]:  # the code has changed
+                    if epoch:
+                        lost.append(job.number)
+                    continue
+                job.trial.epoch, job.best = epoch, was["best"].get(text)
+                self._jobs.set_state(job, _state_of(job, was, arrays))
+                if job.number in was["parked"]:
+                    self._jobs.pause(job)
+                    self._jobs.put_away(job)
+        return lost
+
+
+def _group_facts(group: Group) -> Facts:
+    return {
+        "name": group.name,
+        "example": None,
+        "seen": group.n_seen,
+        "trials": group.n_trials,
+        "most_slots": None,
+        "program": None,
+        "met": 0,
+        "roles": [],
+        "packs": [],
+    }
+
+
+def _state_of(job: RemoteJob, was: Facts, arrays: Mapping[str, np.ndarray]) -> JobState | None:
+    """The state that a checkpoint holds of a job; None: it catches up from its first epoch."""
+    number = str(job.number)
+    epoch, like = was["held"][number], job.trial.shapes(job.group.state)
+    if not epoch:
+        return None
+    try:
+        sizes = [len(leaves) for leaves in like.lists()]
+        state = state_like(like, get_parts(f"wait.{number}", sizes, arrays))
+    except KeyError:
+        return None
+    if state is None:
+        return None
+    prefix = f"callbacks.{number}."
+    own = {name: array for name, array in arrays.items() if name.startswith(prefix)}
+    return JobState(epoch, state.lists(), was["callbacks"].get(number), own)

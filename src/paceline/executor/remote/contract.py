@@ -1,0 +1,37 @@
+"""Makes the jobs of ``PackExecutorContract`` on other machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.executor.base import Job, JobSpec, SearchData
+from paceline.executor.testing import make_job
+
+
+@dataclass(frozen=True)
+class ContractRecipe:
+    """Makes the contract's jobs on another machine.
+
+    Attributes:
+        data: What they train on.
+        batch_size: Examples per step.
+    """
+
+    data: SearchData
+    batch_size: int = 16
+    precision: str | None = None
+    code_digest: str | None = None
+    file_writers: list[str] = field(default_factory=list)
+
+    def apart(self) -> tuple[dict[str, Any], ContractRecipe]:
+        """Nothing of it is the user's."""
+        return {}, self
+
+    def together(self, code: dict[str, Any]) -> ContractRecipe:
+        """The inverse of ``apart``."""
+        return self
+
+    def job(self, spec: JobSpec) -> Job:
+        """The job of a spec."""
+        return make_job(spec, self.batch_size)

@@ -1,0 +1,287 @@
+"""What a machine of a cluster runs: an executor, told in rounds what to train."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from paceline.executor.base import (
+    Answer,
+    EpochLimit,
+    EpochReport,
+    Job,
+    JobSpec,
+    PackOptions,
+    PackTimeout,
+    SearchData,
+    Weights,
+)
+from paceline.executor.process import search_process
+from paceline.executor.remote.hosted import HostedExecutor
+from paceline.executor.remote.messages import (
+    ErrorText,
+    HostFacts,
+    HostReport,
+    KeptWeights,
+    ProgramOrder,
+    RoundAnswer,
+    RoundOrder,
+    RoundSpent,
+    Submitted,
+)
+from paceline.executor.reporting import Seconds
+
+
+class Recipe(Protocol):
+    """Makes jobs of specs; sent to each machine once."""
+
+    @property
+    def data(self) -> SearchData:
+        """What the jobs train and validate on."""
+        ...
+
+    @property
+    def code_digest(self) -> str | None:
+        """Digest of the code of ``build``; None without code."""
+        ...
+
+    @property
+    def precision(self) -> str | None:
+        """As the argument of ``Tuner``."""
+        ...
+
+    def job(self, spec: JobSpec) -> Job:
+        """The job of a spec, its model just built; raises whatever ``build`` raises."""
+        ...
+
+    @property
+    def file_writers(self) -> list[str]:
+        """The classes of callbacks that write files where a trial trains."""
+        ...
+
+    def apart(self) -> tuple[dict[str, Any], Any]:
+        """The user's functions by argument, and all else, to be sent one by one.
+
+        The latter has a method ``together``, which makes the recipe again of the functions.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class HostOptions:
+    """How a machine trains.
+
+    Attributes:
+        pack: Slots, plan and cores.
+        in_order: As of ``LocalExecutor``.
+        limit: As of ``LocalExecutor``.
+    """
+
+    pack: PackOptions
+    in_order: bool = False
+    limit: EpochLimit = field(default_factory=EpochLimit)
+
+    def on(self, cores: int) -> HostOptions:
+        """The options of a machine whose process has so many cores."""
+        return replace(self, pack=replace(self.pack, cores=cores))
+
+
+@dataclass
+class _Round:
+    """The answer of a round, while it comes about."""
+
+    kept: KeptWeights
+    answer: RoundAnswer = field(default_factory=RoundAnswer)
+
+
+class Host:
+    """One machine's executor.
+
+    Args:
+        recipe: Makes its jobs.
+        options: How it trains.
+        own_process: Whether the process is the machine's alone, and is set up as a search wants it;
+            False: it is set up already, and other threads use it too.
+    """
+
+    def __init__(self, recipe: Recipe, options: HostOptions, *, own_process: bool = True) -> None:
+        self._recipe = recipe
+        self._stack = ExitStack()
+        if own_process:
+            self._stack.enter_context(search_process(recipe.precision))
+        self._notes: list[str] = []
+        self._suspects: dict[int, int] = {}
+        limit = EpochLimit(options.limit.seconds, self._suspects)
+        self._executor = HostedExecutor(
+            recipe.data,
+            options.pack,
+            note=self._notes.append,
+            limit=limit,
+            in_order=options.in_order,
+        )
+        self._waiting: deque[Submitted] = deque()  # jobs that are not built yet
+        self._best: dict[int, float | None] = {}  # of the jobs that are here
+        self._programs: dict[str, ProgramOrder] = {}
+        self._round = _Round(KeptWeights())
+
+    def hello(self) -> HostFacts:
+        """What this machine is."""
+        device = jax.local_devices()[0]
+        return HostFacts(
+            versions={"python": platform.python_version(), **library_versions()},
+            digest=self._recipe.code_digest,
+            device=device.device_kind,
+            max_slots=self._executor.max_slots,
+            clock=time.perf_counter(),
+            node=socket.gethostname(),
+            pid=os.getpid(),
+        )
+
+    def round(self, order: RoundOrder) -> RoundAnswer:
+        """Does what an order says, and trains for an epoch or for as long as it says."""
+        began, executor = time.perf_counter(), self._executor
+        self._round = current = _Round(order.kept)
+        answer = current.answer
+        self._let_go(order)
+        self._suspects.update(order.suspects)
+        self._programs |= order.programs
+        for name, program in order.programs.items():
+            executor.compile_as(name, program)
+        executor.demand.expected, executor.demand.all_asked = order.expected, order.all_asked
+        self._waiting.extend(order.submit)
+        timings = executor.timings
+        before, slots_before = replace(timings.seconds), timings.slot_epochs
+        rounds: list[tuple[float, int]] = []
+        if order.train:
+            try:
+                self._train(order, began, rounds)
+            except PackTimeout as stuck:
+                answer.stuck.extend(stuck.packs)
+                return answer
+        if order.want_states:
+            answer.states.update(executor.capture())
+        now, slots_now = timings.seconds, timings.slot_epochs
+        seconds = Seconds(
+            now.trace - before.trace, now.train - before.train, now.validate - before.validate
+        )
+        slots = slots_now[0] - slots_before[0], slots_now[1] - slots_before[1]
+        stays, packs = executor.timeline.take()
+        notes, self._notes[:] = list(self._notes), []
+        return replace(
+            answer,
+            notes=notes,
+            spent=RoundSpent(seconds, rounds, slots),
+            host=executor.look(),
+            stays=stays,
+            packs=packs,
+        )
+
+    def close(self) -> None:
+        """Ends the executor's threads; the process is as it was."""
+        self._executor.close()
+        self._stack.close()
+
+    def _let_go(self, order: RoundOrder) -> None:
+        answer, gone = self._round.answer, {*order.stop, *order.take}
+        for number in order.stop:
+            self._executor.finish(number)
+        for number in order.take:
+            waiting = next((s for s in self._waiting if s.spec.number == number), None)
+            state = None if waiting is None else waiting.state
+            answer.taken[number] = self._executor.take(number) or state
+        self._waiting = deque(s for s in self._waiting if s.spec.number not in gone)
+        for number in gone:
+            self._best.pop(number, None)
+
+    def _train(self, order: RoundOrder, began: float, rounds: list[tuple[float, int]]) -> None:
+        executor = self._executor
+        while True:
+            while self._waiting and (executor.demand.hungry or not executor.busy):
+                self._submit_next()
+            if not executor.busy:
+                return
+            n_reports, n_failed = len(self._round.answer.reports), len(self._round.answer.failed)
+            executor.advance(self._receive, self._submit_next, self._failed)
+            reports = self._round.answer.reports[n_reports:]
+            if reports:
+                rounds.append((executor.timings.rounds[-1][0], len(reports)))
+            ended = any(report.last for report in reports) and not executor.waiting
+            if ended or len(self._round.answer.failed) > n_failed:
+                return  # a slot is free, and the search has a job for it
+            if reports and time.perf_counter() - began >= order.seconds:
+                return
+
+    def _submit_next(self) -> bool:
+        """Builds a job that waits; False when there is none."""
+        if not self._waiting:
+            return False
+        submitted = self._waiting.popleft()
+        number = submitted.spec.number
+        try:
+            job = self._recipe.job(submitted.spec)
+            self._executor.submit(job)
+        except Exception as error:  # the user's code may raise anything
+            self._failed(number, error)
+            return True
+        name = job.program or ""
+        self._round.answer.programs[number] = name
+        self._best[number] = submitted.best
+        if name in self._programs:
+            self._executor.compile_as(name, self._programs[name])
+        if submitted.state is not None:
+            self._executor.begin_from(number, submitted.state)
+        return True
+
+    def _failed(self, number: int, error: BaseException) -> None:
+        self._best.pop(number, None)
+        self._round.answer.failed[number] = ErrorText.of(error)
+
+    def _receive(self, report: EpochReport) -> Answer:
+        """Takes a report down; jobs train on until the next round says something else."""
+        number, kept = report.number, self._round.kept
+        value, best = report.logs.get(kept.objective), self._best.get(number)
+        now = kept.better(value, best)
+        weights, state = None, None
+        if kept.wants(number, value, best):
+            weights = _copied(report.weights())
+        if report.last and report.state is not None and kept.members == 1 and kept.reaches(now):
+            state = [[np.array(leaf) for leaf in part] for part in report.state().lists()]
+        self._best[number] = now
+        self._round.answer.reports.append(
+            HostReport(
+                number,
+                report.epoch,
+                dict(report.logs),
+                report.seconds,
+                report.program,
+                report.plan,
+                report.wall,
+                report.last,
+                weights,
+                state,
+            )
+        )
+        if report.last:
+            self._best.pop(number, None)
+        return "continue"
+
+
+def _copied(weights: Weights) -> Weights:
+    """Weights that stay as they are when the pack trains on."""
+    trainable, fixed = ([np.array(leaf) for leaf in part] for part in weights)
+    return trainable, fixed
+
+
+def library_versions() -> dict[str, str]:
+    """The versions that histories depend on, of libraries in this process."""
+    return {name: metadata.version(name) for name in ("paceline", "keras", "jax", "jaxlib")}

@@ -1,0 +1,199 @@
+"""The jobs of a search on other machines: where each is, and from where it would go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from paceline.executor.base import JobSpec, Parts
+from paceline.executor.grouping import Group
+from paceline.executor.remote.messages import JobState
+from paceline.executor.snapshot import PausedStates
+from paceline.pack.pack import SlotTrial
+from paceline.program.trace import State
+
+
+@dataclass(eq=False)
+class RemoteJob:
+    """A job that has not ended.
+
+    Attributes:
+        spec: What a machine makes the job of.
+        group: The job's group.
+        trial: The job as the group has it, without a state; its ``epoch`` is the last epoch that
+            the search knows of.
+        host: The machine that has it; None: it waits here.
+        paused: Whether it waits to be resumed, rather than for a machine.
+        state: Where it would go on; None: it would begin. It may be some epochs behind: these come
+            again, and their reports are dropped.
+        best: The best value of the epochs that the search knows of; None: there is none.
+    """
+
+    spec: JobSpec
+    group: Group
+    trial: SlotTrial
+    host: str | None = None
+    paused: bool = False
+    state: JobState | None = None
+    best: float | None = None
+
+    @property
+    def number(self) -> int:
+        """The job's number."""
+        return self.trial.number
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the variables that are held of it."""
+        return self.group.nbytes if self.state is not None and self.state.parts else 0
+
+
+class LiveTrials:
+    """The trials of a group that machines have; it takes the place of the group's packs."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, SlotTrial] = {}
+
+    @property
+    def live(self) -> list[SlotTrial]:
+        """The trials."""
+        return list(self.by_number.values())
+
+
+def _live(group: Group) -> dict[int, SlotTrial]:
+    """The trials of a group that machines have, by number; the dict may be changed."""
+    packs: list = group.packs
+    if not packs:
+        packs.append(LiveTrials())
+    return packs[0].by_number
+
+
+class JobTable:
+    """All jobs that have not ended, by number.
+
+    Each is in one of three places: in its group's queue, with a machine, or among the paused.
+
+    Args:
+        paused: Holds the variables of paused jobs, on disk beyond a limit.
+    """
+
+    def __init__(self, paused: PausedStates) -> None:
+        self._jobs: dict[int, RemoteJob] = {}
+        self._by_host: dict[str, dict[int, RemoteJob]] = {}
+        self._training: Counter[str] = Counter()  # jobs of each machine that are not paused
+        self._held = 0
+        self._paused = paused
+
+    def __iter__(self) -> Iterator[RemoteJob]:
+        return iter(list(self._jobs.values()))
+
+    def get(self, number: int) -> RemoteJob | None:
+        """The job of that number, if it has not ended."""
+        return self._jobs.get(number)
+
+    def add(self, spec: JobSpec, group: Group, trial: SlotTrial) -> None:
+        """Adds a job that is in its group's queue."""
+        trial.state = None  # the machine that trains it makes the same
+        self._jobs[trial.number] = RemoteJob(spec, group, trial)
+
+    def send(self, job: RemoteJob, host: str) -> None:
+        """Takes a job out of the queue, because a machine has it now."""
+        job.group.queue.remove(job.trial)
+        self._place(job, host)
+
+    def hold(self, job: RemoteJob, state: JobState | None) -> None:
+        """Has a job go on from a state, unless a later one is held."""
+        if state is None or (job.state is not None and job.state.epoch > state.epoch):
+            return
+        self.set_state(job, state)
+
+    def set_state(self, job: RemoteJob, state: JobState | None) -> None:
+        """Replaces what is held of a job."""
+        self._held -= job.nbytes
+        job.state = state
+        self._held += job.nbytes
+
+    def queue(self, jobs: Iterable[RemoteJob]) -> None:
+        """Puts jobs that no machine has any more first in their queues, in their order."""
+        for job in reversed(list(jobs)):
+            self._leave(job)
+            job.paused = False
+            job.group.queue.appendleft(job.trial)
+
+    def pause(self, job: RemoteJob) -> None:
+        """Has a job wait to be resumed; its machine may still have it."""
+        job.paused = True
+        if job.host is not None:
+            self._training[job.host] -= 1
+        if _live(job.group).pop(job.number, None) is None and job.trial in job.group.queue:
+            job.group.queue.remove(job.trial)
+
+    def unpause(self, job: RemoteJob) -> None:
+        """Has a paused job train on with the machine that still has it."""
+        job.paused = False
+        _live(job.group)[job.number] = job.trial
+        if job.host is not None:
+            self._training[job.host] += 1
+
+    def put_away(self, job: RemoteJob) -> None:
+        """Holds a paused job that no machine has any more."""
+        self._leave(job)
+        if job.state is not None and job.state.parts:
+            job.trial.state = State(*map(list, job.state.parts))
+            self._paused.put(job.trial, job.group)
+            self.set_state(job, replace(job.state, parts=[]))
+
+    def take_back(self, job: RemoteJob) -> None:
+        """The inverse of ``put_away``: the variables are in the job's state again."""
+        if job.number in self._paused:
+            assert job.state is not None
+            trial, _ = self._paused.take(job.number)
+            assert trial.state is not None
+            self.set_state(job, replace(job.state, parts=trial.state.lists()))
+            trial.state = None
+
+    def key(self, job: RemoteJob) -> tuple[str, Parts] | None:
+        """A name for the variables of a paused job that never change, and the variables."""
+        if job.number not in self._paused:
+            return None
+        return self._paused.key(job.number), self._paused.state_of(job.number).lists()
+
+    def forget(self, number: int) -> RemoteJob | None:
+        """Removes a job that has ended; None if there is none."""
+        job = self._jobs.pop(number, None)
+        if job is None:
+            return None
+        self._paused.drop(number)
+        self.set_state(job, None)
+        self._leave(job)
+        if job.trial in job.group.queue:
+            job.group.queue.remove(job.trial)
+        return job
+
+    def on(self, host: str) -> list[RemoteJob]:
+        """The jobs that a machine has, in the order of their numbers."""
+        found = self._by_host.get(host, {})
+        return [found[number] for number in sorted(found)]
+
+    def count(self, host: str) -> int:
+        """The number of jobs that a machine has, without those that are to leave it."""
+        return self._training[host]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all variables that are held here."""
+        return self._held
+
+    def _place(self, job: RemoteJob, host: str) -> None:
+        job.host = host
+        _live(job.group)[job.number] = job.trial
+        self._by_host.setdefault(host, {})[job.number] = job
+        self._training[host] += 1
+
+    def _leave(self, job: RemoteJob) -> None:
+        _live(job.group).pop(job.number, None)
+        if job.host is not None:
+            self._by_host[job.host].pop(job.number, None)
+            self._training[job.host] -= not job.paused
+        job.host = None

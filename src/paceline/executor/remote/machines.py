@@ -1,0 +1,176 @@
+"""What the search knows of each machine, and which machine gets which jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from paceline.executor.grouping import Group
+from paceline.executor.remote.jobs import JobTable, RemoteJob
+from paceline.executor.remote.messages import HostFacts, HostState, ProgramOrder
+
+
+@dataclass(eq=False)
+class Machine:
+    """A machine that is ready, or trains.
+
+    Attributes:
+        host: Its name.
+        facts: What it says of itself.
+        offset: What its clock must be moved by to be that of this process, in seconds.
+        busy: Whether it has an order, and has not answered.
+        leaving: Whether it will go soon, and gets no more jobs.
+        stop, take: Numbers of jobs that end, or leave it, with its next order.
+        programs: Name of a program -> what it was told of it last.
+        groups: The groups of which it has had jobs.
+        look: Its executor when it last answered; None before.
+        asked_states: When it was last asked for the states of its jobs, by the monotonic clock.
+        trained: Epochs of jobs that it has reported.
+        since: When it came, by ``time.perf_counter``.
+    """
+
+    host: str
+    facts: HostFacts
+    offset: float
+    busy: bool = False
+    leaving: bool = False
+    stop: set[int] = field(default_factory=set)
+    take: set[int] = field(default_factory=set)
+    programs: dict[str, ProgramOrder] = field(default_factory=dict)
+    groups: set[int] = field(default_factory=set)
+    look: HostState | None = None
+    asked_states: float = field(default_factory=time.monotonic)
+    trained: int = 0
+    since: float = field(default_factory=time.perf_counter)
+
+    @property
+    def device(self) -> str:
+        """Its device in words, and the machine's name."""
+        return f"{self.facts.device} of {self.facts.node}"
+
+    @property
+    def jobs(self) -> int:
+        """Jobs in its slots, when it last answered."""
+        packs = () if self.look is None else self.look.slots_now
+        return sum(number is not None for *_, numbers in packs for number in numbers)
+
+    @property
+    def rate(self) -> float | None:
+        """Epochs of jobs per second since it came; None before the first."""
+        return self.trained / (time.perf_counter() - self.since) if self.trained else None
+
+    @property
+    def slots(self) -> int:
+        """Trials that train there at once."""
+        return self.facts.max_slots if self.look is None else max(1, self.look.slots)
+
+
+class Machines:
+    """The machines of a search by name; it counts their slots for ``Demand``.
+
+    Args:
+        clock: Seconds, from anywhere.
+
+    Attributes:
+        settled: Whether any program has been settled. Until then trials are asked for as on one
+            machine, so that the program is the same.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._machines: dict[str, Machine] = {}
+        self._clock = clock
+        self.settled = False
+
+    def __iter__(self):
+        return iter(list(self._machines.values()))
+
+    def __len__(self) -> int:
+        return len(self._machines)
+
+    def get(self, host: str) -> Machine | None:
+        """The machine of that name; None once it is gone."""
+        return self._machines.get(host)
+
+    def add(self, host: str, facts: HostFacts) -> Machine:
+        """Adds a machine that has just joined."""
+        machine = Machine(host, facts, self._clock() - facts.clock)
+        self._machines[host] = machine
+        return machine
+
+    def remove(self, host: str) -> Machine | None:
+        """Forgets a machine."""
+        return self._machines.pop(host, None)
+
+    @property
+    def max_slots(self) -> int:
+        """Trials of one program that train side by side on one machine, at most."""
+        return max((machine.facts.max_slots for machine in self), default=1)
+
+    def slots_now(self, groups: list[Group]) -> int:
+        """Trials that can train at once on all machines, with the present programs."""
+        if not self.settled:
+            return self.max_slots
+        return max(1, sum(machine.slots for machine in self if not machine.leaving))
+
+    def deal(self, groups: Iterable[Group], jobs: JobTable) -> list[tuple[Machine, RemoteJob]]:
+        """Chooses jobs from the queues for the machines that wait for an order.
+
+        A machine keeps to the groups that it has the programs of, and else takes the group that
+        the fewest machines have. What would leave slots of other machines empty is not handed out
+        ahead.
+
+        Returns:
+            Each machine with a job for it; the jobs are with the machines by then.
+        """
+        queued = [group for group in groups if group.queue]
+        here = [machine for machine in self if not machine.leaving]
+        idle = [machine for machine in here if not machine.busy]
+        if not queued or not idle:
+            return []
+        dealt: list[tuple[Machine, RemoteJob]] = []
+        load = {machine.host: jobs.count(machine.host) for machine in here}
+        missing = sum(max(0, machine.slots - load[machine.host]) for machine in here)
+        ahead = max(0, sum(len(group.queue) for group in queued) - missing)
+        most = {machine.host: machine.slots for machine in idle}
+        # Jobs beyond the slots are built while others train, and fill a slot at once.
+        extra = min(-(-ahead // len(here)), max(machine.slots for machine in idle))
+        while queued:
+            free = [machine for machine in idle if load[machine.host] < most[machine.host]]
+            if not free:
+                if not extra:
+                    break
+                most = {machine.host: machine.slots + extra for machine in idle}
+                extra = 0
+                continue
+            machine = min(free, key=lambda each: load[each.host] / each.slots)
+            group = self._group_for(machine, queued)
+            job = jobs.get(group.queue[0].number)
+            assert job is not None
+            jobs.send(job, machine.host)
+            machine.groups.add(id(group))
+            load[machine.host] += 1
+            dealt.append((machine, job))
+            queued = [each for each in queued if each.queue]
+        return dealt
+
+    def _group_for(self, machine: Machine, queued: list[Group]) -> Group:
+        for group in queued:
+            if id(group) in machine.groups:
+                return group
+        return min(queued, key=lambda group: sum(id(group) in m.groups for m in self))
+
+    def take_surplus(self, jobs: JobTable) -> None:
+        """Has machines hand back jobs that only wait there, when others have slots for them."""
+        here = [machine for machine in self if not machine.leaving]
+        free = sum(max(0, machine.slots - jobs.count(machine.host)) for machine in here)
+        for machine in here if free else ():
+            surplus = min(free, jobs.count(machine.host) - machine.slots)
+            if machine.busy or machine.look is None or surplus <= 0:
+                continue
+            in_slots = {number for *_, found in machine.look.slots_now for number in found}
+            for job in jobs.on(machine.host):
+                waits = job.number not in in_slots and job.trial.epoch == 0 and not job.paused
+                if waits and surplus > 0:
+                    machine.take.add(job.number)
+                    surplus, free = surplus - 1, free - 1

@@ -1,0 +1,52 @@
+"""Says when a cluster does not pay: its workers train for less time than they take to start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from paceline.executor.grouping import Group
+from paceline.executor.reporting import ExecutorTimings
+from paceline.executor.slots import Demand
+
+#: Seconds of training for each worker from which on a cluster pays.
+PAYS = 60.0
+#: Epochs of packs that show how fast a worker is.
+_ENOUGH = 5
+
+
+class PayOff:
+    """Looks once, after the first epochs, how long the workers will train.
+
+    Args:
+        demand: How many trials are to come.
+        timings: What was trained until now.
+        tell: Told if a cluster does not pay.
+
+    Attributes:
+        startup: Seconds until the first worker was there.
+    """
+
+    def __init__(
+        self, demand: Demand, timings: ExecutorTimings, tell: Callable[[str], None]
+    ) -> None:
+        self._demand, self._timings, self._tell = demand, timings, tell
+        self._looked = False
+        self.startup = 0.0
+
+    def look(self, groups: Iterable[Group], n_workers: int) -> None:
+        """Looks, if enough was trained and nobody has looked yet."""
+        if self._looked or self._timings.n_rounds < _ENOUGH or not n_workers:
+            return
+        self._looked = True
+        seconds, trained = (sum(each) for each in zip(*self._timings.rounds, strict=True))
+        trials = [trial for group in groups for trial in group.trials]
+        left = sum(trial.epochs - trial.epoch for trial in trials)
+        left += self._demand.unasked * max((trial.epochs for trial in trials), default=0)
+        alone = (left + trained) * seconds / max(1, trained)
+        if alone / n_workers < PAYS:
+            self._tell(
+                f"a cluster does not pay for this search: it trains for about "
+                f"{alone / n_workers:.0f} s on each of {n_workers} workers, which took "
+                f"{self.startup:.0f} s to start, or for about {alone:.0f} s on one such device "
+                "alone, where executor='auto' starts at once"
+            )

@@ -1,0 +1,92 @@
+"""How programs are compiled, decided once for all machines.
+
+Which constants of a step are inputs decides last digits. Machines see different trials, so each
+would decide otherwise. The search sees all of them, decides as one machine would, and tells.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from paceline.executor.base import PackOptions
+from paceline.executor.grouping import Group
+from paceline.executor.remote.machines import Machine
+from paceline.executor.remote.messages import ProgramOrder
+from paceline.executor.slots import Demand
+from paceline.executor.snapshot import role_facts
+from paceline.pack.plan.base import is_short
+
+
+class ProgramOrders:
+    """Decides how programs are compiled.
+
+    Args:
+        options: Slots and plan, as the user asks.
+        demand: How many trials are to come.
+    """
+
+    def __init__(self, options: PackOptions, demand: Demand) -> None:
+        self._options, self._demand = options, demand
+        self._quick: dict[int, bool] = {}
+        # Group -> what the order was made of, and the order.
+        self._orders: dict[int, tuple[Any, ProgramOrder]] = {}
+
+    def of(self, group: Group, n_groups: int) -> ProgramOrder:
+        """How a group is compiled now; the group has a program from then on.
+
+        Args:
+            group: The group.
+            n_groups: How many groups there are.
+        """
+        for role in group.roles:
+            role.settle(group.n_seen)
+        key = tuple((len(role.observed), role.lifted) for role in group.roles)
+        known = self._orders.get(id(group))
+        if known is not None and known[0] == key:
+            return known[1]
+        plan, slots = self._options.plan, self._options.slots
+        fixed = plan != "auto" and not isinstance(slots, str)
+        if group.program is None:
+            group.program = cast(Any, _Elsewhere())
+            if fixed:
+                self._quick[id(group)] = self._is_quick(group, n_groups)
+        roles = [role_facts(role) for role in group.roles]
+        if not fixed:
+            order = ProgramOrder(roles)
+        else:
+            if group.rng_differs:
+                plan = "sequential"  # as the planner's rule
+            n_slots = 1 if plan == "sequential" else int(slots)
+            order = ProgramOrder(roles, plan, n_slots, self._quick[id(group)])
+        self._orders[id(group)] = key, order
+        return order
+
+    def news_for(self, machine: Machine, groups: list[Group]) -> dict[str, ProgramOrder]:
+        """What a machine is to be told of the programs that it has; it is remembered as told."""
+        found = {}
+        for group in groups:
+            if id(group) in machine.groups:
+                order = self.of(group, len(groups))
+                if machine.programs.get(group.name) is not order:
+                    found[group.name] = machine.programs[group.name] = order
+        return found
+
+    def _is_quick(self, group: Group, n_groups: int) -> bool:
+        """Whether a program is compiled for a short run, as ``Planner`` decides it."""
+        demand, trials = self._demand, group.trials
+        slots = 1 if self._options.plan == "sequential" else int(self._options.slots)
+        share = -(-demand.expected // max(1, n_groups))
+        n_trials = max(len(group.queue), min(demand.family, demand.expected))
+        epochs = max((trial.epochs - trial.epoch for trial in trials), default=1)
+        steps = max(share, n_trials, 1) / slots * epochs * max(1, group.work.steps)
+        return is_short(group.train.full.closed, steps, slots)
+
+
+class _Elsewhere:
+    """Stands for the program of a group that other machines compile."""
+
+    n_slots, plan = 1, "stacked"
+
+    def ready(self) -> bool:
+        """Says that nothing is compiled here."""
+        return True

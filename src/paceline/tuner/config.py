@@ -1,0 +1,97 @@
+"""The arguments of ``Tuner``, and what one search of it is given beside those of ``search``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import StopSignal
+from paceline.executor.remote.cluster import Cluster
+from paceline.report.progress import Progress
+from paceline.study.workers.worker import Worker
+from paceline.tuner.checkpoint.files import SavePolicy
+from paceline.tuner.constraints import Constraints
+from paceline.tuner.timeouts import WhenStuck
+from paceline.tuner.trackers.base import Tracker
+
+
+@dataclass(frozen=True)
+class TunerConfig:
+    """The arguments of ``Tuner``, checked; attributes are called as they are.
+
+    Attributes:
+        builder: Builds models, by the ``build`` that was given.
+        executor: Its name.
+        folder: The study's folder.
+        cluster: The machines that train, for an executor of several; None: this one.
+    """
+
+    builder: ModelBuilder
+    study: str
+    storage: Any
+    sampler: Any
+    learn_from: tuple[str, ...]
+    pruner: Any
+    seed: int
+    executor: str
+    cluster: Cluster | None
+    slots: Any
+    plan: str
+    widths: str
+    constraints: Constraints | None
+    mesh: tuple[int, int | None] | None
+    precision: str | None
+    directory: Path
+    folder: Path
+    keep_best: int
+    track: Mapping[str, Tracker]
+    origin: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """The user's functions that a search calls, and the signal that stops it.
+
+    Attributes:
+        progress: Called with the search at this moment, a few times a second; stops the search by
+            returning False. None for nobody.
+        notes: Called with sentences worth telling the user.
+        when_stuck: As the argument of ``Tuner``; None notes that the process must be ended.
+        stop: Says whether a signal has asked the search to stop.
+    """
+
+    progress: Callable[[Progress], object] | None
+    notes: Callable[[str], None]
+    when_stuck: WhenStuck | None
+    stop: StopSignal
+
+    def stuck(self, text: str, again: bool) -> None:
+        """Says that this process cannot go on, and whether another one can."""
+        if self.when_stuck is not None:
+            self.when_stuck(text, again)
+            return
+        self.notes(
+            f"{text}, and what it waits for cannot be interrupted: end this process (restart the "
+            "kernel) and search again"
+            + ("; the search goes on without that trial" if again else "")
+        )
+
+
+@dataclass(frozen=True)
+class WorkerFolder:
+    """The folder of one search, among those of the workers of its study.
+
+    Attributes:
+        path: Where this search keeps its models and checkpoints: the study's folder, or a folder
+            below it where another process searches the study already.
+        worker: Joins the study's other workers, if there are any; None for a search that a
+            searcher decides, which is always alone.
+        policy: The checkpoints in the folder.
+    """
+
+    path: Path
+    worker: Worker | None
+    policy: SavePolicy

@@ -1,0 +1,148 @@
+"""Clusters whose machines are objects of the test's process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+import paceline
+from paceline.executor.remote.cluster import Cluster
+from paceline.executor.remote.host import Host, HostOptions
+from paceline.executor.remote.in_process import Fault, InProcessPool
+
+#: x f32[N, 4], y i64[N]
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(48, 4)).astype("float32")
+Y = (X[:, 0] + X[:, 1] > 0).astype("int64")
+DATA = {"x": X, "y": Y, "validation_data": (X[:16], Y[:16])}
+
+
+class InProcessCluster(Cluster):
+    """A cluster of machines in this process.
+
+    Args:
+        n: How many there are.
+        fault: As of ``InProcessPool``.
+        choose: As of ``InProcessPool``.
+
+    Attributes:
+        pool: The pool of the last search.
+    """
+
+    name = "ray"
+
+    def __init__(
+        self,
+        n: int = 2,
+        fault: Callable[[str, int], Fault | None] = lambda host, number: None,
+        choose: Callable[[list[str]], str] = lambda names: names[0],
+    ) -> None:
+        self.n, self.fault, self.choose = n, fault, choose
+        self.pool: InProcessPool
+
+    def connect(
+        self, recipe: Any, options: HostOptions, note: Callable[[str], None]
+    ) -> InProcessPool:
+        """Machines that share this process' set-up."""
+
+        def make() -> Host:
+            return Host(recipe, options, own_process=False)
+
+        self.pool = InProcessPool(make, self.n, self.fault, self.choose)
+        return self.pool
+
+
+def build(hp: Any) -> Any:
+    """A small classifier; nothing of its structure depends on hp."""
+    model = keras.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Dense(8, activation="relu"),
+            keras.layers.Dropout(hp.Float("dropout", 0.1, 0.5)),
+            keras.layers.Dense(2, activation="softmax"),
+        ]
+    )
+    model.compile(
+        keras.optimizers.Adam(hp.Float("rate", 1e-3, 1e-1, sampling="log")),
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def build_families(hp: Any) -> Any:
+    """A small classifier of several structures."""
+    layers = [
+        keras.layers.Dense(hp.Choice("units", [4, 8]), activation="relu")
+        for _ in range(hp.Int("layers", 1, 2))
+    ]
+    model = keras.Sequential(
+        [keras.Input((4,)), *layers, keras.layers.Dense(2, activation="softmax")]
+    )
+    model.compile(
+        keras.optimizers.Adam(hp.Float("rate", 1e-3, 1e-1, sampling="log")),
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def build_grid(hp: Any) -> Any:
+    """A small classifier of a space with an end."""
+    model = keras.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Dense(8, activation="relu"),
+            keras.layers.Dropout(hp.Choice("dropout", [0.1, 0.2, 0.4])),
+            keras.layers.Dense(2, activation="softmax"),
+        ]
+    )
+    model.compile(
+        keras.optimizers.Adam(hp.Choice("rate", [0.003, 0.01, 0.03])),
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def searched(
+    executor: Any,
+    study: str,
+    make: Callable[[Any], Any] = build,
+    notes: list[str] | None = None,
+    search: dict[str, Any] | None = None,
+    **tuner: Any,
+) -> paceline.Tuner:
+    """A search of a small space, by random draws unless ``tuner`` says something else.
+
+    Args:
+        executor: As of ``Tuner``.
+        study: Its name.
+        make: The build.
+        notes: Gets what the search tells.
+        search: Further arguments of ``search``.
+        **tuner: Further arguments of ``Tuner``.
+    """
+    told = [] if notes is None else notes
+    arguments = {"sampler": "random", "slots": 2, "plan": "stacked", "objective": "val_loss"}
+    found = paceline.Tuner(
+        make, study=study, executor=executor, notes=told.append, **{**arguments, **tuner}
+    )
+    found.search(**{**DATA, "epochs": 3, "batch_size": 16, "n_trials": 8, **(search or {})})
+    return found
+
+
+def trials(tuner: paceline.Tuner) -> list[Any]:
+    """All trials of a study."""
+    return [tuner.trial(number) for number in sorted(tuner.results()["number"])]
+
+
+def records(tuner: paceline.Tuner) -> list[Any]:
+    """All that must not depend on where trials were trained."""
+    return [
+        (trial.number, trial.state, trial.hparams, trial.seed, trial.value, trial.history)
+        for trial in trials(tuner)
+    ]

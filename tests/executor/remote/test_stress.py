@@ -1,0 +1,259 @@
+"""Two hundred machines that come, go, and answer late: no trial is lost, doubled or changed."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.executor.base import Answer, EpochReport, Job, JobSpec
+from paceline.executor.grouping import Group
+from paceline.executor.remote import driver
+from paceline.executor.remote.driver import RemoteExecutor
+from paceline.executor.remote.in_process import InProcessPool
+from paceline.executor.remote.messages import (
+    ErrorText,
+    HostFacts,
+    HostReport,
+    HostState,
+    JobState,
+    RoundAnswer,
+    RoundOrder,
+    Submitted,
+)
+from paceline.pack.pack import SlotTrial
+from paceline.program.trace import State
+
+SLOTS, EPOCHS = 8, 5
+
+
+def trained(value: float, seed: int) -> float:
+    """A trial's only variable after one more epoch."""
+    return (value * 1103515245 + seed + 12345) % 2147483648
+
+
+def history(seed: int, epochs: int) -> list[float]:
+    """What a trial reports that nobody disturbs."""
+    value, found = float(seed), []
+    for _ in range(epochs):
+        value = trained(value, seed)
+        found.append(value)
+    return found
+
+
+class FakeHost:
+    """A machine that trains one number for each job."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Submitted] = deque()
+        self.slots: dict[int, tuple[JobSpec, int, float]] = {}
+
+    def hello(self) -> HostFacts:
+        return HostFacts({}, None, "fake", SLOTS, time.perf_counter(), "here", 0)
+
+    def round(self, order: RoundOrder) -> RoundAnswer:
+        answer = RoundAnswer()
+        for number in order.stop:
+            assert self.pop(number) is not False
+        for number in order.take:
+            answer.taken[number] = self.pop(number) or None
+        self.waiting.extend(order.submit)
+        if order.train:
+            self.train(answer)
+        if order.want_states:
+            answer.states.update({n: self.state(n) for n in self.slots if self.slots[n][1]})
+        look = HostState(
+            {"compiled": 1, "from_cache": 0}, 0.0, (1, 1), [("p", "stacked", [*self.slots])], [],
+            {"stacked"}, SLOTS,
+        )  # fmt: skip
+        return RoundAnswer(answer.reports, answer.failed, answer.taken, answer.states, host=look)
+
+    def train(self, answer: RoundAnswer) -> None:
+        while self.waiting and len(self.slots) < SLOTS:
+            submitted = self.waiting.popleft()
+            spec, state = submitted.spec, submitted.state
+            began = (0, float(spec.seed)) if state is None else (state.epoch, state.parts[0][0][0])
+            self.slots[spec.number] = spec, *began
+        for number, (spec, epoch, value) in list(self.slots.items()):
+            if spec.hparams.get("fails") == epoch:
+                del self.slots[number]
+                answer.failed[number] = ErrorText("ValueError", f"{number} fails")
+                continue
+            now = trained(value, spec.seed)
+            last = epoch + 1 == spec.epochs
+            logs = {"loss": now}
+            answer.reports.append(
+                HostReport(number, epoch + 1, logs, 0.0, "p", "stacked", 0.0, last, ([], []))
+            )
+            self.slots[number] = spec, epoch + 1, now
+            if last:
+                del self.slots[number]
+
+    def state(self, number: int) -> JobState:
+        _, epoch, value = self.slots[number]
+        return JobState(epoch, [[np.array([value])], [], [], []])
+
+    def pop(self, number: int) -> Any:
+        """The state of a job that leaves; None: it has trained no epoch; False: it is not here."""
+        for submitted in self.waiting:
+            if submitted.spec.number == number:
+                self.waiting.remove(submitted)
+                return submitted.state
+        if number not in self.slots:
+            return False
+        state = self.state(number) if self.slots[number][1] else None
+        del self.slots[number]
+        return state
+
+    def close(self) -> None:
+        self.slots.clear()
+
+
+class FakeGrouper:
+    """All jobs share a program."""
+
+    families = None
+
+    def __init__(self, *_: Any) -> None:
+        canonical = SimpleNamespace(constants=[])
+        role: Any = SimpleNamespace(
+            settle=lambda n: None, observed=set(), lifted=(), settled=True, widened=False,
+            full=SimpleNamespace(canonical=canonical),
+        )  # fmt: skip
+        shapes = State([np.zeros(1)], [], [], [])
+        self.group = Group("p", None, role, None, shapes, [], False, False)  # type: ignore[arg-type]
+        self.group.n_trials = 1
+        self.groups = [self.group]
+
+    @property
+    def waiting(self) -> int:
+        return len(self.group.queue)
+
+    def add(self, job: Job) -> Group:
+        state = self.group.state
+        self.group.queue.append(SlotTrial(job.number, job.seed, job.epochs, state, (), None))
+        return self.group
+
+    def save_laws(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "TrialGrouper", FakeGrouper)
+    monkeypatch.setattr(driver, "as_built", lambda model: contextlib.nullcontext())
+    monkeypatch.setattr(driver, "search_chunk_bytes", lambda data: None)
+    monkeypatch.setattr(driver, "_STATES", 0.0)
+
+
+class Search:
+    """Submits jobs, keeps what is reported of them, and answers.
+
+    Args:
+        n: Jobs in all.
+        pool: The machines.
+        rng: Draws the answers.
+        pauses: Whether jobs are paused now and then, and resumed later.
+    """
+
+    def __init__(self, n: int, pool: InProcessPool, rng: random.Random, pauses: bool) -> None:
+        self.n, self.pool, self.rng, self.pauses = n, pool, rng, pauses
+        data: Any = None
+        self.executor = RemoteExecutor(data, pool)
+        self.executor.judged = pauses
+        self.histories: dict[int, list[float]] = {}
+        self.failed: dict[int, str] = {}
+        self.stopped: dict[int, int] = {}
+        self.paused: list[int] = []
+        self.begun = 0
+
+    def ask(self) -> bool:
+        if self.begun == self.n:
+            return False
+        number, self.begun = self.begun, self.begun + 1
+        hparams = {"fails": 2} if number % 97 == 0 else {}
+        spec = JobSpec(number, number, number * 7 + 1, EPOCHS, hparams)
+        self.executor.submit(Job(number, spec.seed, EPOCHS, 1, None, lambda: None, spec=spec))
+        return True
+
+    def report(self, report: EpochReport) -> Answer:
+        found = self.histories.setdefault(report.number, [])
+        assert report.number not in self.failed and report.number not in self.stopped
+        assert report.epoch == len(found) + 1, "once, and in order"
+        found.append(report.logs["loss"])
+        if report.last or not self.pauses:
+            return "continue"
+        if self.rng.random() < 0.05:
+            self.stopped[report.number] = report.epoch
+            return "stop"
+        if self.rng.random() < 0.1:
+            self.paused.append(report.number)
+            return "pause"
+        return "continue"
+
+    def fail(self, number: int, error: BaseException) -> None:
+        assert number not in self.failed
+        self.failed[number] = str(error)
+
+    def run(self) -> None:
+        executor = self.executor
+        while True:
+            while executor.demand.hungry and self.ask():
+                pass
+            while self.paused and (self.rng.random() < 0.5 or not executor.busy):
+                executor.resume(self.paused.pop(self.rng.randrange(len(self.paused))))
+            if not executor.busy:
+                break
+            executor.demand.all_asked = self.begun == self.n
+            executor.advance(self.report, self.ask_ahead, self.fail)
+        executor.close()
+
+    def ask_ahead(self) -> bool:
+        return self.executor.demand.room and self.rng.random() < 0.5 and self.ask()
+
+    def check(self) -> None:
+        assert sorted({*self.histories, *self.failed}) == list(range(self.n))
+        for number, found in self.histories.items():
+            epochs = self.stopped.get(number, EPOCHS)
+            epochs = 2 if number in self.failed else epochs
+            assert found == history(number * 7 + 1, epochs), number
+        fails = {number for number in range(0, self.n, 97) if self.stopped.get(number, 3) > 2}
+        assert set(self.failed) == fails
+
+
+def disturbed(n: int, n_jobs: int, seed: int, *, pauses: bool) -> Search:
+    rng = random.Random(seed)
+
+    def fault(host: str, number: int) -> Any:
+        dice = rng.random()
+        if dice < 0.002:
+            pool.join()
+        if dice > 0.998 and len(pool.names) > 2:
+            pool.leave(host)
+        return rng.choice(("before", "after", "late")) if rng.random() < 0.02 else None
+
+    pool = InProcessPool(FakeHost, n, fault, rng.choice)
+    search = Search(n_jobs, pool, rng, pauses)
+    search.run()
+    return search
+
+
+@pytest.mark.parametrize(
+    ("machines", "jobs"),
+    [(40, 1_000), pytest.param(200, 10_000, marks=pytest.mark.slow)],
+)
+def test_hundreds_of_machines_and_thousands_of_trials(machines: int, jobs: int) -> None:
+    search = disturbed(machines, jobs, 0, pauses=False)
+    search.check()
+    assert sum(len(order.submit) for _, order in search.pool.orders) > jobs, "some came again"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pauses_and_ends_among_deaths(seed: int) -> None:
+    disturbed(random.Random(seed).randrange(1, 9), 300, seed, pauses=True).check()

@@ -1,0 +1,84 @@
+"""Tests on real nodes of a Ray cluster: ``make test-ray``, in an environment that has Ray.
+
+Elsewhere they are not collected. All nodes are on this machine, listen on its loopback, and ask for
+a token.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+_FOUND = importlib.util.find_spec("ray")
+THERE = _FOUND is not None and _FOUND.origin is not None
+if not THERE:
+    collect_ignore_glob = ["test_*.py"]
+else:
+    # Ray reads these when it is imported, and its processes inherit them.
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    os.environ["JAX_NUM_CPU_DEVICES"] = "1"
+
+#: So soon is a node that does not answer taken for dead, in milliseconds.
+HEALTH = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
+ROOM = 100_000_000  # bytes of each node's store
+
+
+class Nodes:
+    """A head without cores, and nodes of one core each."""
+
+    def __init__(self, n: int) -> None:
+        from ray._private import services
+        from ray.cluster_utils import Cluster
+
+        # Ray takes the loopback for another interface of the machine: on which nodes of a test
+        # should not be.
+        services.resolve_ip_for_localhost = lambda host: host
+        services.get_node_ip_address = lambda *_: "127.0.0.1"
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+            head = {"num_cpus": 0, "object_store_memory": ROOM, "include_dashboard": False}
+            head |= {"_system_config": HEALTH, "node_ip_address": "127.0.0.1"}
+            self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.nodes = [self.add() for _ in range(n)]
+
+    @property
+    def address(self) -> str:
+        return self.cluster.address
+
+    def add(self, **resources: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+            return self.cluster.add_node(
+                num_cpus=1, object_store_memory=ROOM, node_ip_address="127.0.0.1", **resources
+            )
+
+    def kill(self, node: Any) -> None:
+        """Ends a node as a machine ends whose power fails."""
+        self.cluster.remove_node(node, allow_graceful=False)
+        if node in self.nodes:
+            self.nodes.remove(node)
+
+
+@pytest.fixture
+def nodes() -> Iterator[Nodes]:
+    import ray
+
+    made = Nodes(2)
+    try:
+        yield made
+    finally:
+        ray.shutdown()
+        made.cluster.shutdown()

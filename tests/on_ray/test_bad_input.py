@@ -1,0 +1,97 @@
+"""What cannot work on a cluster fails before any trial, with the next step."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paceline
+from clusters import DATA, build, searched
+from paceline.executor.base import JobSpec
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.ray import pool as pool_module
+from paceline.executor.ray.packing import pack, unpack
+from paceline.executor.ray.session import RaySession
+from paceline.tuner.arguments import read_arguments
+from paceline.tuner.recipe import TrialRecipe
+
+LARGE = np.ones(2_000_000)  # 16 MB
+LOCK = threading.Lock()
+
+
+def build_large(hp: Any) -> Any:
+    assert LARGE.size
+    return build(hp)
+
+
+def build_locked(hp: Any) -> Any:
+    with LOCK:
+        return build(hp)
+
+
+def recipe(make: Any = build, **search: Any) -> TrialRecipe:
+    arguments = read_arguments(
+        **{**DATA, "epochs": 2, "batch_size": 16, "n_trials": 4, **search},
+        validation_split=0.0, timeout=None, shuffle=True, class_weight=None, sample_weight=None,
+        validation_batch_size=None, allow_nan=False, others={}, executor="ray", needs_end=True,
+        folder=Path("runs"), note=print,
+    )  # fmt: skip
+    return TrialRecipe(ModelBuilder(make), arguments, "auto", 2, None)
+
+
+def test_what_is_sent_makes_the_same_job() -> None:
+    sent = unpack(pack(recipe(batch_size=lambda hp: hp.Choice("batch", [8, 16]))))
+    spec = JobSpec(3, 3, 11, 2, {"dropout": 0.2, "rate": 0.01, "batch": 8})
+    job, alone = sent.job(spec), recipe(batch_size=8).job(spec)
+    assert (job.number, job.seed, job.epochs, job.batch_size) == (3, 11, 2, 8)
+    for ours, theirs in zip(job.model.get_weights(), alone.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_captured_array_above_ten_megabytes_is_named() -> None:
+    with pytest.raises(paceline.UsageError, match=r"build: .*captures 16 MB.*'LARGE' \(16 MB\)"):
+        pack(recipe(build_large))
+
+
+def test_a_lock_or_open_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(paceline.UsageError, match=r"build: .*'LOCK', of type lock.*inside of the"):
+        pack(recipe(build_locked))
+    file = (tmp_path / "log").open("w")
+
+    def build_open(hp: Any) -> Any:
+        file.write("building\n")
+        return build(hp)
+
+    with pytest.raises(paceline.UsageError, match=r"build: .*'file', of type TextIOWrapper"):
+        pack(recipe(build_open))
+    file.close()
+
+
+def test_there_is_no_cluster_at_the_address() -> None:
+    with pytest.raises(paceline.ClusterError, match="no Ray cluster at '127.0.0.1:1'.*ray start"):
+        RaySession(paceline.Ray(address="127.0.0.1:1"), 0, print)
+
+
+def test_ray_client_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
+    with pytest.raises(paceline.UsageError, match="Ray Client.*ray job submit"):
+        RaySession(paceline.Ray(), 0, print)
+
+
+def test_resources_that_no_machine_has(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "PATIENCE", 2.0)
+    executor = paceline.Ray(address=nodes.address, workers=1, resources={"license": 1})
+    with pytest.raises(paceline.ClusterError, match="no machine.*'license': 1.*ask for less"):
+        searched(executor, "nobody")
+    assert not Path("runs/nobody").exists() or not list(Path("runs/nobody").glob("*journal*"))
+
+
+def test_other_versions_are_refused(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = pool_module.library_versions()
+    monkeypatch.setattr(pool_module, "library_versions", lambda: {**there, "keras": "0.1"})
+    with pytest.raises(paceline.UsageError, match=r"has keras .*, and this process 0.1.*pip"):
+        searched(paceline.Ray(address=nodes.address), "versions")

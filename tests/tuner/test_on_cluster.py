@@ -1,0 +1,175 @@
+"""Searches on several machines: trials are what they are on one, whatever becomes of machines."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import paceline
+from clusters import (
+    DATA,
+    InProcessCluster,
+    build,
+    build_families,
+    build_grid,
+    records,
+    searched,
+    trials,
+)
+from paceline.executor.remote import driver
+from paceline.executor.remote.driver import RemoteExecutor
+from stopping import hears_signals  # noqa: F401
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_random_search_has_the_histories_of_one_machine(n: int) -> None:
+    local, found = searched("local", "local"), searched(InProcessCluster(n), "cluster")
+    assert records(found) == records(local)
+    for ours, theirs in zip(
+        found.best_model().get_weights(), local.best_model().get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    workers = {trial.worker for trial in trials(found)}
+    assert workers == {f"host-{at}" for at in range(n)}
+    assert "worker" in found.results() and "worker" not in local.results()
+
+
+@pytest.mark.parametrize("make", [build_families, build_grid])
+def test_families_and_grids_have_the_histories_of_one_machine(make: Any) -> None:
+    sampler = "grid" if make is build_grid else "random"
+    local = searched("local", "local", make, sampler=sampler)
+    found = searched(InProcessCluster(2), "cluster", make, sampler=sampler)
+    assert records(found) == records(local)
+
+
+FAULTS = ("before", "after", "late", None, None)
+
+
+def random_faults(seed: int, most: int) -> Any:
+    """Faults at random rounds of random machines, so many at most."""
+    rng, left = random.Random(seed), [most]
+
+    def fault(host: str, number: int) -> Any:
+        found = rng.choice(FAULTS) if left[0] else None
+        left[0] -= found is not None
+        return found
+
+    return fault
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_death_of_a_machine_shows_in_any_history(seed: int) -> None:
+    """Before and after it has trained, and with an answer that comes after it was given up."""
+    rng, notes = random.Random(seed), []
+    cluster = InProcessCluster(3, random_faults(seed, 12), rng.choice)
+    found = searched(cluster, "cluster", notes=notes)
+    assert records(found) == records(searched("local", "local"))
+    assert any("is gone" in note and "go on elsewhere" in note for note in notes)
+
+
+def test_asha_pauses_on_one_machine_and_promotes_on_another() -> None:
+    search = {"epochs": 4, "n_trials": 12}
+    cluster = InProcessCluster(2, choose=random.Random(0).choice)
+    found = searched(cluster, "cluster", pruner="asha:1:3", search=search)
+    taken: dict[int, str] = {}
+    moved = []
+    for host, order in cluster.pool.orders:
+        for each in order.submit:
+            number = each.spec.number
+            if each.state is not None and taken.get(number, host) != host:
+                moved.append(number)
+        taken |= dict.fromkeys(order.take, host)
+    assert moved, "some trial goes on on another machine than the one that it was paused on"
+    states = {trial.state for trial in trials(found)}
+    assert states == {"complete", "pruned"}
+    alone = searched("local", "local", search=search)
+    for trial in trials(found):
+        whole = alone.history(trial.number)
+        assert trial.history == {name: values[: trial.epochs] for name, values in whole.items()}
+
+
+@pytest.mark.parametrize("search", [{"repeats": 2}, {"folds": 2, "validation_data": None}])
+def test_members_of_a_trial_may_train_on_several_machines(search: dict[str, Any]) -> None:
+    few = {**search, "n_trials": 3}
+    local = searched("local", "local", search=few)
+    found = searched(InProcessCluster(2, random_faults(1, 4)), "cluster", search=few)
+    assert records(found) == records(local)
+    assert [t.members for t in trials(found)] == [t.members for t in trials(local)]
+
+
+def test_callbacks_act_where_the_trial_trains_and_survive_its_machine() -> None:
+    def search() -> dict[str, Any]:
+        halve = keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, min_delta=0.1)
+        stop = keras.callbacks.EarlyStopping("val_loss", patience=2, min_delta=0.05)
+        return {"callbacks": [halve, stop], "epochs": 6, "n_trials": 4}
+
+    local = searched("local", "local", search=search())
+    found = searched(InProcessCluster(2, random_faults(2, 5)), "cluster", search=search())
+    assert records(found) == records(local)
+    assert any("learning_rate" in trial.history for trial in trials(found))
+
+
+def test_a_search_that_was_stopped_goes_on_from_its_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every trial is there once, with the history that it would have had."""
+    monkeypatch.setattr(driver, "_STATES", 0.0)
+    monkeypatch.setattr(driver, "_ROUND", 0.0)
+    advance, left = RemoteExecutor.advance, [5]
+
+    def signalled(self: RemoteExecutor, *arguments: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        advance(self, *arguments)
+
+    monkeypatch.setattr(RemoteExecutor, "advance", signalled)
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        searched(InProcessCluster(2), "cluster")
+    cluster, notes = InProcessCluster(3), []
+    found = searched(cluster, "cluster", notes=notes)
+    assert any("going on from the last checkpoint" in note for note in notes)
+    states = [s.state for _, order in cluster.pool.orders for s in order.submit]
+    assert any(state is not None and state.epoch for state in states)
+    assert records(found) == records(searched("local", "local"))
+
+
+def test_a_machine_that_will_go_hands_its_trials_back_and_one_that_comes_trains(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver, "_ROUND", 0.0)
+    cluster = InProcessCluster(2)
+
+    def fault(host: str, number: int) -> None:
+        if (host, number) == ("host-0", 1):
+            cluster.pool.leave("host-0")
+            cluster.pool.join()
+
+    cluster.fault = fault
+    found = searched(cluster, "cluster")
+    assert records(found) == records(searched("local", "local"))
+    orders = [order for host, order in cluster.pool.orders if host == "host-0"]
+    assert orders[-1].take and not orders[-1].train, "it hands back, and gets nothing more"
+    assert "host-2" in {trial.worker for trial in trials(found)}
+
+
+def test_a_search_of_seconds_is_told_that_a_cluster_does_not_pay() -> None:
+    notes: list[str] = []
+    seen: list[Any] = []
+    tuner = paceline.Tuner(
+        build, study="short", executor=InProcessCluster(2), sampler="random", slots=2,
+        plan="stacked", objective="val_loss", notes=notes.append, progress=seen.append,
+    )  # fmt: skip
+    tuner.search(**DATA, epochs=3, batch_size=16, n_trials=8)
+    (told,) = [note for note in notes if "does not pay" in note]
+    assert re.search(r"on each of 2 workers, which took \d+ s to start.*on one such device", told)
+    rows = seen[-1].workers
+    assert [row.name for row in rows] == ["host-0", "host-1"]
+    assert all(row.slots == 2 and row.rate and "of" in row.device for row in rows)
