@@ -93,7 +93,12 @@ def violation_of(stored: FrozenTrial) -> float | None:
 
 def sampler_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of a trial's system attributes that samplers go by later: NSGA's generation."""
-    return {key: value for key, value in attrs.items() if key.endswith(_GENERATION)}
+    return {
+        key: value
+        for key, value in attrs.items()
+        # CMA-ES has such numbers beside its pickles, and neither is kept.
+        if key.endswith(_GENERATION) and not key.startswith("cma") and type(value) is int
+    }
 
 
 def kept_attributes(stored: FrozenTrial) -> dict[str, Any]:
