@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ray import cloudpickle as untyped_cloudpickle
+from ray import cloudpickle as untyped_cloudpickle  # pyright: ignore[reportMissingImports]
 
 from paceline.errors import UsageError
 from paceline.executor.remote.host import Recipe

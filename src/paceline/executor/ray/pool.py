@@ -137,7 +137,9 @@ class RayPool:
     def _start(self, place: WorkerPlace) -> None:
         strategy = None
         if place.node is not None:
-            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+            from ray.util.scheduling_strategies import (  # pyright: ignore[reportMissingImports]
+                NodeAffinitySchedulingStrategy,
+            )
 
             strategy = NodeAffinitySchedulingStrategy(place.node, soft=False)
         runtime = self._settings.runtime_env

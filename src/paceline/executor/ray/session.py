@@ -71,7 +71,7 @@ class RaySession:
             self._protect()
         elif not _is_running():
             check_protection(address or "", note)
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
 
         self.ray: Any = ray
         self._joined = False
