@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import pytest
 
+import clusters
 import paceline
 from clusters import (
     DATA,
@@ -25,6 +26,7 @@ from clusters import (
 )
 from paceline.executor.remote import driver
 from paceline.executor.remote.driver import RemoteExecutor
+from paceline.executor.remote.in_process import InProcessPool
 from stopping import hears_signals  # noqa: F401
 
 
@@ -41,8 +43,27 @@ def test_a_random_search_has_the_histories_of_one_machine(n: int) -> None:
     assert "worker" in found.results() and "worker" not in local.results()
 
 
+class Slow(InProcessPool):
+    """Machines that come one by one, and answer when the search has asked for all it wants."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._late = [self._events.pop() for _ in range(len(self._events) - 1)]
+        self._waits = 0
+
+    def wait(self, seconds: float) -> list[Any]:
+        self._waits += 1
+        if self._waits % 5 == 0 and self._late:
+            return [self._late.pop()]
+        return super().wait(seconds) if self._waits % 3 == 0 else []
+
+
+@pytest.mark.parametrize("pool", [InProcessPool, Slow])
 @pytest.mark.parametrize("make", [build_families, build_grid])
-def test_families_and_grids_have_the_histories_of_one_machine(make: Any) -> None:
+def test_families_and_grids_have_the_histories_of_one_machine(
+    make: Any, pool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clusters, "InProcessPool", pool)
     sampler = "grid" if make is build_grid else "random"
     local = searched("local", "local", make, sampler=sampler)
     found = searched(InProcessCluster(2), "cluster", make, sampler=sampler)

@@ -241,10 +241,10 @@ class RemoteExecutor(SpendsElsewhere):
             ClusterError: No machine is left.
             Exception: What ``report`` raised.
         """
-        if not self._machines.settled and self._settle():
-            # The first program was chosen as on one machine. Now ask for the others' trials.
-            if len(self._machines) > 1:
-                return
+        first = not self._machines.settled
+        self._settle()
+        if first and len(self._machines) > 1:
+            return  # the first program was chosen as on one machine; now for the others' trials
         self._dispatch()
         events = self._pool.wait(0.0)
         while not events:
@@ -262,20 +262,24 @@ class RemoteExecutor(SpendsElsewhere):
         for job, answer in told:
             self._apply(job, settled(answer))
 
-    def _settle(self) -> bool:
-        """Decides how the programs of the groups that wait are compiled; False if there is none."""
-        for group in self._grouper.groups:
-            if group.queue:
-                self._orders.of(group, len(self._grouper.groups))
+    def _settle(self) -> None:
+        """Decides how the programs of groups are compiled: between two rounds, as on one machine.
+
+        The first trial of a group does not show which constants differ. So the group waits for its
+        second, while there is something else to train.
+        """
+        groups = self._grouper.groups
+        others = any(machine.busy for machine in self._machines)
+        others = others or any(group.queue and group.program is not None for group in groups)
+        alone = self._machines.max_slots == 1 or self.demand.all_asked or not others
+        for group in groups:
+            if group.active and (group.program is not None or group.n_seen > 1 or alone):
+                self._orders.of(group, len(groups))
                 self._machines.settled = True
-        return self._machines.settled
 
     def _dispatch(self) -> None:
         """Sends an order to each machine that waits for one and has something to do."""
         groups = self._grouper.groups
-        for group in groups:
-            if group.active:
-                self._orders.of(group, len(groups))
         dealt: dict[str, list[RemoteJob]] = {}
         for machine, job in self._machines.deal(groups, self._jobs):
             dealt.setdefault(machine.host, []).append(job)

@@ -114,7 +114,7 @@ class Machines:
         return max(1, sum(machine.slots for machine in self if not machine.leaving))
 
     def deal(self, groups: Iterable[Group], jobs: JobTable) -> list[tuple[Machine, RemoteJob]]:
-        """Chooses jobs from the queues for the machines that wait for an order.
+        """Chooses jobs of settled programs for the machines that wait for an order.
 
         A machine keeps to the groups that it has the programs of, and else takes the group that
         the fewest machines have. What would leave slots of other machines empty is not handed out
@@ -123,7 +123,7 @@ class Machines:
         Returns:
             Each machine with a job for it; the jobs are with the machines by then.
         """
-        queued = [group for group in groups if group.queue]
+        queued = [group for group in groups if group.queue and group.program is not None]
         here = [machine for machine in self if not machine.leaving]
         idle = [machine for machine in here if not machine.busy]
         if not queued or not idle:

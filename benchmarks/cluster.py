@@ -1,0 +1,194 @@
+"""How much of a core the search itself takes on a cluster, by machines that train nothing.
+
+Machines of this process answer at once with reports of made-up epochs. So all time is that of
+``RemoteExecutor``: handing out jobs, taking answers in. What the study does with a report, building
+and tracing trials (once for each, not for each report), and Ray's own part come on top.
+
+Asserted: at epochs of 10 ms a report takes at most 0.3 ms of processor time.
+
+    python benchmarks/cluster.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import machine
+import numpy as np
+
+from paceline.executor.base import EpochReport, Job, JobSpec
+from paceline.executor.grouping import Group
+from paceline.executor.remote import driver
+from paceline.executor.remote.in_process import InProcessPool
+from paceline.executor.remote.messages import (
+    HostFacts,
+    HostReport,
+    HostState,
+    RoundAnswer,
+    RoundOrder,
+    Submitted,
+)
+from paceline.pack.pack import SlotTrial
+from paceline.program.trace import State
+
+SLOTS, EPOCHS = 8, 50
+#: Processor time of a report at most, in milliseconds.
+ALLOWED = 0.3
+#: Seconds of an epoch, and numbers of machines.
+SECONDS = (0.01, 0.1, 1.0)
+MACHINES = (8, 32, 128, 512)
+
+
+class Machine:
+    """Trains nothing, and says that it has.
+
+    Args:
+        epoch: Seconds that an epoch is said to take.
+    """
+
+    spent = 0.0  # by all machines, in seconds of the processor
+
+    def __init__(self, epoch: float) -> None:
+        self._epoch = epoch
+        self._waiting: deque[Submitted] = deque()
+        self._slots: dict[int, list[int]] = {}
+
+    def hello(self) -> HostFacts:
+        """What it is."""
+        return HostFacts({}, None, "made up", SLOTS, time.perf_counter(), "here", 0)
+
+    def round(self, order: RoundOrder) -> RoundAnswer:
+        """As many epochs as fit into the seconds of an order."""
+        began = time.process_time()
+        answer = RoundAnswer()
+        self._waiting.extend(order.submit)
+        for _ in range(max(1, round(order.seconds / self._epoch))):
+            ended = self._train(answer)
+            if ended and not self._waiting:
+                break
+        packs: list[Any] = [("p", "stacked", list(self._slots))]
+        counts = {"compiled": 1, "from_cache": 0}
+        look = HostState(counts, 0.0, (1, 1), packs, [], {"stacked"}, SLOTS)
+        done = RoundAnswer(answer.reports, host=look)
+        Machine.spent += time.process_time() - began
+        return done
+
+    def _train(self, answer: RoundAnswer) -> bool:
+        while self._waiting and len(self._slots) < SLOTS:
+            spec = self._waiting.popleft().spec
+            self._slots[spec.number] = [0, spec.epochs]
+        ended = False
+        for number, (epoch, epochs) in list(self._slots.items()):
+            last, logs = epoch + 1 == epochs, {"loss": 1.0, "val_loss": 1.0}
+            answer.reports.append(
+                HostReport(number, epoch + 1, logs, 0.0, "p", "stacked", 0.0, last)
+            )
+            self._slots[number] = [epoch + 1, epochs]
+            if last:
+                del self._slots[number]
+                ended = True
+        return ended
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class OneGroup:
+    """All jobs share a program; nothing is traced."""
+
+    families = None
+
+    def __init__(self, *_: Any) -> None:
+        full = SimpleNamespace(canonical=SimpleNamespace(constants=[]))
+        role: Any = SimpleNamespace(
+            settle=lambda n: None, observed=set(), lifted=(), settled=True, widened=False, full=full
+        )
+        shapes: Any = State([np.zeros(1)], [], [], [])
+        work: Any = None
+        self.group = Group("p", work, role, None, shapes, [], False, False)
+        self.group.n_trials = 1
+        self.groups = [self.group]
+
+    @property
+    def waiting(self) -> int:
+        """Jobs without a slot."""
+        return len(self.group.queue)
+
+    def add(self, job: Job) -> Group:
+        """Queues a job."""
+        trial = SlotTrial(job.number, job.seed, job.epochs, self.group.state, (), None)
+        self.group.queue.append(trial)
+        return self.group
+
+    def save_laws(self) -> None:
+        """Nothing was learnt."""
+
+
+def milliseconds(machines: int, epoch: float, n_jobs: int, *, judged: bool) -> float:
+    """Processor time of the search for a report, in milliseconds."""
+    Machine.spent = 0.0
+    data: Any = None
+    executor = driver.RemoteExecutor(data, InProcessPool(lambda: Machine(epoch), machines))
+    executor.judged = judged
+    begun, reports, spent = 0, 0, 0.0
+
+    def report(_: EpochReport) -> str:
+        nonlocal reports
+        reports += 1
+        return "continue"
+
+    def failed(number: int, error: BaseException) -> None:
+        raise AssertionError(f"job {number}: {error}")
+
+    while True:
+        while executor.demand.hungry and begun < n_jobs:
+            spec = JobSpec(begun, begun, begun, EPOCHS, {})
+            executor.submit(Job(begun, begun, EPOCHS, 1, None, lambda: None, spec=spec))
+            begun += 1
+        if not executor.busy:
+            break
+        executor.demand.all_asked = begun == n_jobs
+        began = time.process_time()
+        executor.advance(report, lambda: False, failed)  # type: ignore[arg-type]
+        spent += time.process_time() - began
+    executor.close()
+    assert reports == n_jobs * EPOCHS, "each epoch was reported once"
+    return 1000 * (spent - Machine.spent) / reports
+
+
+def main() -> None:
+    """Print the tables, and fail where a report takes too long."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few machines and jobs")
+    quick = parser.parse_args().quick
+    driver.TrialGrouper = OneGroup  # type: ignore[misc, assignment]
+    driver.as_built = lambda model: contextlib.nullcontext()  # type: ignore[assignment]
+    driver.search_chunk_bytes = lambda data: None  # type: ignore[assignment]
+    print(machine.describe(machine.facts()))
+    counts = MACHINES[:2] if quick else MACHINES
+    found: dict[tuple[bool, int, float], float] = {}
+    for judged in (False, True):
+        how = "a pruner judges every epoch" if judged else "no pruner: a tenth of a second a round"
+        print(f"\n{how}; milliseconds of the processor a report, and the share of a core")
+        print("| machines | " + " | ".join(f"epochs of {s:g} s" for s in SECONDS) + " |")
+        print("|---|" + "---|" * len(SECONDS))
+        for n in counts:
+            cells = []
+            for seconds in SECONDS:
+                each = milliseconds(n, seconds, n * SLOTS * (1 if quick else 2), judged=judged)
+                found[judged, n, seconds] = each
+                share = n * SLOTS / seconds * each / 1000
+                cells.append(f"{each:.3f}, {share:.0%}" if share < 1 else f"{each:.3f}, saturated")
+            print(f"| {n} | " + " | ".join(cells) + " |")
+    worst = max(each for (_, _, seconds), each in found.items() if seconds == SECONDS[0])
+    if worst > ALLOWED:
+        raise SystemExit(f"a report takes {worst:.2f} ms of the processor, more than {ALLOWED}")
+
+
+if __name__ == "__main__":
+    main()
