@@ -74,7 +74,7 @@ class Trains:
         ({"build": Trains}, "build: Trains is a class; pass an object"),
         ({"build": Trains()}, r"build: Trains has its own fit\(\)"),
         ({"pruner": "medain"}, "pruner: 'medain' is not known; choose one of none, median"),
-        ({"executor": "ray"}, "executor: 'ray' is not one of auto, local, fit"),
+        ({"executor": "rai"}, "executor: 'rai' is not one of auto, local, fit, ray"),
         ({"plan": "piled"}, "plan: 'piled' is not one of"),
         ({"mesh": "4x"}, "mesh: '4x' is no mesh"),
         ({"slots": 0}, "slots: 0 is not a positive whole number"),

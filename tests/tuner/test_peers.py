@@ -88,6 +88,7 @@ def test_a_renumbered_trial_begins_once_no_other_trains_under_its_number() -> No
     )
     context: Any = SimpleNamespace(
         study=study,
+        costs=None,
         trials=SimpleNamespace(forget=forget),
         members=SimpleNamespace(end=lambda number: None, in_slot=in_slots.__contains__),
         models=SimpleNamespace(best=SimpleNamespace(forget=lambda number: None)),

@@ -134,7 +134,7 @@ def train_again(
             "cannot be trained again."
         )
     packs = _packs(arguments) if trial.plan != "fit" else None
-    replay = _Replay(builder, arguments, packs, trial.epochs)
+    replay = _LineReplay(builder, arguments, packs, trial.epochs)
     try:
         for before, now in zip([None, *line[:-1]], line, strict=True):
             if now.first <= now.last:
@@ -145,7 +145,7 @@ def train_again(
     return replay.plan, replay.history
 
 
-class _Replay:
+class _LineReplay:
     """Trains trials one after another, and records their epochs.
 
     Args:

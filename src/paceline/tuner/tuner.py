@@ -174,7 +174,7 @@ class Tuner(StudyResults):
             mesh=check_mesh(mesh),
             precision=check_precision(precision),
             directory=Path(directory),
-            folder=Path(directory) / study,
+            folder=Path(directory) / str(study),  # its name is checked when it is used
             keep_best=whole_number(keep_best, "keep_best"),
             track=make_trackers(track),
             origin=dict(origin) if origin else None,
