@@ -104,7 +104,8 @@ def walk(folder: Path) -> Walk:
     import paceline
     from paceline.tuner.recording import TimelineRecorder
 
-    # What a search writes every ten seconds, a quick one does not: the walk hangs on no clock.
+    # A search that takes longer than ten seconds also writes how far it is. Without that, the walk
+    # is the same on a slow machine.
     TimelineRecorder.EVERY = math.inf
     digits = load_digits()
     x, y = (digits.data / 16.0).astype("float32"), digits.target

@@ -72,6 +72,11 @@ class Nodes:
             self.nodes.remove(node)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def quickly_compiled() -> None:
+    """Compile at users' levels: what the suite's own lowers stays in this process, not in hosts."""
+
+
 @pytest.fixture
 def nodes() -> Iterator[Nodes]:
     import ray

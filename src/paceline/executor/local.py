@@ -377,12 +377,7 @@ class LocalExecutor:
             if group.program is None or any(role.stale for role in group.roles):
                 if group.program is None:
                     group.asked_round = self._round
-                demand = self.demand
-                n_trials = max(len(group.queue), min(demand.family, demand.expected))
-                # Trials to come are as likely to be of any program that was met: a search over
-                # structures has few of each.
-                share = -(-demand.expected // max(1, len(self._grouper.groups)))
-                self._planner.compile(group, n_trials, share)
+                self._planner.compile(group, *self.demand.of_program(group))
 
     def _report_round(self, now: EpochRound, report: Report, failed: Failed) -> list[Group]:
         """Reports a round and does what is answered; returns the groups that lack memory."""

@@ -142,12 +142,9 @@ class Planner:
     ) -> CompiledPlan:
         """Starts to compile a program; ``before`` is one whose executables may be taken over."""
         parts = (group.train, group.test, group.state, group.work)
-        trials = [*group.queue, *(trial for pack in group.packs for trial in pack.live)]
-        epochs = max((trial.epochs - trial.epoch for trial in trials), default=1)
-        waves = max(expected, n_trials, 1) / (candidate.slots * self.lanes)
         if quick is None:
-            steps = waves * epochs * max(1, group.work.steps)
-            quick = is_short(group.train.full.closed, steps, candidate.slots)
+            waves = max(expected, n_trials, 1) / (candidate.slots * self.lanes)
+            quick = is_quick(group, candidate.slots, waves)
         if candidate.plan == "sequential":
             old = before if isinstance(before, SequentialProgram) else None
             program: CompiledPlan = SequentialProgram(*parts, quick=quick, before=old)
@@ -385,6 +382,19 @@ class Planner:
                 with contextlib.suppress(Exception):
                     unique.update({id(role[0]): role for role in program.roles()})
         return list(unique.values())
+
+
+def is_quick(group: Group, n_slots: int, waves: float) -> bool:
+    """Whether a group's program is compiled for a short run.
+
+    Args:
+        group: The group.
+        n_slots: The program's slots.
+        waves: How often they will be filled.
+    """
+    epochs = max((trial.epochs - trial.epoch for trial in group.trials), default=1)
+    steps = waves * epochs * max(1, group.work.steps)
+    return is_short(group.train.full.closed, steps, n_slots)
 
 
 def trying(group: Group) -> bool:

@@ -269,6 +269,13 @@ class Demand:
         alike = self.uniform or (group.n_trials >= _SURE and not self._in_order)
         return group.n_seen >= _SURE and alike and len(self._grouper.groups) == 1
 
+    def of_program(self, group: Group) -> tuple[int, int]:
+        """Trials that a group's program will train, and its share of all that are to come."""
+        n_trials = max(len(group.queue), min(self.family, self.expected))
+        # Trials to come are as likely to be of any program that was met: a search over structures
+        # has few of each.
+        return n_trials, -(-self.expected // max(1, len(self._grouper.groups)))
+
     @property
     def hungry(self) -> bool:
         """Whether training should wait for more trials, because slots would stay empty."""

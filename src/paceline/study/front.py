@@ -22,17 +22,14 @@ def front_of(losses: Sequence[Sequence[float]]) -> list[int]:
     points = np.asarray(losses, dtype=np.float64)
     if not len(points):
         return []
-    # Sorted by their losses, a point is dominated by earlier points alone. A point that was dropped
-    # need not be looked at: what it dominates, the one that dominates it does as well.
-    order = np.lexsort(points.T[::-1])
+    # Sorted by their losses, a point is dominated by earlier points alone, so the first of those
+    # that are left is of the front. What it dominates need not be looked at any more.
+    left = np.lexsort(points.T[::-1])
     found: list[int] = []
-    front = np.empty_like(points)
-    for place in order:
-        point, there = points[place], front[: len(found)]
-        below = (there <= point).all(axis=1) & (there < point).any(axis=1)
-        if not below.any():
-            front[len(found)] = point
-            found.append(int(place))
+    while len(left):
+        point, others = points[left[0]], points[left[1:]]
+        found.append(int(left[0]))
+        left = left[1:][~((point <= others).all(axis=1) & (point < others).any(axis=1))]
     return sorted(found)
 
 

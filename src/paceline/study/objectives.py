@@ -105,6 +105,21 @@ class Objectives:
         return found
 
 
+def objective_names(meta: Mapping[str, Any], n: int) -> list[str]:
+    """Return the names of a study's objectives; empty for one.
+
+    Args:
+        meta: The study's attribute ``paceline``; empty for a study of another program.
+        n: How many objectives the study has.
+    """
+    names = meta.get("objectives")
+    if n < 2:
+        return []
+    if isinstance(names, list) and len(names) == n:
+        return [str(name) for name in names]
+    return [f"objective {i}" for i in range(n)]
+
+
 def resolve_objectives(
     given: Sequence[Any],
     direction: str | None,

@@ -13,6 +13,7 @@ from paceline.errors import StorageError
 from paceline.study import trial_codec
 from paceline.study.metadata import META, StoredStudy, check_name, stored_space
 from paceline.study.objective import is_better
+from paceline.study.objectives import objective_names
 from paceline.study.storage.folder import (
     check_folder,
     check_pickles,
@@ -105,11 +106,7 @@ class StudyView:
     @property
     def objectives(self) -> list[str]:
         """The names of several objectives; empty for one."""
-        if not self.several:
-            return []
-        names = self.meta.get("objectives") or []
-        n = len(self._stored.directions)
-        return names if len(names) == n else [f"objective {i}" for i in range(n)]
+        return objective_names(self.meta, len(self._stored.directions))
 
     @property
     def best(self) -> Trial | None:

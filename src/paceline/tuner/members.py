@@ -115,7 +115,8 @@ def jobs_of(
     Returns:
         The jobs, that of the last repeat first.
     """
-    return [
+    # Models are built in the order of the repeats.
+    jobs = [
         job_of(
             JobSpec(
                 number=number * arguments.n_members + repeat * max(1, len(arguments.folds)),
@@ -131,8 +132,9 @@ def jobs_of(
             files,
             widths,
         )
-        for repeat in reversed(range(arguments.repeats))
+        for repeat in range(arguments.repeats)
     ]
+    return jobs[::-1]
 
 
 def job_of(

@@ -77,7 +77,7 @@ class RayPool:
         self._names = itertools.count()
         self._began, self._looked = time.monotonic(), 0.0
         self._deaths = 0
-        self._any = False  # whether a worker has ever been ready
+        self._any_ready = False  # whether any worker has answered yet that it can train
         self._look()
 
     # -- HostPool ----------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class RayPool:
                 events += self._answer(call)
         elif not events and seconds:
             time.sleep(seconds)
-        if not self._any:
+        if not self._any_ready:
             self._check_patience()
         return events
 
@@ -188,10 +188,10 @@ class RayPool:
     def _welcome(self, worker: _Worker, facts: HostFacts) -> list[Event]:
         why = self._mismatch(facts)
         if why is None:
-            worker.ready = self._any = True
+            worker.ready = self._any_ready = True
             return [Joined(worker.name, facts)]
         text = f"executor: the worker on {facts.node} has {why}, so that histories would differ"
-        if not self._any:
+        if not self._any_ready:
             raise UsageError(
                 f"{text}; install the same versions everywhere, or have Ray do so: "
                 "paceline.Ray(runtime_env={'pip': [...]})."

@@ -274,7 +274,7 @@ class RemoteExecutor(SpendsElsewhere):
         alone = self._machines.max_slots == 1 or self.demand.all_asked or not others
         for group in groups:
             if group.active and (group.program is not None or group.n_seen > 1 or alone):
-                self._orders.of(group, len(groups))
+                self._orders.of(group)
                 self._machines.settled = True
 
     def _dispatch(self) -> None:

@@ -6,15 +6,16 @@ would decide otherwise. The search sees all of them, decides as one machine woul
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 from paceline.executor.base import PackOptions
 from paceline.executor.grouping import Group
+from paceline.executor.planner import is_quick
 from paceline.executor.remote.machines import Machine
 from paceline.executor.remote.messages import ProgramOrder
 from paceline.executor.slots import Demand
 from paceline.executor.snapshot import role_facts
-from paceline.pack.plan.base import is_short
 
 
 class ProgramOrders:
@@ -31,13 +32,8 @@ class ProgramOrders:
         # Group -> what the order was made of, and the order.
         self._orders: dict[int, tuple[Any, ProgramOrder]] = {}
 
-    def of(self, group: Group, n_groups: int) -> ProgramOrder:
-        """How a group is compiled now; the group has a program from then on.
-
-        Args:
-            group: The group.
-            n_groups: How many groups there are.
-        """
+    def of(self, group: Group) -> ProgramOrder:
+        """How a group is compiled now; the group has a program from then on."""
         for role in group.roles:
             role.settle(group.n_seen)
         key = tuple((len(role.observed), role.lifted) for role in group.roles)
@@ -45,19 +41,19 @@ class ProgramOrders:
         if known is not None and known[0] == key:
             return known[1]
         plan, slots = self._options.plan, self._options.slots
-        fixed = plan != "auto" and not isinstance(slots, str)
-        if group.program is None:
-            group.program = cast(Any, _Elsewhere())
-            if fixed:
-                self._quick[id(group)] = self._is_quick(group, n_groups)
-        roles = [role_facts(role) for role in group.roles]
-        if not fixed:
-            order = ProgramOrder(roles)
-        else:
+        n_slots = None
+        if plan != "auto" and not isinstance(slots, str):
             if group.rng_differs:
                 plan = "sequential"  # as the planner's rule
-            n_slots = 1 if plan == "sequential" else int(slots)
-            order = ProgramOrder(roles, plan, n_slots, self._quick[id(group)])
+            n_slots = 1 if plan == "sequential" else slots
+        if group.program is None:
+            group.program = cast(Any, _Elsewhere())
+            if n_slots is not None:
+                waves = max(*self._demand.of_program(group), 1) / n_slots
+                self._quick[id(group)] = is_quick(group, n_slots, waves)
+        order = ProgramOrder([role_facts(role) for role in group.roles])
+        if n_slots is not None:
+            order = replace(order, plan=plan, slots=n_slots, quick=self._quick[id(group)])
         self._orders[id(group)] = key, order
         return order
 
@@ -66,20 +62,10 @@ class ProgramOrders:
         found = {}
         for group in groups:
             if id(group) in machine.groups:
-                order = self.of(group, len(groups))
+                order = self.of(group)
                 if machine.programs.get(group.name) is not order:
                     found[group.name] = machine.programs[group.name] = order
         return found
-
-    def _is_quick(self, group: Group, n_groups: int) -> bool:
-        """Whether a program is compiled for a short run, as ``Planner`` decides it."""
-        demand, trials = self._demand, group.trials
-        slots = 1 if self._options.plan == "sequential" else int(self._options.slots)
-        share = -(-demand.expected // max(1, n_groups))
-        n_trials = max(len(group.queue), min(demand.family, demand.expected))
-        epochs = max((trial.epochs - trial.epoch for trial in trials), default=1)
-        steps = max(share, n_trials, 1) / slots * epochs * max(1, group.work.steps)
-        return is_short(group.train.full.closed, steps, slots)
 
 
 class _Elsewhere:

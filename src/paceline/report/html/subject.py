@@ -10,6 +10,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
+from paceline.study.objectives import objective_names
 from paceline.study.timeline import SearchTimeline
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
@@ -41,13 +42,7 @@ class ReportSubject:
     @property
     def objectives(self) -> list[str]:
         """The names of several objectives; empty for one."""
-        n = len(self.trials.directions)
-        names = self.meta.get("objectives")
-        if n < 2:
-            return []
-        if isinstance(names, list) and len(names) == n:
-            return [str(name) for name in names]
-        return [f"objective {i}" for i in range(n)]
+        return objective_names(self.meta, len(self.trials.directions))
 
     @cached_property
     def front(self) -> list[Trial]:
