@@ -11,11 +11,13 @@ import optuna
 import pytest
 
 import paceline as package
+from paceline.study import outside
 from paceline.study.removal import Removal
 from paceline.study.storage.folder import study_lock
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.study import Study
 from paceline.study.workers.heartbeat import Heartbeats
+from paceline.study.workers.worker import WORKERS, Worker
 
 SQLITE = "sqlite:///shared.db"
 
@@ -41,12 +43,35 @@ def test_studies_are_listed_with_their_best(paceline):
     make("digits")
     make("other", values=())
     head, _, first, second = paceline("studies").out.splitlines()
-    assert head.split() == "study trials complete stopped early failed best objective".split()
-    assert first.split() == ["digits", "2", "2", "0", "0", "0.7500", "val_accuracy"]
-    assert second.split() == ["other", "0", "0", "0", "0", "-", "val_accuracy"]
+    columns = "study trials complete stopped early failed under way best search objective"
+    assert head.split() == columns.split()
+    assert first.split() == ["digits", "2", "2", "0", "0", "0", "0.7500", "-", "val_accuracy"]
+    assert second.split() == ["other", "0", "0", "0", "0", "0", "-", "-", "val_accuracy"]
     one, two = paceline("studies", "--json").json
     assert (one["study"], one["n_trials"], one["best"]["number"]) == ("digits", {"complete": 2}, 1)
     assert two["best"] is None
+
+
+def test_it_is_said_whether_a_study_is_searched_or_paused(paceline):
+    worker = Worker(Path("runs/digits") / WORKERS, lambda text: None, beats=False)
+    searched = Study.open("digits", direction="maximize", worker=worker)
+    searched.persist({})
+    store = StudyStorage.of(None, "digits", Path("runs"))
+    study = store.find("digits")
+    assert study is not None
+    assert paceline("studies").out.splitlines()[2].split()[7] == "runs"
+    outside.ask(store, study, "pause")
+    assert paceline("studies").out.splitlines()[2].split()[7] == "paused"
+    (record,) = paceline("studies", "--json").json
+    assert (record["searched"], record["paused"]) == (True, True)
+    outside.ask(store, study, "continue")
+    searched.close()
+    worker.leave()
+    (record,) = paceline("studies", "--json").json
+    assert (record["searched"], record["paused"]) == (False, False)
+    elsewhere = Heartbeats(store, study, "0" * 16)
+    elsewhere.beat()
+    assert paceline("studies", "--json").json[0]["searched"] is None
 
 
 def test_studies_of_another_folder_and_of_a_storage_are_listed(paceline):

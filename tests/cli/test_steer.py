@@ -34,6 +34,7 @@ def test_what_is_enqueued_is_trained_next(searched, capsys) -> None:
         (["enqueue", "s", "lrr=0.02"], "no hyperparameter 'lrr'; it has dropout, lr"),
         (["enqueue", "s", "lr=7"], "the value 7 is not a number from 0.001 to 0.1"),
         (["enqueue", "s", "lr"], "'lr' is no NAME=VALUE"),
+        (["enqueue", "s", "lr=0.02,dropout=0.2"], "blanks between them, as in lr=0.02 dropout=0.2"),
         (["enqueue", "t", "lr=0.02"], "there is no study 't'"),
         (["stop", "s"], "no search of 's' runs now"),
         (["stop", "s", "0"], "trial 0 of 's' has ended already"),

@@ -66,7 +66,7 @@ def test_best_says_the_configuration(paceline, study):
 
 def test_best_as_json_is_one_object(paceline, study):
     best = paceline("best", study, "--json").json
-    assert list(best) == ["number", "value", "hparams", "epochs"]
+    assert list(best) == ["number", "value", "hparams", "epochs", "best_epoch"]
     assert (best["number"], best["value"], best["epochs"]) == (1, 0.75, 1)
     assert 1e-4 <= best["hparams"]["lr"] <= 1e-1
 
@@ -74,7 +74,7 @@ def test_best_as_json_is_one_object(paceline, study):
 def test_trials_are_a_table(paceline, study):
     done = paceline("trials", study)
     lines = done.out.splitlines()
-    assert lines[0].split() == ["trial", "state", "value", "epochs", "time", "lr"]
+    assert lines[0].split() == ["trial", "state", "value", "epoch", "time", "lr"]
     assert lines[3].split()[:4] == ["*", "1", "complete", "0.7500"]
     assert lines[-2:] == ["trial 2 failed: loss is nan at epoch 1", "* best val_accuracy"]
 
@@ -86,6 +86,7 @@ def test_trials_as_json_are_a_list(paceline, study):
         "state",
         "value",
         "hparams",
+        "best_epoch",
         "epochs",
         "seconds",
         "seed",

@@ -123,6 +123,14 @@ def test_a_file_without_build_names_what_it_has():
         user_file.load(path)
 
 
+def test_a_name_that_is_misspelt_is_told_the_one_that_is_like_it():
+    path = write("def data(): ...\ndef other(hp): ...\ndef build(hp): ...\n")
+    with pytest.raises(UsageError, match=r"or name another: a_model\.py:build$"):
+        user_file.load(path, "biuld")
+    with pytest.raises(UsageError, match=r"a_model\.py:other$"):
+        user_file.load(path, "x")
+
+
 def test_an_empty_file_says_what_to_write():
     with pytest.raises(UsageError, match=r"has no 'build'; write `def build\(hp\)`"):
         user_file.load(write(""))

@@ -49,7 +49,7 @@ def numbers(where: str | None = None, **arguments) -> list[int]:
         ("epochs>4", [0]),
         ("val_acc>0.92", [2]),
         ("value>0.92", [2]),
-        ("trial>=2 AND time=0", [2, 3]),
+        ("trial>=2 AND time=none", [2, 3]),
         ("error='loss is nan'", [1]),
     ],
 )

@@ -61,6 +61,21 @@ def test_a_model_without_hyperparameters_has_a_best_too():
     assert summary.best_text(best, "val_loss") == "Best: val_loss 0.5000, trial 0, 1 epoch"
 
 
+def test_the_best_value_is_of_an_epoch_and_ties_are_named():
+    best = {"number": 4, "value": 0.5, "hparams": {}, "epochs": 200, "best_epoch": 17}
+    assert summary.best_text(best, "val_loss") == "Best: val_loss 0.5000, trial 4, epoch 17 of 200"
+    text = summary.best_text({**best, "ties": [7]}, "val_loss")
+    assert text.endswith("epoch 17 of 200; 1 other trial reached the same (7)")
+    text = summary.best_text({**best, "ties": [7, 8, 9, 10]}, "val_loss")
+    assert text.endswith("; 4 other trials reached the same (7, 8, 9, ...)")
+
+
+def test_at_the_end_no_trial_runs_any_more():
+    result = {**RESULT, "n_trials": {"complete": 2, "running": 3}}
+    text = summary.search_summary(result, "val_accuracy", [])
+    assert text.startswith("digits: 5 trials (2 complete, 3 under way) in ")
+
+
 def test_trials_that_a_pruner_ended_are_said_to_have_stopped_early():
     result = {**RESULT, "n_trials": {"complete": 2, "pruned": 198}}
     text = summary.search_summary(result, "val_accuracy", [])

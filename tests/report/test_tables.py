@@ -25,13 +25,14 @@ def test_a_record_has_what_json_promises():
         "state": "complete",
         "value": 0.91,
         "hparams": {"lr": 0.01, "units": 64},
+        "best_epoch": None,
         "epochs": 10,
         "seconds": 0.3,
         "seed": 11,
         "program": "a1b2",
         "plan": "stacked",
     }
-    assert list(best_record(TRIALS[2])) == ["number", "value", "hparams", "epochs"]
+    assert list(best_record(TRIALS[2])) == ["number", "value", "hparams", "epochs", "best_epoch"]
 
 
 def test_csv_has_the_columns_of_results_and_exact_numbers():
@@ -69,7 +70,7 @@ def test_csv_quotes_what_needs_it():
 def test_a_table_marks_the_best_and_shows_what_is_missing():
     text = tables.trials_table(TRIALS, best=2)
     head, _, first, second, third = text.splitlines()
-    assert head.split() == ["trial", "state", "value", "epochs", "time", "lr", "units", "hp.epochs"]
+    assert head.split() == ["trial", "state", "value", "epoch", "time", "lr", "units", "hp.epochs"]
     assert first.split() == ["0", "complete", "0.9100", "10", "0.30", "s", "0.01", "64", "-"]
     assert second.split()[:3] == ["1", "failed", "-"]
     assert third.split()[:3] == ["*", "2", "running"]
@@ -93,7 +94,14 @@ def test_names_are_never_markup():
 
 def test_no_trials_are_an_empty_table():
     assert tables.trials_table([], best=None).startswith("trial")
-    assert tables.to_csv([]) == "value,number,state,epochs,seconds,seed,program,plan\n"
+    assert tables.to_csv([]) == "value,number,state,best_epoch,epochs,seconds,seed,program,plan\n"
+
+
+def test_the_epoch_is_that_of_the_value_and_unknown_seconds_are_none():
+    trial = Trial(5, "pruned", 0.5, epochs=9, best_epoch=4)
+    assert tables.trial_record(trial)["seconds"] is None
+    row = tables.trials_table([trial], best=None).splitlines()[2]
+    assert row.split() == ["5", "pruned", "0.5000", "4", "of", "9", "-"]
 
 
 def test_a_value_that_is_not_finite_is_shown():

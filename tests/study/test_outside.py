@@ -10,8 +10,9 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from paceline.study import trial_codec
 from paceline.study.metadata import RestoredStudy
-from paceline.study.outside import OutsideWatch
+from paceline.study.outside import OutsideWatch, stop_trial
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.trial_codec import OWNER
 
@@ -111,3 +112,16 @@ def test_unconfirmed_numbers_are_not_taken_for_those_of_other_programs(store) ->
     assert watch.mine == {3}
     assert changes.ended_here == []
     assert [(trial.number, trial.value) for trial in changes.ended] == [(0, 0.5), (2, 0.25)]
+
+
+@pytest.mark.parametrize("values", [[0.5, 0.25, float("nan"), 0.75], []])
+def test_a_trial_that_is_stopped_by_hand_has_the_value_of_its_best_epoch(store, values) -> None:
+    study = store.study_id("s")
+    number = store.storage.create_new_trial(study)
+    for epoch, value in enumerate(values, 1):
+        store.storage.set_trial_intermediate_value(number, epoch, value)
+    stop_trial(store, study, "s", 0, "enough")
+    trial = trial_codec.from_frozen(store.storage.get_trial(number))
+    assert trial is not None
+    assert (trial.state, trial.error) == ("pruned", "enough")
+    assert (trial.value, trial.best_epoch) == ((0.25, 2) if values else (None, None))

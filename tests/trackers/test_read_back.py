@@ -96,7 +96,8 @@ def test_mlflow_s_own_callback_logs_each_trial_to_its_run(mlflow_client) -> None
 
 
 def test_mlflow_has_a_run_for_each_trial(mlflow_client) -> None:
-    tuner, _ = search("mlflow+model")
+    tuner, notes = search("mlflow+model")
+    assert any("`mlflow ui --backend-store-uri file:///" in note for note in notes)
     parent, runs = children(mlflow_client)
     assert sorted(runs) == list(range(12))
     for number, run in runs.items():
@@ -144,7 +145,8 @@ def test_tensorboard_reads_curves_and_hyperparameters() -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
-    tuner, _ = search("tensorboard")
+    tuner, notes = search("tensorboard")
+    assert any("`tensorboard --logdir runs/s/tensorboard`" in note for note in notes)
     folder = Path("runs/s/tensorboard")
     assert len(list(folder.iterdir())) == 12
     for number in range(12):
@@ -233,7 +235,9 @@ def test_wandb_offline_holds_each_trial(tmp_path, monkeypatch) -> None:
 
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    tuner, _ = search("wandb+model", n_trials=4 + 8)
+    tuner, notes = search("wandb+model", n_trials=4 + 8)
+    (where,) = [note for note in notes if "wandb sync" in note]
+    assert f"{tmp_path}/wandb/offline-run-*" in where
     assert wandb.run is None
     found: dict[str, dict[str, Any]] = {}
     for path in tmp_path.glob("wandb/offline-run-*/*.wandb"):

@@ -150,6 +150,13 @@ def test_a_bundle_has_all_that_is_needed(at_home, tmp_path, capsys):
     expected = at_home.best_model().predict(x, verbose=0)
     # The same program in another process: float32's rounding, 1e-7 measured.
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5)
+    np.savez(tmp_path / "x.npz", x=x[:, 1:])
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=without_keras_backend()
+    )
+    wide = x.shape[1]
+    assert f"have the shape ({wide - 1},), and the model takes ({wide},)" in done.stderr
+    assert done.returncode == 1 and "Traceback" not in done.stderr
 
 
 def test_a_bundle_of_another_name_is_refused(at_home, capsys):

@@ -27,6 +27,7 @@ from marks import slow_where
 from paceline.executor.base import EpochReport
 from paceline.study import outside
 from paceline.study.storage.storage import StudyStorage
+from paceline.study.timeline import read_live, watch
 from paceline.tuner.loop import EpochReports
 from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
 
@@ -318,7 +319,8 @@ def test_a_trial_that_others_end_ends_here(searched, notes, state) -> None:
 def test_a_search_stops_and_pauses_when_it_is_asked(searched, storage, notes) -> None:
     with pytest.raises(KeyboardInterrupt, match="^$"):
         searched(lambda study: request(storage, "stop"))
-    assert "stopped by `paceline stop`" in notes
+    (said,) = [note for note in notes if "stop" in note or "interrupted" in note]
+    assert said.startswith("stopped by `paceline stop` with ")
     again = tuner(storage, notes=notes.append)  # which nobody has asked to stop
     again.search(X, Y, **{**CALL, "n_trials": 6, "epochs": EPOCHS})
     assert again.results()["state"].tolist() == ["complete"] * 6
@@ -328,18 +330,23 @@ def test_a_search_stops_and_pauses_when_it_is_asked(searched, storage, notes) ->
 def test_a_paused_study_waits(storage, notes) -> None:
     tuner(storage).search(X, Y, n_trials=1, **CALL)
     request(storage, "pause")
-    began = time.monotonic()
+    began, said = time.monotonic(), []
+    folder = Path("runs/s")
 
     def go_on() -> None:
+        watch(folder)
+        wait_for(lambda: (state := read_live(folder)) is not None and state.phase == "paused")
         while not any("paused by" in note for note in notes) and time.monotonic() - began < 60.0:
             time.sleep(0.05)
         time.sleep(1.0)
         request(storage, "continue")
 
     join = meanwhile(go_on)
-    again = tuner(storage, notes=notes.append)
+    again = tuner(storage, notes=notes.append, progress=said.append)
     again.search(X, Y, n_trials=2, **CALL)
     join()
+    phases = [progress.phase for progress in said]
+    assert {"paused", "training"} <= set(phases)
     assert time.monotonic() - began > 1.0
     assert [note.split(";")[0] for note in notes if "pause" in note] == [
         "paused by `paceline pause`",
@@ -348,6 +355,7 @@ def test_a_paused_study_waits(storage, notes) -> None:
     assert again.results()["state"].tolist() == ["complete"] * 2
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_gone_on_from_where_others_added_trials(
     storage, notes, monkeypatch
 ) -> None:

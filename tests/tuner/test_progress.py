@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 import paceline
@@ -50,3 +52,36 @@ def test_what_is_left_are_rounds_at_the_pace_of_the_last(said):
 def test_at_the_end_nothing_is_left(said):
     assert said[-1].phase == "done"
     assert said[-1].seconds_left == 0
+
+
+def test_a_pause_is_no_time_of_rounds(monkeypatch):
+    """Two rounds of a second, a pause of an hour, two rounds of a second."""
+    from paceline.tuner import progress as outlook
+
+    now = [0.0]
+    monkeypatch.setattr(outlook.time, "perf_counter", lambda: now[0])
+    timings = SimpleNamespace(rounds=[], n_rounds=0)
+    context = SimpleNamespace(
+        study=None,
+        trials=SimpleNamespace(trial_epochs=0),
+        fit=None,
+        packs=SimpleNamespace(timings=timings),
+        arguments=SimpleNamespace(n_trials=8),
+        objective=SimpleNamespace(name="loss"),
+        objectives=None,
+        progress=None,
+    )
+    reporter = outlook.ProgressReporter(context)
+
+    def rounds(n: int) -> float:
+        for _ in range(n):
+            now[0] += 1.0
+            timings.rounds.append((1.0, 4))
+            timings.n_rounds += 1
+            pace = reporter._pace(now[0])
+        return pace.round
+
+    assert rounds(2) == 1.0
+    now[0] += 3600.0
+    reporter.rested(3600.0)
+    assert rounds(2) == 1.0

@@ -79,11 +79,19 @@ def test_a_tracker_is_told_of_every_trial_and_of_the_best_model() -> None:
     assert told.threads.isdisjoint({threading.get_ident()})
 
 
+def test_a_tracker_may_say_where_its_runs_are() -> None:
+    told, notes = Told(), []
+    told.where = "`look there` shows them"
+    search(told, notes=notes)
+    assert [note for note in notes if "look there" in note] == ["Told: `look there` shows them"]
+
+
 def test_trials_stay_in_packs() -> None:
     tuner = search(Told())
     assert {trial.plan for trial in tuner.results().itertuples()} == {"stacked"}
 
 
+@pytest.mark.slow
 def test_a_study_that_goes_on_tells_what_the_tracker_lacks() -> None:
     search(None)
     told = Told(known={1})
@@ -125,6 +133,7 @@ def test_a_tracker_that_fails_is_noted_once_and_the_others_go_on() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_tracker_that_hangs_is_not_waited_for(monkeypatch) -> None:
     monkeypatch.setattr(TrackerThreads, "PATIENCE", 0.3)
     released = threading.Event()

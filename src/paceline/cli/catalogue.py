@@ -101,7 +101,9 @@ def _record(view: StudyView) -> dict[str, Any]:
         "study": view.name,
         "n_trials": dict(Counter(trial.state for trial in view.trials)),
         "objective": ", ".join(view.objectives) or reading.objective(view.meta),
-        "best": None if best is None or view.several else best_record(best),
+        "searched": view.searched,
+        "paused": view.paused,
+        "best": None if best is None or view.several else best_record(best, view.trials.ties),
         **({"front": [trial.number for trial in view.trials.front]} if view.several else {}),
     }
 
@@ -112,8 +114,9 @@ def _table(records: list[dict[str, Any]]) -> str:
     states = ["complete", "pruned", "failed"]
     if any(record["n_trials"].get("rejected") for record in records):
         states.append("rejected")
-    for heading in ("trials", *map(formats.state, states), "best"):
+    for heading in ("trials", *map(formats.state, states), "under way", "best"):
         table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("search", no_wrap=True)
     table.add_column("objective", overflow="fold")
     for record in records:
         counts, best = record["n_trials"], record["best"]
@@ -121,9 +124,11 @@ def _table(records: list[dict[str, Any]]) -> str:
             _shown(record["study"]),
             f"{sum(counts.values()):,}",
             *(f"{counts.get(state, 0):,}" for state in states),
+            f"{counts.get('running', 0) + counts.get('paused', 0):,}",
             f"front of {len(record['front']):,}"
             if record.get("front")
             else formats.metric(best["value"] if best else None),
+            "paused" if record["paused"] else "runs" if record["searched"] else "-",
             _shown(record["objective"]),
         ]
         table.add_row(*map(Text, cells))

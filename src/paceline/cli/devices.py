@@ -85,8 +85,9 @@ def _use() -> str:
     if first.platform == "cpu":
         return (
             f"A search would use {_name(first)} in {_plural(lanes, 'lane')}, a pack of up to "
-            f"{slots} slots in each: {at_once} trials at once. Where that gains nothing "
-            "(convolutions, recurrent layers, large matrix products), one trial a lane."
+            f"{slots} slots in each: at most {at_once} trials at once, fewer where a step has more "
+            "work, and one a lane where packs gain nothing (convolutions, recurrent layers, large "
+            "matrix products)."
         )
     short = "fewer where memory is short"
     if len(devices) == 1:

@@ -22,10 +22,9 @@ def how_to_go_on(found: Mapping[str, Any], command: SearchCommand) -> str:
         return "interrupted before the search began; nothing was written"
     kept = _finished(counts)
     resume = studies.command("resume", command.study, command.storage)
-    under_way = counts.get("running", 0)
-    and_more = f", {under_way:,} under way are saved" if under_way else ""
-    # The command is on a line of its own, so that it can be copied from a narrow terminal.
-    return f"interrupted; {kept:,} finished trials are kept{and_more}. Go on with:\n  {resume}"
+    # The search has said that it stops, and with how many trials under way. The command is on a
+    # line of its own, so that it can be copied from a narrow terminal.
+    return f"{kept:,} finished trials are kept. Go on with:\n  {resume}"
 
 
 def next_steps(command: SearchCommand, result: Mapping[str, Any]) -> summary.Steps:

@@ -108,6 +108,11 @@ def _parsed(words: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for word in words:
         name, sign, text = word.partition("=")
+        if "," in text and "=" in text:
+            raise UsageError(
+                f"enqueue: {word!r} holds several values; put blanks between them, as in "
+                f"{word.replace(',', ' ')}"
+            )
         if not name or not sign:
             raise UsageError(f"enqueue: {word!r} is no NAME=VALUE; give such as lr=1e-3 units=64")
         try:

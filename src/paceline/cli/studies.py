@@ -17,7 +17,6 @@ from paceline.cli import output as terminal
 from paceline.errors import StorageError, StudyError, UsageError
 from paceline.program.files import replace_durably, temporary_beside, written_atomically
 from paceline.report import formats, selection, summary, tables
-from paceline.report.rejections import rejection_lines
 from paceline.study.trial import Trial
 from paceline.tuner.bundle import load_lines
 
@@ -47,7 +46,7 @@ def show_best(name: str, *, storage: str | None, as_json: bool) -> None:
         else:
             terminal.print_result(summary.front_text(front, study.objectives))
         return
-    best = best_record(_best(study, storage))
+    best = best_record(_best(study, storage), study.trials.ties)
     if as_json:
         terminal.print_json(best)
         return
@@ -388,6 +387,7 @@ def _trials_text(
         lines = [text.removesuffix("\n"), *_failures(shown)]
     if any(trial.state == "pruned" for trial in shown):
         lines.append("pruned: stopped early")
+    lines += _under_way(study, shown)
     if study.several and marked:
         n_shown = sum(trial.number in marked for trial in shown)
         more = f"; {len(marked) - n_shown:,} more" if n_shown < len(marked) else ""
@@ -402,12 +402,23 @@ def _trials_text(
     return "\n".join(lines)
 
 
+def _under_way(study: StudyView, trials: Sequence[Trial]) -> list[str]:
+    """Say what has become of trials that are neither trained now nor ended."""
+    if not any(trial.state in ("running", "paused") for trial in trials):
+        return []
+    if study.paused:
+        return [f"the study is paused: `paceline pause {study.name} --off` goes on"]
+    if study.searched is False:
+        return [
+            "running: under way when the search ended; "
+            f"`paceline resume {study.name}` goes on with such trials"
+        ]
+    return []
+
+
 def _failures(trials: Sequence[Trial]) -> list[str]:
-    return [
-        f"trial {trial.number} failed: {trial.error}"
-        for trial in trials
-        if trial.state == "failed" and trial.error
-    ] + rejection_lines(trials)
+    whys = ((trial, trial.error if trial.state == "failed" else trial.rejected) for trial in trials)
+    return [f"trial {trial.number} {trial.state}: {why}" for trial, why in whys if why]
 
 
 def _model_file(study: StudyView, best: Trial) -> Path:

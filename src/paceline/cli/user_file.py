@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.util
 import inspect
@@ -16,6 +17,8 @@ from typing import Any
 from paceline.errors import UsageError, missing
 
 DEFAULT_FUNCTION = "build"
+#: What a user's file defines beside a build.
+_NO_BUILDS = ("data", "constraints")
 
 
 @dataclass(frozen=True)
@@ -163,8 +166,10 @@ def _pick_build(module: ModuleType, path: Path, function: str) -> Any:
         there = [name for name, value in vars(module).items() if _defined_here(value, module)]
         hint = f"; it defines {', '.join(there)}" if there else ""
         ways = f"write `def {function}(hp)` that returns a compiled keras.Model"
-        if there:
-            ways += f", or name another: {path.name}:{there[0]}"
+        builds = [name for name in there if name not in _NO_BUILDS]
+        if builds:
+            like = difflib.get_close_matches(function, builds, n=1) or builds
+            ways += f", or name another: {path.name}:{like[0]}"
         raise UsageError(f"{path.name} has no {function!r}{hint}; {ways}")
     if inspect.isclass(found) and callable(getattr(found, "build", None)):
         return found()

@@ -248,7 +248,7 @@ def _count(progress: Progress, unit: str = " trials") -> str:
 
 def _others(progress: Progress, before: str, after: str) -> str:
     counts = {
-        "running": progress.n_running,
+        "under way" if progress.phase == "done" else "running": progress.n_running,
         formats.state("pruned"): progress.n_pruned,
         "failed": progress.n_failed,
         "rejected": progress.n_rejected,

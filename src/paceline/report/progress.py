@@ -51,8 +51,9 @@ class Progress:
 
     Attributes:
         study: Name of the study.
-        phase: "building", "compiling", "training" or "done".
-        n_trials: Total of the study's trials; None if only a timeout bounds the search.
+        phase: "building", "compiling", "training", "paused" or "done".
+        n_trials: Total of the study's trials, copies and continued ones included; None if only a
+            timeout bounds the search.
         n_complete, n_pruned, n_failed, n_running: Numbers of trials by state, those of earlier
             sessions included.
         n_rejected: The number of configurations that were rejected before training.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from paceline.study.trial import Trial
-
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
 
 
@@ -30,9 +28,3 @@ def count_reasons(reasons: Iterable[str]) -> list[str]:
         f"{count:,} by {reason}{' (the last one)' if count > 1 and _NUMBER.search(reason) else ''}"
         for reason, count in grouped(reasons).items()
     ]
-
-
-def rejection_lines(trials: Iterable[Trial]) -> list[str]:
-    """Return texts such as ``12 rejected: params 310,442 > 200,000``, one for each reason."""
-    reasons = [trial.rejected for trial in trials if trial.rejected is not None]
-    return [f"{count:,} rejected: {reason}" for reason, count in grouped(reasons).items()]

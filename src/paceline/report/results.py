@@ -16,6 +16,7 @@ _DTYPES = {
     "number": "int64",
     "value": "float64",
     "spread": "float64",
+    "best_epoch": "Int64",
     "epochs": "int64",
     "seconds": "float64",
     "seed": "int64",
@@ -32,11 +33,11 @@ def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd
 
     Returns:
         Columns value, or one for each of several objectives; with repeats or folds spread; one
-        column for each hyperparameter; number, state, epochs, seconds, seed, program and plan; if
-        some trial goes on with another one also continues (the number of that one); with a cluster
-        also worker; if some trial has failed or was rejected also error. A hyperparameter with the
-        name of another column has the column ``hp.NAME``. A value that a trial lacks is missing in
-        its row.
+        column for each hyperparameter; number, state, best_epoch (that of the value), epochs,
+        seconds, seed, program and plan; if some trial goes on with another one also continues (the
+        number of that one); with a cluster also worker; if some trial has failed, was rejected or
+        was stopped by hand also error. A hyperparameter with the name of another column has the
+        column ``hp.NAME``. A value that a trial lacks is missing in its row.
     """
     import pandas as pd
 

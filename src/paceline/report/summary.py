@@ -12,6 +12,9 @@ Steps = list[tuple[str, str]]
 #: Arguments of ``Tuner.search`` that can end it before its last trial, whatever the clock says.
 STOPPING_RULES = ("target", "stop_after", "max_epochs_total")
 
+#: Trials with the best one's value that are named.
+_TIES = 3
+
 
 def search_summary(
     summary: Mapping[str, Any], objective: str, next_steps: Sequence[tuple[str, str]]
@@ -62,9 +65,9 @@ def steps_in_python(summary: Mapping[str, Any], *, more: bool) -> Steps:
             (f"tuner.best_model(number={number})", "the trained model of one of them"),
         ]
     if rule := rule_of(summary):
-        steps.append((f"tuner.search(..., {rule}=None)", "go on without it"))
+        steps.append((f"{rule}=None", "go on without it, as an argument of the same search"))
     elif more:
-        steps.append(('tuner.search(..., n_trials="+32")', "32 more trials"))
+        steps.append(('n_trials="+32"', "32 more trials, as an argument of the same search"))
     return steps
 
 
@@ -82,16 +85,29 @@ def best_text(best: Mapping[str, Any], objective: str) -> str:
     """Return the best configuration as a few lines.
 
     Args:
-        best: The best trial: number, value, hparams, epochs; with repeats or folds also spread.
+        best: The best trial: number, value, hparams, epochs, best_epoch; with repeats or folds also
+            spread; where other trials have the same value also their numbers, ties.
         objective: Name of the objective.
     """
-    epochs, value = _plural(best["epochs"], "epoch"), formats.metric(best["value"])
+    value = formats.metric(best["value"])
+    epochs = _plural(best["epochs"], "epoch")
+    if best.get("best_epoch") and best["epochs"] > 1:
+        epochs = f"epoch {best['best_epoch']} of {best['epochs']}"
     if best.get("spread") is not None:
         value = f"mean {value} (spread {formats.metric(best['spread'])})"
-    lines = [f"Best: {objective} {value}, trial {best['number']}, {epochs}"]
+    lines = [f"Best: {objective} {value}, trial {best['number']}, {epochs}{_ties(best)}"]
     width = max(map(len, best["hparams"]), default=0)
     lines += [f"  {name:<{width}}  {formats.hparam(v)}" for name, v in best["hparams"].items()]
     return "\n".join(lines)
+
+
+def _ties(best: Mapping[str, Any]) -> str:
+    """Say which other trials have the same value."""
+    ties = best.get("ties") or []
+    if not ties:
+        return ""
+    named = ", ".join(map(str, ties[:_TIES])) + (", ..." if len(ties) > _TIES else "")
+    return f"; {_plural(len(ties), 'other trial')} reached the same ({named})"
 
 
 def front_text(front: Sequence[Mapping[str, Any]], objectives: Sequence[str]) -> str:
@@ -141,7 +157,9 @@ def reproduction_text(study: str, again: Mapping[str, Any]) -> str:
 def _headline(summary: Mapping[str, Any]) -> str:
     counts = {state: count for state, count in summary["n_trials"].items() if count}
     total = sum(counts.values())
-    states = ", ".join(f"{count:,} {formats.state(state)}" for state, count in counts.items())
+    # At the end of a search none runs any more; the next search goes on with those under way.
+    words = {state: formats.state(state) for state in counts} | {"running": "under way"}
+    states = ", ".join(f"{count:,} {words[state]}" for state, count in counts.items())
     text = f"{summary['study']}: {_plural(total, 'trial')} ({states or 'none'})"
     seconds = summary.get("seconds", {})
     if seconds.get("train"):  # zero if the study was finished before this call

@@ -15,7 +15,10 @@ from rich.text import Text
 from paceline.report import formats
 from paceline.study.trial import Trial
 
-FIXED_COLUMNS = ("number", "state", "value", "epochs", "seconds", "seed", "program", "plan")
+FIXED_COLUMNS = (
+    *("number", "state", "value", "best_epoch"),
+    *("epochs", "seconds", "seed", "program", "plan"),
+)
 #: A further column if some trial has repeats or folds: the spread of its members' values.
 SPREAD = "spread"
 #: A further column if some trial goes on with another one: the number of that one.
@@ -40,8 +43,10 @@ def trial_record(trial: Trial, objectives: Sequence[str] = ()) -> dict[str, Any]
         "value": trial.value,
         **({"values": values or None} if objectives else {}),
         "hparams": trial.hparams,
+        "best_epoch": trial.best_epoch,
         "epochs": trial.epochs,
-        "seconds": trial.seconds,
+        # What it had taken is not known of a trial that another program has ended.
+        "seconds": trial.seconds if trial.seconds or not trial.epochs else None,
         "seed": trial.seed,
         "program": trial.program,
         "plan": trial.plan,
@@ -163,7 +168,7 @@ def _build(
     table.add_column("state", no_wrap=True)
     first = columns(trials, objectives)
     spread = SPREAD in first
-    for column in (*(objectives or ["value"]), *([SPREAD] if spread else []), "epochs", "time"):
+    for column in (*(objectives or ["value"]), *([SPREAD] if spread else []), "epoch", "time"):
         table.add_column(Text(column), justify="right", no_wrap=True)
     if names is None:
         table.add_column("hparams", overflow="fold")
@@ -179,8 +184,8 @@ def _build(
                 for i, name in enumerate(objectives or ["value"])
             ),
             *([formats.metric(trial.spread)] if spread else []),
-            str(trial.epochs),
-            formats.seconds(trial.seconds),
+            _epochs(trial),
+            formats.seconds(trial.seconds or None),
         ]
         if names is None:
             cells.append(formats.hparams(trial.hparams))
@@ -188,6 +193,13 @@ def _build(
             cells += [_cell(trial, name) for name in names]
         table.add_row(*map(Text, cells))
     return table
+
+
+def _epochs(trial: Trial) -> str:
+    """The epoch of the value, of the epochs trained: ``7 of 10``."""
+    if trial.best_epoch is None:
+        return str(trial.epochs)
+    return f"{trial.best_epoch} of {trial.epochs}"
 
 
 def _cell(trial: Trial, name: str) -> str:

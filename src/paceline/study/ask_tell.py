@@ -338,8 +338,7 @@ class TrialUpdates:
             trial.hparams = told.hparams
         trial.value = None if told is None else told.value
         trial.values = [] if told is None else told.values
-        if trial.value is None:
-            trial.best_epoch = None
+        trial.best_epoch = None if trial.value is None or told is None else told.best_epoch
         reason = stored.user_attrs.get("error")
         by_others = f"another program told it {trial.state}"
         trial.error = reason if isinstance(reason, str) else by_others

@@ -44,11 +44,13 @@ class StoredStudy:
         directions: maximize or minimize, one for each objective.
         meta: The study's attribute ``paceline``; empty for a study made by other means.
         trials: All its trials, by number.
+        attrs: The attributes that programs write for one another: heartbeats, requests.
     """
 
     directions: tuple[Direction, ...]
     meta: dict[str, Any] = field(default_factory=dict)
     trials: list[FrozenTrial] = field(default_factory=list)
+    attrs: dict[str, Any] = field(default_factory=dict)
 
 
 def check_name(name: Any) -> None:

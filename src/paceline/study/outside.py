@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import optuna
 from optuna.storages import BaseStorage
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
@@ -26,7 +27,7 @@ from paceline.study.metadata import FIXED, META, RestoredStudy, stored_space
 from paceline.study.storage.events import TrialFinished
 from paceline.study.storage.journal_storage import JournalStorage
 from paceline.study.storage.storage import StudyStorage
-from paceline.study.trial_codec import OPTUNA_STATES, OWNER, is_ours, owner_of
+from paceline.study.trial_codec import OPTUNA_STATES, OWNER, best_so_far, is_ours, owner_of
 
 #: The attribute of a study by which each worker of it beats, with its token behind.
 BEAT = "paceline:worker:"
@@ -362,7 +363,12 @@ def is_paused(store: StudyStorage, study: int) -> bool:
         StorageError: The storage does not answer.
     """
     with store.errors("read"), store.turn:
-        return _meaning(store.storage.get_study_system_attrs(study).get(REQUEST)) == "pause"
+        return asks_to_pause(store.storage.get_study_system_attrs(study))
+
+
+def asks_to_pause(attrs: Mapping[str, Any]) -> bool:
+    """Whether the attributes that programs write for one another pause a study."""
+    return _meaning(attrs.get(REQUEST)) == "pause"
 
 
 def enqueue(store: StudyStorage, study: int, name: str, values: Mapping[str, Any]) -> int:
@@ -426,7 +432,13 @@ def stop_trial(store: StudyStorage, study: int, name: str, number: int, reason: 
             raise StudyError(ended)
         try:
             storage.set_trial_user_attr(found, "error", reason)
-            storage.set_trial_state_values(found, OptunaState.PRUNED)
+            directions = storage.get_study_directions(study)
+            best = best_so_far(storage.get_trial(found), directions[0] == StudyDirection.MAXIMIZE)
+            values = None
+            if best is not None and len(directions) == 1:
+                storage.set_trial_user_attr(found, "best_epoch", best[0])
+                values = [best[1]]
+            storage.set_trial_state_values(found, OptunaState.PRUNED, values)
         except RuntimeError:  # a moment ago; Optuna 4 has no class of its own for this
             raise StudyError(ended) from None
 

@@ -93,10 +93,14 @@ class Trial:
             **({"error": self.error} if self.error else {}),
             **({"rejected": self.rejected} if self.rejected else {}),
         }
-        curves = [[name, html.curve(v), v[-1] if v else "-"] for name, v in self.history.items()]
+        best = self.best_epoch or self.epochs
+        curves = [
+            [name, html.curve(v), v[best - 1] if len(v) >= best > 0 else "-", v[-1] if v else "-"]
+            for name, v in self.history.items()
+        ]
         parts = [html.table(("", ""), list(facts.items()))]
         if self.hparams:
             parts.append(html.table(("hyperparameter", "value"), list(self.hparams.items())))
         if curves:
-            parts.append(html.table(("metric", "curve", "last"), curves))
+            parts.append(html.table(("metric", "curve", f"epoch {best}", "last"), curves))
         return html.block(f"trial {self.number}", *parts)

@@ -273,6 +273,17 @@ def from_frozen(stored: FrozenTrial) -> Trial | None:
     return trial
 
 
+def best_so_far(stored: FrozenTrial, maximize: bool) -> tuple[int, float] | None:
+    """Return the best epoch of a stored trial, from 1, and the first objective then.
+
+    Returns:
+        None where no epoch has a number.
+    """
+    known = [(e, v) for e, v in stored.intermediate_values.items() if not math.isnan(v)]
+    sign = -1 if maximize else 1
+    return min(known, key=lambda pair: (sign * pair[1], pair[0]), default=None)
+
+
 def to_json(trial: Trial, *, afresh: bool) -> dict[str, Any]:
     """Return a trial under way as JSON values; ``update_from_json`` takes them.
 
@@ -388,14 +399,21 @@ def folded(batch: list[Record]) -> list[Record]:
     return others
 
 
-def best_record(trial: Trial) -> dict[str, Any]:
-    """Return the best trial as summaries have it: with repeats or folds also its spread."""
+def best_record(trial: Trial, ties: Sequence[int] = ()) -> dict[str, Any]:
+    """Return the best trial as summaries have it: with repeats or folds also its spread.
+
+    Args:
+        trial: The trial.
+        ties: The numbers of other trials with the same value.
+    """
     return {
         "number": trial.number,
         "value": trial.value,
         "hparams": trial.hparams,
         "epochs": trial.epochs,
+        "best_epoch": trial.best_epoch,
         **({"spread": trial.spread} if trial.members else {}),
+        **({"ties": list(ties)} if ties else {}),
     }
 
 

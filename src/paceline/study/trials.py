@@ -97,6 +97,24 @@ class TrialTable(Sequence[Trial]):
         return self._first(t for t in self._trials.values() if t.state == "complete")
 
     @property
+    def ties(self) -> list[int]:
+        """Numbers of the other complete trials whose value is the best one's.
+
+        Trials of the best one's own line are none: with more epochs, or as copies of a population,
+        they have its value until they reach a better one.
+        """
+        best = self.best
+        if best is None:
+            return []
+        equal = [t for t in self if t.state == "complete" and t.value == best.value]
+        if all(trial.continues is None for trial in equal):
+            return [trial.number for trial in equal if trial is not best]
+        from paceline.study.lineage import line_of  # most searches need none
+
+        first = line_of(best, self.get)[0].trial.number
+        return [t.number for t in equal if line_of(t, self.get)[0].trial.number != first]
+
+    @property
     def ranked(self) -> list[Trial]:
         """The complete trials with a value, the best first; of equals the first comes first."""
         direction = self.direction

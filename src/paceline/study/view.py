@@ -14,6 +14,7 @@ from paceline.study import trial_codec
 from paceline.study.metadata import META, StoredStudy, check_name, stored_space
 from paceline.study.objective import is_better
 from paceline.study.objectives import objective_names
+from paceline.study.outside import asks_to_pause
 from paceline.study.storage.folder import (
     check_folder,
     check_pickles,
@@ -26,6 +27,8 @@ from paceline.study.storage.journal_storage import JournalReplay
 from paceline.study.storage.storage import StudyStorage, uncollected
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
+from paceline.study.workers.heartbeat import is_searched
+from paceline.study.workers.worker import WORKERS
 
 # How lines of a journal begin that are about trials.
 _OF_TRIALS = tuple(b'{"op_code":%d,' % operation for operation in range(4, 10))
@@ -75,11 +78,15 @@ class StudyView:
     Attributes:
         name: Its name.
         meta: The attribute ``paceline``; empty for a study of another program.
+        searched: Whether a search of it runs; None where that is not known.
+        paused: Whether it is paused.
     """
 
     name: str
     meta: dict[str, Any]
     _stored: StoredStudy
+    searched: bool | None
+    paused: bool
 
     @property
     def stored_trials(self) -> list[FrozenTrial]:
@@ -88,14 +95,19 @@ class StudyView:
 
     @cached_property
     def trials(self) -> TrialTable:
-        """Its trials."""
+        """Its trials; one under way has the value of its best epoch so far."""
         table = TrialTable(self.name)
         table.set_direction(*self._stored.directions)
         with uncollected():
             for frozen in self._stored.trials:
                 trial = trial_codec.from_frozen(frozen)
-                if trial is not None:
-                    table.add(trial)
+                if trial is None:
+                    continue
+                if trial.state == "running" and trial.value is None:
+                    best = trial_codec.best_so_far(frozen, table.sign < 0)
+                    if best is not None:
+                        trial.best_epoch, trial.value = best
+                table.add(trial)
         return table
 
     @property
@@ -148,4 +160,5 @@ class StudyView:
             return None
         check_pickles(name, stored.trials)
         stored_space(name, stored.meta)
-        return cls(name, stored.meta, stored)
+        searched = is_searched(stored.attrs, directory / name / WORKERS)
+        return cls(name, stored.meta, stored, searched, asks_to_pause(stored.attrs))

@@ -316,6 +316,7 @@ def read_arguments(
         UsageError: An argument has a value that cannot work.
         DataError: The data cannot be trained on.
     """
+    others = _check_others(others)
     if continue_best is not None:
         continue_best, needs_end = whole_number(continue_best, "continue_best"), False
     needs_end = needs_end and stop_after is None and max_epochs_total is None
@@ -331,7 +332,6 @@ def read_arguments(
     validation_freq = _check_freq(validation_freq, epochs)
     if not callable(initial_epoch):
         initial_epoch = whole_number(initial_epoch or 0, "initial_epoch", least=0)
-    others = _check_others(others)
     callbacks = others.pop("callbacks", None)
     if callbacks is not None and not isinstance(callbacks, CallbackFactory):
         data_held = (x, y, validation_data)

@@ -13,6 +13,7 @@ hyperparameter is a continuous number, so that all trials share one structure.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -249,8 +250,15 @@ def _check_validation(model: Any, batch: Any, validation: Any, *, wrapped: bool)
     error = _refusal(model, batch, validation, wrapped)
     if error is not None and _refusal(model, batch, batch, wrapped) is None:
         raise DataError(
-            f"validation_data: {say}; the model does not take them: {type(error).__name__}: {error}"
+            f"validation_data: {say}; the model does not take them: {_said(error)}"
         ) from error
+
+
+def _said(error: Exception) -> str:
+    """What an error of Keras' says, without its colours and the list of all arguments."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).partition("\n\nArguments received by")[0]
+    text = re.sub(r"^Exception encountered when calling [^\n]*\n+", "", text)
+    return f"{type(error).__name__}: {' '.join(text.split())}"
 
 
 def _differences(batch: Any, validation: Any) -> str:
@@ -387,8 +395,8 @@ def _log_names(
         results = model.get_metrics_result()
     except Exception as error:
         raise BuildError(
-            f"the model that build(hp) returned does not take the data: {type(error).__name__}: "
-            f"{error}"
+            "the model that build(hp) returned does not take the data: "
+            f"x has {_per_example(batch[:1])} per example; {_said(error)}"
         ) from error
     logs = trace.flat_logs(results)
     arrays = {name: keras.ops.convert_to_numpy(value) for name, value in logs.items()}

@@ -105,7 +105,7 @@ class SearchLoop:
             self._peers.look_last()
         except KeyboardInterrupt:
             self._peers.look_last()
-            self._note_stop("interrupted")
+            self._note_stop(self._peers.stopped_by or "interrupted")
             self.ended = SearchEnd("interrupted")
             raise
         except SearchStopped:
@@ -196,8 +196,11 @@ class SearchLoop:
             f"paused by `paceline pause`; `paceline pause {self._study.name} --off` goes on, and "
             "Ctrl-C ends the search, which can be resumed"
         )
+        began = time.perf_counter()
         while self._peers.paused and not self._stop.asked and not self._timeout.over:
+            self._show("paused")
             self._peers.rest()
+        self._progress.rested(time.perf_counter() - began)
         if not self._peers.paused:
             self._context.notes("going on after the pause")
 
@@ -215,15 +218,18 @@ class SearchLoop:
         """While the device works, gets one more trial ready; False when there is none to."""
         packs = self._packs
         assert packs is not None
-        phase = "compiling" if packs.compiling else "training"
-        self._progress.show(phase)
-        if self.live.due:
-            self.live.write(self._progress.progress(phase))
+        self._show("compiling" if packs.compiling else "training")
         if self._stop.asked and packs.compiling:  # nothing trains: the round has not begun
             self._prefetch.break_off()
             self.checkpointer.save()
             raise KeyboardInterrupt
         return self._prefetch.ask_ahead(packs)
+
+    def _show(self, phase: str) -> None:
+        """Shows what the search does now, to its user and to a dashboard."""
+        self._progress.show(phase)
+        if self.live.due:
+            self.live.write(self._progress.progress(phase))
 
     def _train_fit(self) -> None:
         """Trains one trial in Keras' ``fit``, to its end."""

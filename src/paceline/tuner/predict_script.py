@@ -35,6 +35,7 @@ def main() -> None:
         x = examples(options.data, [each.name.partition(":")[0] for each in model.inputs])
     except (OSError, ValueError, KeyError) as error:
         sys.exit(f"{options.data}: {error}")
+    check(x, model, options.data)
     predictions = model.predict(x, batch_size=options.batch_size, verbose=0)
     write(options.output, predictions)
 
@@ -65,6 +66,26 @@ def examples(path: Path, inputs: list[str]) -> Any:
     if "x" in found or len(found) == 1:
         return found["x"] if "x" in found else next(iter(found.values()))
     raise ValueError(f"holds {', '.join(found)}; call an array x, or each as an input: {inputs}")
+
+
+def check(x: Any, model: Any, path: Path) -> None:
+    """End with a message where the examples have another shape than the model's input."""
+    if len(model.inputs) == 1:
+        arrays = {"": next(iter(x.values())) if isinstance(x, dict) else x}
+    else:
+        arrays = x if isinstance(x, dict) else {}
+    for each in model.inputs:
+        array = arrays.get("" if len(model.inputs) == 1 else each.name.partition(":")[0])
+        if array is None:
+            continue
+        found, wanted = tuple(array.shape[1:]), tuple(each.shape[1:])
+        longer = found if len(found) > len(wanted) else wanted
+        # Keras adds a last axis of one, or leaves one out.
+        rank = abs(len(found) - len(wanted))
+        alike = rank == 0 or (rank == 1 and longer[-1] == 1)
+        sizes = zip(found, wanted, strict=False)
+        if not alike or any(want is not None and have != want for have, want in sizes):
+            sys.exit(f"{path}: examples have the shape {found}, and the model takes {wanted}")
 
 
 def write(path: Path, predictions: Any) -> None:

@@ -56,6 +56,7 @@ class ProgressReporter:
         self._show, self._shown = context.progress, 0.0
         self._began = time.perf_counter()
         self._before = 0  # trial-epochs that the process before has trained
+        self._rested = 0.0  # seconds for which the search was paused
         self._recent: deque[tuple[float, int]] = deque(maxlen=64)
         self._round_ends: deque[tuple[float, int]] = deque(maxlen=64)  # when, how many rounds
         self._n_rounds = 0
@@ -96,7 +97,8 @@ class ProgressReporter:
         return Progress(
             study=self._study.name,
             phase=phase,
-            n_trials=self._n_trials,
+            # Copies, and trials that go on with more epochs, are trained beside those asked for.
+            n_trials=None if self._n_trials is None else self._n_trials + trials.n_extra,
             n_complete=trials.ended["complete"],
             n_pruned=trials.ended["pruned"],
             n_failed=trials.ended["failed"],
@@ -188,7 +190,14 @@ class ProgressReporter:
         if trained > epochs and now > then:
             return (trained - epochs) / (now - then)
         trained -= self._before
-        return trained / (now - self._began) if trained else None
+        return trained / (now - self._began - self._rested) if trained else None
+
+    def rested(self, seconds: float) -> None:
+        """Does not count a pause: it says nothing of how long the rest takes."""
+        self._rested += seconds
+        self._recent.clear()
+        self._round_ends.clear()
+        self._n_rounds = -1  # the next look begins with the rounds that there are
 
     def resumed(self) -> None:
         """Does not count what was trained until now: it took the time of another process."""
@@ -231,7 +240,7 @@ class ProgressReporter:
             },
             "ended": None if ended is None else {"by": ended.rule, "text": ended.text},
             **({"rejected": grouped(rejected)} if rejected else {}),
-            "best": None if best is None or names else best_record(best),
+            "best": None if best is None or names else best_record(best, study.trials.ties),
             **({"objectives": list(names), "front": front} if names else {}),
             "seconds": {
                 "total": seconds,

@@ -13,13 +13,7 @@ from typing import Any, Protocol
 
 from optuna.trial import FrozenTrial
 
-from paceline.errors import (
-    BuildError,
-    ConstraintError,
-    PacelineError,
-    StorageError,
-    TrialRejected,
-)
+from paceline.errors import BuildError, ConstraintError, PacelineError, StorageError, TrialRejected
 from paceline.executor.base import Answer, EpochReport
 from paceline.program.trace import State
 from paceline.study.trial import Trial, TrialState
@@ -343,6 +337,9 @@ class PeerWatcher:
         launcher: Begins trials that are taken over.
         events: Told of trials that other programs have ended.
         sleep: Waits so many seconds.
+
+    Attributes:
+        stopped_by: What has asked the search to stop, in words; None where no program has.
     """
 
     #: Seconds between two looks.
@@ -365,6 +362,7 @@ class PeerWatcher:
         self._next, self._waits = 0.0, False
         self._took = False  # whether trials were taken over since ``wait`` last returned False
         self._to_begin: list[int] = []  # trials under way that have got another number
+        self.stopped_by: str | None = None
 
     def look(self, n_left: int | None = None) -> None:
         """Takes in what the other workers did, unless that was done less than ``EVERY`` ago.
@@ -407,7 +405,7 @@ class PeerWatcher:
         """Takes in what other programs did: plain Optuna, a dashboard, `paceline stop`."""
         if self._outside.request == "stop":
             self._outside.request = None
-            self._context.notes("stopped by `paceline stop`")
+            self.stopped_by = "stopped by `paceline stop`"
             self._context.stop.asked = True
         changes = self._outside.take_changes()
         if not changes or self._peers.shared:  # other workers tell of them, too

@@ -241,7 +241,7 @@ class Tuner(StudyResults):
                 examples, they are one smaller batch.
             n_trials: The study's total, failed trials included and rejected ones not, or ``"+N"``
                 for N more.
-            timeout: Stop after this many seconds; trials under way are tried again next time.
+            timeout: Stop after this many seconds; the next search goes on with trials under way.
             trial_timeout: Seconds on the clock that one trial may take to build and to train; a
                 trial that takes longer fails. A compiled step cannot be stopped: where one does
                 not come back, the search ends with an error, and goes on without that trial in

@@ -219,6 +219,7 @@ class StudyStorage:
                 return None
             directions = storage.get_study_directions(study)
             meta = storage.get_study_user_attrs(study).get(META)
+            attrs = dict(storage.get_study_system_attrs(study))
             trials = storage.get_all_trials(study, deepcopy=False)
         if isinstance(storage, JournalStorage):  # which has checked every line
             self._check_numbers(name, meta, trials)
@@ -227,7 +228,7 @@ class StudyStorage:
         named: tuple[Direction, ...] = tuple(
             "maximize" if each == StudyDirection.MAXIMIZE else "minimize" for each in directions
         )
-        return StoredStudy(named, dict(meta or {}), trials)
+        return StoredStudy(named, dict(meta or {}), trials, attrs)
 
     def _check_numbers(self, name: str, meta: Any, trials: Sequence[FrozenTrial]) -> None:
         """Refuse a journal that has lost lines which began trials: later trials moved down.

@@ -16,7 +16,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -230,6 +230,35 @@ class Heartbeats:
         return is_held(path) if path.is_file() else False
 
 
+def is_searched(attrs: Mapping[str, Any], folder: Path) -> bool | None:
+    """Whether some worker of a study works, told without writing or waiting.
+
+    Args:
+        attrs: The attributes that the study's programs write for one another.
+        folder: Where workers of this machine hold their files locked.
+
+    Returns:
+        None where that is not known: a worker of another machine has not left, or the study's
+        programs write no heartbeats.
+    """
+    found: bool | None = None
+    place = {"boot": boot(), "folder": str(folder.absolute())}
+    for key, record in attrs.items():
+        token = key.removeprefix(BEAT)
+        if not key.startswith(BEAT) or not isinstance(record, dict):
+            continue
+        gone = record.get("mode") == "left" or DEAD + token in attrs
+        here = {name: record.get(name) for name in place} == place and _TOKEN.fullmatch(token)
+        if not gone and here:
+            if is_held(folder / lock_name(token), remove=False):
+                return True
+            gone = True
+        if not gone:
+            return None
+        found = False
+    return found
+
+
 def lock_name(token: str) -> str:
     """Name of the file that a worker holds locked."""
     return f"{token}.lock"
@@ -243,10 +272,12 @@ def boot() -> str:
         return f"{platform.node()}-{uuid.getnode()}"
 
 
-def is_held(path: Path) -> bool | None:
+def is_held(path: Path, *, remove: bool = True) -> bool | None:
     """Whether a process holds a lock file; None where that cannot be known.
 
-    The file of a process that died is removed.
+    Args:
+        path: The file.
+        remove: Whether the file of a process that died is removed.
     """
     if not path.is_file():
         return None
@@ -258,8 +289,9 @@ def is_held(path: Path) -> bool | None:
     except (OSError, RuntimeError):  # no locks on that file system
         return None
     lock.release()
-    with contextlib.suppress(OSError):
-        path.unlink()  # of a process that died
+    if remove:
+        with contextlib.suppress(OSError):
+            path.unlink()
     return False
 
 

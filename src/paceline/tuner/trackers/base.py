@@ -40,7 +40,8 @@ class TrackedStudy:
 class Tracker(Protocol):
     """Is told of a study's trials, in a thread of its own, one after another.
 
-    An exception of a method ends the tracker with one note; the search goes on.
+    An exception of a method ends the tracker with one note; the search goes on. A tracker may also
+    have an attribute ``where``, a text that tells the user at the end how to look at what it holds.
     """
 
     def begin(self, study: TrackedStudy) -> Collection[int] | None:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from paceline.study.storage.rdb import label_of
 from paceline.study.trial import Trial
 from paceline.tuner.trackers.base import TrackedStudy
 from paceline.tuner.trackers.values import epochs_of, facts_of, setting_of
@@ -35,6 +37,9 @@ class MlflowTracker:
 
     Args:
         keep_model: Whether the best model is stored as an artifact of the study's run.
+
+    Attributes:
+        where: How to look at the runs.
     """
 
     def __init__(self, *, keep_model: bool = False) -> None:
@@ -42,6 +47,7 @@ class MlflowTracker:
         self._study: TrackedStudy
         self._client: Any
         self._experiment = self._parent = ""
+        self.where: str | None = None
 
     def begin(self, study: TrackedStudy) -> Collection[int]:
         """Finds or makes the run of the study; returns the trials that have runs."""
@@ -54,6 +60,15 @@ class MlflowTracker:
         self._experiment = (
             self._client.create_experiment(name) if found is None else found.experiment_id
         )
+        # MLflow's pages are in the whole package, which the extra is not.
+        uri = label_of(mlflow.get_tracking_uri())
+        shown = f"at {uri}"
+        if not uri.startswith(("http:", "https:", "databricks")):
+            shown = (
+                f"in {uri}; `mlflow ui --backend-store-uri {shlex.quote(uri)}` shows them, after "
+                "`pip install mlflow`"
+            )
+        self.where = f"the runs of experiment {name!r} are {shown}"
         runs = self._runs(f"tags.`{_STUDY}` = '{_quoted(study.name)}'")
         # Its folder tells two studies of one name apart, such as one that was begun anew.
         mine = [run for run in runs if run.data.tags.get("paceline.folder") == self._folder]

@@ -10,6 +10,7 @@ Files go to ``runs/STUDY/tensorboard``, a folder for each trial:
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -26,16 +27,23 @@ _DONE = "done"
 
 
 class TensorBoardTracker:
-    """Writes event files that TensorBoard reads."""
+    """Writes event files that TensorBoard reads.
+
+    Attributes:
+        where: How to look at them.
+    """
 
     def __init__(self) -> None:
         self._study: TrackedStudy
+        self.where: str | None = None
 
     def begin(self, study: TrackedStudy) -> Collection[int]:
         """Returns the trials whose folders are there whole."""
         import tensorboard.summary.writer.event_file_writer  # noqa: F401 - errors come now
 
         self._study = study
+        folder = shlex.quote(str(study.folder / FOLDER))
+        self.where = f"`tensorboard --logdir {folder}` shows the trials"
         found = (study.folder / FOLDER).glob(f"{_TRIAL}*/{_DONE}")
         numbers = [path.parent.name.removeprefix(_TRIAL) for path in found]
         return {int(n) for n in numbers if n.isdecimal() and len(n) < 17}

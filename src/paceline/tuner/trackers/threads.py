@@ -82,10 +82,13 @@ class TrackerThreads:
         for thread in self._threads:
             thread.finish(deepcopy(best), path)
         for thread in self._threads:
-            self._wait_for(thread, self.HURRY if hurried else math.inf)
+            ended = self._wait_for(thread, self.HURRY if hurried else math.inf)
+            if ended and thread.error is None and thread.where:
+                self._note(f"{thread.name}: {thread.where}")
         self._tell_errors()
 
-    def _wait_for(self, thread: _TrackerThread, limit: float) -> None:
+    def _wait_for(self, thread: _TrackerThread, limit: float) -> bool:
+        """Wait until a tracker has ended; False where it takes too long."""
         began, told = time.monotonic(), False
         while not thread.join(0.2):
             now = time.monotonic()
@@ -97,7 +100,8 @@ class TrackerThreads:
                     f"{thread.name} is not waited for any longer: {thread.left} trials are not "
                     "logged; the next search of the study logs them"
                 )
-                return
+                return False
+        return True
 
     def _tell_errors(self) -> None:
         for thread in self._threads:
@@ -125,6 +129,12 @@ class _TrackerThread:
             target=self._run, name=f"paceline-track-{name}", daemon=True
         )
         self._thread.start()
+
+    @property
+    def where(self) -> str | None:
+        """How to look at what the tracker holds; None where it says nothing."""
+        where = getattr(self._tracker, "where", None)
+        return where if isinstance(where, str) else None
 
     @property
     def left(self) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,15 @@ class WandbTracker:
 
     Args:
         keep_model: Whether the best model is stored as an artifact of the study's run.
+
+    Attributes:
+        where: How to look at the runs.
     """
 
     def __init__(self, *, keep_model: bool = False) -> None:
         self._keep_model = keep_model
         self._study: TrackedStudy
+        self.where: str | None = None
 
     def begin(self, study: TrackedStudy) -> Collection[int]:
         """Reads which trials have runs: the library cannot say so offline."""
@@ -72,6 +77,11 @@ class WandbTracker:
             run.summary["best_hparams"] = dict(best.hparams)
         if self._keep_model and model is not None:
             run.log_model(str(model), name=_plain(f"{self._study.name}-best"))
+        if run.url:
+            self.where = f"the runs of group {self._study.name!r} are at {run.project_url}"
+        else:
+            offline = shlex.quote(str(Path(run.settings.wandb_dir)))
+            self.where = f"`wandb sync {offline}/offline-run-*` uploads the runs"
         run.finish()
 
     def _run(self, name: str, kind: str, config: dict[str, Any]) -> Any:
