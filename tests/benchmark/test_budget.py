@@ -62,6 +62,7 @@ def planned(seconds: float, **arguments: Any) -> Any:
     return plan_for_budget(toys.dense, *toys.data(), seconds=seconds, **{**given, **arguments})
 
 
+@pytest.mark.slow
 def test_the_beginning_is_measured(fresh_folder) -> None:
     plan = planned(3600.0)
     assert plan.epochs == 2 and plan.n_trials > 100

@@ -73,6 +73,7 @@ def four_are_built_first(monkeypatch):
     monkeypatch.setattr(StackedProgram, "ready", lambda self: len(taken) >= 4 and ready(self))
 
 
+@pytest.mark.slow
 def test_a_long_search_is_stopped_once_its_pace_is_known(monkeypatch):
     four_are_built_first(monkeypatch)
     monkeypatch.setattr(pilot_search, "SECONDS", 0.0)
@@ -142,6 +143,7 @@ def test_an_epoch_that_does_not_end_in_time_says_nothing(monkeypatch):
     assert rehearsed(n_trials=4, epochs=1000, left=lambda: 0.0) is None
 
 
+@pytest.mark.slow
 def test_several_programs_are_seen():
     def build(hp):
         return toys.dense_with(hp, hp.Choice("activation", ["relu", "tanh"]))
@@ -151,6 +153,7 @@ def test_several_programs_are_seen():
     assert found.compile > 0
 
 
+@pytest.mark.slow
 def test_where_trials_end_early_the_pace_is_that_of_the_slots_in_use(monkeypatch):
     """Of 6 trials, 2 go on after the first epoch: their rounds are not full."""
     monkeypatch.setattr("paceline.tuner.progress.BETWEEN_LOOKS", 0.0)

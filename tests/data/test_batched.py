@@ -59,6 +59,7 @@ def test_passes_are_cut_into_epochs_as_keras_cuts_them(steps):
     same(arrays, 3, history)
 
 
+@pytest.mark.slow
 def test_a_data_set_that_changes_after_each_epoch_is_told_as_by_keras():
     data = Turning()
     tuner = search(data, n_trials=3)
@@ -152,6 +153,7 @@ def test_data_that_change_while_they_are_trained_on(how, message):
         search(Changing(how))
 
 
+@pytest.mark.slow
 def test_a_generator_that_ends_early():
     def some():
         for _ in range(5):

@@ -151,8 +151,12 @@ LONG = {
     "docs/guides/keras_tuner.md",
     "docs/guides/notebooks.md",
     "docs/guides/optuna.md",
+    "docs/guides/plots.md",
+    "docs/guides/populations.md",
     "docs/guides/ray_tune.md",
     "docs/guides/searching.md",
+    "docs/guides/several_objectives.md",
+    "docs/guides/taking_away.md",
     "docs/guides/talos.md",
 }
 

@@ -104,6 +104,7 @@ def test_slots_spread_over_devices_exchange_nothing(searched) -> None:
     assert not spread.notes
 
 
+@pytest.mark.slow
 def test_a_batch_is_split_where_trials_are_fewer_than_devices(searched) -> None:
     split, alone = searched(8, 2), searched("auto", 2)
     assert [(each.trial, each.data) for each in split.layouts] == [(2, 4)]
@@ -212,6 +213,7 @@ def test_a_mesh_that_does_not_fit_the_devices() -> None:
     paceline.Tuner(build, mesh=1, plan="sequential")
 
 
+@pytest.mark.slow
 def test_a_batch_that_cannot_be_split_as_asked(searched, fresh_folder) -> None:
     with pytest.raises(paceline.UsageError, match="batch of 17 cannot be split over 2"):
         searched((1, 2), 2, batch_size=17)
@@ -238,6 +240,7 @@ def test_a_loop_over_slots_shares_no_batch(searched) -> None:
     mapped.equal(searched("auto", 2), rtol=2e-5)
 
 
+@pytest.mark.slow
 def test_out_of_memory_on_a_mesh_that_cannot_shrink_ends(searched, monkeypatch) -> None:
     def full(self):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")

@@ -154,6 +154,7 @@ def in_another_process(environment: dict[str, str]) -> list[Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_a_half_written_entry_costs_a_compile_and_is_replaced(folder):
     assert in_this_process() == [False, [1, 3, 5], []]
     (written,) = folder.glob("*-cache")

@@ -151,6 +151,7 @@ def test_trials_alike_in_all_but_the_seed_share_one_compile() -> None:
     assert (counts["distinct"], counts["roles"]) == (1, 2)
 
 
+@pytest.mark.slow
 def test_trials_in_order_are_compiled_when_slots_are_full() -> None:
     """The first three of a grid say little of the rest, and look like all there is."""
     search = Search(slots=8, in_order=True)

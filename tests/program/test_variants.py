@@ -99,7 +99,7 @@ KINDS: dict[str, list[Make]] = {
         lambda n: opt.SGD(n, use_ema=True, ema_momentum=4 * n),
     ),
 }
-QUICK = {"activations", "dropout", "batch norm"}
+QUICK = {"activations"}
 #: Keras computes parts of these in float32, whatever floatx is, which rounds at 1e-7; and Adam
 #: divides small gradients by their size. All others compute the same numbers in float64.
 ROUNDS = {"batch norm", "norms"}
@@ -179,7 +179,7 @@ def _alike(dropout: bool, number: float) -> Any:
     return stack(layers.Dense(8, "tanh"), *dropped, optimizer=optimizer)
 
 
-@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("first", slow_where([True, False], bool))
 def test_constants_that_stay_constants_give_the_same_numbers(first: bool) -> None:
     """A program keeps those that all trials share, whichever trial came first."""
     with zoo.float64():
@@ -200,6 +200,7 @@ def test_constants_that_stay_constants_give_the_same_numbers(first: bool) -> Non
             assert_alone((closed, inputs, layout, variant), trials[variant], data)
 
 
+@pytest.mark.slow
 def test_overflow_of_one_variant_stays_out_of_the_others() -> None:
     """Each slot computes what the other variants would make of its numbers: infinity here."""
     with zoo.float64():
@@ -214,6 +215,7 @@ def test_overflow_of_one_variant_stays_out_of_the_others() -> None:
         assert not np.isfinite(logs).all(), "as the other variant the slot does overflow"
 
 
+@pytest.mark.slow
 def test_each_choice_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a single select takes the others' value, the test above fails."""
     makes = _of(_layer, None, lambda n: layers.GaussianDropout(n, seed=3))

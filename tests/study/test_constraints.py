@@ -9,7 +9,6 @@ from typing import Any
 import optuna
 import pytest
 
-from marks import slow_where
 from paceline.errors import TrialRejected
 from paceline.study import trial_codec
 from paceline.study.draft import BuildFailed
@@ -94,9 +93,8 @@ def invalid_of_the_last(
     return sum(found[-30:])
 
 
-@pytest.mark.parametrize(
-    "objective", slow_where([value_of, larger_is_better], lambda each: each is larger_is_better)
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", [value_of, larger_is_better])
 def test_tpe_learns_what_is_not_allowed(objective: Any) -> None:
     """Of 30 proposals of a space half invalid at most 12: the median of 20 seeds.
 
@@ -107,6 +105,7 @@ def test_tpe_learns_what_is_not_allowed(objective: Any) -> None:
     assert statistics.median(invalid_of_the_last(seed, "failed") for seed in range(3)) >= 20
 
 
+@pytest.mark.slow
 def test_what_was_learnt_outlives_the_process() -> None:
     """To the trial: a study that is opened anew proposes what it would have proposed."""
     for seed in range(2):
@@ -119,6 +118,7 @@ def test_what_was_learnt_outlives_the_process() -> None:
         assert {trial.state for trial in again} == {"complete", "rejected"}
 
 
+@pytest.mark.slow
 def test_other_workers_learn_what_is_not_allowed() -> None:
     """They see the amounts, and do not count what was rejected."""
     notes: list[str] = []

@@ -163,6 +163,7 @@ class TestsRate(keras.Sequential):
         return {**logs, "lr": self.optimizer.learning_rate}, state
 
 
+@pytest.mark.slow
 def test_a_validation_that_reads_the_optimizer_trains_in_fit(make) -> None:
     def build(hp: Any) -> Any:
         model = network(TestsRate)
@@ -325,6 +326,7 @@ def test_a_batch_size_above_the_examples_of_a_fold_is_one_smaller_batch(make) ->
     assert tuner.trial(0).state == "complete"
 
 
+@pytest.mark.slow
 def test_validation_freq_leaves_gaps_in_the_history_and_says_so(make, notes) -> None:
     def build(hp: Any) -> Any:
         return compiled(network(), hp)

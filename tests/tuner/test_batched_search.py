@@ -77,6 +77,7 @@ def test_trials_that_are_pruned_or_paused_have_unbroken_histories(data, pruner):
             np.testing.assert_allclose(some.history(number)[name], values[:epochs], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_generator_is_read_on_where_trials_are_pruned():
     """Those that stay see what they would have seen."""
     call = CALL | {"n_trials": 2, "steps_per_epoch": 3, "validation_data": (XV, YV)}
@@ -103,6 +104,7 @@ def test_a_search_that_was_stopped_goes_on(data, rounds, monkeypatch):
     same(searched("s", data), whole)
 
 
+@pytest.mark.slow
 def test_paused_trials_of_a_search_that_was_stopped_come_back(monkeypatch):
     pruner = paceline.ASHA(min_epochs=1, reduction_factor=2)
     whole = searched("whole", "passes cut in two", pruner=pruner)

@@ -168,6 +168,7 @@ def test_a_fresh_study_takes_the_place_of_the_old_one(search):
     assert len(tuner.results()) == 3
 
 
+@pytest.mark.slow
 def test_the_old_study_comes_back_where_no_trial_of_the_new_one_trained(search):
     search(first, 3)
     with pytest.raises(paceline.BuildError, match="every trial of this search failed"):

@@ -71,6 +71,7 @@ def test_trials_are_those_of_programs_of_their_own(
     assert {*notes} == {"every configuration of the space has been tried"}
 
 
+@pytest.mark.slow
 def test_the_best_models_are_those_of_their_choices(fresh_folder: Path) -> None:
     tuner = search("together", [])
     model, hparams = tuner.best_model(), tuner.best_hparams
@@ -81,6 +82,7 @@ def test_the_best_models_are_those_of_their_choices(fresh_folder: Path) -> None:
     assert found["accuracy"] == pytest.approx(tuner.best_trial.value, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_callbacks_see_the_variables_of_the_trial_s_own_model(fresh_folder: Path) -> None:
     """A model without batch normalisation has fewer variables than the program."""
     seen: list[tuple[tuple[int, ...], ...]] = []
@@ -107,6 +109,7 @@ def test_each_trial_is_that_trial_by_itself(kind: str, fresh_folder: Path) -> No
     check_each_trial_by_itself(build_wide, kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_where(KINDS, lambda kind: kind != "one after another"))
 @pytest.mark.parametrize("stop", slow_where([3, 9], lambda stop: stop != 9))
 def test_a_search_goes_on_where_it_was_stopped(
@@ -123,6 +126,7 @@ def test_choices_of_small_models_share_a_program_unasked(fresh_folder: Path) -> 
     assert programs(search("auto", [])) == 1
 
 
+@pytest.mark.slow
 def test_much_work_of_their_own_is_not_done_for_all(
     fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +134,7 @@ def test_much_work_of_their_own_is_not_done_for_all(
     assert programs(search("auto", [])) == 4
 
 
+@pytest.mark.slow
 def test_a_choice_of_layers_stays_apart(fresh_folder: Path) -> None:
     """Only one of two models has a product: both would do it."""
 
@@ -144,6 +149,7 @@ def test_a_choice_of_layers_stays_apart(fresh_folder: Path) -> None:
     assert any("only one of two variants has this dot_general" in note for note in notes)
 
 
+@pytest.mark.slow
 def test_a_choice_that_build_refuses_stays_out(fresh_folder: Path) -> None:
     def picky(hp: Any) -> Any:
         model = build(hp)

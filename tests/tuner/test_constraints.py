@@ -69,7 +69,7 @@ def amounts(trial: optuna.trial.FrozenTrial) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "sampler", slow_where(["random", "qmc", "tpe", "grid"], lambda name: name in ("qmc", "grid"))
+    "sampler", slow_where(["random", "qmc", "tpe", "grid"], lambda name: name != "tpe")
 )
 def test_what_violates_a_bound_is_not_trained_and_does_not_count(sampler: str) -> None:
     def build(hp: Any) -> keras.Model:
@@ -136,8 +136,16 @@ def test_hp_reject_in_build_is_no_failure() -> None:
     ("function", "why"),
     [
         (lambda model, hparams: hparams["units"] <= 4, "small is not satisfied"),
-        (lambda model, hparams: np.bool_(hparams["units"] <= 4), "small is not satisfied"),
-        (lambda model, hparams: model.count_params() - n_params(4), "small is "),
+        pytest.param(
+            lambda model, hparams: np.bool_(hparams["units"] <= 4),
+            "small is not satisfied",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            lambda model, hparams: model.count_params() - n_params(4),
+            "small is ",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_function_may_decide(function: Any, why: str) -> None:
@@ -150,6 +158,7 @@ def test_a_function_may_decide(function: Any, why: str) -> None:
         assert trial.rejected is None or trial.rejected.startswith(why)
 
 
+@pytest.mark.slow
 def test_in_fit_and_with_several_constraints() -> None:
     bounds = {"params": [(">=", n_params(3)), ("<=", n_params(5))], "trainable_params": (">", 0)}
     found = tuner(executor="fit", constraints=bounds)
@@ -160,6 +169,7 @@ def test_in_fit_and_with_several_constraints() -> None:
     assert found.results()["plan"].dropna().unique().tolist() == ["fit"]
 
 
+@pytest.mark.slow
 def test_conditional_spaces() -> None:
     def build(hp: Any) -> keras.Model:
         kind = hp.Choice("kind", ["narrow", "wide"])
@@ -177,6 +187,7 @@ def test_conditional_spaces() -> None:
         assert (trial.state == "rejected") == (trial.hparams.get("extra", 0) > 3)
 
 
+@pytest.mark.slow
 def test_a_model_without_an_input_is_counted_and_trains_as_without_constraints() -> None:
     def build(hp: Any) -> keras.Model:
         layers = [
@@ -204,6 +215,7 @@ def test_enqueued_values_are_rejected_with_a_note() -> None:
     assert f"trial 0, which was enqueued, is rejected: params {n_params(8)} > " in "".join(notes)
 
 
+@pytest.mark.slow
 def test_a_trial_of_another_program_may_be_rejected() -> None:
     bound = {"params": ("<=", n_params(4))}
     tuner(constraints=bound).search(X, Y, n_trials=1, **CALL)
@@ -251,6 +263,7 @@ def test_a_build_that_rejects_everything_ends_before_anything_is_written() -> No
     assert not Path("runs/s/journal.log").exists()
 
 
+@pytest.mark.slow
 def test_defaults_that_are_rejected_are_no_hindrance() -> None:
     def build(hp: Any) -> keras.Model:
         if hp.Int("units", 1, 8) < 3:
@@ -368,6 +381,7 @@ def test_operators(operator: str, limit: float, allowed: set[int]) -> None:
 # -- going on --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", slow_where(["random", "tpe"], lambda name: name == "random"))
 def test_a_search_that_stops_goes_on_as_if_it_had_not(sampler: str, monkeypatch) -> None:
     bound = {"params": ("<=", n_params(5))}
@@ -384,6 +398,7 @@ def test_a_search_that_stops_goes_on_as_if_it_had_not(sampler: str, monkeypatch)
     assert "rejected" in set(whole.results()["state"])
 
 
+@pytest.mark.slow
 def test_other_constraints_are_noted_and_stored() -> None:
     notes: list[str] = []
     tuner(constraints={"params": ("<=", n_params(5))}).search(X, Y, n_trials=3, **CALL)
@@ -421,6 +436,7 @@ t.tuner(sampler="tpe", constraints=bound).search(t.X, t.Y, n_trials=10, **t.CALL
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", slow_where([0, 1, 4], lambda after: after != 1))
 def test_kill_9(after: int, child_environment) -> None:
     """Also between the beginning of a rejected trial and its end."""
@@ -516,6 +532,7 @@ def run(*words: str, code: int = 0) -> None:
         main(list(words))
 
 
+@pytest.mark.slow
 def test_the_command_takes_constraints_and_resume_keeps_them(capsys) -> None:
     write_model("\nconstraints = {'params': ('<=', 5)}\n")  # the option goes before
     run(*SEARCH, "--trials", "2", "--constraint", f"params<={n_params(4)}", "--constraint",
@@ -539,6 +556,7 @@ def test_the_command_takes_constraints_and_resume_keeps_them(capsys) -> None:
     assert "rejected" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_file_may_have_constraints(capsys) -> None:
     write_model("\ndef constraints(model, hparams):\n    return hparams['units'] != 2\n")
     run(*SEARCH, "--trials", "1")

@@ -12,6 +12,7 @@ import pytest
 
 import paceline
 import toys
+from marks import slow_where
 from paceline.tuner import provenance
 
 CODE = """\
@@ -93,7 +94,7 @@ def test_a_notebook_names_the_study_where_the_kernel_knows_it(program, monkeypat
     assert named()[0] == "study"
 
 
-@pytest.mark.parametrize("storage", [None, "sqlite:///a.db", "journal:a.log"])
+@pytest.mark.parametrize("storage", slow_where([None, "sqlite:///a.db", "journal:a.log"], bool))
 def test_a_study_called_study_is_still_found(program, storage):
     program("train.py")
     notes: list[str] = []

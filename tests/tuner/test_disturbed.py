@@ -41,6 +41,7 @@ def test_a_clock_that_is_set_back_and_forth(make, monkeypatch) -> None:
     same(again, whole)
 
 
+@pytest.mark.slow
 def test_checkpoints_that_are_removed_while_the_search_runs(make, monkeypatch) -> None:
     whole = make(study="whole")
     whole.search(X, Y, **CALL)

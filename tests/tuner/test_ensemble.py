@@ -75,6 +75,7 @@ def build_for(x: np.ndarray, y: np.ndarray) -> Any:
     return build
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

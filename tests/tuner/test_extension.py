@@ -97,6 +97,7 @@ def test_the_best_go_on_as_if_they_had_never_stopped(make, long, monkeypatch) ->
     assert score["accuracy"] == pytest.approx(make().best_trial.value, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_once_more_and_new_ones_beside_them(make, long) -> None:
     make().search(X, Y, epochs=2, n_trials=4, **CALL)
     make().search(X, Y, epochs=4, continue_best=1, **CALL)

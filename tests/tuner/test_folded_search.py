@@ -109,6 +109,7 @@ class Own(keras.Sequential):
         return super().evaluate(*arguments, **more)
 
 
+@pytest.mark.slow
 def test_models_that_cannot_be_packed_have_members_too(make) -> None:
     def build(hp: Any) -> Any:
         kind = hp.Choice("kind", ["own", "plain"])
@@ -121,6 +122,7 @@ def test_models_that_cannot_be_packed_have_members_too(make) -> None:
     assert tuner.results()["spread"].notna().all()
 
 
+@pytest.mark.slow
 def test_what_is_left_out_is_said(make) -> None:
     notes: list[str] = []
     tuner = make(notes=notes.append)

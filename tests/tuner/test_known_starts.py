@@ -13,6 +13,7 @@ import pytest
 
 import paceline
 import toys
+from marks import slow_where
 from paceline.errors import SpaceError, UsageError
 from paceline.tuner.known_starts import read_configurations, read_file
 
@@ -46,6 +47,7 @@ def test_a_list_is_tried_in_its_order_and_what_it_leaves_out_is_drawn(make) -> N
     assert len(tuner.results()) == 3
 
 
+@pytest.mark.slow
 def test_results_of_one_study_are_the_start_of_another(make) -> None:
     """Missing cells, whole numbers beside them, and a hyperparameter with a column's name."""
     one = make(build, study="one", seed=1)
@@ -93,7 +95,9 @@ def test_a_name_that_build_does_not_know_is_an_error_before_training(make) -> No
 # -- defaults --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sampler", ["random", "tpe", "qmc"])
+@pytest.mark.parametrize(
+    "sampler", slow_where(["random", "tpe", "qmc"], lambda name: name != "tpe")
+)
 def test_the_defaults_come_first_and_once(make, sampler: str) -> None:
     call = {**CALL, "start_with_default": True}
     tuner = make(sampler=sampler)

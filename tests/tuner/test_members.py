@@ -105,6 +105,7 @@ def test_value_and_spread_are_those_of_the_best_epochs_members(make) -> None:
     assert tuner.summary()["best"]["spread"] == tuner.best_trial.spread
 
 
+@pytest.mark.slow
 def test_a_study_keeps_members_and_says_when_they_change(make) -> None:
     make().search(X, Y, repeats=2, n_trials=2, **HELD_OUT)
     notes: list[str] = []
@@ -179,6 +180,7 @@ def test_nobody_trains_beyond_the_epoch_that_is_judged(make, plan: str, monkeypa
     assert [report.epoch for report in reports] == [1] * 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "members"),
     [
@@ -203,6 +205,7 @@ def test_asha_pauses_all_members(make, plan: str, members: dict[str, int]) -> No
         close(history, {name: values[: len(history[name])] for name, values in whole.items()})
 
 
+@pytest.mark.slow
 def test_wilcoxon_stops_what_is_worse_in_all_folds(make) -> None:
     def build(hp: Any) -> Any:
         return toys.compiled(toys.softmax(), hp.Choice("lr", [0.05, 1e-6, 2e-6, 3e-6, 4e-6]))
@@ -233,6 +236,7 @@ def test_a_loss_of_nan_in_one_member_fails_its_trial_alone(make) -> None:
     assert " of repeat " in error and ", fold " in error and "with {'lr': 1e+30}" in error
 
 
+@pytest.mark.slow
 def test_a_build_that_fails_for_a_later_seed_fails_the_trial(make) -> None:
     calls: list[int] = []
 
@@ -269,6 +273,7 @@ def test_running_out_of_memory_loses_no_member(make, monkeypatch) -> None:
         close(tight.history(number), plenty.history(number))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["local", pytest.param("fit", marks=pytest.mark.slow)])
 def test_a_timeout_leaves_the_trial_for_the_next_search(make, monkeypatch, executor: str) -> None:
     with monkeypatch.context() as patch:
@@ -378,6 +383,7 @@ def test_a_paused_trials_members_come_back_the_first_one_last() -> None:
     assert trial.round((6, 2), (7, 2), (8, 2)) == ["continue"] * 3
 
 
+@pytest.mark.slow
 def test_repeats_alike_do_not_count_as_trials_that_show_what_differs(make) -> None:
     def build(hp):
         hp.Choice("unused", [1, 2, 3])

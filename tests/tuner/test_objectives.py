@@ -81,6 +81,7 @@ def facts_of(found: paceline.Tuner) -> list[Any]:
 # -- values and the front --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_values_are_those_of_the_best_epoch_of_the_first_objective() -> None:
     found = searched(["val_accuracy", "val_loss", "min:accuracy", "params"], {"epochs": 5})
     for trial in trials_of(found):
@@ -105,6 +106,7 @@ def test_the_study_is_an_ordinary_one_of_optuna() -> None:
     assert "params" in figure.to_json()
 
 
+@pytest.mark.slow
 def test_the_table_has_a_column_for_each_objective() -> None:
     table = searched().results()
     assert list(table.columns)[:4] == ["val_accuracy", "params", "units", "lr"]
@@ -112,6 +114,7 @@ def test_the_table_has_a_column_for_each_objective() -> None:
     assert table["params"].tolist() == [n_params(units) for units in table["units"]]
 
 
+@pytest.mark.slow
 def test_models_of_the_front_are_kept_and_no_others() -> None:
     found = searched(call={"n_trials": 8})
     front = found.pareto()
@@ -159,6 +162,7 @@ def test_of_several_objectives_there_is_no_best_trial() -> None:
     assert "values" in found._repr_html_()
 
 
+@pytest.mark.slow
 def test_of_one_objective_pareto_is_the_best_trial() -> None:
     found = searched(["val_loss"])
     assert found.pareto() == [found.best_trial]
@@ -196,6 +200,7 @@ def test_params_bytes_and_flops_of_dense_layers_by_hand() -> None:
         assert trial.values[1:] == [trial.costs[name] for name in ("params", "bytes", "flops")]
 
 
+@pytest.mark.slow
 def test_flops_of_a_convolution_and_a_recurrent_layer_by_hand() -> None:
     def convolution(hp: Any) -> keras.Model:
         layers = [
@@ -221,6 +226,7 @@ def test_flops_of_a_convolution_and_a_recurrent_layer_by_hand() -> None:
     assert found["flops"] == 7 * (2 * 3 * 4 + 2 * 4 * 4) + 2 * 4 * 2
 
 
+@pytest.mark.slow
 def test_costs_of_a_model_that_knows_its_inputs_only_from_data() -> None:
     def late(hp: Any) -> keras.Model:
         layers = [keras.layers.Dense(hp.Int("units", 2, 8)), keras.layers.Dense(toys.CLASSES)]
@@ -320,6 +326,7 @@ def test_latency_is_measured_once_for_each_trial_while_nothing_trains(measured) 
     assert stored == [trial.costs for trial in trials_of(found)]
 
 
+@pytest.mark.slow
 def test_the_trained_model_is_the_one_that_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[int, list[np.ndarray]] = {}
 
@@ -335,6 +342,7 @@ def test_the_trained_model_is_the_one_that_is_measured(monkeypatch: pytest.Monke
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_latency_is_not_measured_again_when_trials_come_again(measured) -> None:
     """The search stops without a checkpoint of what has ended last, as if it were killed."""
     objectives = ["val_accuracy", "latency"]
@@ -350,6 +358,7 @@ def test_latency_is_not_measured_again_when_trials_come_again(measured) -> None:
     assert {number: after[number] for number in before} == before
 
 
+@pytest.mark.slow
 def test_a_model_that_fails_when_it_is_measured_fails_its_trial_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -366,6 +375,7 @@ def test_a_model_that_fails_when_it_is_measured_fails_its_trial_alone(
     assert trials[1].error == "ValueError: out of order"
 
 
+@pytest.mark.slow
 def test_a_second_process_may_not_measure_beside_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def held(folder: Path):
@@ -417,6 +427,7 @@ def test_no_objective_at_all_is_refused() -> None:
         tuner([])
 
 
+@pytest.mark.slow
 def test_a_study_goes_on_with_its_own_objectives_alone() -> None:
     searched(call={"n_trials": 2})
     with pytest.raises(
@@ -432,6 +443,7 @@ def test_a_study_goes_on_with_its_own_objectives_alone() -> None:
     assert [trial.state for trial in trials_of(searched())] == ["complete"] * 6
 
 
+@pytest.mark.slow
 def test_a_pruner_goes_by_the_first_objective_and_a_note_says_so() -> None:
     said: list[str] = []
     found = searched(
@@ -448,7 +460,10 @@ def test_a_pruner_goes_by_the_first_objective_and_a_note_says_so() -> None:
     assert all(trial.values is None for trial in opened().trials if trial.state.name == "PRUNED")
 
 
-@pytest.mark.parametrize("call", [{"repeats": 2}, {"folds": 2, "validation_data": None}])
+@pytest.mark.parametrize(
+    "call",
+    slow_where([{"repeats": 2}, {"folds": 2, "validation_data": None}], lambda c: "folds" in c),
+)
 def test_members_of_a_trial_have_their_means_and_one_cost(call: Any) -> None:
     found = searched(call={**call, "n_trials": 3})
     for trial in trials_of(found):
@@ -457,12 +472,14 @@ def test_members_of_a_trial_have_their_means_and_one_cost(call: Any) -> None:
         assert trial.values[1] == n_params(trial.hparams["units"])
 
 
+@pytest.mark.slow
 def test_trials_in_fit_have_values_and_latencies(measured) -> None:
     found = searched([*BOTH, "latency"], {"n_trials": 3}, executor="fit")
     assert [trial.state for trial in trials_of(found)] == ["complete"] * 3
     assert len(measured) == 2 * 3
 
 
+@pytest.mark.slow
 def test_rejected_configurations_are_no_part_of_the_front() -> None:
     bound = {"params": ("<=", n_params(4))}
     found = searched(call={"n_trials": 6}, sampler="tpe", constraints=bound)
@@ -471,6 +488,7 @@ def test_rejected_configurations_are_no_part_of_the_front() -> None:
     assert all(trial.hparams["units"] <= 4 for trial in found.pareto())
 
 
+@pytest.mark.slow
 def test_a_metric_that_is_no_number_fails_its_trial() -> None:
     class Undefined(keras.callbacks.Callback):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -486,6 +504,7 @@ def test_a_metric_that_is_no_number_fails_its_trial() -> None:
 # -- samplers, and searches that go on -------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampler",
     slow_where(
@@ -512,6 +531,7 @@ def test_a_search_that_stops_and_goes_on_ends_as_it_would_have(
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", slow_where(["nsga2:4", "nsga3:4"], lambda s: s == "nsga2:4"))
 def test_a_genetic_sampler_learns_in_generations_and_keeps_no_pickle(sampler: str) -> None:
     searched(call={"n_trials": 14}, sampler=sampler)
@@ -530,6 +550,7 @@ def test_a_genetic_sampler_learns_in_generations_and_keeps_no_pickle(sampler: st
     } or not {trial.params["units"] for trial in study.trials[4:]} <= seen
 
 
+@pytest.mark.slow
 def test_tpe_learns_from_all_objectives() -> None:
     """Most proposals of the second half are as wide as some trial of the front."""
     found = searched(["val_loss", "params"], {"n_trials": 40, "epochs": 1}, sampler="tpe", slots=4)
@@ -539,6 +560,7 @@ def test_tpe_learns_from_all_objectives() -> None:
     assert sum(each in front for each in units) >= 10
 
 
+@pytest.mark.slow
 def test_what_plain_optuna_adds_is_trained_and_learnt() -> None:
     searched(call={"n_trials": 2}, sampler="tpe")
     theirs = opened()

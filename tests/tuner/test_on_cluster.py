@@ -24,13 +24,14 @@ from clusters import (
     searched,
     trials,
 )
+from marks import slow_where
 from paceline.executor.remote import driver
 from paceline.executor.remote.driver import RemoteExecutor
 from paceline.executor.remote.in_process import InProcessPool
 from stopping import hears_signals  # noqa: F401
 
 
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("n", slow_where([1, 3], lambda n: n != 3))
 def test_a_random_search_has_the_histories_of_one_machine(n: int) -> None:
     local, found = searched("local", "local"), searched(InProcessCluster(n), "cluster")
     assert records(found) == records(local)
@@ -58,8 +59,10 @@ class Slow(InProcessPool):
         return super().wait(seconds) if self._waits % 3 == 0 else []
 
 
-@pytest.mark.parametrize("pool", [InProcessPool, Slow])
-@pytest.mark.parametrize("make", [build_families, build_grid])
+@pytest.mark.parametrize("pool", slow_where([InProcessPool, Slow], lambda pool: pool is Slow))
+@pytest.mark.parametrize(
+    "make", slow_where([build_families, build_grid], lambda make: make is build_families)
+)
 def test_families_and_grids_have_the_histories_of_one_machine(
     make: Any, pool: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +88,7 @@ def random_faults(seed: int, most: int) -> Any:
     return fault
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_where(range(3), bool))
 def test_no_death_of_a_machine_shows_in_any_history(seed: int) -> None:
     """Before and after it has trained, and with an answer that comes after it was given up."""
     rng, notes = random.Random(seed), []
@@ -116,7 +119,12 @@ def test_asha_pauses_on_one_machine_and_promotes_on_another() -> None:
         assert trial.history == {name: values[: trial.epochs] for name, values in whole.items()}
 
 
-@pytest.mark.parametrize("search", [{"repeats": 2}, {"folds": 2, "validation_data": None}])
+@pytest.mark.parametrize(
+    "search",
+    slow_where(
+        [{"repeats": 2}, {"folds": 2, "validation_data": None}], lambda search: "folds" in search
+    ),
+)
 def test_members_of_a_trial_may_train_on_several_machines(search: dict[str, Any]) -> None:
     few = {**search, "n_trials": 3}
     local = searched("local", "local", search=few)
@@ -181,6 +189,7 @@ def test_a_machine_that_will_go_hands_its_trials_back_and_one_that_comes_trains(
     assert "host-2" in {trial.worker for trial in trials(found)}
 
 
+@pytest.mark.slow
 def test_a_search_of_seconds_is_told_that_a_cluster_does_not_pay() -> None:
     notes: list[str] = []
     seen: list[Any] = []

@@ -15,6 +15,7 @@ import pytest
 import paceline
 import toys
 from epoch_reports import observe_reports
+from marks import slow_where
 from paceline.errors import UsageError
 from paceline.executor.base import EpochReport
 from paceline.search_space import HyperParameters
@@ -155,7 +156,9 @@ def fitted(usual: paceline.Tuner, build: Any, number: int) -> dict[str, list[flo
     return history
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "momentum", "adamw, clipped"])
+@pytest.mark.parametrize(
+    "optimizer", slow_where(["adam", "momentum", "adamw, clipped"], lambda name: name != "momentum")
+)
 def test_each_line_is_what_fit_makes_of_it(make, optimizer: str) -> None:
     """Weights, moments and iterations come from the trial that is copied; rates and masks do not.
 
@@ -237,11 +240,13 @@ def test_the_first_weights_after_an_exchange_are_those_copied_to_the_bit(
 # -- the same again --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_population(make, usual) -> None:
     again = searched(make)
     assert all_of(again) == all_of(usual)
 
 
+@pytest.mark.slow
 def test_a_population_larger_than_the_slots(make) -> None:
     one = searched(make, study="a", slots=3)
     other = searched(make, study="b", slots=3)
@@ -249,7 +254,7 @@ def test_a_population_larger_than_the_slots(make) -> None:
     assert (one.results()["state"] == "complete").sum() == 8
 
 
-@pytest.mark.parametrize("rounds", [2, 3, 5, 8])
+@pytest.mark.parametrize("rounds", slow_where([2, 3, 5, 8], lambda rounds: rounds != 2))
 def test_a_population_that_is_stopped_goes_on_as_if_it_had_not(
     make, usual, monkeypatch: pytest.MonkeyPatch, rounds: int
 ) -> None:
@@ -260,6 +265,7 @@ def test_a_population_that_is_stopped_goes_on_as_if_it_had_not(
     same(searched(make), usual)
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_after_the_first_round(make, cache_folder, monkeypatch) -> None:
     counts: dict[int, int] = {}
     tuner = make(toys.dense, pruner=PBT, objective="val_loss", slots=8)
@@ -306,7 +312,9 @@ def structural(hp: Any) -> keras.Model:
     return toys.compiled(model, hp.Float("lr", 1e-3, 1e-1, sampling="log"))
 
 
-@pytest.mark.parametrize("widths", ["auto", "apart", "together"])
+@pytest.mark.parametrize(
+    "widths", slow_where(["auto", "apart", "together"], lambda widths: widths != "auto")
+)
 def test_what_decides_programs_or_weights_stays_with_the_weights(make, notes, widths) -> None:
     tuner = searched(make, structural, widths=widths)
     assert any(
@@ -331,6 +339,7 @@ def test_only_those_named_change(make) -> None:
     assert any(t.hparams["dropout"] != tuner.trial(t.continues).hparams["dropout"] for t in copies)
 
 
+@pytest.mark.slow
 def test_a_schedule_of_the_learning_rate_goes_on_from_the_copied_iterations(make) -> None:
     def build(hp: Any) -> keras.Model:
         model = toys.softmax()
@@ -390,6 +399,7 @@ def test_callbacks_go_on_from_the_trial_that_is_copied(make) -> None:
         assert tuner.history(number)["seen"] == [float(n + 1) for n in range(trial.epochs)]
 
 
+@pytest.mark.slow
 def test_members_that_a_callback_stops_are_complete_and_not_replaced(make) -> None:
     tuner = searched(
         make, callbacks=[keras.callbacks.EarlyStopping("val_loss", patience=0)], epochs=12
@@ -409,6 +419,7 @@ def test_copies_obey_the_constraints(make) -> None:
             assert trial.hparams["lr"] * trial.hparams["dropout"] <= 0.01
 
 
+@pytest.mark.slow
 def test_what_build_rejects_is_drawn_again(make) -> None:
     def build(hp: Any) -> keras.Model:
         model = toys.dense(hp)
@@ -442,6 +453,7 @@ def test_the_lineage_and_the_schedule_of_a_trial(usual) -> None:
     assert len(usual.schedule()) == usual.best_trial.epochs
 
 
+@pytest.mark.slow
 def test_fit_follows_a_schedule(make) -> None:
     """A line's last stretches, as ``fit`` makes them of the schedule alone.
 
@@ -550,6 +562,7 @@ def test_what_cannot_be_a_population(fresh_folder: Path, build, given, said) -> 
     assert not Path("runs").exists() or not any(Path("runs").rglob("journal.log"))
 
 
+@pytest.mark.slow
 def test_a_callback_that_reads_a_hyperparameter_keeps_its_value(make, notes) -> None:
     def callbacks(hp: Any) -> list[Any]:
         return [keras.callbacks.EarlyStopping("val_loss", patience=hp.Int("patience", 3, 9))]
@@ -561,6 +574,7 @@ def test_a_callback_that_reads_a_hyperparameter_keeps_its_value(make, notes) -> 
             assert trial.hparams["patience"] == tuner.trial(trial.continues).hparams["patience"]
 
 
+@pytest.mark.slow
 def test_an_adaptive_sampler_draws_all_members_before_any_has_ended(make) -> None:
     tuner = searched(make, sampler="tpe")
     assert (tuner.results()["state"] == "complete").sum() == 8

@@ -45,6 +45,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_where(KINDS, lambda kind: kind != "shear and noise"))
 def test_each_trial_draws_as_in_fit(kind):
     build = images(*KINDS[kind])

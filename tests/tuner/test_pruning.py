@@ -188,6 +188,7 @@ def test_after_a_timeout_paused_trials_wait_for_the_next_search(make, monkeypatc
     assert len(tuner.results()) == 40
 
 
+@pytest.mark.slow
 def test_trials_of_a_model_that_has_changed_reach_their_rungs_again(make) -> None:
     """What the pruner knew of them was of their first start: none may wait or be ranked twice."""
 
@@ -224,6 +225,7 @@ def test_few_trials_in_fit_end_with_a_complete_one(make) -> None:
     assert "complete" in set(tuner.results()["state"])
 
 
+@pytest.mark.slow
 def test_trials_too_short_for_a_rung_complete(make) -> None:
     tuner = make(pruner="asha:3")
     call = {**CALL, "epochs": lambda hp: hp.Choice("epochs", [2, 9])}
@@ -232,6 +234,7 @@ def test_trials_too_short_for_a_rung_complete(make) -> None:
     assert len(short) and set(short["state"]) == {"complete"}
 
 
+@pytest.mark.slow
 def test_a_study_with_shorter_trials_goes_on(make) -> None:
     make().search(X, Y, n_trials=3, **{**CALL, "epochs": 2})
     tuner = make(pruner="asha:3")
@@ -253,6 +256,7 @@ def test_one_failed_trial_among_pruned_ones_is_not_all_of_them(make) -> None:
     assert states == ["failed", "pruned", "pruned"]
 
 
+@pytest.mark.slow
 def test_the_last_of_a_ladder_share_a_pack(make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "cores", lambda: 2)
     monkeypatch.setitem(planner.AUTO_SLOTS, "cpu", 8)

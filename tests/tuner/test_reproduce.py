@@ -14,6 +14,7 @@ import pytest
 
 import paceline
 import toys
+from marks import slow_where
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "batch_size": 16}
@@ -28,7 +29,9 @@ def make(fresh_folder: Path):
     return tuner
 
 
-@pytest.mark.parametrize("arguments", [{}, {"repeats": 2}], ids=["one", "repeats"])
+@pytest.mark.parametrize(
+    "arguments", slow_where([{}, {"repeats": 2}], bool), ids=["one", "repeats"]
+)
 def test_a_sequential_trial_is_the_same_to_the_bit(make, arguments) -> None:
     make(plan="sequential").search(X, Y, epochs=4, n_trials=3, **CALL, **arguments)
     again = make().reproduce(1, X, Y, **CALL)
@@ -124,7 +127,7 @@ def test_from_the_command_line(child_environment, fresh_folder) -> None:
     assert set(found["differences"].values()) == {0.0}
 
 
-@pytest.mark.parametrize("plan", ["sequential", "stacked"])
+@pytest.mark.parametrize("plan", slow_where(["sequential", "stacked"], lambda p: p == "sequential"))
 def test_a_copy_is_trained_again_with_the_line_that_it_continues(make, plan: str) -> None:
     call = {**CALL, "epochs": 6, "n_trials": 8, "callbacks": lambda hp: [Counted()]}
     make(plan=plan, pruner=paceline.PBT(every=2), slots=8).search(X, Y, **call)
@@ -140,6 +143,7 @@ def test_a_copy_is_trained_again_with_the_line_that_it_continues(make, plan: str
     assert max(again.differences.values()) <= allowed
 
 
+@pytest.mark.slow
 def test_a_copy_whose_model_is_another_now_is_not_trained_again(make) -> None:
     call = {**CALL, "epochs": 4, "n_trials": 4}
     make(pruner=paceline.PBT(every=2)).search(X, Y, **call)

@@ -235,6 +235,7 @@ def test_handlers_of_the_program_itself_stay(make) -> None:
     assert heard == [signal.SIGTERM]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "members", [pytest.param({"repeats": 2}, marks=pytest.mark.slow), {"folds": 3}]
 )
@@ -340,6 +341,7 @@ def test_trials_in_fit_go_on_where_they_were(
         assert len(said) == 2  # once in each search that took a checkpoint
 
 
+@pytest.mark.slow
 def test_a_model_in_fit_that_has_changed_fails_and_says_why(make, monkeypatch) -> None:
     def changed(hp: Any) -> Any:
         hp.Float("dropout", 0.1, 0.5)
@@ -393,6 +395,7 @@ def test_a_signal_while_a_program_is_compiled(make, monkeypatch, compile_number)
     same(again, whole)
 
 
+@pytest.mark.slow
 def test_a_timeout_saves(make, monkeypatch) -> None:
     whole = make(study="whole")
     whole.search(X, Y, **CALL)
@@ -479,6 +482,7 @@ def test_two_damaged_checkpoints_are_each_said_once(make, notes, monkeypatch) ->
     assert len([note for note in notes if "is damaged: " in note]) == 2
 
 
+@pytest.mark.slow
 def test_a_folder_of_another_name_is_left_as_it_is(make, monkeypatch) -> None:
     """A study began beside the one that is in it, and took its checkpoint and its models away."""
     interrupted(make, monkeypatch)
@@ -508,6 +512,7 @@ def test_a_journal_that_was_cut_in_half_leaves_a_study_that_is_whole(make) -> No
     assert len(list(Path("runs/s").glob("journal.log.cut-*"))) == 1
 
 
+@pytest.mark.slow
 def test_without_a_checkpoint_trials_are_tried_again(make, notes, monkeypatch) -> None:
     interrupted(make, monkeypatch)
     assert not any("there is no checkpoint" in note for note in notes)
@@ -525,6 +530,7 @@ def test_without_a_checkpoint_trials_are_tried_again(make, notes, monkeypatch) -
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other",
     [
@@ -542,6 +548,7 @@ def test_another_call_does_not_go_on_with_it(make, notes, other, monkeypatch) ->
     assert any(f"({name}): " in note and "begin again as new ones" in note for note in notes)
 
 
+@pytest.mark.slow
 def test_more_trials_may_be_asked_for(make, monkeypatch) -> None:
     whole = make(study="whole")
     whole.search(X, Y, **(CALL | {"n_trials": 12}))
@@ -602,6 +609,7 @@ def test_two_programs_that_have_become_one(make, notes, monkeypatch) -> None:
     assert all(len(again.history(n)["loss"]) == 6 for n in range(8))
 
 
+@pytest.mark.slow
 def test_the_best_model_is_not_lost_when_it_cannot_be_saved(make, notes, monkeypatch) -> None:
     def full(*_: Any) -> None:
         raise OSError("No space left on device")
@@ -618,6 +626,7 @@ def test_the_best_model_is_not_lost_when_it_cannot_be_saved(make, notes, monkeyp
     assert loss["accuracy"] == pytest.approx(again.best_trial.value, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_values_enqueued_before_going_on_come_later(make, monkeypatch) -> None:
     monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "1000")
     tuner = make()
@@ -650,6 +659,7 @@ def test_the_same_script_enqueues_once_and_adds_once(make, monkeypatch) -> None:
     same(again, whole)
 
 
+@pytest.mark.slow
 def test_a_build_that_is_mended_goes_on_after_what_failed(make) -> None:
     def build(hp: Any) -> Any:
         if broken:
@@ -671,6 +681,7 @@ def test_a_build_that_is_mended_goes_on_after_what_failed(make) -> None:
     again.best_model()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other",
     [pytest.param({"epochs": np.int64(6)}, marks=pytest.mark.slow), {"shuffle": np.bool_(True)}],
@@ -687,6 +698,7 @@ def test_numbers_of_numpy_are_as_good(make, other, monkeypatch) -> None:
     assert again.results()["state"].tolist() == ["complete"] * 8
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_session_is_not_used(make, monkeypatch) -> None:
     """The study went on elsewhere, and came back."""
     storage = "journal:shared.log"
@@ -700,6 +712,7 @@ def test_a_checkpoint_of_another_session_is_not_used(make, monkeypatch) -> None:
     assert states == make(storage=storage).results()["state"].tolist()
 
 
+@pytest.mark.slow
 def test_after_a_timeout_all_that_has_ended_is_shown(make, monkeypatch) -> None:
     monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "1000")
     with monkeypatch.context() as patch:

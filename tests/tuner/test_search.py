@@ -135,6 +135,7 @@ def test_a_build_that_fails_for_some_values_fails_those_trials_alone(make, notes
     assert make(build, sampler="grid").trial(1).error == "ValueError: units do not fit"
 
 
+@pytest.mark.slow
 def test_a_default_that_does_not_build_is_one_failure(make):
     def build(hp):
         if hp.Choice("units", [1, 2, 3]) == 1:
@@ -337,6 +338,7 @@ def test_a_timeout_leaves_trials_for_the_next_search(make, notes, executor, monk
     assert "running" not in states(again)
 
 
+@pytest.mark.slow
 def test_a_timeout_alone_may_bound_a_search(make):
     def build(hp):
         hp.Boolean("x")

@@ -132,6 +132,7 @@ def test_a_search_ends_where_trials_stop_gaining(make, pruner: str | None) -> No
     assert all_of(again) == before
 
 
+@pytest.mark.slow
 def test_a_search_that_was_interrupted_stops_at_the_same_trial(make, monkeypatch) -> None:
     whole = make(study="whole")
     whole.search(X, Y, n_trials=60, stop_after=5, **CALL)
@@ -195,6 +196,7 @@ def test_asha_trains_up_to_the_total(make) -> None:
     assert len(tuner.results()) > 7  # more than would fit without pruning
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_trains_the_same_trials(make, monkeypatch) -> None:
     call = {**CALL, "max_epochs_total": 24}
     whole = make(study="whole")
@@ -212,6 +214,7 @@ def test_an_interrupted_search_trains_the_same_trials(make, monkeypatch) -> None
 # -- what else ends a search -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_end_says_what_ended_the_search(make, monkeypatch) -> None:
     def small(hp: Any) -> keras.Model:
         return toys.compiled(
@@ -286,6 +289,7 @@ def test_the_command_stops_by_rules_and_goes_on_without(fresh_folder, capsys) ->
     assert code == 2 and "--stop-after 'soon': give a whole number, or none" in err
 
 
+@pytest.mark.slow
 def test_a_budget_chooses_the_trials(fresh_folder, capsys, monkeypatch) -> None:
     """What is measured and chosen is in tests/benchmark/test_budget.py."""
     asked: list[dict[str, Any]] = []

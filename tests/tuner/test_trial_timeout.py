@@ -185,6 +185,7 @@ class Replaced(BaseException):
     """Stands for the new process, which begins where the command stood."""
 
 
+@pytest.mark.slow
 def test_the_command_goes_on_in_new_processes(blocked, monkeypatch, capsys) -> None:
     Path("model.py").write_text(toys.MODEL_FILE)
 
@@ -308,6 +309,7 @@ class Waits(keras.callbacks.Callback):
             pass
 
 
+@pytest.mark.slow
 def test_fit_that_never_ends(make) -> None:
     def build(hp: Any) -> Any:
         return toys.compiled(toys.softmax(), hp.Choice("lr", [0.01, 0.1, 0.02]))

@@ -46,7 +46,7 @@ def test_the_results_are_a_table(after):
     results = after.results()
     assert list(results) == [
         *("value", "dropout", "lr"),
-        *("number", "state", "epochs", "seconds", "seed", "program", "plan"),
+        *("number", "state", "best_epoch", "epochs", "seconds", "seed", "program", "plan"),
     ]
     assert results["number"].tolist() == list(range(6))
     assert set(results["state"]) == {"complete"}
@@ -169,6 +169,7 @@ def test_the_users_random_state_is_as_before(tmp_path):
     assert draws() == expected
 
 
+@pytest.mark.slow
 def test_a_hyperparameter_may_be_called_like_a_column(tmp_path):
     def build(hp):
         hp.Fixed("seed", 3)
@@ -204,6 +205,7 @@ def test_a_grid_compiles_each_role_once(tmp_path):
     assert programs["compiled"] + programs["from_cache"] == 2, "train and validate, never widened"
 
 
+@pytest.mark.slow
 def test_epochs_and_batch_size_may_be_functions_of_hp_in_packs(tmp_path):
     tuner = make(tmp_path, lambda hp: toys.softmax(), sampler="grid")
     tuner.search(
@@ -241,6 +243,7 @@ def test_a_study_that_is_not_there(fresh_folder):
     assert not list(fresh_folder.iterdir())
 
 
+@pytest.mark.slow
 def test_other_data_and_epochs_are_said_when_a_study_goes_on(fresh_folder):
     notes: list[str] = []
 

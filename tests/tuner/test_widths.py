@@ -54,6 +54,7 @@ def test_trials_of_six_widths_are_those_of_six_programs() -> None:
     assert not [note for note in notes if "width" in note]
 
 
+@pytest.mark.slow
 def test_the_best_model_has_its_own_widths() -> None:
     tuner = search("together", [])
     model, hparams = tuner.best_model(), tuner.best_hparams
@@ -82,6 +83,7 @@ def test_each_trial_is_that_trial_by_itself(kind: str, fresh_folder: Path) -> No
     check_each_trial_by_itself(build, kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_where(KINDS, lambda kind: kind != "one after another"))
 @pytest.mark.parametrize("stop", slow_where([3, 9], lambda stop: stop != 9))
 def test_a_search_goes_on_where_it_was_stopped(
@@ -144,6 +146,7 @@ def test_loops_and_convolutions_are_not_padded_unasked(fresh_folder: Path) -> No
     assert distinct(recurrent) == 3
 
 
+@pytest.mark.slow
 def test_a_largest_model_that_build_refuses_is_told(fresh_folder: Path) -> None:
     def picky(hp: Any) -> Any:
         units = hp.Int("units", 4, 12, step=4)

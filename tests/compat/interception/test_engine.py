@@ -77,6 +77,7 @@ def test_a_function_that_raises_fails_alone():
     assert_same(outcomes[5].value, alone(functions[5], 5))
 
 
+@pytest.mark.slow
 def test_a_function_may_catch_what_fit_raises():
     def catches():
         model = network()

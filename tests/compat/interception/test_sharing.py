@@ -27,7 +27,6 @@ N = 3
 #: Those of each kind that `make test` runs; the others: `make test-slow`.
 QUICK = {
     "model_made_outside",
-    "list_under_another_name",
 }
 
 
@@ -60,6 +59,7 @@ def test_what_is_shared_comes_out_as_one_after_the_other(name):
         assert_same(got, want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_where(HARMLESS, lambda name: not name.startswith("layer")))
 def test_what_may_be_shared_trains_together(name):
     found, notes = together(HARMLESS[name])

@@ -37,7 +37,7 @@ def losses(file: Path) -> list[float]:
     ("kind", "folder"),
     [
         pytest.param("plain", "out", id="in packs"),
-        pytest.param("hyperband", "out", id="run_trial"),
+        pytest.param("hyperband", "out", marks=pytest.mark.slow, id="run_trial"),
         pytest.param("plain", None, marks=pytest.mark.slow, id="absolute path"),
     ],
 )
@@ -63,6 +63,7 @@ def test_the_best_trial_s_files_lie_where_the_user_asked(kind, folder, tmp_path)
     assert {file.name for file in (there / "all").glob("*.h5")} == epochs != set()
 
 
+@pytest.mark.slow
 def test_the_better_execution_s_file_is_the_trial_s(tmp_path):
     tuner = ours.RandomSearch(
         spaces.small, "val_loss", 2, seed=1, directory=tmp_path, executions_per_trial=2

@@ -255,6 +255,7 @@ def tuner_with(kt: Any, build: Any, folder: Path, **kwargs: Any) -> Any:
     return kt.Tuner(oracle, build, directory=folder)
 
 
+@pytest.mark.slow
 def test_a_trial_that_crashes_is_tried_again(kt, tmp_path):
     build = failing(kt, ValueError, times=1)
     tuner = tuner_with(kt, build, tmp_path, max_retries_per_trial=1)
@@ -553,6 +554,7 @@ def test_hyperband_with_callbacks_counts_epochs_on(tmp_path):
     assert seen == {0, 1}
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_when_there_may_be_more_trials(tmp_path):
     tuner = ours.RandomSearch(spaces.small, "val_loss", max_trials=1, directory=tmp_path, seed=1)
     tuner.search(**{**DATA, "epochs": 1})

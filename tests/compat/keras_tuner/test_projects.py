@@ -74,6 +74,7 @@ def test_an_old_project_opens_and_the_search_goes_on(theirs, project, capsys):
     ]
 
 
+@pytest.mark.slow
 def test_our_project_opens_there(theirs, tmp_path):
     tuner = tuner_of(ours, tmp_path / "ours", 2)
     tuner.search(**DATA)

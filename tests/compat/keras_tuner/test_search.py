@@ -138,6 +138,7 @@ def test_every_epoch_is_told_in_a_line(here):
         assert {part.partition(": ")[0] for part in line[2].split(" - ")} == names
 
 
+@pytest.mark.slow
 def test_a_warning_of_every_build_is_shown_once(tmp_path):
     def build(hp: Any) -> Any:
         layers = [keras.layers.Dense(toys.CLASSES, "softmax", input_shape=(toys.FEATURES,))]
@@ -269,6 +270,7 @@ def test_a_study_is_made_of_hyperband_s_trials(banded):
     assert not any(column.startswith("tuner/") for column in results)
 
 
+@pytest.mark.slow
 def test_bayesian_optimization_searches(tmp_path):
     tuner = ours.BayesianOptimization(
         spaces.small, "val_loss", max_trials=6, num_initial_points=3, directory=tmp_path, seed=1
@@ -393,6 +395,7 @@ def test_a_seed_gives_the_same_scores_again(own, tmp_path):
     assert scores[0][0] != scores[0][1]
 
 
+@pytest.mark.slow
 def test_an_optimizer_of_the_tuner_leaves_a_loss_of_the_user_s(tmp_path):
     def own_loss(y: Any, predicted: Any) -> Any:
         return keras.losses.sparse_categorical_crossentropy(y, predicted) + 1.0
@@ -440,6 +443,7 @@ def test_a_model_that_is_not_compiled_takes_what_the_tuner_has(tmp_path):
     assert tuner.oracle.get_trial("0").status == "COMPLETED"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hyperband", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_layers_made_outside_of_build_stay_as_the_user_left_them(hyperband, tmp_path):
     keras.utils.set_random_seed(2)

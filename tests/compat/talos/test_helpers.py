@@ -381,6 +381,7 @@ def test_auto_params():
         talos.AutoParams(task="art")
 
 
+@pytest.mark.slow
 def test_auto_scan_and_predict():
     params = talos.AutoParams(task="multi_class", network=False, resample_params=1).params
     params |= {"epochs": [1], "batch_size": [32], "hidden_layers": [1], "lr": [1]}

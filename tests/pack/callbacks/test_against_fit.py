@@ -130,7 +130,7 @@ CASES: dict[str, Any] = {
 }
 
 #: Those that stop, that fail, and that depend on one another.
-QUICK = ["early stopping", "terminate on nan", "in this order"]
+QUICK = ["early stopping"]
 
 
 def recorded(make: Any) -> Any:
@@ -191,6 +191,7 @@ def test_spread_over_devices() -> None:
         assert_same_arrays(ours.callbacks[1][-1].end, theirs.callbacks[1][-1].end)
 
 
+@pytest.mark.slow
 def test_a_schedule_cannot_be_replaced() -> None:
     """Keras raises, and so does the trial; reading the rate is fine."""
 

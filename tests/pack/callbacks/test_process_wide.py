@@ -12,6 +12,7 @@ import pytest
 
 import paceline
 import toys
+from marks import slow_where
 
 X, Y = toys.data(40)
 CALL: dict[str, Any] = {
@@ -98,6 +99,7 @@ def search(callbacks: Any, **options: Any) -> tuple[paceline.Tuner, list[str]]:
     return tuner, [note for note in notes if "callbacks: " in note]
 
 
+@pytest.mark.slow
 def test_a_run_of_a_tracker_is_its_trial_s(tracker):
     class Log(keras.callbacks.Callback):
         def on_train_begin(self, logs: Any = None) -> None:
@@ -129,6 +131,7 @@ def test_a_run_of_a_tracker_is_its_trial_s(tracker):
     assert any("logs to the present run of mlflow" in n and "track='mlflow'" in n for n in notes)
 
 
+@pytest.mark.slow
 def test_a_lambda_that_logs_goes_to_fit(tracker):
     mlflow = tracker
     mlflow.start_run("all")
@@ -141,6 +144,7 @@ def test_a_lambda_that_logs_goes_to_fit(tracker):
     assert len(notes) == 1
 
 
+@pytest.mark.slow
 def test_a_global_that_is_bound_anew_is_the_trial_s():
     tuner, notes = search([Bound()])
     for number in range(3):
@@ -149,6 +153,7 @@ def test_a_global_that_is_bound_anew_is_the_trial_s():
     assert any("Bound.on_train_begin() binds 'current' anew" in note for note in notes)
 
 
+@pytest.mark.slow
 def test_a_function_of_hp_may_bind_what_is_its_own():
     n_made = 0
 
@@ -166,10 +171,17 @@ def test_a_function_of_hp_may_bind_what_is_its_own():
     ("callback", "said"),
     [
         (Collects(), "Collects.on_epoch_end() changes 'seen'"),
-        (OfItsClass(), "OfItsClass.on_epoch_end() changes 'self.__class__"),
-        (
-            keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: rows.append(epoch)),
-            "<lambda>() changes 'rows'",
+        *slow_where(
+            [
+                (OfItsClass(), "OfItsClass.on_epoch_end() changes 'self.__class__"),
+                (
+                    keras.callbacks.LambdaCallback(
+                        on_epoch_end=lambda epoch, logs: rows.append(epoch)
+                    ),
+                    "<lambda>() changes 'rows'",
+                ),
+            ],
+            bool,
         ),
     ],
 )

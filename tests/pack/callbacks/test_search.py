@@ -17,6 +17,7 @@ import pytest
 
 import paceline
 import toys
+from marks import slow_where
 from paceline.executor.local import LocalExecutor
 from paceline.pack.callbacks.packable import why_not_packed
 from paceline.pack.callbacks.state import CallbackState, attributes_of, callback_state, resumed
@@ -65,13 +66,8 @@ HOOKS = ["train_begin", "epoch_begin", "epoch_end", "train_end"]
 @pytest.mark.parametrize(
     ("hook", "executor"),
     [
-        *((hook, "local") for hook in HOOKS),
-        ("epoch_end", "fit"),
-        *(
-            pytest.param(hook, "fit", marks=pytest.mark.slow)
-            for hook in HOOKS
-            if hook != "epoch_end"
-        ),
+        *slow_where([(hook, "local") for hook in HOOKS], lambda case: case[0] != "epoch_end"),
+        *slow_where([(hook, "fit") for hook in HOOKS], lambda case: case[0] != "epoch_end"),
     ],
 )
 def test_a_callback_that_raises_fails_its_trial_only(make, notes, hook, executor) -> None:
@@ -346,6 +342,7 @@ def test_every_trial_writes_files_of_its_own(make, notes, tmp_path) -> None:
     assert len(said) == 1
 
 
+@pytest.mark.slow
 def test_members_of_a_trial_write_files_of_their_own(make) -> None:
     make().search(
         X,
@@ -357,6 +354,7 @@ def test_members_of_a_trial_write_files_of_their_own(make) -> None:
     assert sorted(path.parent.name for path in Path().rglob("log.csv")) == ["0-0", "0-1"]
 
 
+@pytest.mark.slow
 def test_reproducing_a_trial_leaves_its_files_alone(make) -> None:
     given = {"callbacks": [callbacks.CSVLogger("log.csv"), StopsAt(3)]}
     tuner = make()
@@ -407,6 +405,7 @@ class Writer:
         self.summary.written[f"{self.folder} closed"] = []
 
 
+@pytest.mark.slow
 def test_tensorboard_writes_what_it_writes_in_fit(make, monkeypatch) -> None:
     """A stand-in for ``tensorflow.summary``: no test here has the real one."""
     # Keras looks once whether there is TensorFlow: it must not find the stand-in, for good.

@@ -207,6 +207,7 @@ def test_a_padded_trial_is_the_lone_trial(name: str) -> None:
         assert len(prints) == 1, "all trials ride in one program"
 
 
+@pytest.mark.slow
 def test_nan_of_one_trial_stays_out_of_its_neighbours() -> None:
     """Weights of a neighbour do not meet: a slot that has NaN changes no bit of another one."""
     keras.utils.set_random_seed(1)

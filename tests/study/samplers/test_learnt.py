@@ -216,6 +216,7 @@ def test_first_trials_are_near_what_was_good(sampler, build):
     assert sorted(map(distance, warm))[10] < 0.7 * sorted(map(distance, cold))[10]
 
 
+@pytest.mark.slow
 def test_scales_of_the_objective_do_not_matter():
     search("old", 40)
     search("larger", 40, scale=1000.0)
@@ -224,6 +225,7 @@ def test_scales_of_the_objective_do_not_matter():
     assert search("one", 25, ("old",)) == search("two", 25, ("old",), scale=0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
 def test_directions_may_differ(sampler):
     if sampler == "cmaes":
@@ -248,6 +250,7 @@ def test_the_same_command_again_says_nothing(storage):
     assert "goes on with what it learnt then (old)" in notes[0]
 
 
+@pytest.mark.slow
 def test_a_worker_that_joins_takes_what_the_study_has_learnt():
     """Of two that open a study which is not there, the second to write finds it made."""
     search("old", 30)

@@ -210,6 +210,7 @@ def test_closing_writes_what_is_left_and_may_be_done_twice(storage, writer):
     assert len(trials(storage)) == 1
 
 
+@pytest.mark.slow
 def test_an_attempt_that_was_under_way_does_not_end_a_flush(storage, writer):
     """It may have met what is over when the flush begins."""
     failures, entered, later = [OSError("full")], threading.Event(), threading.Event()

@@ -13,6 +13,7 @@ import pytest
 from optuna.trial import TrialState as OptunaState
 
 import servers
+from marks import slow_where
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.study import Study
 from paceline.study.trial import INTERRUPTED
@@ -25,7 +26,9 @@ from study.workers.party import EVERY, Clock, Party, begin, end, floating, must_
 
 
 @pytest.fixture(
-    params=["memory", "journal", pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"]
+    params=slow_where(
+        ["memory", "journal", "sqlite", "postgresql"], ("sqlite", "postgresql").__contains__
+    )
 )
 def storage(request: pytest.FixtureRequest) -> Any:
     match request.param:

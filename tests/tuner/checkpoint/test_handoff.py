@@ -111,6 +111,7 @@ def test_who_gets_company_keeps_its_trials_at_once(make) -> None:
     assert kept == [(0, False), (4, True)]
 
 
+@pytest.mark.slow
 def test_the_best_epoch_may_be_one_that_the_first_worker_trained(make, epochs) -> None:
     """Every epoch is worse than the one before; the weights of the first come along."""
 
@@ -159,6 +160,7 @@ def test_what_is_no_trial_is_begun_again(make, notes) -> None:
     assert TrialHandoff(Path("runs/s"), found.facts["key"], notes.append).take(trial) is None
 
 
+@pytest.mark.slow
 def test_with_a_pruner_they_begin_again(make, notes) -> None:
     left_by_one_that_shared(make, 3, pruner="median")
     assert not Path("runs/s/checkpoints").exists()
@@ -168,6 +170,7 @@ def test_with_a_pruner_they_begin_again(make, notes) -> None:
     assert "running" not in tuner.results()["state"].tolist()
 
 
+@pytest.mark.slow
 def test_a_model_that_has_changed_begins_again(make, notes) -> None:
     def changed(hp: Any) -> Any:
         hp.Float("dropout", 0.1, 0.5)
