@@ -14,6 +14,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from paceline.report.html.subject import ReportSubject
+from paceline.report.lineage import has_copies
 from paceline.study.storage.storage import quiet_optuna
 
 #: Trials times hyperparameters that the estimate is made of at most, and its trees: half as many as
@@ -21,6 +22,11 @@ from paceline.study.storage.storage import quiet_optuna
 MOST, TREES = 900, 32
 #: Complete trials for each hyperparameter, below which the estimate is said to be a guess.
 ENOUGH = 10
+#: Why there is no estimate for a population.
+POPULATION = (
+    "There is no estimate: trials of this study are copies of others, with hyperparameters that "
+    "changed on the way, so no value is the outcome of one configuration."
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,9 @@ class Importances:
 
 def importances_of(subject: ReportSubject) -> Importances:
     """Estimate the importances of a study's hyperparameters."""
+    if has_copies(subject.trials):
+        # fANOVA takes a value for the outcome of one configuration.
+        return Importances({}, POPULATION)
     complete = subject.ranked
     n_hparams = len(subject.distributions)
     most = max(MOST // max(1, n_hparams), ENOUGH * n_hparams)

@@ -21,6 +21,7 @@ from optuna.distributions import (
 from paceline.report import formats
 from paceline.report.html.importance import Importances
 from paceline.report.html.subject import ReportSubject
+from paceline.report.lineage import has_copies
 
 #: Complete trials below which nothing is said of edges of ranges.
 _ENOUGH = 10
@@ -84,19 +85,34 @@ def _best(subject: ReportSubject) -> Iterator[str]:
 
 
 def _sure(subject: ReportSubject) -> Iterator[str]:
-    ranked, name = subject.ranked, subject.objective
-    values = [trial.value for trial in ranked if trial.value is not None]
+    lines, name = subject.lines, subject.objective
+    n_complete = len(subject.ranked)
+    values = [trial.value for trial in lines if trial.value is not None]
+    of_lines = len(lines) < n_complete
+    if of_lines:
+        yield (
+            f"The {n_complete:,} complete trials are of {_n(len(lines), 'line')}: of trials that "
+            "continue or copy one another the best one is counted below."
+        )
     if len(values) < 5:
-        yield f"With {len(values)} complete trials nothing can be said of how sure that is."
+        n = _n(len(values), "line" if of_lines else "complete trial")
+        yield f"With {n} nothing can be said of how sure that is."
         return
     n = min(max(5, len(values) // 10), 20)
     gap, lead = abs(values[n - 1] - values[0]), abs(values[1] - values[0])
     median = abs(statistics.median(values) - values[0])
+    alone = lines[0].spread is None and lead > 0.5 * median > 0
+    if alone:
+        yield (
+            f"It stands alone: the second trial is {formats.metric(lead)} of {name} behind, the "
+            f"median trial {formats.metric(median)}. {_again(subject)} before you trust it."
+        )
+        return
     yield (
         f"The next {n - 1} trials follow within {formats.metric(gap)} of {name}, the second by "
         f"{formats.metric(lead)}; the median trial is {formats.metric(median)} behind."
     )
-    best = ranked[0]
+    best = lines[0]
     if best.spread is not None:
         near = sum(abs(value - values[0]) <= best.spread for value in values[1:])
         yield (
@@ -106,11 +122,17 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
         )
     elif median and gap <= _SMALL * median:
         yield "These are as good as equal: chance may have chosen the first of them."
-    elif median and lead > 0.5 * median:
-        yield (
-            "The best trial stands alone, far before the second: train it again from other seeds "
-            "before you trust it."
-        )
+
+
+def _again(subject: ReportSubject) -> str:
+    """How a trial is trained from other seeds."""
+    if subject.ranked[0].continued_at is None:
+        return "Train it again from other seeds"
+    return "Train by its schedule from other seeds (tuner.schedule(), paceline.FollowSchedule)"
+
+
+def _n(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _unequal_epochs(subject: ReportSubject) -> Iterator[str]:
@@ -155,7 +177,7 @@ def _mattered(importances: Importances) -> Iterator[str]:
 
 
 def _edges(subject: ReportSubject) -> Iterator[str]:
-    ranked = subject.ranked
+    ranked = subject.lines  # the odds below are those of configurations that were drawn apart
     if len(ranked) < _ENOUGH:
         return
     top = [
@@ -225,6 +247,8 @@ def _edge_text(name: str, distribution: BaseDistribution, low: bool, n: int, of:
 
 
 def _still_improving(subject: ReportSubject) -> Iterator[str]:
+    if has_copies(subject.trials):
+        return  # the epochs of a population are set before its first exchange
     top = [trial for trial in subject.ranked[:5] if trial.epochs >= 2]
     late = [trial for trial in top if trial.best_epoch == trial.epochs]
     if len(top) >= 3 and len(late) > len(top) / 2 and not subject.objectives:
@@ -242,7 +266,12 @@ def _still_improving(subject: ReportSubject) -> Iterator[str]:
 
 
 def _repeats(subject: ReportSubject) -> Iterator[str]:
-    if len(subject.ranked) >= 5 and not subject.ranked[0].members:
+    if has_copies(subject.trials):
+        yield (
+            "A population is one draw, so how much of a value is chance is not known: search again "
+            "with another seed."
+        )
+    elif len(subject.ranked) >= 5 and not subject.ranked[0].members:
         yield (
             "No trial was trained from several seeds, so how much of a value is chance is not "
             "known: repeats=3 tells."
