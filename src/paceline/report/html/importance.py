@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from paceline.report.html.subject import ReportSubject
@@ -57,9 +54,9 @@ def importances_of(subject: ReportSubject) -> Importances:
     if len(trials) < 2 or not n_hparams:
         said = "no complete trials to compare" if len(trials) < 2 else "no hyperparameters"
         return Importances({}, f"There is no estimate: the study has {said}.")
-    study = in_memory(subject, trials)
+    study = _in_memory(subject, trials)
     try:
-        with quiet():
+        with _quiet():
             # Of one seed, so that the same study makes the same report.
             evaluator = optuna.importance.FanovaImportanceEvaluator(n_trees=TREES, seed=0)
             shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
@@ -78,48 +75,24 @@ def importances_of(subject: ReportSubject) -> Importances:
     return Importances(dict(shares), caution)
 
 
-def in_memory(
-    subject: ReportSubject, trials: list[FrozenTrial], *, escaped: bool = False
-) -> optuna.Study:
-    """Return a study of its own with these trials, numbered from 0.
-
-    Args:
-        subject: The study.
-        trials: Some of its trials.
-        escaped: Whether names and choices are as HTML has them: Plotly takes some HTML in labels,
-            and names of hyperparameters come from users.
-    """
-    with quiet():
+def _in_memory(subject: ReportSubject, trials: list[FrozenTrial]) -> optuna.Study:
+    """A study of its own with these trials, numbered from 0."""
+    with _quiet():
         study = optuna.create_study(direction="maximize" if subject.maximize else "minimize")
-        study.add_trials([_copy(trial, escaped) for trial in trials])
+        study.add_trials([_copy(trial) for trial in trials])
     return study
 
 
-def _copy(trial: FrozenTrial, escaped: bool) -> FrozenTrial:
+def _copy(trial: FrozenTrial) -> FrozenTrial:
     if trial.state != TrialState.COMPLETE or not trial.values:
         return create_trial(state=TrialState.FAIL)
-    params, distributions = dict(trial.params), dict(trial.distributions)
-    if escaped:
-        params = {html.escape(name): _escaped(value) for name, value in params.items()}
-        distributions = {
-            html.escape(name): _escaped_choices(each) for name, each in distributions.items()
-        }
     # Of several objectives the first is looked at.
+    params, distributions = dict(trial.params), dict(trial.distributions)
     return create_trial(value=trial.values[0], params=params, distributions=distributions)
 
 
-def _escaped(value: Any) -> Any:
-    return html.escape(value) if isinstance(value, str) else value
-
-
-def _escaped_choices(distribution: BaseDistribution) -> BaseDistribution:
-    if isinstance(distribution, CategoricalDistribution):
-        return CategoricalDistribution([_escaped(each) for each in distribution.choices])
-    return distribution
-
-
 @contextmanager
-def quiet() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """Keep Optuna's log lines and warnings about these studies from the user's screen."""
     with quiet_optuna(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
