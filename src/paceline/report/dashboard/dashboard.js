@@ -68,7 +68,9 @@
     if (found.running && state.seconds_left !== null) {
       parts.push(`${clock(state.seconds_left)} left`);
     }
-    if (state.busy !== null) { parts.push(`slots ${Math.round(100 * state.busy)} % busy`); }
+    if (state.busy !== null) {  // of the epochs trained: gaps between them do not count
+      parts.push(`slots ${Math.round(100 * state.busy)} % filled while training`);
+    }
     if (state.devices !== null) { parts.push(state.devices); }
     byId("state").textContent = parts.join(", ");
     byId("bar").style.width = state.n_trials ? `${Math.min(100, 100 * ended / state.n_trials)}%` : 0;

@@ -14,7 +14,7 @@ from paceline.report.html.subject import ReportSubject
 from paceline.report.html.verdict import shape_of
 from paceline.report.lineage import line_rows
 from paceline.report.rejections import reason_key
-from paceline.report.slots import busy_share
+from paceline.report.slots import HELD, slot_shares
 from paceline.study.lineage import line_of
 from paceline.study.timeline import SearchTimeline
 from paceline.study.trial import Trial
@@ -237,7 +237,8 @@ def _searches(subject: ReportSubject) -> Iterator[str]:
                 formats.seconds(first),
                 f"{len(compiled)} and {len(search.compiled) - len(compiled)}",
                 formats.seconds(sum(each.ended - each.began for each in compiled)),
-                _busy(search),
+                _held(search),
+                _filled(search),
                 "its end is not recorded" if search.spent is None else _end(search),
             )
         )
@@ -248,17 +249,21 @@ def _searches(subject: ReportSubject) -> Iterator[str]:
         "first trial after",
         "steps compiled and from the cache",
         "compiling",
-        "slots held",
+        "slots held, of all its time",
+        "slots filled, of the epochs trained",
         "ended",
     )
-    yield table(head, rows, numbers={1, 2, 4, 5})
+    yield table(head, rows, numbers={1, 2, 4, 5, 6})
 
 
-def _busy(search: SearchTimeline) -> str:
-    share = busy_share(search)
-    if share is None and search.spent is not None:
-        share = search.spent.slots_busy
-    return "-" if share is None else f"{share:.0%}"
+def _held(search: SearchTimeline) -> str:
+    shares = slot_shares([search])
+    return f"{shares[HELD]:.0%}" if shares else "-"
+
+
+def _filled(search: SearchTimeline) -> str:
+    filled = None if search.spent is None else search.spent.slots_busy
+    return "-" if filled is None else f"{filled:.0%}"
 
 
 def _end(search: SearchTimeline) -> str:

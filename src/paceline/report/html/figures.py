@@ -23,7 +23,7 @@ from paceline.report.plots import (
     importances_figure,
     values_of,
 )
-from paceline.report.slots import slots_figure
+from paceline.report.slots import slots_figure, slots_note
 from paceline.study.trial import Trial
 
 #: Points of a figure at most; beyond, the best trials and an even choice of the others.
@@ -248,6 +248,7 @@ def _slots(subject: ReportSubject) -> ReportFigure:
     title = figure["layout"].pop("title", {})
     text = title.get("text", "") if isinstance(title, dict) else ""
     note = text[0].upper() + text[1:] + "." if ":" in text else ""
+    note = " ".join(filter(None, [note, slots_note(subject.timelines)]))
     return ReportFigure("slots", "Slot timeline", to_json(figure), note, height=440)
 
 
