@@ -57,3 +57,13 @@ def test_an_interrupt_renders_itself_in_its_lines():
     stop = SearchInterrupted(["one", "two"])
     assert isinstance(stop, KeyboardInterrupt)
     assert stop._render_traceback_() == ["one", "two"]
+
+
+def test_a_column_of_a_table_has_one_precision():
+    rows = tuple(replace(ROW, number=n, value=v) for n, v in enumerate((0.5, 0.00042)))
+    shown = progress_html(replace(PROGRESS, rows=rows))
+    assert ">0.5000000<" in shown
+    assert ">0.0004200<" in shown
+    history = html.HistoryTable({"loss": [1.5, 0.25, 0.0123456], "tiny": [1e-6, 2.5e-7, 0.0]})
+    for text in ("1.50000", "0.25000", "0.01235", "1.00000e-06", "2.50000e-07"):
+        assert f">{text}<" in history._repr_html_()

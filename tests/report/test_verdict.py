@@ -133,6 +133,15 @@ def test_a_trial_that_was_stopped_and_had_been_better_is_named(better: bool) -> 
     assert ("Trial 20, which was stopped after 3 epochs, had been better: " in said) is better
 
 
+def test_a_lead_in_the_sixth_decimal_is_shown() -> None:
+    subject = subject_of(20)
+    subject.ranked[0].value = 0.98
+    history = {subject.objective: [0.1, 0.980001]}
+    subject.trials.add(Trial(20, "pruned", history=history, epochs=2))
+    said = " ".join(verdict_of(subject, importances_of(subject)).sure)
+    assert "had been better: 0.980001, against 0.98." in said
+
+
 # -- trials that continue or copy others -----------------------------------------------------------
 
 
@@ -171,6 +180,30 @@ def test_a_best_trial_that_is_a_copy_is_tried_again_by_its_schedule() -> None:
     others = [(0.6 - 0.01 * i, None) for i in range(5)]
     said = sure((0.9, None), (0.95, 0), *others)
     assert "Train by its schedule from other seeds (tuner.schedule(), paceline.FollowSch" in said
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            [0.95, 0.95, 0.95, 0.9, 0.8, 0.7],
+            "2 more trials reached the same value, and the first one is named; the next 4 trials "
+            "follow within 0.1500 of val_accuracy; the median trial is 0.0250 behind.",
+        ),
+        (
+            [0.95] * 8,
+            "7 more trials reached the same value, and the first one is named; the median trial "
+            "reached it, too.",
+        ),
+        (
+            [0.95, 0.95 - 1e-7, 0.95 - 5e-7, 0.95 - 6e-7, 0.95 - 7e-7, 0.9],
+            "The next 4 trials follow within 7e-07 of val_accuracy, the second by 1e-07; the "
+            "median trial is 5.5e-07 behind.",
+        ),
+    ],
+)
+def test_a_lead_is_no_zero_and_a_tie_is_called_one(values, said) -> None:
+    assert said in sure(*((value, None) for value in values))
 
 
 def test_a_trial_that_stands_alone_is_followed_by_none() -> None:

@@ -123,6 +123,14 @@ def _number(value: float) -> str:
     return f"{value:.6g}"
 
 
+def numbers(values: Sequence[float]) -> list[str]:
+    """Return the numbers of a column, all in the precision in which the largest has six digits."""
+    known = [abs(value) for value in values if math.isfinite(value)]
+    most = math.floor(math.log10(max(known))) if any(known) else 0
+    form = f".{max(0, 5 - most)}f" if -4 <= most < 6 else ".5e"
+    return [format(value, form) for value in values]
+
+
 class HistoryTable(dict[str, list[float]]):
     """A trial's history: a dict by metric, which a notebook shows as a table."""
 
@@ -130,8 +138,9 @@ class HistoryTable(dict[str, list[float]]):
         n = max(map(len, self.values()), default=0)
         first = max(0, n - ROWS + 1)
         rows: list[list[object]] = [["", *(curve(values) for values in self.values())]]
-        for epoch in range(first, n):
-            rows.append([epoch + 1, *(v[epoch] if epoch < len(v) else "" for v in self.values())])
+        columns = [numbers(values[first:]) for values in self.values()]
+        for at in range(n - first):
+            rows.append([first + at + 1, *(c[at] if at < len(c) else "" for c in columns)])
         said = f"{n:,} epochs" + (f", the last {n - first}" if first else "")
         return block(said, table(("epoch", *self), rows))
 

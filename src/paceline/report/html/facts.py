@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paceline.report import formats
@@ -66,21 +66,27 @@ def trials_part(subject: ReportSubject) -> Iterator[str]:
     names = list(dict.fromkeys(name for trial in ranked for name in trial.hparams))
     spread = any(trial.spread is not None for trial in ranked)
     head = ["trial", subject.objective, *(["spread"] if spread else []), "epoch", *names, "seconds"]
-    rows = [
-        [
-            trial.number,
-            formats.metric(trial.value),
-            *([formats.metric(trial.spread)] if spread else []),
-            f"{trial.best_epoch} of {trial.epochs}",
-            *(formats.hparam(trial.hparams[n]) if n in trial.hparams else "" for n in names),
-            formats.seconds(trial.seconds),
-        ]
-        for trial in ranked
+    columns = [
+        [trial.number for trial in ranked],
+        formats.metrics([trial.value for trial in ranked]),
+        *([formats.metrics([trial.spread for trial in ranked])] if spread else []),
+        [f"{trial.best_epoch} of {trial.epochs}" for trial in ranked],
+        *hparam_columns(ranked, names),
+        formats.seconds_column([trial.seconds for trial in ranked]),
     ]
+    rows = list(zip(*columns, strict=True))
     yield '<h2 id="trials">Best trials</h2>'
     yield table(head, rows, numbers={0, 1, *([2] if spread else []), len(head) - 1}, marked={0})
     if (left := len(subject.trials) - len(rows)) > 0:
         yield dim(f"{left:,} more trials: `paceline trials {subject.name} --all` lists all.")
+
+
+def hparam_columns(trials: Sequence[Trial], names: Sequence[str]) -> Iterator[list[str]]:
+    """Give a column for each hyperparameter; a trial without it has an empty cell."""
+    for name in names:
+        there = [trial.hparams[name] for trial in trials if name in trial.hparams]
+        texts = iter(formats.hparam_column(there))
+        yield [next(texts) if name in trial.hparams else "" for trial in trials]
 
 
 def line_part(subject: ReportSubject) -> Iterator[str]:
@@ -99,15 +105,14 @@ def front_part(subject: ReportSubject) -> Iterator[str]:
     if not front:
         return
     hparams = list(dict.fromkeys(name for trial in front for name in trial.hparams))
-    rows = [
-        [
-            trial.number,
-            *(formats.objective(n, v) for n, v in zip(names, trial.values, strict=True)),
-            f"{trial.best_epoch} of {trial.epochs}",
-            *(formats.hparam(trial.hparams[n]) if n in trial.hparams else "" for n in hparams),
-        ]
-        for trial in front[:MOST_TRIALS]
+    shown = front[:MOST_TRIALS]
+    columns = [
+        [trial.number for trial in shown],
+        *(formats.objectives(n, [t.values[i] for t in shown]) for i, n in enumerate(names)),
+        [f"{trial.best_epoch} of {trial.epochs}" for trial in shown],
+        *hparam_columns(shown, hparams),
     ]
+    rows = list(zip(*columns, strict=True))
     yield '<h2 id="front-trials">Trials of the front</h2>'
     yield table(("trial", *names, "epoch", *hparams), rows, numbers=set(range(len(names) + 1)))
     if (left := len(front) - len(rows)) > 0:
@@ -206,9 +211,10 @@ def accounts_part(subject: ReportSubject) -> Iterator[str]:
             totals.update({name: max(0.0, s) for name, s in search.spent.seconds.items()})
     total = totals.pop("total", 0.0)
     names = [*(n for n in _ACCOUNTS if n in totals), *(n for n in totals if n not in _ACCOUNTS)]
+    times = formats.seconds_column([totals[name] for name in names])
     rows = [
-        (_ACCOUNTS.get(name, name), formats.seconds(totals[name]), _share(totals[name], total))
-        for name in names
+        (_ACCOUNTS.get(name, name), seconds, _share(totals[name], total))
+        for name, seconds in zip(names, times, strict=True)
     ]
     yield table(("what", "seconds", "of the whole"), rows, numbers={1, 2})
     said = f"{len(searches):,} search{'' if len(searches) == 1 else 'es'}"
@@ -285,15 +291,10 @@ def _forecasts(subject: ReportSubject) -> Iterator[str]:
         for each in chosen.values():
             predicted = each.at + each.left
             off = (predicted - real) / real if real else 0.0
-            rows.append(
-                (
-                    formats.seconds(each.at),
-                    formats.seconds(predicted),
-                    formats.seconds(real),
-                    f"{off:+.0%}",
-                )
-            )
+            rows.append((each.at, predicted, real, f"{off:+.0%}"))
     if rows:
+        *times, shares = zip(*rows, strict=True)
+        rows = list(zip(*map(formats.seconds_column, times), shares, strict=True))
         yield "<h3>Predicted and real</h3>"
         yield table(("after", "predicted", "took", "off by"), rows[:_MOST_ROWS], numbers=range(4))
 

@@ -108,10 +108,18 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
             f"median trial {formats.metric(median)}. {_again(subject)} before you trust it."
         )
         return
-    yield (
-        f"The next {n - 1} trials follow within {formats.metric(gap)} of {name}, the second by "
-        f"{formats.metric(lead)}; the median trial is {formats.metric(median)} behind."
-    )
+    tied = sum(value == values[0] for value in values[1:])
+    said = []
+    if tied:
+        said.append(f"{_n(tied, 'more trial')} reached the same value, and the first one is named")
+    if gap:
+        second = "" if tied else f", the second by {formats.metric(lead)}"
+        said.append(
+            f"the next {n - 1} trials follow within {formats.metric(gap)} of {name}{second}"
+        )
+    behind = f"is {formats.metric(median)} behind" if median else "reached it, too"
+    text = "; ".join([*said, f"the median trial {behind}"])
+    yield f"{text[0].upper()}{text[1:]}."
     best = lines[0]
     if best.spread is not None:
         near = sum(abs(value - values[0]) <= best.spread for value in values[1:])
@@ -160,9 +168,10 @@ def _better_but_stopped(subject: ReportSubject) -> Iterator[str]:
                 found = min(losses), trial.number, trial.epochs
     best = subject.ranked[0].value
     if found is not None and best is not None and found[0] < sign * best:
+        better, than = formats.apart(sign * found[0], best)
         yield (
-            f"Trial {found[1]}, which was stopped after {found[2]} epochs, had been better: "
-            f"{formats.metric(sign * found[0])}."
+            f"Trial {found[1]}, which was stopped after {_n(found[2], 'epoch')}, had been better: "
+            f"{better}, against {than}."
         )
 
 
