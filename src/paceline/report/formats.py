@@ -69,17 +69,22 @@ def hparam(value: Any) -> str:
 def hparam_column(values: Sequence[Any]) -> list[str]:
     """Return the values of a hyperparameter in a column; of floats all in one precision.
 
-    It is the least one in which each of them is what ``hparam`` says.
+    It is the least one in which each of them is what ``hparam`` says, or eight decimals, which are
+    four digits at least; with values below 1e-4 among them, all have a power of ten.
     """
     floats = [v for v in values if isinstance(v, float) and math.isfinite(v)]
-    if not floats or any(isinstance(v, float) for v in values if v not in floats):
+    if not floats or any(isinstance(v, float) and not math.isfinite(v) for v in values):
         return [hparam(value) for value in values]
-    for code in "fe":
-        for digits in range(_MOST_DECIMALS + 1):
-            if all(float(f"{v:.{digits}{code}}") == float(hparam(v)) for v in floats):
-                form = f".{digits}{code}"
-                return [format(v, form) if isinstance(v, float) else hparam(v) for v in values]
-    return [hparam(value) for value in values]
+    exact = [float(hparam(value)) for value in floats]
+
+    def fits(form: str) -> bool:
+        return all(float(format(value, form)) == value for value in exact)
+
+    forms = [f".{digits}f" for digits in range(_MOST_DECIMALS + 1)]
+    least = min((abs(value) for value in exact if value), default=1.0)
+    rest = [forms[-1]] if least >= 1e-4 else [f".{digits}e" for digits in range(6)]
+    form = next(filter(fits, [*forms, *rest]), rest[-1])
+    return [format(v, form) if isinstance(v, float) else hparam(v) for v in values]
 
 
 def hparams(values: Mapping[str, Any]) -> str:
