@@ -54,6 +54,19 @@ def test_choices_keep_their_order() -> None:
     assert axis.choices == ("relu", "elu", "&lt;b&gt;")
 
 
+def test_few_numbers_to_choose_from_are_the_labels() -> None:
+    axes = [axis_of("units", trials(CategoricalDistribution([100, 16, 64]), [16, 64], "units"))]
+    found = dict(enumerate([0.1, 0.2]))
+    assert slice_figure(axes, found, "loss").layout.xaxis.tickvals == (16, 64, 100)
+    (_, units) = parallel_figure(axes, found, "loss", maximize=True).data[0].dimensions
+    assert units.ticktext == ("16", "64", "100")
+    assert units.range == (16, 100)
+    many = trials(CategoricalDistribution([10 * i for i in range(40)]), [0, 100], "units")
+    assert axis_of("units", many).ticks == []
+    steps = trials(IntDistribution(8, 24, step=8), [16, 8], "units")
+    assert axis_of("units", steps).ticks == [8, 16, 24]
+
+
 @pytest.mark.parametrize(
     ("low", "high", "ticks"),
     [

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
 from paceline.report import formats
@@ -42,12 +42,14 @@ class HparamAxis:
         kind: Its scale; a choice has its values side by side.
         values: Trial number -> value, of those trials that have one.
         choices: The texts of a choice's values, in order; empty for numbers.
+        marks: The numbers there are to choose from, where they are few.
     """
 
     name: str
     kind: Literal["linear", "log", "choice"]
     values: Mapping[int, Any]
     choices: tuple[str, ...] = ()
+    marks: tuple[float, ...] = ()
 
     @property
     def label(self) -> str:
@@ -56,7 +58,9 @@ class HparamAxis:
 
     @property
     def ticks(self) -> list[float]:
-        """Where a log axis has labels; empty for the others, whose labels Plotly chooses."""
+        """Where the axis has labels; empty where Plotly chooses them."""
+        if self.marks:
+            return list(self.marks)
         if self.kind != "log" or not self.values:
             return []
         return log_ticks(min(self.values.values()), max(self.values.values()))
@@ -80,7 +84,22 @@ def axis_of(name: str, trials: Iterable[FrozenTrial]) -> HparamAxis:
         choices |= dict.fromkeys(map(_label, values.values()))
         texts = {number: _label(value) for number, value in values.items()}
         return HparamAxis(name, "choice", texts, tuple(choices))
-    return HparamAxis(name, "log" if _is_log(list(values.values()), known) else "linear", values)
+    few = [_numbers_of(each) for each in known]
+    marks = {number for numbers in few for number in numbers} if all(few) else set()
+    kind = "log" if _is_log(list(values.values()), known) else "linear"
+    if len(marks) > _MOST_TICKS + 1 or (kind == "log" and min(marks, default=1) <= 0):
+        marks = set()
+    return HparamAxis(name, kind, values, marks=tuple(sorted(marks)))
+
+
+def _numbers_of(distribution: BaseDistribution) -> Sequence[float]:
+    """The numbers that a distribution has, where they are few."""
+    match distribution:
+        case CategoricalDistribution(choices=choices):
+            return [choice for choice in choices if _is_number(choice)]
+        case IntDistribution(low=low, high=high, step=step, log=False):
+            return range(low, high + 1, step)[: _MOST_TICKS + 2]
+    return ()
 
 
 def _is_log(values: Sequence[float], distributions: Sequence[BaseDistribution]) -> bool:
@@ -171,10 +190,11 @@ def slice_figure(axes: Sequence[HparamAxis], values: Mapping[int, float], object
         if axis.kind == "choice":
             order = {"categoryorder": "array", "categoryarray": axis.choices}
             figure.update_xaxes(type="category", **order, **place)
-        elif axis.kind == "log":
-            ticks = axis.ticks
+            continue
+        figure.update_xaxes(type=axis.kind, **place)
+        if ticks := axis.ticks:
             texts = [formats.hparam(tick) for tick in ticks]
-            figure.update_xaxes(type="log", tickvals=ticks, ticktext=texts, **place)
+            figure.update_xaxes(tickvals=ticks, ticktext=texts, **place)
     figure.update_yaxes(title_text=html.escape(objective), row=1, col=1)
     return figure
 
@@ -222,9 +242,8 @@ def _dimension(axis: HparamAxis, numbers: Sequence[int]) -> dict[str, Any]:
     else:
         there = {number: float(value) for number, value in axis.values.items()}
     known = [there[number] for number in numbers if number in there]
-    low, high = min(known, default=0.0), max(known, default=0.0)
-    if axis.kind == "choice":
-        low, high = 0.0, max(0.0, len(axis.choices) - 1.0)
+    shown = [*known, *(ticks if axis.choices or axis.marks else ())]
+    low, high = min(shown, default=0.0), max(shown, default=0.0)
     if len(known) < len(numbers):  # a hyperparameter of some trials only: a place below the others
         none = low - 0.15 * ((high - low) or 1.0)
         if not ticks:

@@ -21,8 +21,8 @@ MOST, TREES = 900, 32
 ENOUGH = 10
 #: Why there is no estimate for a population.
 POPULATION = (
-    "There is no estimate: trials of this study are copies of others, with hyperparameters that "
-    "changed on the way, so no value is the outcome of one configuration."
+    "What mattered is not estimated: trials of this study are copies of others, with "
+    "hyperparameters that changed on the way, so their values are no outcome of one configuration."
 )
 
 
