@@ -66,7 +66,7 @@ class StudyPlots:
                 "; plot.history draws it."
             )
         self._require(1)
-        return front_figure(self._trials, self._objectives)
+        return _shown(front_figure(self._trials, self._objectives))
 
     def history(self) -> Figure:
         """Each trial's value by number, and the best value until then."""
@@ -75,7 +75,7 @@ class StudyPlots:
         self._require(1)
         # It is of one value: of several objectives of the first.
         of = {"target": lambda trial: trial.values[0]} if self._objectives else {}
-        return plot_optimization_history(self._study, target_name=self._objective, **of)
+        return _shown(plot_optimization_history(self._study, target_name=self._objective, **of))
 
     def importances(self) -> Figure:
         """How much each hyperparameter matters for the value: what the report says, as a figure.
@@ -93,7 +93,7 @@ class StudyPlots:
                 f"plot.importances: study {self._study.study_name!r} does not tell which "
                 f"hyperparameter matters. {found.caution}"
             )
-        return importances_figure(found.shares, self._objective)
+        return _shown(importances_figure(found.shares, self._objective))
 
     def parallel(self, hparams: Sequence[str] | None = None) -> Figure:
         """Each trial as a line through its hyperparameters and its value.
@@ -106,11 +106,11 @@ class StudyPlots:
         """
         axes, values = self._axes(hparams, "parallel")
         maximize = self._trials.direction == "maximize"
-        return parallel_figure(axes, values, self._objective, maximize=maximize)
+        return _shown(parallel_figure(axes, values, self._objective, maximize=maximize))
 
     def slice(self, hparams: Sequence[str] | None = None) -> Figure:
         """The value by each hyperparameter, side by side; arguments as of ``parallel``."""
-        return slice_figure(*self._axes(hparams, "slice"), self._objective)
+        return _shown(slice_figure(*self._axes(hparams, "slice"), self._objective))
 
     def _axes(
         self, hparams: Sequence[str] | None, figure: str
@@ -151,7 +151,7 @@ class StudyPlots:
         if not with_metric:
             known = ", ".join(dict.fromkeys(name for t in trained for name in t.history))
             raise UsageError(f"plot.curves: metric {metric!r} is not one of {known}.")
-        return curves_figure(self._trials, metric, with_metric)
+        return _shown(curves_figure(self._trials, metric, with_metric))
 
     def slots(self) -> Figure:
         """Which trial was in which slot when, and when programs were compiled.
@@ -165,7 +165,7 @@ class StudyPlots:
                 "here; searches do so from version 0.1 on, in the study's folder."
             )
         best = self._trials.best
-        return slots_figure(timelines, None if best is None else best.number)
+        return _shown(slots_figure(timelines, None if best is None else best.number))
 
     def lineage(self, number: int | None = None) -> Figure:
         """The objective by epoch, with the trials that one trial continues, under ``pruner="pbt"``.
@@ -191,7 +191,7 @@ class StudyPlots:
                     "a trial, or search on."
                 )
             number = best.number
-        return lineage_figure(self._trials, self._objective, number)
+        return _shown(lineage_figure(self._trials, self._objective, number))
 
     def _require(self, least: int) -> None:
         n = sum(trial.state == "complete" and trial.value is not None for trial in self._trials)
@@ -217,6 +217,12 @@ class StudyPlots:
                     f"plot.{figure}: hparams: {name!r} is not one of {', '.join(known)}."
                 )
         return None if names is None else list(names)
+
+
+def _shown(figure: Figure) -> Figure:
+    from paceline.report.notebook_figure import NotebookFigure
+
+    return NotebookFigure(figure)
 
 
 def values_of(trials: Sequence[Trial]) -> dict[int, float]:

@@ -24,6 +24,7 @@ from paceline.report.plots import (
     values_of,
 )
 from paceline.report.slots import slots_figure, slots_note
+from paceline.report.static import as_dict
 from paceline.study.trial import Trial
 
 #: Points of a figure at most; beyond, the best trials and an even choice of the others.
@@ -101,7 +102,7 @@ def thin_note(subject: ReportSubject) -> str:
 
 
 def _front(subject: ReportSubject) -> ReportFigure:
-    figure = _plain(front_figure(subject.trials, subject.objectives, shown_trials(subject)))
+    figure = as_dict(front_figure(subject.trials, subject.objectives, shown_trials(subject)))
     names = len(subject.objectives)
     note = "" if names == 2 else f"Each pair of the {names} objectives; the front is that of all."
     note = " ".join(filter(None, [note, thin_note(subject)]))
@@ -168,7 +169,7 @@ def _hover(trial: Trial) -> str:
 
 
 def _importances(subject: ReportSubject, importances: Importances) -> ReportFigure:
-    figure = _plain(importances_figure(importances.shares, subject.objective))
+    figure = as_dict(importances_figure(importances.shares, subject.objective))
     figure["layout"].pop("title", None)
     height = 120 + 26 * min(MOST_BARS, len(importances.shares))
     note = importances.caution or ""
@@ -190,13 +191,13 @@ def _of_hparams(subject: ReportSubject, importances: Importances) -> Iterator[Re
     yield ReportFigure(
         "parallel",
         "Parallel coordinates",
-        to_json(_plain(parallel)),
+        to_json(as_dict(parallel)),
         " ".join(filter(None, notes)),
         height=420,
         now=True,
     )
     for i, axis in enumerate(axes):
-        figure = _plain(slice_figure([axis], values, subject.objective))
+        figure = as_dict(slice_figure([axis], values, subject.objective))
         figure["data"][0]["marker"]["showscale"] = False
         note = "" if i else f"{_slice_note(len(axes), len(there))} {_copies_note(subject)}".strip()
         yield ReportFigure(f"slice{i}", "", to_json(figure), note, height=300, wide=False)
@@ -215,7 +216,7 @@ def _copies_note(subject: ReportSubject) -> str:
 
 def _curves(subject: ReportSubject, trained: list[Trial]) -> ReportFigure:
     with_objective = [trial for trial in trained if subject.objective in trial.history]
-    figure = _plain(curves_figure(subject.trials, subject.objective, with_objective))
+    figure = as_dict(curves_figure(subject.trials, subject.objective, with_objective))
     for trace in figure["data"]:
         _thin_curve(trace)
     each = len(with_objective) <= EACH
@@ -236,7 +237,7 @@ def _thin_curve(trace: dict[str, Any]) -> None:
 
 def _lineage(subject: ReportSubject) -> ReportFigure:
     best = subject.ranked[0].number
-    figure = _plain(lineage_figure(subject.trials, subject.objective, best))
+    figure = as_dict(lineage_figure(subject.trials, subject.objective, best))
     figure["layout"].pop("title", None)
     note = f"The line is that of trial {best}; a circle is where a copy begins."
     return ReportFigure("lineage", "Lineage", to_json(figure), note, height=400)
@@ -244,7 +245,7 @@ def _lineage(subject: ReportSubject) -> ReportFigure:
 
 def _slots(subject: ReportSubject) -> ReportFigure:
     best = subject.ranked[0].number if subject.ranked else None
-    figure = _plain(slots_figure(subject.timelines, best))
+    figure = as_dict(slots_figure(subject.timelines, best))
     title = figure["layout"].pop("title", {})
     text = title.get("text", "") if isinstance(title, dict) else ""
     note = text[0].upper() + text[1:] + "." if ":" in text else ""
@@ -264,29 +265,6 @@ def figure_html(figure: ReportFigure) -> Iterator[str]:
 
 
 # -- JSON for the page -----------------------------------------------------------------------------
-
-
-def _plain(figure: Any) -> dict[str, Any]:
-    """A Plotly figure as dicts and lists, without its template: the page has its own colours."""
-    found = json.loads(figure.to_json())
-    found["layout"].pop("template", None)
-    return {"data": [_decoded(trace) for trace in found["data"]], "layout": found["layout"]}
-
-
-def _decoded(value: Any) -> Any:
-    """Arrays that Plotly has packed as base64, as lists: they are rounded and thinned here."""
-    if isinstance(value, dict):
-        if set(value) >= {"dtype", "bdata"}:
-            import base64
-
-            import numpy as np
-
-            array = np.frombuffer(base64.b64decode(value["bdata"]), dtype=value["dtype"])
-            return array.tolist()
-        return {key: _decoded(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_decoded(each) for each in value]
-    return value
 
 
 #: What would end a ``script`` element, or a line of JavaScript, within JSON.
