@@ -81,3 +81,10 @@ def test_a_column_of_a_table_has_one_precision():
     history = html.HistoryTable({"loss": [1.5, 0.25, 0.0123456], "tiny": [1e-6, 2.5e-7, 0.0]})
     for text in ("1.50000", "0.25000", "0.01235", "1.00000e-06", "2.50000e-07"):
         assert f">{text}<" in history._repr_html_()
+
+
+def test_the_order_of_the_rows_is_said_while_trials_train():
+    said = "Complete trials first, the best on top; then those that train."
+    running = replace(ROW, number=1, state="running", epochs=5)
+    assert said in progress_html(replace(PROGRESS, rows=(ROW, running)))
+    assert said not in progress_html(replace(PROGRESS, rows=(ROW,)))

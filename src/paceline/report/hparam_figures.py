@@ -10,7 +10,7 @@ import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial
@@ -114,16 +114,15 @@ def _is_geometric(distribution: BaseDistribution) -> bool:
     """Whether choices are in one ratio, as those of a log scale with a step are."""
     if not isinstance(distribution, CategoricalDistribution) or len(distribution.choices) < 3:
         return False
-    choices = distribution.choices
-    if not all(_is_number(each) and each > 0 for each in choices):
+    logs = [math.log(each) for each in _numbers_of(distribution) if each > 0]
+    if len(logs) < len(distribution.choices):
         return False
-    logs = [math.log(each) for each in choices]
     steps = [after - before for before, after in zip(logs, logs[1:], strict=False)]
     # A thousandth: choices of integers and of decimals are rounded.
     return min(steps) > 0 and max(steps) - min(steps) <= 1e-3 * max(steps)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

@@ -113,6 +113,8 @@ def progress_html(progress: Progress) -> str:
         head = ("trial", "state", *names, "epoch", "curve", "hyperparameters")
         rows = _rows(progress.rows, progress.best_number, progress.others)
         parts.append(html.table(head, rows))
+        if any(row.epochs for row in progress.rows):
+            parts.append(_line("Complete trials first, the best on top; then those that train."))
     return html.block(f"{progress.study}: {progress.doing}", *parts)
 
 

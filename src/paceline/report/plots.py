@@ -74,7 +74,9 @@ class StudyPlots:
 
         self._require(1)
         # It is of one value: of several objectives of the first.
-        of = {"target": lambda trial: trial.values[0]} if self._objectives else {}
+        of: dict[str, Any] = {}
+        if self._objectives:
+            of["target"] = lambda trial: trial.values[0]
         return _shown(plot_optimization_history(self._study, target_name=self._objective, **of))
 
     def importances(self) -> Figure:

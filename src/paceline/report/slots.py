@@ -71,7 +71,7 @@ def slot_shares(searches: Sequence[SearchTimeline]) -> dict[str, float]:
         last one, whatever the device does meanwhile for others.
     """
     n_rows = max((max(rows_of(each).values(), default=-1) + 1 for each in searches), default=0)
-    areas = dict.fromkeys((HELD, *GAPS), 0.0)
+    areas: dict[str, float] = dict.fromkeys((HELD, *GAPS), 0.0)
     for search in searches:
         for name, area in _areas(search, n_rows):
             areas[name] += area
