@@ -147,4 +147,20 @@ def test_what_differs_is_printed_apart(first, second):
 def test_seconds_of_a_column_have_one_precision():
     assert formats.seconds_column([0.385, 4.2]) == ["0.39 s", "4.20 s"]
     assert formats.seconds_column([4.21, None]) == ["4.2 s", "-"]
-    assert formats.seconds_column([75.0, 4.2]) == ["1:15", "4.2 s"]
+    assert formats.seconds_column([75.0, 0.2]) == ["75.0 s", "0.2 s"]
+    assert formats.seconds_column([4000.0, 4.2]) == ["1:06:40", "0:04"]
+    assert formats.seconds_column([]) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0000"),
+        (0.0001009, "0.0001"),
+        (7.04e-7, "7e-07"),
+        (0.0625, "0.0625"),
+        (2e6, "2e+06"),
+    ],
+)
+def test_a_difference_that_is_none_is_the_only_zero(value, text):
+    assert formats.difference(value) == text

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 from paceline.report.notebook import SearchInterrupted, progress_html
 from paceline.report.progress import Progress, TrialRow
 from paceline.search_space import html
+from paceline.study.trial import Trial
 
 HOSTILE = '<script>alert(1)</script>\x1b[31m&"'
 PROGRESS = Progress(
@@ -81,6 +82,9 @@ def test_a_column_of_a_table_has_one_precision():
     history = html.HistoryTable({"loss": [1.5, 0.25, 0.0123456], "tiny": [1e-6, 2.5e-7, 0.0]})
     for text in ("1.50000", "0.25000", "0.01235", "1.00000e-06", "2.50000e-07"):
         assert f">{text}<" in history._repr_html_()
+    trial = Trial(0, "complete", 0.5, history={"loss": [0.25], "acc": [0.5, 0.123456], "none": []})
+    for text in ("0.250000", "0.123456"):
+        assert f">{text}<" in trial._repr_html_()
 
 
 def test_the_order_of_the_rows_is_said_while_trials_train():

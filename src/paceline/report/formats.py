@@ -61,6 +61,13 @@ def apart(first: float, second: float) -> tuple[str, str]:
     return texts[0], texts[1]
 
 
+def difference(value: float) -> str:
+    """Return a difference of metrics with four decimals, or with two digits if that is nothing."""
+    if 5e-5 <= abs(value) < 1e-3:
+        return f"{value:.4f}"
+    return f"{value:.2g}" if 0 < abs(value) < 5e-5 else metric(value)
+
+
 def hparam(value: Any) -> str:
     """Return the value of a hyperparameter in up to six digits."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -118,12 +125,12 @@ def seconds(value: float | None) -> str:
 
 
 def seconds_column(values: Sequence[float | None]) -> list[str]:
-    """Return measured seconds of a column, in one precision unless some are a minute or more."""
+    """Return measured seconds of a column in one precision; from ten minutes on as durations."""
     known = [value for value in values if value is not None and math.isfinite(value)]
-    if not known or max(known) >= 60:
-        return [seconds(value) for value in values]
-    decimals = 2 if min(known) < 1 else 1
-    return [f"{v:.{decimals}f} s" if v in known else seconds(v) for v in values]
+    if max(known, default=0.0) >= 600:
+        return [duration(value) for value in values]
+    decimals = 2 if known and min(known) < 1 and max(known) < 60 else 1
+    return ["-" if v is None or v not in known else f"{v:.{decimals}f} s" for v in values]
 
 
 def fine(value: float | None) -> str:

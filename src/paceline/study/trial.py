@@ -93,7 +93,9 @@ class Trial:
             **({"error": self.error} if self.error else {}),
             **({"rejected": self.rejected} if self.rejected else {}),
         }
-        curves = [[name, html.curve(v), v[-1] if v else "-"] for name, v in self.history.items()]
+        there = {name: v for name, v in self.history.items() if v}
+        last = html.numbers([values[-1] for values in there.values()])
+        curves = [[n, html.curve(v), t] for (n, v), t in zip(there.items(), last, strict=True)]
         parts = [html.table(("", ""), list(facts.items()))]
         if self.hparams:
             parts.append(html.table(("hyperparameter", "value"), list(self.hparams.items())))

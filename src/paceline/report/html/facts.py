@@ -231,35 +231,36 @@ def _share(seconds: float, total: float) -> str:
 
 
 def _searches(subject: ReportSubject) -> Iterator[str]:
-    rows = []
-    for search in subject.timelines[-_MOST_ROWS:]:
-        at = datetime.datetime.fromtimestamp(search.begun.at, tz=datetime.UTC)
-        compiled = [each for each in search.compiled if not each.from_cache]
-        first = min((stay.began for stay in search.stays), default=None)
-        rows.append(
-            (
-                f"{at:%Y-%m-%d %H:%M} UTC",
-                formats.seconds(search.seconds),
-                formats.seconds(first),
-                f"{len(compiled)} and {len(search.compiled) - len(compiled)}",
-                formats.seconds(sum(each.ended - each.began for each in compiled)),
-                _held(search),
-                _filled(search),
-                "its end is not recorded" if search.spent is None else _end(search),
-            )
-        )
+    searches = subject.timelines[-_MOST_ROWS:]
+    made = [[each for each in search.compiled if not each.from_cache] for search in searches]
+    firsts = [min((stay.began for stay in each.stays), default=None) for each in searches]
+    columns = {
+        "began": [_utc(search.begun.at) for search in searches],
+        "took": formats.seconds_column([search.seconds for search in searches]),
+        "first trial after": formats.seconds_column(firsts),
+        "steps compiled, from cache": [
+            f"{len(new)}, {len(search.compiled) - len(new)}"
+            for search, new in zip(searches, made, strict=True)
+        ],
+        "compiling": formats.seconds_column([sum(e.ended - e.began for e in new) for new in made]),
+        "slots held": [_held(search) for search in searches],
+        "slots filled": [_filled(search) for search in searches],
+        "ended": [
+            "its end is not recorded" if search.spent is None else _end(search)
+            for search in searches
+        ],
+    }
     yield "<h3>Searches</h3>"
-    head = (
-        "began",
-        "took",
-        "first trial after",
-        "steps compiled and from the cache",
-        "compiling",
-        "slots held, of all its time",
-        "slots filled, of the epochs trained",
-        "ended",
+    rows = list(zip(*columns.values(), strict=True))
+    yield table(list(columns), rows, numbers={1, 2, 4, 5, 6})
+    yield dim(
+        "Slots held: of all slots over the whole time, as the slot timeline shows it. Slots "
+        "filled: of the slots in the epochs that were trained, as the search says it while it runs."
     )
-    yield table(head, rows, numbers={1, 2, 4, 5, 6})
+
+
+def _utc(at: float) -> str:
+    return f"{datetime.datetime.fromtimestamp(at, tz=datetime.UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _held(search: SearchTimeline) -> str:

@@ -104,8 +104,8 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
     alone = lines[0].spread is None and lead > 0.5 * median > 0
     if alone:
         yield (
-            f"It stands alone: the second trial is {formats.metric(lead)} of {name} behind, the "
-            f"median trial {formats.metric(median)}. {_again(subject)} before you trust it."
+            f"It stands alone: the second trial is {formats.difference(lead)} of {name} behind, "
+            f"the median trial {formats.difference(median)}. {_again(subject)} before you trust it."
         )
         return
     tied = sum(value == values[0] for value in values[1:])
@@ -113,18 +113,18 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
     if tied:
         said.append(f"{_n(tied, 'more trial')} reached the same value, and the first one is named")
     if gap:
-        second = "" if tied else f", the second by {formats.metric(lead)}"
+        second = "" if tied else f", the second by {formats.difference(lead)}"
         said.append(
-            f"the next {n - 1} trials follow within {formats.metric(gap)} of {name}{second}"
+            f"the next {n - 1} trials follow within {formats.difference(gap)} of {name}{second}"
         )
-    behind = f"is {formats.metric(median)} behind" if median else "reached it, too"
+    behind = f"is {formats.difference(median)} behind" if median else "reached it, too"
     text = "; ".join([*said, f"the median trial {behind}"])
     yield f"{text[0].upper()}{text[1:]}."
     best = lines[0]
     if best.spread is not None:
         near = sum(abs(value - values[0]) <= best.spread for value in values[1:])
         yield (
-            f"The members of the best trial spread by {formats.metric(best.spread)} (standard "
+            f"The members of the best trial spread by {formats.difference(best.spread)} (standard "
             f"deviation), and {near:,} other trials lie within that: "
             + ("chance may have chosen among them." if near else "its lead is larger than chance.")
         )
