@@ -13,7 +13,7 @@ import pytest
 
 from paceline.report.hparam_figures import axis_of, parallel_figure
 from paceline.report.notebook_figure import NotebookFigure
-from paceline.report.plots import StudyPlots
+from paceline.report.plots import StudyPlots, front_figure
 from paceline.report.slots import MANY, slots_figure
 from paceline.report.static import as_dict, picture, picture_html
 from subjects import HOSTILE, subject_of, timeline_of
@@ -54,6 +54,19 @@ def test_each_figure_is_a_picture(name, marks, said) -> None:
     for each in root.iter(f"{SVG}circle"):
         assert 0 <= float(each.attrib["cx"]) <= 760
         assert 0 <= float(each.attrib["cy"]) <= 420
+
+
+def test_a_front_of_three_objectives_is_a_picture_of_three_panels() -> None:
+    subject = subject_of(20)
+    subject.trials.directions = ("maximize", "minimize", "minimize")
+    for i, trial in enumerate(subject.trials):
+        trial.values = [trial.value or 0.0, float(i % 7), 100.0 * i]
+    names = ["val_accuracy", "latency", "params"]
+    for stacked in (True, False):
+        root = drawn(front_figure(subject.trials, names, stacked=stacked))
+        assert len(list(root.iter(f"{SVG}circle"))) == 3 * 20
+        assert texts(root).count("params") == 2
+        assert texts(root).count("latency") == 2
 
 
 def test_bars_are_as_long_as_what_they_stand_for() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from browser import LAPTOP, PHONE, open_page, wait_until
 from paceline.report.html.writing import write_report
-from subjects import HOSTILE, subject_of
+from subjects import HOSTILE, subject_of, timeline_of
 
 #: Notes tasks that hold up the page for longer than 50 ms, as the browser counts them.
 WATCH = """() => {
@@ -51,7 +52,8 @@ def test_a_report_is_readable(tmp_path, width, scheme) -> None:
 
 #: Pairs of what lies on something else: axis titles, legends, tool bars and the points' areas.
 OVERLAPS = """() => [...document.querySelectorAll('.figure')].flatMap(figure => {
-  const named = ['.legend', '.g-xtitle', '.g-ytitle', '.modebar', '.cartesianlayer .bglayer']
+  const titles = '[class^=g-x][class$=title], [class^=g-y][class$=title]';
+  const named = ['.legend', titles, '.modebar', '.nsewdrag', '.ytick text']
     .flatMap(name => [...figure.querySelectorAll(name)].map(e => [name, e.getBoundingClientRect()]))
     .filter(([, box]) => box.width > 0 && box.height > 0);
   const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
@@ -64,10 +66,15 @@ OVERLAPS = """() => [...document.querySelectorAll('.figure')].flatMap(figure => 
 @pytest.mark.parametrize("width", [PHONE, 800, 1600])
 def test_nothing_of_a_figure_lies_on_something_else(tmp_path, width) -> None:
     path = tmp_path / "report.html"
-    write_report(path, subject_of(40, failed=3), subject_of(20, name="other"))
+    subject = subject_of(40, failed=3)
+    subject.trials.directions = ("maximize", "minimize", "minimize")
+    for i, trial in enumerate(subject.trials):
+        trial.values = [trial.value, i % 7, 100.0 * i] if trial.value is not None else []
+    wide = replace(subject, timelines=[timeline_of(900, 10, slots=64)])
+    write_report(path, wide, subject_of(20, name="other"))
     with open_page(path.as_uri(), width) as page:
         drawn(page)
-        assert page.locator(".figure .legend").count() >= 2
+        assert page.locator(".figure .legend").count() >= 3
         assert (page.locator(".figure .modebar").count() > 0) == (width > PHONE)
         assert page.evaluate(OVERLAPS) == []
 

@@ -262,7 +262,11 @@ def importances_figure(shares: Mapping[str, float], objective: str) -> Figure:
 
 
 def front_figure(
-    table: TrialTable, objectives: Sequence[str], shown: Container[int] | None = None
+    table: TrialTable,
+    objectives: Sequence[str],
+    shown: Container[int] | None = None,
+    *,
+    stacked: bool = False,
 ) -> Figure:
     """Draw trials by their objectives, a panel for each pair of objectives.
 
@@ -270,16 +274,23 @@ def front_figure(
         table: All trials.
         objectives: The names of the objectives.
         shown: The numbers of the other trials to draw beside the front; None: all.
+        stacked: Whether the panels are one below another, for a page that may be narrow.
     """
     from plotly.subplots import make_subplots
 
     pairs = list(itertools.combinations(range(len(objectives)), 2))
-    figure = make_subplots(1, len(pairs))
+    n = max(1, len(pairs))
+    # Room for the labels and the title of an axis between two panels.
+    if stacked:
+        figure = make_subplots(n, 1, vertical_spacing=0.2 / n)
+    else:
+        figure = make_subplots(1, n, horizontal_spacing=0.3 / n)
     front = table.front
     numbers = {trial.number for trial in front}
     others = [t for t in table.ranked if t.values and t.number not in numbers]
     others = [t for t in others if shown is None or t.number in shown]
-    for column, (i, j) in enumerate(pairs, 1):
+    for panel, (i, j) in enumerate(pairs, 1):
+        place = {"row": panel, "col": 1} if stacked else {"row": 1, "col": panel}
         # A trial that is best by one objective of the pair is next to the second best by it.
         along = sorted(front, key=lambda trial: (trial.values[i], trial.values[j]))
         for name, trials, colour in (("dominated", others, "#9aa5b1"), ("front", along, "#e45756")):
@@ -291,14 +302,13 @@ def front_figure(
                 marker={"color": colour, "size": 8 if name == "front" else 5},
                 name=name,
                 legendgroup=name,
-                showlegend=column == 1,
+                showlegend=panel == 1,
                 hovertext=[_of_trial(trial, objectives) for trial in trials],
                 hoverinfo="text",
-                row=1,
-                col=column,
+                **place,
             )
-        figure.update_xaxes(title_text=html.escape(objectives[i]), row=1, col=column)
-        figure.update_yaxes(title_text=html.escape(objectives[j]), row=1, col=column)
+        figure.update_xaxes(title_text=html.escape(objectives[i]), **place)
+        figure.update_yaxes(title_text=html.escape(objectives[j]), **place)
     figure.update_layout(title=f"{len(front):,} of {len(table.ranked):,} trials are on the front")
     return figure
 

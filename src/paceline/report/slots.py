@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 MOST_ROWS = 96
 #: Stays from which on they are an image, and its columns.
 MANY, COLUMNS = 600, 400
-#: Where compiles are drawn: above slot 0.
-_COMPILE_ROW = -1.5
+#: Where compiles are drawn: so many rows above slot 0, or this share of all rows, so that their
+#: label is beside no other one.
+_COMPILE_ROW, _COMPILE_SHARE = -1.5, 0.06
 _NEXT = "the next trial in the slot"
 #: Colours of neighbouring stays, of the best trial, and of compiles; seen on white and on black.
 _COLOURS = ("#4c78a8", "#9ecae9")
@@ -147,6 +148,7 @@ def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure
     placed, starts, dropped = _placed(searches)
     n_rows = 1 + max((each.row for each in placed), default=0)
     total = starts[-1] + searches[-1].seconds
+    compile_row = min(_COMPILE_ROW, -_COMPILE_SHARE * n_rows)
     if len(placed) > MANY:
         figure.add_trace(_image(placed, n_rows, total, best))
     else:
@@ -156,7 +158,7 @@ def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure
         for each in search.compiled:
             text = f"{'from the cache' if each.from_cache else 'compiled'}, {each.slots} slots"
             lines = cached if each.from_cache else compiled
-            lines.add(start + each.began, start + each.ended, _COMPILE_ROW, html.escape(text))
+            lines.add(start + each.began, start + each.ended, compile_row, html.escape(text))
         if start:
             figure.add_vline(x=start, line={"width": 1, "dash": "dot", "color": "#888"})
     for lines, name, colour in (
@@ -169,8 +171,10 @@ def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure
     figure.update_layout(title=title, xaxis_title="seconds of searching", yaxis_title="slot")
     every = max(1, -(-n_rows // 16))
     rows = list(range(0, n_rows, every))
-    ticks = {"tickvals": [_COMPILE_ROW, *rows], "ticktext": ["compile", *map(str, rows)]}
-    figure.update_yaxes(range=[n_rows - 0.4, -2.2], zeroline=False, showgrid=False, **ticks)
+    ticks = {"tickvals": [compile_row, *rows], "ticktext": ["compile", *map(str, rows)]}
+    figure.update_yaxes(
+        range=[n_rows - 0.4, 1.5 * compile_row], zeroline=False, showgrid=False, **ticks
+    )
     figure.update_xaxes(range=[0, total])
     return figure
 

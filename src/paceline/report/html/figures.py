@@ -102,11 +102,13 @@ def thin_note(subject: ReportSubject) -> str:
 
 
 def _front(subject: ReportSubject) -> ReportFigure:
-    figure = as_dict(front_figure(subject.trials, subject.objectives, shown_trials(subject)))
-    names = len(subject.objectives)
+    shown, names = shown_trials(subject), len(subject.objectives)
+    figure = as_dict(front_figure(subject.trials, subject.objectives, shown, stacked=True))
+    figure["layout"].pop("title", None)
     note = "" if names == 2 else f"Each pair of the {names} objectives; the front is that of all."
     note = " ".join(filter(None, [note, thin_note(subject)]))
-    return ReportFigure("front", "Front", to_json(figure), note, height=420, now=True)
+    height = 100 + 320 * (names * (names - 1) // 2)
+    return ReportFigure("front", "Front", to_json(figure), note, height=height, now=True)
 
 
 def _history(subject: ReportSubject) -> ReportFigure:
