@@ -290,7 +290,7 @@ def front_figure(
     others = [t for t in table.ranked if t.values and t.number not in numbers]
     others = [t for t in others if shown is None or t.number in shown]
     for panel, (i, j) in enumerate(pairs, 1):
-        place = {"row": panel, "col": 1} if stacked else {"row": 1, "col": panel}
+        place: dict[str, Any] = {"row": panel if stacked else 1, "col": 1 if stacked else panel}
         # A trial that is best by one objective of the pair is next to the second best by it.
         along = sorted(front, key=lambda trial: (trial.values[i], trial.values[j]))
         for name, trials, colour in (("dominated", others, "#9aa5b1"), ("front", along, "#e45756")):
