@@ -94,3 +94,73 @@ def test_json_is_strict():
 def test_any_json_value_comes_back(value):
     back = json.loads(formats.to_json(value), parse_constant=pytest.fail)
     assert back == formats.strict(value)
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([0.5, 0.97222, None], ["0.5000", "0.9722", "-"]),
+        ([0.5, 0.00042, 0.0], ["0.5000000", "0.0004200", "0.0000000"]),
+        ([0.5, 3e-9], ["5.000e-01", "3.000e-09"]),
+        ([123456.7, 1.0, math.nan], ["1.235e+05", "1.000e+00", "nan"]),
+        ([0.0, 0.0], ["0.0000", "0.0000"]),
+        ([], []),
+    ],
+)
+def test_metrics_of_a_column_have_one_precision(values, texts):
+    assert formats.metrics(values) == texts
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([0.2, 0.13763, 0.00001], ["0.20000", "0.13763", "0.00001"]),
+        ([1e-7, 0.5], ["0.0000001", "0.5000000"]),
+        ([1.23456e-7, 1.0], ["1.23456e-07", "1.00000e+00"]),
+        ([0.00123456, 0.259437], ["0.00123456", "0.25943700"]),
+        ([0.000123456, 0.259437], ["0.00012346", "0.25943700"]),
+        ([0.5, 0.25], ["0.50", "0.25"]),
+        ([8, 16], ["8", "16"]),
+        (["relu", True], ["relu", "True"]),
+        ([None, 0.5, 0.25], ["None", "0.50", "0.25"]),
+        ([math.inf, 0.5], ["inf", "0.5"]),
+        ([100.0, 20.0], ["100", "20"]),
+    ],
+)
+def test_floats_of_a_column_have_one_precision(values, texts):
+    assert formats.hparam_column(values) == texts
+
+
+@given(st.lists(st.floats(1e-12, 1e12), min_size=1, max_size=8))
+def test_a_column_says_what_each_value_says_alone(values):
+    texts = formats.hparam_column(values)
+    alone = [float(formats.hparam(value)) for value in values]
+    assert [float(text) for text in texts] == pytest.approx(alone, rel=1e-4)
+
+
+@given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6))
+def test_what_differs_is_printed_apart(first, second):
+    texts = formats.apart(first, second)
+    assert (texts[0] == texts[1]) == (first == second)
+
+
+def test_seconds_of_a_column_have_one_precision():
+    assert formats.seconds_column([0.385, 4.2]) == ["0.39 s", "4.20 s"]
+    assert formats.seconds_column([4.21, None]) == ["4.2 s", "-"]
+    assert formats.seconds_column([75.0, 0.2]) == ["75.0 s", "0.2 s"]
+    assert formats.seconds_column([4000.0, 4.2]) == ["1:06:40", "0:04"]
+    assert formats.seconds_column([]) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0000"),
+        (0.0001009, "0.0001"),
+        (7.04e-7, "7e-07"),
+        (0.0625, "0.0625"),
+        (2e6, "2e+06"),
+    ],
+)
+def test_a_difference_that_is_none_is_the_only_zero(value, text):
+    assert formats.difference(value) == text

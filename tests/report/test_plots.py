@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,12 @@ import pytest
 import paceline
 import toys
 from paceline.errors import StudyError, UsageError
+from paceline.report.html.figures import figures_of
+from paceline.report.html.importance import importances_of
 from paceline.report.plots import EACH, StudyPlots
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
+from subjects import subject_of
 
 FIGURES = ("history", "importances", "parallel", "slice", "curves")
 
@@ -180,3 +184,31 @@ def test_the_lineage_of_a_trial_that_is_not_the_best() -> None:
 def test_a_study_without_copies_has_no_lineage(plots) -> None:
     with pytest.raises(StudyError, match='no trial of study .s. began as a copy .* pruner="pbt"'):
         plots(8).lineage()
+
+
+def test_importances_are_those_of_the_report() -> None:
+    subject = subject_of(60)
+    study = optuna.create_study(direction="maximize")
+    study.add_trials(subject.frozen)
+    (bars,) = StudyPlots(study, subject.trials, subject.objective).importances().data
+    shown = dict(zip(bars.y, bars.text, strict=True))
+    found = importances_of(subject)
+    assert shown == {name: f"{share:.0%}" for name, share in found.shares.items()}
+    figures = {figure.name: figure for figure in figures_of(subject, found)}
+    (drawn,) = json.loads(figures["importances"].json)["data"]
+    assert dict(zip(drawn["y"], drawn["text"], strict=True)) == shown
+
+
+def test_a_population_has_no_importances() -> None:
+    found = population()
+    study = found._study
+    for number in range(4):
+        study.add_trial(
+            optuna.trial.create_trial(
+                params={"lr": 0.1 * (number + 1)},
+                distributions={"lr": optuna.distributions.FloatDistribution(0.0, 1.0)},
+                value=float(number),
+            )
+        )
+    with pytest.raises(StudyError, match="hyperparameters that changed on the way"):
+        found.importances()

@@ -131,3 +131,96 @@ def test_a_trial_that_was_stopped_and_had_been_better_is_named(better: bool) -> 
     subject.trials.add(Trial(20, "pruned", history=history, epochs=3))
     said = " ".join(verdict_of(subject, importances_of(subject)).sure)
     assert ("Trial 20, which was stopped after 3 epochs, had been better: " in said) is better
+
+
+def test_a_lead_in_the_sixth_decimal_is_shown() -> None:
+    subject = subject_of(20)
+    subject.ranked[0].value = 0.98
+    history = {subject.objective: [0.1, 0.980001]}
+    subject.trials.add(Trial(20, "pruned", history=history, epochs=2))
+    said = " ".join(verdict_of(subject, importances_of(subject)).sure)
+    assert "had been better: 0.980001, against 0.98." in said
+
+
+# -- trials that continue or copy others -----------------------------------------------------------
+
+
+def population(*members: tuple[float, int | None]):
+    """A study whose complete trials have these values, some of them as copies of an earlier one."""
+    subject = subject_of(len(members))
+    for trial, (value, source) in zip(subject.trials, members, strict=True):
+        trial.value, trial.continues = value, source
+        trial.continued_at = None if source is None else 5
+    return subject
+
+
+def sure(*members: tuple[float, int | None]) -> str:
+    subject = population(*members)
+    return " ".join(verdict_of(subject, importances_of(subject)).sure)
+
+
+def test_trials_of_one_line_count_once() -> None:
+    # Trial 0 and its copies lie within 0.002; the other lines are far behind, and one another near.
+    copies = [(0.949 - 0.0001 * i, 0) for i in range(5)]
+    others = [(0.6 - 0.01 * i, None) for i in range(5)]
+    said = sure((0.95, None), *copies, *others)
+    assert said.startswith("The 11 complete trials are of 6 lines: ")
+    assert "It stands alone: the second trial is 0.3500 of val_accuracy behind" in said
+    assert "follow within" not in said
+    assert "Train it again from other seeds before you trust it." in said
+
+
+def test_few_lines_show_nothing_however_many_copies_there_are() -> None:
+    said = sure((0.9, None), (0.8, None), *((0.9 + 0.001 * i, i % 2) for i in range(1, 8)))
+    assert "9 complete trials are of 2 lines" in said
+    assert said.endswith("With 2 lines nothing can be said of how sure that is.")
+
+
+def test_a_best_trial_that_is_a_copy_is_tried_again_by_its_schedule() -> None:
+    others = [(0.6 - 0.01 * i, None) for i in range(5)]
+    said = sure((0.9, None), (0.95, 0), *others)
+    assert "Train by its schedule from other seeds (tuner.schedule(), paceline.FollowSch" in said
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            [0.95, 0.95, 0.95, 0.9, 0.8, 0.7],
+            "2 more trials reached the same value, and the first one is named; the next 4 trials "
+            "follow within 0.1500 of val_accuracy; the median trial is 0.0250 behind.",
+        ),
+        (
+            [0.95] * 8,
+            "7 more trials reached the same value, and the first one is named; the median trial "
+            "reached it, too.",
+        ),
+        (
+            [0.95, 0.95 - 1e-7, 0.95 - 5e-7, 0.95 - 6e-7, 0.95 - 7e-7, 0.9],
+            "The next 4 trials follow within 7e-07 of val_accuracy, the second by 1e-07; the "
+            "median trial is 5.5e-07 behind.",
+        ),
+    ],
+)
+def test_a_lead_is_no_zero_and_a_tie_is_called_one(values, said) -> None:
+    assert said in sure(*((value, None) for value in values))
+
+
+def test_a_trial_that_stands_alone_is_followed_by_none() -> None:
+    said = sure((0.95, None), *((0.6 - 0.01 * i, None) for i in range(8)))
+    assert "stands alone" in said
+    assert "follow within" not in said
+    assert "lines" not in said
+
+
+def test_a_population_shows_no_importances_and_asks_for_no_repeats() -> None:
+    subject = population((0.9, None), *((0.8 - 0.01 * i, 0 if i == 3 else None) for i in range(30)))
+    importances = importances_of(subject)
+    assert importances.shares == {}
+    found = verdict_of(subject, importances)
+    assert "hyperparameters that changed on the way" in found.mattered[0]
+    assert len(found.mattered) == 1
+    said = " ".join(found.following)
+    assert "repeats=3" not in said  # refused under pbt
+    assert "continue_best" not in said
+    assert "search again with another seed" in said

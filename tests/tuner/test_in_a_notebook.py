@@ -27,7 +27,7 @@ def test_a_search_leaves_a_table_and_ends_in_two_lines_when_interrupted(tmp_path
     (view,) = notebooks.outputs(search, "display_data")
     assert "<b>book" not in view.data["text/html"]
     assert "&lt;b&gt;book: done" in view.data["text/html"]
-    assert view.data["text/html"].count("<svg") == 4
+    assert view.data["text/html"].count("<img") == 4
     assert "4 of 4 trials" in view.data["text/plain"]
     text = "".join(o.text for o in notebooks.outputs(search, "stream") if o.name == "stdout")
     assert "Best: val_accuracy" in text

@@ -18,6 +18,7 @@ def said(tmp_path_factory):
     found, folder = [], tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outlook, "BETWEEN_LOOKS", 0.0)
+        patch.setattr(outlook, "BETWEEN_TABLES", 0.0)
         tuner = paceline.Tuner(
             toys.dense,
             sampler="random",
@@ -26,6 +27,8 @@ def said(tmp_path_factory):
             notes=lambda text: None,
             directory=folder,
         )
+        # The second wave is ahead of the first one before it is complete.
+        tuner.enqueue([{"lr": lr, "dropout": 0.1} for lr in [1e-3] * 4 + [5e-2] * 4])
         x, y = toys.data(40)
         tuner.search(x, y, validation_data=(x, y), epochs=3, batch_size=8, n_trials=8)
     return found
@@ -85,3 +88,37 @@ def test_a_pause_is_no_time_of_rounds(monkeypatch):
     now[0] += 3600.0
     reporter.rested(3600.0)
     assert rounds(2) == 1.0
+
+
+def test_the_table_begins_with_the_trial_that_the_header_calls_best(said):
+    shown = [progress for progress in said if progress.best_number is not None]
+    assert all(progress.rows[0].number == progress.best_number for progress in shown)
+    for progress in shown:
+        if progress.n_complete:  # complete trials, the best first; then those that train
+            states = [row.state == "complete" for row in progress.rows]
+            assert states == sorted(states, reverse=True)
+    # A trial that trains may be ahead of the best complete one: neither place calls it the best.
+    ahead = [
+        progress
+        for progress in shown
+        if progress.n_complete and max(r.value or 0.0 for r in progress.rows) > progress.best_value
+    ]
+    assert ahead
+
+
+def test_another_best_trial_is_in_the_table_at_once(tmp_path, monkeypatch):
+    found = []
+    monkeypatch.setattr("paceline.tuner.progress.BETWEEN_LOOKS", 0.0)
+    tuner = paceline.Tuner(
+        toys.dense,
+        sampler="random",
+        slots=4,
+        progress=found.append,
+        notes=lambda text: None,
+        directory=tmp_path,
+    )
+    tuner.enqueue([{"lr": lr, "dropout": 0.1} for lr in [1e-3] * 4 + [5e-2] * 4])
+    tuner.search(*toys.data(), n_trials=8, verbose=0, **toys.CALL)
+    shown = [progress for progress in found if progress.best_number is not None]
+    assert len({progress.best_number for progress in shown}) > 1
+    assert all(progress.rows[0].number == progress.best_number for progress in shown)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import notebooks
@@ -24,6 +26,11 @@ CONTRAST = """e => {
   const [a, b] = [light(rgb(getComputedStyle(e).color)), light(back)].sort((p, q) => q - p);
   return (a + 0.05) / (b + 0.05);
 }"""
+
+#: Whether all images show something.
+DRAWN = "[...document.images].every(image => image.complete && image.naturalWidth > 0)"
+
+FIGURES = ("history", "importances", "parallel", "slice", "curves", "slots")
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +57,37 @@ def test_a_saved_notebook_is_readable(book, tmp_path, width, scheme) -> None:
             assert shown.nth(i).is_visible()
             assert shown.nth(i).evaluate(CONTRAST) > 7
         assert "4 of 4 trials" in shown.first.inner_text()
-        assert page.locator(".paceline svg").first.is_visible()
+        assert page.locator(".paceline img.curve").first.is_visible()
+        assert page.evaluate(DRAWN)
         assert shown.first.locator("tbody tr").count() == 4
         page.screenshot(path=str(tmp_path / "book.png"), full_page=True)
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory):
+    pytest.importorskip("nbconvert")
+    cells = [f"tuner.plot.{name}()" for name in FIGURES]
+    return notebooks.execute(tmp_path_factory.mktemp("figures"), SEARCH, *cells)
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["", "without scripts"])
+def test_figures_of_a_saved_notebook_are_seen_without_a_network(figures, tmp_path, scripts) -> None:
+    from nbconvert import HTMLExporter
+
+    for cell in figures.cells[2:]:
+        (output,) = cell.outputs
+        assert "application/vnd.plotly.v1+json" in output.data  # what JupyterLab draws
+        assert "<script" not in output.data["text/html"]
+    page_text, _ = HTMLExporter().from_notebook_node(figures)
+    lines = [line for line in page_text.splitlines() if "<script src=" not in line]
+    text = "\n".join(lines)
+    if not scripts:
+        text = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+    path = tmp_path / "figures.html"
+    path.write_text(text)
+    with open_page(path.as_uri()) as page:
+        shown = page.locator("img[alt]:not(.curve)")
+        assert shown.count() == len(FIGURES)
+        assert page.evaluate(DRAWN)
+        assert all(shown.nth(i).bounding_box()["height"] > 300 for i in range(len(FIGURES)))
+        page.screenshot(path=str(tmp_path / "figures.png"), full_page=True)

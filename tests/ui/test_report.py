@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from browser import LAPTOP, PHONE, open_page, wait_until
 from paceline.report.html.writing import write_report
-from subjects import HOSTILE, subject_of
+from subjects import HOSTILE, subject_of, timeline_of
 
 #: Notes tasks that hold up the page for longer than 50 ms, as the browser counts them.
 WATCH = """() => {
@@ -47,6 +48,50 @@ def test_a_report_is_readable(tmp_path, width, scheme) -> None:
         assert fill == ("rgb(230, 237, 243)" if scheme == "dark" else "rgb(27, 31, 36)")
         page.evaluate("window.scrollTo(0, 0)")
         page.screenshot(path=str(tmp_path / "report.png"), full_page=True)
+
+
+#: Pairs of what lies on something else: axis titles, legends, tool bars and the points' areas.
+OVERLAPS = """() => [...document.querySelectorAll('.figure')].flatMap(figure => {
+  const titles = '[class^=g-x][class$=title], [class^=g-y][class$=title]';
+  const named = ['.legend', titles, '.modebar', '.nsewdrag', '.ytick text']
+    .flatMap(name => [...figure.querySelectorAll(name)].map(e => [name, e.getBoundingClientRect()]))
+    .filter(([, box]) => box.width > 0 && box.height > 0);
+  const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
+    Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
+  return named.flatMap(([one, a], i) => named.slice(i + 1)
+    .filter(([, b]) => over(a, b)).map(([two]) => [figure.dataset.figure, one, two].join(' ')));
+})"""
+
+
+@pytest.mark.parametrize("width", [PHONE, 800, 1600])
+def test_nothing_of_a_figure_lies_on_something_else(tmp_path, width) -> None:
+    path = tmp_path / "report.html"
+    subject = subject_of(40, failed=3)
+    subject.trials.directions = ("maximize", "minimize", "minimize")
+    for i, trial in enumerate(subject.trials):
+        trial.values = [trial.value, i % 7, 100.0 * i] if trial.value is not None else []
+    wide = replace(subject, timelines=[timeline_of(900, 10, slots=64)])
+    write_report(path, wide, subject_of(20, name="other"))
+    with open_page(path.as_uri(), width) as page:
+        drawn(page)
+        assert page.locator(".figure .legend").count() >= 3
+        assert (page.locator(".figure .modebar").count() > 0) == (width > PHONE)
+        assert page.evaluate(OVERLAPS) == []
+
+
+def test_no_figure_is_white_in_the_dark(tmp_path) -> None:
+    path = tmp_path / "report.html"
+    write_report(path, subject_of(40))
+    with open_page(path.as_uri(), scheme="dark") as page:
+        drawn(page)
+        fills = page.evaluate(
+            "[...document.querySelectorAll('.figure .main-svg, .figure .bg')]"
+            ".map(e => getComputedStyle(e)).flatMap(s => [s.backgroundColor, s.fill])"
+        )
+        assert fills
+        assert not {"rgb(255, 255, 255)"} & set(fills)
+        axes = page.locator("#parallel + .figure .axis-title").count()
+        assert axes == 4
 
 
 def test_names_that_are_html_run_nothing(tmp_path) -> None:

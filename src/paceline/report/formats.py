@@ -10,12 +10,23 @@ from typing import Any
 
 #: Columns of a line of text at most, because longer lines are harder to read.
 READABLE = 100
+#: Costs that are whole numbers.
+COUNTED = ("params", "bytes", "flops")
+#: Decimals of a number in a column at most; beyond, all are written with powers of ten.
+_MOST_DECIMALS = 8
 
 
 def objective(name: str, value: float | None) -> str:
     """Return the value of an objective; of a cost that is counted as a whole number."""
-    whole = name in ("params", "bytes", "flops") and value is not None
+    whole = name in COUNTED and value is not None
     return f"{value:,.0f}" if whole else metric(value)
+
+
+def objectives(name: str, values: Sequence[float | None]) -> list[str]:
+    """Return the values of an objective in a column, in one precision."""
+    if name in COUNTED:
+        return [objective(name, value) for value in values]
+    return metrics(values)
 
 
 def metric(value: float | None) -> str:
@@ -29,9 +40,58 @@ def metric(value: float | None) -> str:
     return f"{value:.4g}"
 
 
+def metrics(values: Sequence[float | None]) -> list[str]:
+    """Return the metrics of a column in one precision: four digits of the smallest, four decimals.
+
+    Where that takes more than eight decimals, all have four digits and a power of ten.
+    """
+    known = [abs(v) for v in values if v is not None and math.isfinite(v) and v != 0]
+    least = math.floor(math.log10(min(known, default=1.0)))
+    decimals = max(4, 3 - least) if least < -3 else 4
+    wide = max(known, default=0.0) >= 1e5 or decimals > _MOST_DECIMALS
+    form = ".3e" if wide else f".{decimals}f"
+    return [metric(v) if v is None or not math.isfinite(v) else format(v, form) for v in values]
+
+
+def apart(first: float, second: float) -> tuple[str, str]:
+    """Return two metrics in one precision, in which they differ unless they are equal."""
+    texts, digits = metrics([first, second]), 5
+    while texts[0] == texts[1] and first != second and digits <= 17:  # all that a float has
+        texts, digits = [f"{value:.{digits}g}" for value in (first, second)], digits + 1
+    return texts[0], texts[1]
+
+
+def difference(value: float) -> str:
+    """Return a difference of metrics with four decimals, or with two digits if that is nothing."""
+    if 5e-5 <= abs(value) < 1e-3:
+        return f"{value:.4f}"
+    return f"{value:.2g}" if 0 < abs(value) < 5e-5 else metric(value)
+
+
 def hparam(value: Any) -> str:
     """Return the value of a hyperparameter in up to six digits."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def hparam_column(values: Sequence[Any]) -> list[str]:
+    """Return the values of a hyperparameter in a column; of floats all in one precision.
+
+    It is the least one in which each of them is what ``hparam`` says, or eight decimals, which are
+    four digits at least; with values below 1e-4 among them, all have a power of ten.
+    """
+    floats = [v for v in values if isinstance(v, float) and math.isfinite(v)]
+    if not floats or any(isinstance(v, float) and not math.isfinite(v) for v in values):
+        return [hparam(value) for value in values]
+    exact = [float(hparam(value)) for value in floats]
+
+    def fits(form: str) -> bool:
+        return all(float(format(value, form)) == value for value in exact)
+
+    forms = [f".{digits}f" for digits in range(_MOST_DECIMALS + 1)]
+    least = min((abs(value) for value in exact if value), default=1.0)
+    rest = [forms[-1]] if least >= 1e-4 else [f".{digits}e" for digits in range(6)]
+    form = next(filter(fits, [*forms, *rest]), rest[-1])
+    return [format(v, form) if isinstance(v, float) else hparam(v) for v in values]
 
 
 def hparams(values: Mapping[str, Any]) -> str:
@@ -62,6 +122,15 @@ def seconds(value: float | None) -> str:
     if value >= 60:
         return duration(value)
     return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
+
+
+def seconds_column(values: Sequence[float | None]) -> list[str]:
+    """Return measured seconds of a column in one precision; from ten minutes on as durations."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if max(known, default=0.0) >= 600:
+        return [duration(value) for value in values]
+    decimals = 2 if known and min(known) < 1 and max(known) < 60 else 1
+    return ["-" if v is None or v not in known else f"{v:.{decimals}f} s" for v in values]
 
 
 def fine(value: float | None) -> str:

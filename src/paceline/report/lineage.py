@@ -91,16 +91,13 @@ def lineage_figure(table: TrialTable, metric: str, number: int) -> Figure:
 def line_rows(line: Sequence[Stretch], metric: str) -> tuple[list[str], list[list[Any]]]:
     """Return the head and the rows of a table: the trials of a line, the oldest first."""
     names = list(dict.fromkeys(name for each in line for name in each.trial.hparams))
-    rows = [
-        [
-            each.trial.number,
-            f"{each.first} to {each.last}",
-            formats.metric(_value(each.trial, metric, each.last)),
-            *(formats.hparam(each.trial.hparams.get(name)) for name in names),
-        ]
-        for each in line
+    columns = [
+        [each.trial.number for each in line],
+        [f"{each.first} to {each.last}" for each in line],
+        formats.metrics([_value(each.trial, metric, each.last) for each in line]),
+        *(formats.hparam_column([each.trial.hparams.get(name) for each in line]) for name in names),
     ]
-    return ["trial", "epochs", metric, *names], rows
+    return ["trial", "epochs", metric, *names], [list(row) for row in zip(*columns, strict=True)]
 
 
 def _own_part(trial: Trial, metric: str) -> Iterator[tuple[int, float | None]]:

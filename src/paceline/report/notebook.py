@@ -111,8 +111,10 @@ def progress_html(progress: Progress) -> str:
     if progress.rows:
         names = (progress.objective, *progress.others)
         head = ("trial", "state", *names, "epoch", "curve", "hyperparameters")
-        rows = [_row(row, progress.best_number, progress.others) for row in progress.rows]
+        rows = _rows(progress.rows, progress.best_number, progress.others)
         parts.append(html.table(head, rows))
+        if any(row.epochs for row in progress.rows):
+            parts.append(_line("Complete trials first, the best on top; then those that train."))
     return html.block(f"{progress.study}: {progress.doing}", *parts)
 
 
@@ -139,7 +141,8 @@ def tuner_html(study: str, trials: TrialTable | None) -> str:
     states = Counter(formats.state(trial.state) for trial in trials)
     said = ", ".join(f"{count:,} {state}" for state, count in states.items())
     best = (trials.front if trials.several else trials.ranked)[:_BEST]
-    rows = [_row(TrialRow(t.number, t.state, t.value, t.epochs, 0, t.hparams), None) for t in best]
+    shown = [TrialRow(t.number, t.state, t.value, t.epochs, 0, t.hparams) for t in best]
+    rows = _rows(shown, None)
     for row, trial in zip(rows, best, strict=False):
         if trials.several:
             row[2] = ", ".join(map(formats.metric, trial.values))
@@ -154,21 +157,31 @@ def _line(text: str) -> html.Markup:
     return html.Markup(f"<div>{html.text(text)}</div>")
 
 
-def _row(row: TrialRow, best: int | None, others: Sequence[str] = ()) -> list[object]:
+def _rows(
+    rows: Sequence[TrialRow], best: int | None, others: Sequence[str] = ()
+) -> list[list[object]]:
+    """The rows of a table of trials; each column of numbers is in one precision."""
+    columns = [
+        [f"{row.number} (best)" if row.number == best else row.number for row in rows],
+        [row.state for row in rows],
+        formats.metrics([row.value for row in rows]),
+        *(_objective(name, i, rows) for i, name in enumerate(others, 1)),
+        [f"{row.epoch} of {row.epochs}" if row.epochs else row.epoch for row in rows],
+        [html.curve(row.curve) for row in rows],
+        list(map(_hparams, rows)),
+    ]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _objective(name: str, place: int, rows: Sequence[TrialRow]) -> list[str]:
+    texts = formats.objectives(name, [row.values[place] if row.values else None for row in rows])
+    return [text if row.values else "" for text, row in zip(texts, rows, strict=True)]
+
+
+def _hparams(row: TrialRow) -> str:
     shown = dict(list(row.hparams.items())[:_HPARAMS])
     more = len(row.hparams) - len(shown)
-    return [
-        f"{row.number} (best)" if row.number == best else row.number,
-        row.state,
-        formats.metric(row.value),
-        *(
-            formats.objective(name, row.values[i]) if row.values else ""
-            for i, name in enumerate(others, 1)
-        ),
-        f"{row.epoch} of {row.epochs}" if row.epochs else row.epoch,
-        html.curve(row.curve),
-        formats.hparams(shown) + (f" and {more} more" if more else ""),
-    ]
+    return formats.hparams(shown) + (f" and {more} more" if more else "")
 
 
 def notebook_display() -> Callable[..., Any] | None:

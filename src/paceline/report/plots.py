@@ -1,20 +1,18 @@
-"""``tuner.plot``: figures of a study, most of them Optuna's own, in Plotly.
-
-Plotly and Optuna's visualizations are loaded when a figure is asked for.
-"""
+"""``tuner.plot``: figures of a study, in Plotly, which is loaded when a figure is asked for."""
 
 from __future__ import annotations
 
 import html
 import itertools
 import math
-import warnings
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import StudyError, UsageError
 from paceline.report import formats
+from paceline.report.hparam_figures import HparamAxis, axis_of, parallel_figure, slice_figure
+from paceline.report.html.subject import ReportSubject
 from paceline.report.slots import slots_figure
 from paceline.study.timeline import read_timelines
 from paceline.study.trial import Trial
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 
+#: Hyperparameters whose importances are drawn at most.
+MOST_BARS = 30
 #: Trials up to which each has a learning curve of its own, and how many have one beyond.
 EACH, BEST = 200, 50
 
@@ -53,10 +53,6 @@ class StudyPlots:
     ) -> None:
         self._study, self._trials, self._objective = study, trials, objective
         self._folder, self._objectives = folder, objectives
-        # Optuna's figures are of one value: of several objectives of the first.
-        self._of: dict[str, Any] = {"target_name": objective}
-        if objectives:
-            self._of["target"] = lambda trial: trial.values[0]
 
     def front(self) -> Figure:
         """Each trial by its objectives, two by two, those of the front marked.
@@ -70,34 +66,36 @@ class StudyPlots:
                 "; plot.history draws it."
             )
         self._require(1)
-        return front_figure(self._trials, self._objectives)
+        return _shown(front_figure(self._trials, self._objectives))
 
     def history(self) -> Figure:
         """Each trial's value by number, and the best value until then."""
         from optuna.visualization import plot_optimization_history
 
         self._require(1)
-        return plot_optimization_history(self._study, **self._of)
+        # It is of one value: of several objectives of the first.
+        of: dict[str, Any] = {}
+        if self._objectives:
+            of["target"] = lambda trial: trial.values[0]
+        return _shown(plot_optimization_history(self._study, target_name=self._objective, **of))
 
     def importances(self) -> Figure:
-        """How much each hyperparameter matters for the value, as Optuna estimates it."""
-        from optuna.visualization import plot_param_importances
+        """How much each hyperparameter matters for the value: what the report says, as a figure.
+
+        Raises:
+            StudyError: The trials do not tell.
+        """
+        from paceline.report.html.importance import importances_of
 
         self._require(2)
         self._known(None, "importances")
-        try:
-            with warnings.catch_warnings():
-                of = self._of
-                if self._objectives:  # Optuna warns that it looks for what makes a target low
-                    warnings.simplefilter("ignore", UserWarning)
-                    sign = self._trials.sign
-                    of = {**of, "target": lambda trial: sign * trial.values[0]}
-                return plot_param_importances(self._study, **of)
-        except (ValueError, RuntimeError) as error:  # values that are all alike, on Optuna 4
+        found = importances_of(self._subject())
+        if not found.shares:
             raise StudyError(
                 f"plot.importances: study {self._study.study_name!r} does not tell which "
-                f"hyperparameter matters: {error}"
-            ) from None
+                f"hyperparameter matters. {found.caution}"
+            )
+        return _shown(importances_figure(found.shares, self._objective))
 
     def parallel(self, hparams: Sequence[str] | None = None) -> Figure:
         """Each trial as a line through its hyperparameters and its value.
@@ -108,17 +106,29 @@ class StudyPlots:
         Raises:
             UsageError: There is no such hyperparameter.
         """
-        from optuna.visualization import plot_parallel_coordinate
-
-        names = self._known(hparams, "parallel")
-        return plot_parallel_coordinate(self._study, params=names, **self._of)
+        axes, values = self._axes(hparams, "parallel")
+        maximize = self._trials.direction == "maximize"
+        return _shown(parallel_figure(axes, values, self._objective, maximize=maximize))
 
     def slice(self, hparams: Sequence[str] | None = None) -> Figure:
         """The value by each hyperparameter, side by side; arguments as of ``parallel``."""
-        from optuna.visualization import plot_slice
+        return _shown(slice_figure(*self._axes(hparams, "slice"), self._objective))
 
-        names = self._known(hparams, "slice")
-        return plot_slice(self._study, params=names, **self._of)
+    def _axes(
+        self, hparams: Sequence[str] | None, figure: str
+    ) -> tuple[list[HparamAxis], dict[int, float]]:
+        """The axes of hyperparameters, and the value of each complete trial."""
+        names = self._known(hparams, figure)
+        stored = self._subject().stored
+        shown = [trial for trial in self._trials.ranked if trial.number in stored]
+        trials = [stored[trial.number] for trial in shown]
+        if names is None:
+            names = list(dict.fromkeys(name for trial in trials for name in trial.params))
+        return [axis_of(name, trials) for name in names], values_of(shown)
+
+    def _subject(self) -> ReportSubject:
+        frozen, meta = self._study.get_trials(deepcopy=False), {"objective": self._objective}
+        return ReportSubject(self._study.study_name, meta, self._trials, frozen)
 
     def curves(self, metric: str | None = None) -> Figure:
         """A metric by epoch, a line for each trial.
@@ -143,7 +153,7 @@ class StudyPlots:
         if not with_metric:
             known = ", ".join(dict.fromkeys(name for t in trained for name in t.history))
             raise UsageError(f"plot.curves: metric {metric!r} is not one of {known}.")
-        return curves_figure(self._trials, metric, with_metric)
+        return _shown(curves_figure(self._trials, metric, with_metric))
 
     def slots(self) -> Figure:
         """Which trial was in which slot when, and when programs were compiled.
@@ -157,7 +167,7 @@ class StudyPlots:
                 "here; searches do so from version 0.1 on, in the study's folder."
             )
         best = self._trials.best
-        return slots_figure(timelines, None if best is None else best.number)
+        return _shown(slots_figure(timelines, None if best is None else best.number))
 
     def lineage(self, number: int | None = None) -> Figure:
         """The objective by epoch, with the trials that one trial continues, under ``pruner="pbt"``.
@@ -183,7 +193,7 @@ class StudyPlots:
                     "a trial, or search on."
                 )
             number = best.number
-        return lineage_figure(self._trials, self._objective, number)
+        return _shown(lineage_figure(self._trials, self._objective, number))
 
     def _require(self, least: int) -> None:
         n = sum(trial.state == "complete" and trial.value is not None for trial in self._trials)
@@ -211,8 +221,52 @@ class StudyPlots:
         return None if names is None else list(names)
 
 
+def _shown(figure: Figure) -> Figure:
+    from paceline.report.notebook_figure import NotebookFigure
+
+    return NotebookFigure(figure)
+
+
+def values_of(trials: Sequence[Trial]) -> dict[int, float]:
+    """Return number -> value, of those trials whose value can be drawn."""
+    found = ((trial.number, trial.value) for trial in trials)
+    return {n: value for n, value in found if value is not None and math.isfinite(value)}
+
+
+def importances_figure(shares: Mapping[str, float], objective: str) -> Figure:
+    """Draw importances as bars, the largest on top.
+
+    Args:
+        shares: Hyperparameter -> share, the largest first.
+        objective: The objective's name.
+    """
+    import plotly.graph_objects as go
+
+    shown = list(shares.items())[:MOST_BARS][::-1]
+    figure = go.Figure(
+        go.Bar(
+            orientation="h",
+            y=[html.escape(name) for name, _ in shown],
+            x=[share for _, share in shown],
+            text=[f"{share:.0%}" for _, share in shown],
+            textposition="auto",
+            hoverinfo="skip",
+            marker={"color": "#4c78a8"},
+        )
+    )
+    named = html.escape(objective)
+    figure.update_layout(title=f"what made {named} differ", yaxis={"type": "category"})
+    text = f"share in the differences of {named}"
+    figure.update_xaxes(title_text=text, rangemode="tozero", tickformat=".0%")
+    return figure
+
+
 def front_figure(
-    table: TrialTable, objectives: Sequence[str], shown: Container[int] | None = None
+    table: TrialTable,
+    objectives: Sequence[str],
+    shown: Container[int] | None = None,
+    *,
+    stacked: bool = False,
 ) -> Figure:
     """Draw trials by their objectives, a panel for each pair of objectives.
 
@@ -220,16 +274,23 @@ def front_figure(
         table: All trials.
         objectives: The names of the objectives.
         shown: The numbers of the other trials to draw beside the front; None: all.
+        stacked: Whether the panels are one below another, for a page that may be narrow.
     """
     from plotly.subplots import make_subplots
 
     pairs = list(itertools.combinations(range(len(objectives)), 2))
-    figure = make_subplots(1, len(pairs))
+    n = max(1, len(pairs))
+    # Room for the labels and the title of an axis between two panels.
+    if stacked:
+        figure = make_subplots(n, 1, vertical_spacing=0.2 / n)
+    else:
+        figure = make_subplots(1, n, horizontal_spacing=0.3 / n)
     front = table.front
     numbers = {trial.number for trial in front}
     others = [t for t in table.ranked if t.values and t.number not in numbers]
     others = [t for t in others if shown is None or t.number in shown]
-    for column, (i, j) in enumerate(pairs, 1):
+    for panel, (i, j) in enumerate(pairs, 1):
+        place: dict[str, Any] = {"row": panel if stacked else 1, "col": 1 if stacked else panel}
         # A trial that is best by one objective of the pair is next to the second best by it.
         along = sorted(front, key=lambda trial: (trial.values[i], trial.values[j]))
         for name, trials, colour in (("dominated", others, "#9aa5b1"), ("front", along, "#e45756")):
@@ -241,14 +302,13 @@ def front_figure(
                 marker={"color": colour, "size": 8 if name == "front" else 5},
                 name=name,
                 legendgroup=name,
-                showlegend=column == 1,
+                showlegend=panel == 1,
                 hovertext=[_of_trial(trial, objectives) for trial in trials],
                 hoverinfo="text",
-                row=1,
-                col=column,
+                **place,
             )
-        figure.update_xaxes(title_text=html.escape(objectives[i]), row=1, col=column)
-        figure.update_yaxes(title_text=html.escape(objectives[j]), row=1, col=column)
+        figure.update_xaxes(title_text=html.escape(objectives[i]), **place)
+        figure.update_yaxes(title_text=html.escape(objectives[j]), **place)
     figure.update_layout(title=f"{len(front):,} of {len(table.ranked):,} trials are on the front")
     return figure
 

@@ -62,13 +62,14 @@ class Progress:
         rate: Trial-epochs per second over the last few seconds; None before the first epoch.
         seconds_left: Estimate of the seconds that are left; None while unknown.
         objective: Name of the objective.
-        best_number, best_value, best_hparams: Number, value and hyperparameters of the best trial
-            so far; None, None and {} before there is one.
+        best_number, best_value, best_hparams: Number, value and hyperparameters of the best
+            complete trial, or while none is complete of the one that leads; None, None and {}
+            before there is one.
         rounds: Rounds in this call of ``search``; in a round, all trials that train at once do one
             epoch.
         pace: Number of trials at once and seconds of a round, over the last rounds; None before the
             first one.
-        rows: The leading trials and some that run, the best first.
+        rows: The best trial, then the next complete ones, then some that run, each the best first.
         busy: Share of slot-epochs that trained a trial; None before the first one.
         devices: The devices in words: ``2 x NVIDIA H100``; None while unknown.
         compiles: Programs that are compiled, and that were asked for.

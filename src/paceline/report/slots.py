@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from paceline.study.timeline import PackMade, SearchTimeline, SlotStay
+from paceline.study.timeline import SearchTimeline, SlotStay
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -17,12 +17,22 @@ if TYPE_CHECKING:
 MOST_ROWS = 96
 #: Stays from which on they are an image, and its columns.
 MANY, COLUMNS = 600, 400
-#: Where compiles are drawn: above slot 0.
-_COMPILE_ROW = -1.5
+#: Where compiles are drawn: so many rows above slot 0, or this share of all rows, so that their
+#: label is beside no other one.
+_COMPILE_ROW, _COMPILE_SHARE = -1.5, 0.06
 _NEXT = "the next trial in the slot"
 #: Colours of neighbouring stays, of the best trial, and of compiles; seen on white and on black.
 _COLOURS = ("#4c78a8", "#9ecae9")
 _BEST, _COMPILED, _CACHED = "#e45756", "#f58518", "#ffbf79"
+#: What a slot does while it holds a trial, and the kinds of gaps between.
+HELD = "held a trial"
+BEFORE = "before the first trial (reading data, building, tracing)"
+COMPILING = "while steps were compiled"
+FREE = "free beside others: no trial was ready for the slot"
+FEWER = "in packs of fewer slots"
+BETWEEN = "between trials (asking, building, reporting, storing, other programs' load)"
+AFTER = "after the last trial"
+GAPS = (BEFORE, COMPILING, FREE, FEWER, BETWEEN, AFTER)
 
 
 def rows_of(search: SearchTimeline) -> dict[tuple[int, int], int]:
@@ -50,23 +60,76 @@ def rows_of(search: SearchTimeline) -> dict[tuple[int, int], int]:
     return row
 
 
-def busy_share(search: SearchTimeline) -> float | None:
-    """Return the share of the packs' slots that held a trial, over the time of each pack.
+def slot_shares(searches: Sequence[SearchTimeline]) -> dict[str, float]:
+    """Return what the slots did over the time of searches, as the slot timeline shows it.
 
-    Times in which a pack waits for another one count as busy where its slots are held.
+    Args:
+        searches: What they did.
+
+    Returns:
+        ``HELD`` and the kinds of gaps in ``GAPS`` -> share of the area of the figure; together 1.
+        Empty where no search has a stay. A slot is held from a trial's first epoch in it to its
+        last one, whatever the device does meanwhile for others.
     """
-    made: dict[int, PackMade] = {each.pack: each for each in search.packs}
-    held, there = 0.0, 0.0
-    by_pack: dict[int, list[SlotStay]] = {}
+    n_rows = max((max(rows_of(each).values(), default=-1) + 1 for each in searches), default=0)
+    areas: dict[str, float] = dict.fromkeys((HELD, *GAPS), 0.0)
+    for search in searches:
+        for name, area in _areas(search, n_rows):
+            areas[name] += area
+    total = sum(areas.values())
+    return {name: area / total for name, area in areas.items()} if total else {}
+
+
+def _areas(search: SearchTimeline, n_rows: int) -> Iterator[tuple[str, float]]:
+    """Give what ``n_rows`` slots did from moment to moment, in seconds times slots."""
+    made = {each.pack: each.slots for each in search.packs}
+    spans: dict[int, tuple[float, float]] = {}
+    changes: list[tuple[float, int, int, int]] = []  # when; slots held, slots there, compiles
     for stay in search.stays:
-        by_pack.setdefault(stay.pack, []).append(stay)
-    for pack, stays in by_pack.items():
-        if pack not in made:
-            continue
-        span = max(stay.ended for stay in stays) - min(stay.began for stay in stays)
-        there += span * made[pack].slots
-        held += sum(stay.ended - stay.began for stay in stays)
-    return min(1.0, held / there) if there else None
+        first, last = spans.get(stay.pack, (stay.began, stay.ended))
+        spans[stay.pack] = min(first, stay.began), max(last, stay.ended)
+        made[stay.pack] = max(made.get(stay.pack, 0), stay.slot + 1)
+        changes += [(stay.began, 1, 0, 0), (stay.ended, -1, 0, 0)]
+    for pack, (first, last) in spans.items():
+        changes += [(first, 0, made[pack], 0), (last, 0, -made[pack], 0)]
+    for each in search.compiled:
+        changes += [(each.began, 0, 0, 1), (each.ended, 0, 0, -1)]
+    end = search.seconds
+    before = min((first for first, _ in spans.values()), default=end)
+    after = max((last for _, last in spans.values()), default=end)
+    held = there = compiles = 0
+    now = 0.0
+    # What begins and ends in one moment adds up before the time after it is counted.
+    for moment, *change in [*sorted(changes), (end, 0, 0, 0)]:
+        seconds, now = max(0.0, moment - now), max(now, moment)
+        shown, room = min(held, n_rows), min(there, n_rows)
+        yield HELD, seconds * shown
+        if now <= before:
+            gap = COMPILING if compiles else BEFORE
+        elif now > after:
+            gap = AFTER
+        elif held:
+            gap = FREE
+        else:
+            gap = COMPILING if compiles else BETWEEN
+        if gap == FREE:
+            yield FEWER, seconds * (n_rows - max(shown, room))
+            yield FREE, seconds * (max(shown, room) - shown)
+        else:
+            yield gap, seconds * (n_rows - shown)
+        held, there, compiles = held + change[0], there + change[1], compiles + change[2]
+
+
+def slots_note(searches: Sequence[SearchTimeline]) -> str:
+    """Return in a sentence how much of the slot timeline is gaps, and why; empty for none."""
+    shares = slot_shares(searches)
+    if not shares:
+        return ""
+    gaps = sorted((name for name in GAPS if shares[name] >= 0.005), key=lambda n: -shares[n])
+    said = "; ".join(f"{shares[name]:.0%} {name}" for name in gaps)
+    return f"Slots held a trial in {shares[HELD]:.0%} of the area" + (
+        f". The gaps: {said}." if said else "."
+    )
 
 
 def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure:
@@ -85,6 +148,7 @@ def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure
     placed, starts, dropped = _placed(searches)
     n_rows = 1 + max((each.row for each in placed), default=0)
     total = starts[-1] + searches[-1].seconds
+    compile_row = min(_COMPILE_ROW, -_COMPILE_SHARE * n_rows)
     if len(placed) > MANY:
         figure.add_trace(_image(placed, n_rows, total, best))
     else:
@@ -94,7 +158,7 @@ def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure
         for each in search.compiled:
             text = f"{'from the cache' if each.from_cache else 'compiled'}, {each.slots} slots"
             lines = cached if each.from_cache else compiled
-            lines.add(start + each.began, start + each.ended, _COMPILE_ROW, html.escape(text))
+            lines.add(start + each.began, start + each.ended, compile_row, html.escape(text))
         if start:
             figure.add_vline(x=start, line={"width": 1, "dash": "dot", "color": "#888"})
     for lines, name, colour in (
@@ -107,8 +171,10 @@ def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure
     figure.update_layout(title=title, xaxis_title="seconds of searching", yaxis_title="slot")
     every = max(1, -(-n_rows // 16))
     rows = list(range(0, n_rows, every))
-    ticks = {"tickvals": [_COMPILE_ROW, *rows], "ticktext": ["compile", *map(str, rows)]}
-    figure.update_yaxes(range=[n_rows - 0.4, -2.2], zeroline=False, showgrid=False, **ticks)
+    ticks = {"tickvals": [compile_row, *rows], "ticktext": ["compile", *map(str, rows)]}
+    figure.update_yaxes(
+        range=[n_rows - 0.4, 1.5 * compile_row], zeroline=False, showgrid=False, **ticks
+    )
     figure.update_xaxes(range=[0, total])
     return figure
 

@@ -6,6 +6,7 @@ can be read on both. All text is escaped: names and errors come from users.
 
 from __future__ import annotations
 
+import base64
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ CELL = 200
 POINTS = 60
 
 _WIDTH, _HEIGHT = 90, 18
+_CURVE = "#4c8bd6"  # can be read on white and on black, which an image does not know
 _TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums;color:inherit;margin:4px 0"
 _EDGE = "border:0;border-bottom:1px solid rgba(128,128,128,.35);background:none;color:inherit"
 _CELL = f"{_EDGE};padding:2px 10px 2px 0;text-align:left;vertical-align:top"
@@ -112,15 +114,29 @@ def curve(values: Sequence[float]) -> Markup:
         f"{1 + i / last * (_WIDTH - 2):.1f},{1 + (1 - height(v)) * (_HEIGHT - 2):.1f}"
         for i, v in points
     )
+    # An image, because JupyterLab takes SVG out of the HTML of a notebook that it does not trust.
+    drawn = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}">'
+        f'<polyline points="{line}" fill="none" stroke="{_CURVE}" stroke-width="1.3"/></svg>'
+    )
+    data = base64.b64encode(drawn.encode()).decode()
     return Markup(
-        f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="from {_number(points[0][1])} to {_number(points[-1][1])}">'
-        f'<polyline points="{line}" fill="none" stroke="currentColor" stroke-width="1.3"/></svg>'
+        f'<img class="curve" width="{_WIDTH}" height="{_HEIGHT}" '
+        f'alt="from {_number(points[0][1])} to {_number(points[-1][1])}" '
+        f'src="data:image/svg+xml;base64,{data}">'
     )
 
 
 def _number(value: float) -> str:
     return f"{value:.6g}"
+
+
+def numbers(values: Sequence[float]) -> list[str]:
+    """Return the numbers of a column, all in the precision in which the largest has six digits."""
+    known = [abs(value) for value in values if math.isfinite(value)]
+    most = math.floor(math.log10(max(known))) if any(known) else 0
+    form = f".{max(0, 5 - most)}f" if -4 <= most < 6 else ".5e"
+    return [format(value, form) for value in values]
 
 
 class HistoryTable(dict[str, list[float]]):
@@ -130,8 +146,9 @@ class HistoryTable(dict[str, list[float]]):
         n = max(map(len, self.values()), default=0)
         first = max(0, n - ROWS + 1)
         rows: list[list[object]] = [["", *(curve(values) for values in self.values())]]
-        for epoch in range(first, n):
-            rows.append([epoch + 1, *(v[epoch] if epoch < len(v) else "" for v in self.values())])
+        columns = [numbers(values[first:]) for values in self.values()]
+        for at in range(n - first):
+            rows.append([first + at + 1, *(c[at] if at < len(c) else "" for c in columns)])
         said = f"{n:,} epochs" + (f", the last {n - first}" if first else "")
         return block(said, table(("epoch", *self), rows))
 

@@ -94,9 +94,11 @@ class Trial:
             **({"rejected": self.rejected} if self.rejected else {}),
         }
         best = self.best_epoch or self.epochs
+        there = {name: v for name, v in self.history.items() if len(v) >= best > 0}
+        columns = [html.numbers([v[at] for v in there.values()]) for at in (best - 1, -1)]
         curves = [
-            [name, html.curve(v), v[best - 1] if len(v) >= best > 0 else "-", v[-1] if v else "-"]
-            for name, v in self.history.items()
+            [name, html.curve(v), *numbers]
+            for (name, v), *numbers in zip(there.items(), *columns, strict=True)
         ]
         parts = [html.table(("", ""), list(facts.items()))]
         if self.hparams:

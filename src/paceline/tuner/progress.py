@@ -114,7 +114,7 @@ class ProgressReporter:
             best_hparams=best.hparams if best else {},
             rounds=trials.trial_epochs if packs is None else packs.timings.n_rounds,
             pace=None if pace is None else (pace.at_once, pace.round),
-            rows=self._table(now, phase),
+            rows=self._table(now, phase, best),
             busy=packs.timings.busy_share if packs is not None else None,
             devices=self.devices,
             compiles=(0, 0) if packs is None else packs.compiles,
@@ -130,11 +130,18 @@ class ProgressReporter:
             self._front_of = (ended, len(self._study.trials.front))
         return self._front_of[1]
 
-    def _table(self, now: float, phase: str) -> tuple[TrialRow, ...]:
-        """The leading trials and some that run; looked up once a second, as studies may be long."""
-        if phase != "done" and now - self._looked < BETWEEN_TABLES:
+    def _table(self, now: float, phase: str, best: Trial | None) -> tuple[TrialRow, ...]:
+        """The best trial, more complete ones, and some that run, in this order.
+
+        It is looked up once a second, as studies may be long, and whenever another trial is best.
+        """
+        known = best is None or any(row.number == best.number for row in self._rows[:1])
+        if phase != "done" and known and now - self._looked < BETWEEN_TABLES:
             return self._rows
         self._looked, sign = now, self._study.trials.sign
+
+        def place(trial: Trial) -> tuple[bool, bool, tuple[float, int]]:
+            return trial is not best, trial.state != "complete", worth(trial)
 
         def worth(trial: Trial) -> tuple[float, int]:
             known = trial.value is not None and not math.isnan(trial.value)
@@ -146,8 +153,8 @@ class ProgressReporter:
         running = [t for n in self._trials.running if (t := trials.get(n)) is not None]
         ended = [t for t in trials if t.value is not None and t.state == "complete"]
         shown = heapq.nsmallest(LEADING, ended, worth) + heapq.nsmallest(RUNNING, running, worth)
-        rows = {trial.number: trial for trial in shown}
-        self._rows = tuple(self._row(trial) for trial in sorted(rows.values(), key=worth))
+        rows = {trial.number: trial for trial in [*([] if best is None else [best]), *shown]}
+        self._rows = tuple(self._row(trial) for trial in sorted(rows.values(), key=place))
         return self._rows
 
     def _row(self, trial: Trial) -> TrialRow:

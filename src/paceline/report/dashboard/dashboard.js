@@ -63,16 +63,20 @@
     if (state.failed) { parts.push(`${state.failed} failed`); }
     if (state.rejected) { parts.push(`${state.rejected} rejected`); }
     if (found.running && state.rate !== null) {
-      parts.push(`${state.rate.toPrecision(3)} trial-epochs/s`);
+      const rate = state.rate;
+      parts.push(`${rate >= 100 ? Math.round(rate) : rate.toPrecision(3)} trial-epochs/s`);
     }
     if (found.running && state.seconds_left !== null) {
       parts.push(`${clock(state.seconds_left)} left`);
     }
-    if (state.busy !== null) { parts.push(`slots ${Math.round(100 * state.busy)} % busy`); }
+    if (state.busy !== null) {  // of the epochs trained: gaps between them do not count
+      parts.push(`slots ${Math.round(100 * state.busy)} % filled while training`);
+    }
     if (state.devices !== null) { parts.push(state.devices); }
     byId("state").textContent = parts.join(", ");
     byId("bar").style.width = state.n_trials ? `${Math.min(100, 100 * ended / state.n_trials)}%` : 0;
-    const values = Object.entries(state.best_hparams).map(([name, value]) => `${name} ${value}`);
+    const values = Object.entries(state.best_hparams).map(([name, value]) =>
+      `${name} ${typeof value === "number" ? Number(value.toPrecision(6)) : value}`);
     byId("best").textContent = state.best_number === null ? "" :
       `best ${state.objective}: ${number(state.best_value)}, trial ${state.best_number}` +
       (values.length ? ` (${values.join(", ")})` : "");

@@ -26,6 +26,10 @@ def compare_part(
 ) -> Iterator[str]:
     """Give what two studies came to, and what differs in how they were made."""
     first, second = dict(_results(subject)), dict(_results(other))
+    if subject.ranked and other.ranked and subject.objective == other.objective:
+        values = [each.ranked[0].value or 0.0 for each in (subject, other)]
+        name = f"best {subject.objective}"
+        first[name], second[name] = formats.apart(*values)
     yield '<h2 id="compare">Side by side</h2>'
     yield _rows(subject, other, first, second)
     if figure is not None:

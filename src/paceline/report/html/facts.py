@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paceline.report import formats
@@ -14,7 +14,7 @@ from paceline.report.html.subject import ReportSubject
 from paceline.report.html.verdict import shape_of
 from paceline.report.lineage import line_rows
 from paceline.report.rejections import reason_key
-from paceline.report.slots import busy_share
+from paceline.report.slots import HELD, slot_shares
 from paceline.study.lineage import line_of
 from paceline.study.timeline import SearchTimeline
 from paceline.study.trial import Trial
@@ -66,21 +66,27 @@ def trials_part(subject: ReportSubject) -> Iterator[str]:
     names = list(dict.fromkeys(name for trial in ranked for name in trial.hparams))
     spread = any(trial.spread is not None for trial in ranked)
     head = ["trial", subject.objective, *(["spread"] if spread else []), "epoch", *names, "seconds"]
-    rows = [
-        [
-            trial.number,
-            formats.metric(trial.value),
-            *([formats.metric(trial.spread)] if spread else []),
-            f"{trial.best_epoch} of {trial.epochs}",
-            *(formats.hparam(trial.hparams[n]) if n in trial.hparams else "" for n in names),
-            formats.seconds(trial.seconds),
-        ]
-        for trial in ranked
+    columns = [
+        [trial.number for trial in ranked],
+        formats.metrics([trial.value for trial in ranked]),
+        *([formats.metrics([trial.spread for trial in ranked])] if spread else []),
+        [f"{trial.best_epoch} of {trial.epochs}" for trial in ranked],
+        *hparam_columns(ranked, names),
+        formats.seconds_column([trial.seconds for trial in ranked]),
     ]
+    rows = list(zip(*columns, strict=True))
     yield '<h2 id="trials">Best trials</h2>'
     yield table(head, rows, numbers={0, 1, *([2] if spread else []), len(head) - 1}, marked={0})
     if (left := len(subject.trials) - len(rows)) > 0:
         yield dim(f"{left:,} more trials: `paceline trials {subject.name} --all` lists all.")
+
+
+def hparam_columns(trials: Sequence[Trial], names: Sequence[str]) -> Iterator[list[str]]:
+    """Give a column for each hyperparameter; a trial without it has an empty cell."""
+    for name in names:
+        there = [trial.hparams[name] for trial in trials if name in trial.hparams]
+        texts = iter(formats.hparam_column(there))
+        yield [next(texts) if name in trial.hparams else "" for trial in trials]
 
 
 def line_part(subject: ReportSubject) -> Iterator[str]:
@@ -99,15 +105,14 @@ def front_part(subject: ReportSubject) -> Iterator[str]:
     if not front:
         return
     hparams = list(dict.fromkeys(name for trial in front for name in trial.hparams))
-    rows = [
-        [
-            trial.number,
-            *(formats.objective(n, v) for n, v in zip(names, trial.values, strict=True)),
-            f"{trial.best_epoch} of {trial.epochs}",
-            *(formats.hparam(trial.hparams[n]) if n in trial.hparams else "" for n in hparams),
-        ]
-        for trial in front[:MOST_TRIALS]
+    shown = front[:MOST_TRIALS]
+    columns = [
+        [trial.number for trial in shown],
+        *(formats.objectives(n, [t.values[i] for t in shown]) for i, n in enumerate(names)),
+        [f"{trial.best_epoch} of {trial.epochs}" for trial in shown],
+        *hparam_columns(shown, hparams),
     ]
+    rows = list(zip(*columns, strict=True))
     yield '<h2 id="front-trials">Trials of the front</h2>'
     yield table(("trial", *names, "epoch", *hparams), rows, numbers=set(range(len(names) + 1)))
     if (left := len(front) - len(rows)) > 0:
@@ -206,9 +211,10 @@ def accounts_part(subject: ReportSubject) -> Iterator[str]:
             totals.update({name: max(0.0, s) for name, s in search.spent.seconds.items()})
     total = totals.pop("total", 0.0)
     names = [*(n for n in _ACCOUNTS if n in totals), *(n for n in totals if n not in _ACCOUNTS)]
+    times = formats.seconds_column([totals[name] for name in names])
     rows = [
-        (_ACCOUNTS.get(name, name), formats.seconds(totals[name]), _share(totals[name], total))
-        for name in names
+        (_ACCOUNTS.get(name, name), seconds, _share(totals[name], total))
+        for name, seconds in zip(names, times, strict=True)
     ]
     yield table(("what", "seconds", "of the whole"), rows, numbers={1, 2})
     said = f"{len(searches):,} search{'' if len(searches) == 1 else 'es'}"
@@ -225,40 +231,46 @@ def _share(seconds: float, total: float) -> str:
 
 
 def _searches(subject: ReportSubject) -> Iterator[str]:
-    rows = []
-    for search in subject.timelines[-_MOST_ROWS:]:
-        at = datetime.datetime.fromtimestamp(search.begun.at, tz=datetime.UTC)
-        compiled = [each for each in search.compiled if not each.from_cache]
-        first = min((stay.began for stay in search.stays), default=None)
-        rows.append(
-            (
-                f"{at:%Y-%m-%d %H:%M} UTC",
-                formats.seconds(search.seconds),
-                formats.seconds(first),
-                f"{len(compiled)} and {len(search.compiled) - len(compiled)}",
-                formats.seconds(sum(each.ended - each.began for each in compiled)),
-                _busy(search),
-                "its end is not recorded" if search.spent is None else _end(search),
-            )
-        )
+    searches = subject.timelines[-_MOST_ROWS:]
+    made = [[each for each in search.compiled if not each.from_cache] for search in searches]
+    firsts = [min((stay.began for stay in each.stays), default=None) for each in searches]
+    columns = {
+        "began": [_utc(search.begun.at) for search in searches],
+        "took": formats.seconds_column([search.seconds for search in searches]),
+        "first trial after": formats.seconds_column(firsts),
+        "steps compiled, from cache": [
+            f"{len(new)}, {len(search.compiled) - len(new)}"
+            for search, new in zip(searches, made, strict=True)
+        ],
+        "compiling": formats.seconds_column([sum(e.ended - e.began for e in new) for new in made]),
+        "slots held": [_held(search) for search in searches],
+        "slots filled": [_filled(search) for search in searches],
+        "ended": [
+            "its end is not recorded" if search.spent is None else _end(search)
+            for search in searches
+        ],
+    }
     yield "<h3>Searches</h3>"
-    head = (
-        "began",
-        "took",
-        "first trial after",
-        "steps compiled and from the cache",
-        "compiling",
-        "slots held",
-        "ended",
+    rows = list(zip(*columns.values(), strict=True))
+    yield table(list(columns), rows, numbers={1, 2, 4, 5, 6})
+    yield dim(
+        "Slots held: of all slots over the whole time, as the slot timeline shows it. Slots "
+        "filled: of the slots in the epochs that were trained, as the search says it while it runs."
     )
-    yield table(head, rows, numbers={1, 2, 4, 5})
 
 
-def _busy(search: SearchTimeline) -> str:
-    share = busy_share(search)
-    if share is None and search.spent is not None:
-        share = search.spent.slots_busy
-    return "-" if share is None else f"{share:.0%}"
+def _utc(at: float) -> str:
+    return f"{datetime.datetime.fromtimestamp(at, tz=datetime.UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _held(search: SearchTimeline) -> str:
+    shares = slot_shares([search])
+    return f"{shares[HELD]:.0%}" if shares else "-"
+
+
+def _filled(search: SearchTimeline) -> str:
+    filled = None if search.spent is None else search.spent.slots_busy
+    return "-" if filled is None else f"{filled:.0%}"
 
 
 def _end(search: SearchTimeline) -> str:
@@ -280,15 +292,10 @@ def _forecasts(subject: ReportSubject) -> Iterator[str]:
         for each in chosen.values():
             predicted = each.at + each.left
             off = (predicted - real) / real if real else 0.0
-            rows.append(
-                (
-                    formats.seconds(each.at),
-                    formats.seconds(predicted),
-                    formats.seconds(real),
-                    f"{off:+.0%}",
-                )
-            )
+            rows.append((each.at, predicted, real, f"{off:+.0%}"))
     if rows:
+        *times, shares = zip(*rows, strict=True)
+        rows = list(zip(*map(formats.seconds_column, times), shares, strict=True))
         yield "<h3>Predicted and real</h3>"
         yield table(("after", "predicted", "took", "off by"), rows[:_MOST_ROWS], numbers=range(4))
 

@@ -11,11 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.report import formats
-from paceline.report.html.importance import Importances, in_memory, quiet
+from paceline.report.hparam_figures import axis_of, parallel_figure, slice_figure
+from paceline.report.html.importance import Importances
 from paceline.report.html.subject import ReportSubject
 from paceline.report.lineage import has_copies, lineage_figure
-from paceline.report.plots import EACH, curves_figure, front_figure
-from paceline.report.slots import slots_figure
+from paceline.report.plots import (
+    EACH,
+    MOST_BARS,
+    curves_figure,
+    front_figure,
+    importances_figure,
+    values_of,
+)
+from paceline.report.slots import slots_figure, slots_note
+from paceline.report.static import as_dict
 from paceline.study.trial import Trial
 
 #: Points of a figure at most; beyond, the best trials and an even choice of the others.
@@ -58,9 +67,9 @@ def figures_of(subject: ReportSubject, importances: Importances) -> Iterator[Rep
     if subject.ranked:
         yield _history(subject)
     if importances.shares:
-        yield _importances(importances)
+        yield _importances(subject, importances)
     if subject.ranked and subject.distributions:
-        yield from _of_optuna(subject, importances)
+        yield from _of_hparams(subject, importances)
     trained = [trial for trial in subject.trials if trial.epochs]
     if any(subject.objective in trial.history for trial in trained):
         yield _curves(subject, trained)
@@ -93,11 +102,13 @@ def thin_note(subject: ReportSubject) -> str:
 
 
 def _front(subject: ReportSubject) -> ReportFigure:
-    figure = _plain(front_figure(subject.trials, subject.objectives, shown_trials(subject)))
-    names = len(subject.objectives)
+    shown, names = shown_trials(subject), len(subject.objectives)
+    figure = as_dict(front_figure(subject.trials, subject.objectives, shown, stacked=True))
+    figure["layout"].pop("title", None)
     note = "" if names == 2 else f"Each pair of the {names} objectives; the front is that of all."
     note = " ".join(filter(None, [note, thin_note(subject)]))
-    return ReportFigure("front", "Front", to_json(figure), note, height=420, now=True)
+    height = 100 + 320 * (names * (names - 1) // 2)
+    return ReportFigure("front", "Front", to_json(figure), note, height=height, now=True)
 
 
 def _history(subject: ReportSubject) -> ReportFigure:
@@ -159,95 +170,55 @@ def _hover(trial: Trial) -> str:
     return "<br>".join(html.escape(line[:120]) for line in lines)
 
 
-def _importances(importances: Importances) -> ReportFigure:
-    shares = list(importances.shares.items())[:30][::-1]
-    figure = {
-        "data": [
-            {
-                "type": "bar",
-                "orientation": "h",
-                "y": [html.escape(name) for name, _ in shares],
-                "x": [share for _, share in shares],
-                "text": [f"{share:.0%}" for _, share in shares],
-                "textposition": "auto",
-                "hoverinfo": "skip",
-                "marker": {"color": _COLOURS[0]},
-            }
-        ],
-        "layout": {
-            "xaxis": {
-                "title": {"text": "share in the differences of values"},
-                "rangemode": "tozero",
-            },
-            "yaxis": {"type": "category", "automargin": True},
-        },
-    }
-    height = 120 + 26 * len(shares)
+def _importances(subject: ReportSubject, importances: Importances) -> ReportFigure:
+    figure = as_dict(importances_figure(importances.shares, subject.objective))
+    figure["layout"].pop("title", None)
+    height = 120 + 26 * min(MOST_BARS, len(importances.shares))
     note = importances.caution or ""
     return ReportFigure("importances", "Importances", to_json(figure), note, height=height)
 
 
-def _of_optuna(subject: ReportSubject, importances: Importances) -> Iterator[ReportFigure]:
-    """Parallel coordinates, and a slice for each hyperparameter, as Optuna draws them."""
-    from optuna.visualization import plot_parallel_coordinate, plot_slice
-
-    shown = sorted(shown_trials(subject))
-    frozen = [subject.stored[number] for number in shown if number in subject.stored]
-    study = in_memory(subject, frozen, escaped=True)
-    names = [
-        *importances.shares,
-        *(n for n in subject.distributions if n not in importances.shares),
-    ]
-    there = {name for trial in frozen for name in trial.params}
-    names = [html.escape(name) for name in names if name in there][:MOST_SLICES]
-    objective, note = html.escape(subject.objective), thin_note(subject)
-    if not names:
+def _of_hparams(subject: ReportSubject, importances: Importances) -> Iterator[ReportFigure]:
+    """Parallel coordinates, and a slice for each hyperparameter."""
+    numbers = sorted(number for number in shown_trials(subject) if number in subject.stored)
+    frozen = [subject.stored[number] for number in numbers]
+    values = values_of([subject.trials.by_number(number) for number in numbers])
+    names = list(dict.fromkeys([*importances.shares, *subject.distributions]))
+    there = [name for name in names if any(name in trial.params for trial in frozen)]
+    axes = [axis_of(name, frozen) for name in there[:MOST_SLICES]]
+    if not axes:
         return
-    with quiet():
-        parallel = plot_parallel_coordinate(study, params=names, target_name=objective)
-        yield ReportFigure(
-            "parallel",
-            "Parallel coordinates",
-            to_json(_plain(parallel)),
-            " ".join(filter(None, [note, "Drag along an axis to choose trials."])),
-            height=420,
-            now=True,
-        )
-        for i, name in enumerate(names):
-            figure = _plain(plot_slice(study, params=[name], target_name=objective))
-            for trace in figure["data"]:
-                _colour_by_number(trace, shown)
-            axis = figure["layout"].get("xaxis", {})
-            if axis.get("type") == "log":
-                axis.update(dtick=1, exponentformat="e")
-            yield ReportFigure(
-                f"slice{i}",
-                "",
-                to_json(figure),
-                "" if i else _slice_note(len(names), len(there)),
-                height=300,
-                wide=False,
-            )
+    parallel = parallel_figure(axes, values, subject.objective, maximize=subject.maximize)
+    notes = [thin_note(subject), "Drag along an axis to choose trials.", _copies_note(subject)]
+    yield ReportFigure(
+        "parallel",
+        "Parallel coordinates",
+        to_json(as_dict(parallel)),
+        " ".join(filter(None, notes)),
+        height=420,
+        now=True,
+    )
+    for i, axis in enumerate(axes):
+        figure = as_dict(slice_figure([axis], values, subject.objective))
+        figure["data"][0]["marker"]["showscale"] = False
+        note = "" if i else f"{_slice_note(len(axes), len(there))} {_copies_note(subject)}".strip()
+        yield ReportFigure(f"slice{i}", "", to_json(figure), note, height=300, wide=False)
 
 
 def _slice_note(n: int, of: int) -> str:
     shown = f"Shown are the {n} hyperparameters that matter most. " if n < of else ""
-    return f"{shown}Darker points are later trials."
+    return f"{shown}Orange points are the first trials, blue ones the last."
 
 
-def _colour_by_number(trace: dict[str, Any], numbers: list[int]) -> None:
-    """Colour points by their trials' numbers in the study, not in the copy that was drawn."""
-    marker = trace.get("marker", {})
-    colours = marker.get("color")
-    if isinstance(colours, list) and all(isinstance(c, int) and c < len(numbers) for c in colours):
-        marker["color"] = [numbers[colour] for colour in colours]
-    marker.update(colorscale=[[0, "#9ecae9"], [1, "#1f4e8c"]], showscale=False)
-    marker.setdefault("line", {})["width"] = 0.5
+def _copies_note(subject: ReportSubject) -> str:
+    if not has_copies(subject.trials):
+        return ""
+    return "A copy is drawn with the hyperparameters that it trained with last."
 
 
 def _curves(subject: ReportSubject, trained: list[Trial]) -> ReportFigure:
     with_objective = [trial for trial in trained if subject.objective in trial.history]
-    figure = _plain(curves_figure(subject.trials, subject.objective, with_objective))
+    figure = as_dict(curves_figure(subject.trials, subject.objective, with_objective))
     for trace in figure["data"]:
         _thin_curve(trace)
     each = len(with_objective) <= EACH
@@ -268,7 +239,7 @@ def _thin_curve(trace: dict[str, Any]) -> None:
 
 def _lineage(subject: ReportSubject) -> ReportFigure:
     best = subject.ranked[0].number
-    figure = _plain(lineage_figure(subject.trials, subject.objective, best))
+    figure = as_dict(lineage_figure(subject.trials, subject.objective, best))
     figure["layout"].pop("title", None)
     note = f"The line is that of trial {best}; a circle is where a copy begins."
     return ReportFigure("lineage", "Lineage", to_json(figure), note, height=400)
@@ -276,10 +247,11 @@ def _lineage(subject: ReportSubject) -> ReportFigure:
 
 def _slots(subject: ReportSubject) -> ReportFigure:
     best = subject.ranked[0].number if subject.ranked else None
-    figure = _plain(slots_figure(subject.timelines, best))
+    figure = as_dict(slots_figure(subject.timelines, best))
     title = figure["layout"].pop("title", {})
     text = title.get("text", "") if isinstance(title, dict) else ""
     note = text[0].upper() + text[1:] + "." if ":" in text else ""
+    note = " ".join(filter(None, [note, slots_note(subject.timelines)]))
     return ReportFigure("slots", "Slot timeline", to_json(figure), note, height=440)
 
 
@@ -295,29 +267,6 @@ def figure_html(figure: ReportFigure) -> Iterator[str]:
 
 
 # -- JSON for the page -----------------------------------------------------------------------------
-
-
-def _plain(figure: Any) -> dict[str, Any]:
-    """A Plotly figure as dicts and lists, without its template: the page has its own colours."""
-    found = json.loads(figure.to_json())
-    found["layout"].pop("template", None)
-    return {"data": [_decoded(trace) for trace in found["data"]], "layout": found["layout"]}
-
-
-def _decoded(value: Any) -> Any:
-    """Arrays that Plotly has packed as base64, as lists: they are rounded and thinned here."""
-    if isinstance(value, dict):
-        if set(value) >= {"dtype", "bdata"}:
-            import base64
-
-            import numpy as np
-
-            array = np.frombuffer(base64.b64decode(value["bdata"]), dtype=value["dtype"])
-            return array.tolist()
-        return {key: _decoded(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_decoded(each) for each in value]
-    return value
 
 
 #: What would end a ``script`` element, or a line of JavaScript, within JSON.

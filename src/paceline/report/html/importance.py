@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import html
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from paceline.report.html.subject import ReportSubject
+from paceline.report.lineage import has_copies
 from paceline.study.storage.storage import quiet_optuna
 
 #: Trials times hyperparameters that the estimate is made of at most, and its trees: half as many as
@@ -21,6 +19,11 @@ from paceline.study.storage.storage import quiet_optuna
 MOST, TREES = 900, 32
 #: Complete trials for each hyperparameter, below which the estimate is said to be a guess.
 ENOUGH = 10
+#: Why there is no estimate for a population.
+POPULATION = (
+    "What mattered is not estimated: trials of this study are copies of others, with "
+    "hyperparameters that changed on the way, so their values are no outcome of one configuration."
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,9 @@ class Importances:
 
 def importances_of(subject: ReportSubject) -> Importances:
     """Estimate the importances of a study's hyperparameters."""
+    if has_copies(subject.trials):
+        # fANOVA takes a value for the outcome of one configuration.
+        return Importances({}, POPULATION)
     complete = subject.ranked
     n_hparams = len(subject.distributions)
     most = max(MOST // max(1, n_hparams), ENOUGH * n_hparams)
@@ -48,9 +54,9 @@ def importances_of(subject: ReportSubject) -> Importances:
     if len(trials) < 2 or not n_hparams:
         said = "no complete trials to compare" if len(trials) < 2 else "no hyperparameters"
         return Importances({}, f"There is no estimate: the study has {said}.")
-    study = in_memory(subject, trials)
+    study = _in_memory(subject, trials)
     try:
-        with quiet():
+        with _quiet():
             # Of one seed, so that the same study makes the same report.
             evaluator = optuna.importance.FanovaImportanceEvaluator(n_trees=TREES, seed=0)
             shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
@@ -69,48 +75,24 @@ def importances_of(subject: ReportSubject) -> Importances:
     return Importances(dict(shares), caution)
 
 
-def in_memory(
-    subject: ReportSubject, trials: list[FrozenTrial], *, escaped: bool = False
-) -> optuna.Study:
-    """Return a study of its own with these trials, numbered from 0.
-
-    Args:
-        subject: The study.
-        trials: Some of its trials.
-        escaped: Whether names and choices are as HTML has them: Plotly takes some HTML in labels,
-            and names of hyperparameters come from users.
-    """
-    with quiet():
+def _in_memory(subject: ReportSubject, trials: list[FrozenTrial]) -> optuna.Study:
+    """A study of its own with these trials, numbered from 0."""
+    with _quiet():
         study = optuna.create_study(direction="maximize" if subject.maximize else "minimize")
-        study.add_trials([_copy(trial, escaped) for trial in trials])
+        study.add_trials([_copy(trial) for trial in trials])
     return study
 
 
-def _copy(trial: FrozenTrial, escaped: bool) -> FrozenTrial:
+def _copy(trial: FrozenTrial) -> FrozenTrial:
     if trial.state != TrialState.COMPLETE or not trial.values:
         return create_trial(state=TrialState.FAIL)
-    params, distributions = dict(trial.params), dict(trial.distributions)
-    if escaped:
-        params = {html.escape(name): _escaped(value) for name, value in params.items()}
-        distributions = {
-            html.escape(name): _escaped_choices(each) for name, each in distributions.items()
-        }
     # Of several objectives the first is looked at.
+    params, distributions = dict(trial.params), dict(trial.distributions)
     return create_trial(value=trial.values[0], params=params, distributions=distributions)
 
 
-def _escaped(value: Any) -> Any:
-    return html.escape(value) if isinstance(value, str) else value
-
-
-def _escaped_choices(distribution: BaseDistribution) -> BaseDistribution:
-    if isinstance(distribution, CategoricalDistribution):
-        return CategoricalDistribution([_escaped(each) for each in distribution.choices])
-    return distribution
-
-
 @contextmanager
-def quiet() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """Keep Optuna's log lines and warnings about these studies from the user's screen."""
     with quiet_optuna(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

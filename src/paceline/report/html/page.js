@@ -1,7 +1,10 @@
 // Draws each figure when it comes near the window, one at a time, in the page's colours.
 (() => {
   "use strict";
-  const CONFIG = { responsive: true, displaylogo: false, showTips: false };
+  const CONFIG = {
+    responsive: true, displaylogo: false, showTips: false,
+    modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
+  };
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const drawn = new Map();
   const waiting = [];
@@ -12,6 +15,8 @@
     const of = (name) => style.getPropertyValue(name).trim();
     return { ink: of("--ink"), rule: of("--rule"), page: of("--page") };
   }
+
+  function narrow() { return window.innerWidth < 600; }
 
   function layoutOf(figure, height) {
     const { ink, rule, page } = colours();
@@ -24,15 +29,19 @@
         coloraxis: { colorbar: { outlinewidth: 0 } },
       },
     };
-    const narrow = window.innerWidth < 600;
+    const named = figure.data.filter((t) => t.name && t.showlegend !== false).length;
+    const legend = named > 1 && figure.layout.showlegend !== false;
     const layout = Object.assign({}, figure.layout, {
       template, height, autosize: true, title: undefined,
-      margin: { l: narrow ? 40 : 60, r: narrow ? 12 : 24, t: 24, b: 48 },
-      legend: { orientation: "h", y: -0.18, yanchor: "top" },
+      // The tool bar has the uppermost 28 pixels for itself, the legend those below: nothing lies
+      // on points or on the title of an axis.
+      margin: { l: narrow() ? 40 : 60, r: narrow() ? 12 : 24, t: legend ? 56 : 32, b: 48 },
+      legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom" },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: ink, activecolor: ink },
     });
     if (figure.parallel) {
       layout.paper_bgcolor = page; // its canvas is white where this is transparent
-      layout.margin = { l: 60, r: 40, t: 60, b: 40 };
+      layout.margin = { l: 60, r: 40, t: 76, b: 40 };
     }
     return layout;
   }
@@ -45,13 +54,16 @@
       if (trace.type === "parcoords") {
         trace.labelfont = trace.tickfont = { color: colours().ink };
         trace.rangefont = { color: colours().ink };
+        trace.line.showscale = !narrow(); // the first axis says the same
         // The best lines stand out from the page, whichever colour that has.
         trace.line.colorscale = dark.matches
           ? [[0, "#26384d"], [1, "#8fd0ff"]] : [[0, "#c6dbef"], [1, "#08306b"]];
       }
     }
     drawn.set(element, figure);
-    return Plotly.newPlot(element, figure.data, layoutOf(figure, height), CONFIG);
+    // Where there is no mouse, the tool bar would lie there all the time.
+    const config = Object.assign({}, CONFIG, narrow() ? { displayModeBar: false } : {});
+    return Plotly.newPlot(element, figure.data, layoutOf(figure, height), config);
   }
 
   // One figure for each idle moment, so that scrolling never waits for several.

@@ -108,12 +108,10 @@ def _best(subject: ReportSubject) -> Iterator[str]:
         ("hyperparameter", "value"),
         [(name, formats.hparam(value)) for name, value in best.hparams.items()],
     )
-    last = [
-        (name, formats.metric(values[(best.best_epoch or best.epochs) - 1]))
-        for name, values in best.history.items()
-        if len(values) >= (best.best_epoch or best.epochs) > 0
-    ]
-    yield table(("metric", f"in epoch {best.best_epoch or best.epochs}"), last)
+    epoch = best.best_epoch or best.epochs
+    there = {n: values[epoch - 1] for n, values in best.history.items() if len(values) >= epoch > 0}
+    last = zip(there, formats.metrics(list(there.values())), strict=True)
+    yield table(("metric", f"in epoch {epoch}"), list(last))
     yield "</div>"
 
 

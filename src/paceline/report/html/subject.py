@@ -10,6 +10,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
+from paceline.study.lineage import line_of
 from paceline.study.objectives import objective_names
 from paceline.study.timeline import SearchTimeline
 from paceline.study.trial import Trial
@@ -58,6 +59,18 @@ class ReportSubject:
     def ranked(self) -> list[Trial]:
         """The complete trials with a value, the best first."""
         return self.trials.ranked
+
+    @cached_property
+    def lines(self) -> list[Trial]:
+        """Of the trials in ``ranked`` the best of each line: what trials grew from is one draw.
+
+        Copies in a population share weights and most of their hyperparameters, and a trial that
+        trains longer is the trial that it continues.
+        """
+        found: dict[int, Trial] = {}
+        for trial in self.ranked:
+            found.setdefault(line_of(trial, self.trials.get)[0].trial.number, trial)
+        return list(found.values())
 
     @cached_property
     def stored(self) -> dict[int, FrozenTrial]:

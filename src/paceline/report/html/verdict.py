@@ -21,6 +21,7 @@ from optuna.distributions import (
 from paceline.report import formats
 from paceline.report.html.importance import Importances
 from paceline.report.html.subject import ReportSubject
+from paceline.report.lineage import has_copies
 
 #: Complete trials below which nothing is said of edges of ranges.
 _ENOUGH = 10
@@ -84,33 +85,62 @@ def _best(subject: ReportSubject) -> Iterator[str]:
 
 
 def _sure(subject: ReportSubject) -> Iterator[str]:
-    ranked, name = subject.ranked, subject.objective
-    values = [trial.value for trial in ranked if trial.value is not None]
+    lines, name = subject.lines, subject.objective
+    n_complete = len(subject.ranked)
+    values = [trial.value for trial in lines if trial.value is not None]
+    of_lines = len(lines) < n_complete
+    if of_lines:
+        yield (
+            f"The {n_complete:,} complete trials are of {_n(len(lines), 'line')}: of trials that "
+            "continue or copy one another the best one is counted below."
+        )
     if len(values) < 5:
-        yield f"With {len(values)} complete trials nothing can be said of how sure that is."
+        n = _n(len(values), "line" if of_lines else "complete trial")
+        yield f"With {n} nothing can be said of how sure that is."
         return
     n = min(max(5, len(values) // 10), 20)
     gap, lead = abs(values[n - 1] - values[0]), abs(values[1] - values[0])
     median = abs(statistics.median(values) - values[0])
-    yield (
-        f"The next {n - 1} trials follow within {formats.metric(gap)} of {name}, the second by "
-        f"{formats.metric(lead)}; the median trial is {formats.metric(median)} behind."
-    )
-    best = ranked[0]
+    alone = lines[0].spread is None and lead > 0.5 * median > 0
+    if alone:
+        yield (
+            f"It stands alone: the second trial is {formats.difference(lead)} of {name} behind, "
+            f"the median trial {formats.difference(median)}. {_again(subject)} before you trust it."
+        )
+        return
+    tied = sum(value == values[0] for value in values[1:])
+    said = []
+    if tied:
+        said.append(f"{_n(tied, 'more trial')} reached the same value, and the first one is named")
+    if gap:
+        second = "" if tied else f", the second by {formats.difference(lead)}"
+        said.append(
+            f"the next {n - 1} trials follow within {formats.difference(gap)} of {name}{second}"
+        )
+    behind = f"is {formats.difference(median)} behind" if median else "reached it, too"
+    text = "; ".join([*said, f"the median trial {behind}"])
+    yield f"{text[0].upper()}{text[1:]}."
+    best = lines[0]
     if best.spread is not None:
         near = sum(abs(value - values[0]) <= best.spread for value in values[1:])
         yield (
-            f"The members of the best trial spread by {formats.metric(best.spread)} (standard "
+            f"The members of the best trial spread by {formats.difference(best.spread)} (standard "
             f"deviation), and {near:,} other trials lie within that: "
             + ("chance may have chosen among them." if near else "its lead is larger than chance.")
         )
     elif median and gap <= _SMALL * median:
         yield "These are as good as equal: chance may have chosen the first of them."
-    elif median and lead > 0.5 * median:
-        yield (
-            "The best trial stands alone, far before the second: train it again from other seeds "
-            "before you trust it."
-        )
+
+
+def _again(subject: ReportSubject) -> str:
+    """How a trial is trained from other seeds."""
+    if subject.ranked[0].continued_at is None:
+        return "Train it again from other seeds"
+    return "Train by its schedule from other seeds (tuner.schedule(), paceline.FollowSchedule)"
+
+
+def _n(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _unequal_epochs(subject: ReportSubject) -> Iterator[str]:
@@ -138,9 +168,10 @@ def _better_but_stopped(subject: ReportSubject) -> Iterator[str]:
                 found = min(losses), trial.number, trial.epochs
     best = subject.ranked[0].value
     if found is not None and best is not None and found[0] < sign * best:
+        better, than = formats.apart(sign * found[0], best)
         yield (
-            f"Trial {found[1]}, which was stopped after {found[2]} epochs, had been better: "
-            f"{formats.metric(sign * found[0])}."
+            f"Trial {found[1]}, which was stopped after {_n(found[2], 'epoch')}, had been better: "
+            f"{better}, against {than}."
         )
 
 
@@ -155,7 +186,7 @@ def _mattered(importances: Importances) -> Iterator[str]:
 
 
 def _edges(subject: ReportSubject) -> Iterator[str]:
-    ranked = subject.ranked
+    ranked = subject.lines  # the odds below are those of configurations that were drawn apart
     if len(ranked) < _ENOUGH:
         return
     top = [
@@ -225,6 +256,8 @@ def _edge_text(name: str, distribution: BaseDistribution, low: bool, n: int, of:
 
 
 def _still_improving(subject: ReportSubject) -> Iterator[str]:
+    if has_copies(subject.trials):
+        return  # the epochs of a population are set before its first exchange
     top = [trial for trial in subject.ranked[:5] if trial.epochs >= 2]
     late = [trial for trial in top if trial.best_epoch == trial.epochs]
     if len(top) >= 3 and len(late) > len(top) / 2 and not subject.objectives:
@@ -242,7 +275,12 @@ def _still_improving(subject: ReportSubject) -> Iterator[str]:
 
 
 def _repeats(subject: ReportSubject) -> Iterator[str]:
-    if len(subject.ranked) >= 5 and not subject.ranked[0].members:
+    if has_copies(subject.trials):
+        yield (
+            "A population is one draw, so how much of a value is chance is not known: search again "
+            "with another seed."
+        )
+    elif len(subject.ranked) >= 5 and not subject.ranked[0].members:
         yield (
             "No trial was trained from several seeds, so how much of a value is chance is not "
             "known: repeats=3 tells."

@@ -1,0 +1,261 @@
+"""Figures of hyperparameters: a slice for each of them, and parallel coordinates.
+
+Optuna draws both, each version in its own way, and takes the scale of an axis from the
+distribution. Here it is taken from the values too: choices 1e-7, 1e-6, ... 1 have a log axis.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.trial import FrozenTrial
+
+from paceline.report import formats
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+#: The largest of positive values by the smallest one, from which on they have a log axis.
+_WIDE = 1000.0
+#: Labels of a log axis at most, and at least where the values allow it.
+_MOST_TICKS, _LEAST_TICKS = 7, 3
+#: Characters of a label at most.
+_LABEL = 20
+#: The colours of the first and the last trial of a slice; seen on white and on black.
+_FIRST, _LAST = "#e8a13a", "#3b7dd8"
+#: The colours of bad and good trials in parallel coordinates.
+_BAD, _GOOD = "#c6dbef", "#08306b"
+_NONE = "none"  # what a trial has that lacks a hyperparameter
+
+
+@dataclass(frozen=True)
+class HparamAxis:
+    """The axis of a hyperparameter.
+
+    Attributes:
+        name: The hyperparameter, as Optuna stores it.
+        kind: Its scale; a choice has its values side by side.
+        values: Trial number -> value, of those trials that have one.
+        choices: The texts of a choice's values, in order; empty for numbers.
+        marks: The numbers there are to choose from, where they are few.
+    """
+
+    name: str
+    kind: Literal["linear", "log", "choice"]
+    values: Mapping[int, Any]
+    choices: tuple[str, ...] = ()
+    marks: tuple[float, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The name as a figure has it."""
+        return _label(self.name)
+
+    @property
+    def ticks(self) -> list[float]:
+        """Where the axis has labels; empty where Plotly chooses them."""
+        if self.marks:
+            return list(self.marks)
+        if self.kind != "log" or not self.values:
+            return []
+        return log_ticks(min(self.values.values()), max(self.values.values()))
+
+
+def axis_of(name: str, trials: Iterable[FrozenTrial]) -> HparamAxis:
+    """Return the axis of a hyperparameter over some trials.
+
+    Args:
+        name: The hyperparameter, as Optuna stores it.
+        trials: The trials that are drawn.
+    """
+    there = [trial for trial in trials if name in trial.params]
+    values = {trial.number: trial.params[name] for trial in there}
+    known = [trial.distributions[name] for trial in there]
+    if not all(_is_number(value) for value in values.values()):
+        choices = {}
+        for each in known:
+            found = each.choices if isinstance(each, CategoricalDistribution) else ()
+            choices |= dict.fromkeys(map(_label, found))
+        choices |= dict.fromkeys(map(_label, values.values()))
+        texts = {number: _label(value) for number, value in values.items()}
+        return HparamAxis(name, "choice", texts, tuple(choices))
+    few = [_numbers_of(each) for each in known]
+    marks = {number for numbers in few for number in numbers} if all(few) else set()
+    kind = "log" if _is_log(list(values.values()), known) else "linear"
+    if len(marks) > _MOST_TICKS + 1 or (kind == "log" and min(marks, default=1) <= 0):
+        marks = set()
+    return HparamAxis(name, kind, values, marks=tuple(sorted(marks)))
+
+
+def _numbers_of(distribution: BaseDistribution) -> Sequence[float]:
+    """The numbers that a distribution has, where they are few."""
+    match distribution:
+        case CategoricalDistribution(choices=choices):
+            return [choice for choice in choices if _is_number(choice)]
+        case IntDistribution(low=low, high=high, step=step, log=False):
+            return range(low, high + 1, step)[: _MOST_TICKS + 2]
+    return ()
+
+
+def _is_log(values: Sequence[float], distributions: Sequence[BaseDistribution]) -> bool:
+    if not values or min(values) <= 0:
+        return False
+    if any(getattr(each, "log", False) for each in distributions):
+        return True
+    return max(values) >= _WIDE * min(values) or any(map(_is_geometric, distributions))
+
+
+def _is_geometric(distribution: BaseDistribution) -> bool:
+    """Whether choices are in one ratio, as those of a log scale with a step are."""
+    if not isinstance(distribution, CategoricalDistribution) or len(distribution.choices) < 3:
+        return False
+    logs = [math.log(each) for each in _numbers_of(distribution) if each > 0]
+    if len(logs) < len(distribution.choices):
+        return False
+    steps = [after - before for before, after in zip(logs, logs[1:], strict=False)]
+    # A thousandth: choices of integers and of decimals are rounded.
+    return min(steps) > 0 and max(steps) - min(steps) <= 1e-3 * max(steps)
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _label(value: Any) -> str:
+    text = formats.visible(formats.hparam(value))
+    return html.escape(text if len(text) < _LABEL else f"{text[: _LABEL - 3]}...")
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return the values that are labelled on a log axis from ``low`` to ``high``, both positive.
+
+    Powers of ten where there are enough of them; else also their double and fivefold, and within
+    less than that the round values of a linear axis.
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    room = (low * (1 - 1e-9), high * (1 + 1e-9))  # 0.1 as a power of ten may be 0.1 but for a bit
+    for factors in ((1,), (1, 2, 5)):
+        found = [float(f"{f}e{power}") for power in range(first, last + 1) for f in factors]
+        found = [tick for tick in found if room[0] <= tick <= room[1]]
+        if len(found) >= _LEAST_TICKS:
+            return found[:: -(-len(found) // _MOST_TICKS)]
+    if low == high:
+        return [low]
+    rough = (high - low) / _LEAST_TICKS
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = max((f * unit for f in (1, 2, 5) if f * unit <= rough), default=unit)
+    count = range(math.ceil(low / step), math.floor(high / step) + 1)
+    return [float(f"{i * step:.12g}") for i in count] or [low, high]
+
+
+def slice_figure(axes: Sequence[HparamAxis], values: Mapping[int, float], objective: str) -> Figure:
+    """Draw the value by each hyperparameter, side by side; later trials have another colour.
+
+    Args:
+        axes: The hyperparameters.
+        values: Trial number -> value.
+        objective: The objective's name.
+    """
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(1, max(1, len(axes)), shared_yaxes=True)
+    for column, axis in enumerate(axes, 1):
+        numbers = [number for number in axis.values if number in values]
+        figure.add_scatter(
+            x=[axis.values[number] for number in numbers],
+            y=[values[number] for number in numbers],
+            mode="markers",
+            marker={
+                "color": numbers,
+                "cmin": min(values, default=0),
+                "cmax": max(values, default=0),
+                "colorscale": [[0, _FIRST], [1, _LAST]],
+                "showscale": column == len(axes),
+                "colorbar": {"title": {"text": "trial"}},
+                "line": {"width": 0.5, "color": "#808080"},
+            },
+            hovertext=[f"trial {number}" for number in numbers],
+            showlegend=False,
+            row=1,
+            col=column,
+        )
+        place: dict[str, Any] = {"row": 1, "col": column}
+        figure.update_xaxes(title_text=axis.label, **place)
+        if axis.kind == "choice":
+            order = {"categoryorder": "array", "categoryarray": axis.choices}
+            figure.update_xaxes(type="category", **order, **place)
+            continue
+        figure.update_xaxes(type=axis.kind, **place)
+        if ticks := axis.ticks:
+            texts = [formats.hparam(tick) for tick in ticks]
+            figure.update_xaxes(tickvals=ticks, ticktext=texts, **place)
+    figure.update_yaxes(title_text=html.escape(objective), row=1, col=1)
+    return figure
+
+
+def parallel_figure(
+    axes: Sequence[HparamAxis], values: Mapping[int, float], objective: str, *, maximize: bool
+) -> Figure:
+    """Draw each trial as a line through its value and its hyperparameters; good ones are darker.
+
+    Args:
+        axes: The hyperparameters.
+        values: Trial number -> value.
+        objective: The objective's name.
+        maximize: Whether high values are good.
+    """
+    import plotly.graph_objects as go
+
+    # What is drawn last lies on top: the best trial.
+    numbers = sorted(values, key=lambda number: values[number], reverse=not maximize)
+    losses = [values[number] for number in numbers]
+    first = {"label": _label(objective), "values": losses}
+    return go.Figure(
+        go.Parcoords(
+            dimensions=[first, *(_dimension(axis, numbers) for axis in axes)],
+            line={
+                "color": losses,
+                "colorscale": [[0, _BAD], [1, _GOOD]],
+                "reversescale": not maximize,
+                "showscale": True,
+                "colorbar": {"title": {"text": html.escape(objective)}},
+            },
+        )
+    )
+
+
+def _dimension(axis: HparamAxis, numbers: Sequence[int]) -> dict[str, Any]:
+    ticks, texts = list(axis.ticks), [formats.hparam(tick) for tick in axis.ticks]
+    if axis.kind == "choice":
+        place = {choice: float(i) for i, choice in enumerate(axis.choices)}
+        there = {number: place[value] for number, value in axis.values.items()}
+        ticks, texts = list(place.values()), list(place)
+    elif axis.kind == "log":
+        there = {number: math.log10(value) for number, value in axis.values.items()}
+        ticks = [math.log10(tick) for tick in ticks]
+    else:
+        there = {number: float(value) for number, value in axis.values.items()}
+    known = [there[number] for number in numbers if number in there]
+    shown = [*known, *(ticks if axis.choices or axis.marks else ())]
+    low, high = min(shown, default=0.0), max(shown, default=0.0)
+    if len(known) < len(numbers):  # a hyperparameter of some trials only: a place below the others
+        none = low - 0.15 * ((high - low) or 1.0)
+        if not ticks:
+            ticks = sorted({low, (low + high) / 2, high})
+            texts = [formats.hparam(tick) for tick in ticks]
+        ticks, texts = [none, *ticks], [_NONE, *texts]
+        low = none
+    found: dict[str, Any] = {
+        "label": axis.label,
+        "values": [there.get(number, low) for number in numbers],
+    }
+    if high > low:
+        found["range"] = [low, high]
+    if ticks:
+        found |= {"tickvals": ticks, "ticktext": texts}
+    return found
