@@ -108,7 +108,11 @@ def test_trials_are_sorted_and_chosen_by_each_objective(
 
 
 def test_studies_says_how_long_the_front_is(paceline: Callable[..., Any], study: str) -> None:
-    assert paceline("studies").out.split("front of 3")[1].split() == ["-", "val_accuracy,", "params"]
+    assert paceline("studies").out.split("front of 3")[1].split() == [
+        "-",
+        "val_accuracy,",
+        "params",
+    ]
     (record,) = paceline("studies", "--json").json
     assert (record["best"], record["front"]) == (None, FRONT)
 

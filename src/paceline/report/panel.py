@@ -79,7 +79,7 @@ def facts(progress: Progress) -> list[str]:
     lines = [first, best if progress.best_value is None else f"best {best}"]
     if progress.best_hparams:
         lines.append(formats.hparams(progress.best_hparams))
-    busy = None if progress.busy is None else f"slots {progress.busy:.0%} busy"
+    busy = None if progress.busy is None else f"slots {progress.busy:.0%} filled while training"
     where = ", ".join(part for part in (progress.devices, busy) if part)
     return [*lines, where] if where else lines
 

@@ -177,7 +177,7 @@ def _headline(summary: Mapping[str, Any]) -> str:
     if summary.get("plans") == ["sequential"]:
         text += ", plan sequential: one trial keeps the device busy"
     elif busy is not None:
-        text += f", slots {busy:.0%} busy"
+        text += f", slots {busy:.0%} filled while training"
     why = (summary.get("ended") or {}).get("text")
     return f"{text}\nEnded: {why}." if why else text
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
 import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
@@ -438,6 +439,15 @@ class Study:
         self.writer.record(StudyDescribed(self.metadata.meta))
 
 
+#: Seconds for which collecting a study waits for its storage; what is left is written meanwhile.
+_SECONDS_TO_COLLECT = 5.0
+
+
 def _close_quietly(writer: WriteBehind) -> None:
+    """Close what nobody has closed: where Python ends, or where the study is collected.
+
+    The collector may run in anybody's code, which a storage that does not answer must not hold up.
+    """
+    ends = not threading.main_thread().is_alive()
     with contextlib.suppress(PacelineError):
-        writer.close()
+        writer.close(None if ends else _SECONDS_TO_COLLECT)

@@ -93,9 +93,11 @@ class Trial:
             **({"error": self.error} if self.error else {}),
             **({"rejected": self.rejected} if self.rejected else {}),
         }
-        best = self.best_epoch or self.epochs
-        there = {name: v for name, v in self.history.items() if len(v) >= best > 0}
-        columns = [html.numbers([v[at] for v in there.values()]) for at in (best - 1, -1)]
+        there, best = {name: v for name, v in self.history.items() if v}, self.best_epoch
+        places = {"last": -1}
+        if best is not None and all(len(values) >= best for values in there.values()):
+            places = {f"epoch {best}": best - 1, **places}
+        columns = [html.numbers([v[at] for v in there.values()]) for at in places.values()]
         curves = [
             [name, html.curve(v), *numbers]
             for (name, v), *numbers in zip(there.items(), *columns, strict=True)
@@ -104,5 +106,5 @@ class Trial:
         if self.hparams:
             parts.append(html.table(("hyperparameter", "value"), list(self.hparams.items())))
         if curves:
-            parts.append(html.table(("metric", "curve", f"epoch {best}", "last"), curves))
+            parts.append(html.table(("metric", "curve", *places), curves))
         return html.block(f"trial {self.number}", *parts)

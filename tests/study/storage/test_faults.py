@@ -5,6 +5,7 @@ Training goes on, what it tells waits, and all of it is there when the storage a
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -18,6 +19,7 @@ import pytest
 
 import servers
 from paceline.errors import StorageError
+from paceline.study import study as study_module
 from paceline.study.storage import rdb
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.storage.write_behind import WriteBehind
@@ -199,6 +201,22 @@ def test_a_storage_that_never_answers_again_is_said_at_the_end(monkeypatch) -> N
         with pytest.raises(StorageError, match=match):
             study.close()
     assert len(Study.open("s", storage="sqlite:///s.db").trials) == 1
+
+
+def test_a_study_that_is_collected_holds_nobody_up(monkeypatch) -> None:
+    """Python may collect it in anybody's code; what is left is written once the storage answers."""
+    monkeypatch.setattr(study_module, "_SECONDS_TO_COLLECT", 0.05)
+    monkeypatch.setattr(rdb, "SQLITE_WAIT", 0.05)
+    study = Study.open("s", storage="sqlite:///s.db", direction="maximize")
+    train(study, 1)
+    study.writer.flush()
+    writer = study.writer
+    with locked(Path("s.db")):
+        train(study, 1)
+        del study
+        gc.collect()
+    writer.close()
+    assert len(Study.open("s", storage="sqlite:///s.db").trials) == 2
 
 
 def test_a_journal_cut_in_the_middle_of_a_line_loses_that_line_and_keeps_it_beside() -> None:

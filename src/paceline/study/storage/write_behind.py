@@ -264,8 +264,8 @@ class WriteBehind:
             if self._unwritten and self._trouble is not None:
                 raise _raised_again(self._trouble)
 
-    def close(self) -> None:
-        """Write the records left and end the thread; safe to call again.
+    def close(self, seconds: float | None = None) -> None:
+        """Write the records left and end the thread, waiting for at most ``seconds``.
 
         Raises:
             StorageError: The storage has not answered for ``PATIENCE`` seconds; the message says
@@ -278,7 +278,7 @@ class WriteBehind:
                 self._closing = True
                 self._change.notify_all()
             if self._thread is not None:
-                self._thread.join()
+                self._thread.join(seconds)
         if self._error is not None:
             raise _raised_again(self._error)
 
