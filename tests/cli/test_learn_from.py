@@ -42,6 +42,7 @@ def tried(study: str, capsys: Any) -> list[dict[str, Any]]:
     return [row["hparams"] for row in sorted(rows, key=lambda row: row["number"])]
 
 
+@pytest.mark.slow
 def test_a_search_learns_and_resume_goes_on_without_the_earlier_studies(capsys) -> None:
     for study, seed in (("first", "1"), ("second", "2")):
         assert command(*SEARCH, "--seed", seed, "--trials", "11", "--study", study) == 0

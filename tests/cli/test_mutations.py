@@ -179,7 +179,7 @@ def run(paceline: Any) -> Callable[..., tuple[Any, str]]:
 READING = [["best", "s"], ["trials", "s"], ["trials", "s", "--json"], ["trials", "s", "--csv"]]
 
 
-@sizes(60, 4000)
+@sizes(30, 4000)
 def test_a_changed_journal(run, study, n):
     tally, commands = Tally(), itertools.cycle([*READING, ["export", "s"], ["repair", "s"]])
     for at, (change, draw) in enumerate(mutations(n, 1, changed_lines)):
@@ -232,7 +232,7 @@ def test_changed_saved_models(run, study, n):
     tally.finish("saved models")
 
 
-@sizes(40, 2000)
+@sizes(20, 2000)
 def test_a_changed_result_of_a_benchmark(run, result, n):
     tally = Tally()
     commands = itertools.cycle([["--json"], [], ["-o", "page.html"]])

@@ -123,6 +123,7 @@ def test_export_asks_for_a_trial_of_the_front(paceline: Callable[..., Any], stud
     assert "choose one of the front: --trial 1 or 0 or 3" in done.err
 
 
+@pytest.mark.slow
 def test_a_search_from_its_beginning_to_a_file(paceline, user_modules) -> None:
     Path("model.py").write_text(FILE)
     options = ["--objective", "val_accuracy", "--objective", "min:params", "--sampler", "nsga2:4"]

@@ -57,6 +57,7 @@ def small_device(monkeypatch: pytest.MonkeyPatch):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plan",
     ["stacked", *(pytest.param(p, marks=pytest.mark.slow) for p in ("mapped", "sequential"))],

@@ -136,6 +136,7 @@ def test_running_out_in_the_middle_halves_the_slots(
     same_histories(tuner, plenty)
 
 
+@pytest.mark.slow
 def test_another_error_in_a_pack_fails_its_trials_only(make, monkeypatch) -> None:
     train, calls = StackedProgram.train, []
 

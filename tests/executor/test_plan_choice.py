@@ -249,6 +249,7 @@ def test_a_candidate_that_fails_to_compile_is_left_out(
     assert tuner.summary()["n_trials"]["complete"] == 24
 
 
+@pytest.mark.slow
 def test_a_pack_grows_when_many_wait(
     monkeypatch: pytest.MonkeyPatch, two_lanes: None, at_once: list[Candidate]
 ) -> None:

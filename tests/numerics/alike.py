@@ -44,6 +44,7 @@ ALIKE = {
     "random_flip",
     "random_rotation",
     "rescaling_constants",
+    "seed_generator",
     "separable_conv",
     "shared_layers",
     "spatial_dropout",

@@ -115,6 +115,7 @@ def test_five_hundred_trials_have_a_page_of_at_most_seven_megabytes() -> None:
     assert len(report_page(subject_of(500, epochs=50)).encode()) <= 7_000_000
 
 
+@pytest.mark.slow
 def test_of_many_trials_the_best_are_shown_and_it_is_said(monkeypatch) -> None:
     monkeypatch.setattr(figures_module, "MOST_POINTS", 50)
     monkeypatch.setattr(figures_module, "_BEST", 20)

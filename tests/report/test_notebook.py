@@ -29,7 +29,14 @@ def test_names_are_escaped_and_cannot_steer():
 
 def test_the_view_says_what_runs_where_and_how_long():
     shown = progress_html(replace(PROGRESS, rows=(ROW,), busy=0.875, devices="2 x TPU"))
-    for said in ("1 of 4 trials", "about 0:15 left", "0.5000", "2 x TPU", "slots 88% filled while training", "<img"):
+    for said in (
+        "1 of 4 trials",
+        "about 0:15 left",
+        "0.5000",
+        "2 x TPU",
+        "slots 88% filled while training",
+        "<img",
+    ):
         assert said in shown
 
 

@@ -205,6 +205,7 @@ def test_rejected_trials_come_back_as_such() -> None:
 # -- families --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_random_search_does_not_walk_through_all_of_a_structure_that_is_not_allowed() -> None:
     """Half of the draws have a width that is rejected, and programs are filled four at a time."""
 

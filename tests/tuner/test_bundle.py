@@ -150,7 +150,16 @@ def test_a_bundle_has_all_that_is_needed(at_home, tmp_path, capsys):
     expected = at_home.best_model().predict(x, verbose=0)
     # The same program in another process: float32's rounding, 1e-7 measured.
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_data_of_another_shape_are_told_to_whoever_predicts(at_home, tmp_path):
+    exported("--bundle", str(tmp_path / "best.zip"))
+    with zipfile.ZipFile(tmp_path / "best.zip") as file:
+        file.extractall(tmp_path / "b")
+    x, _ = toys.data(23, seed=1)
     np.savez(tmp_path / "x.npz", x=x[:, 1:])
+    command = [sys.executable, str(tmp_path / "b/predict.py"), str(tmp_path / "x.npz")]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=without_keras_backend()
     )

@@ -171,6 +171,7 @@ def test_of_one_objective_pareto_is_the_best_trial() -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_the_summary_has_the_front() -> None:
     summary = searched().summary()
     assert summary["best"] is None
@@ -460,6 +461,7 @@ def test_a_pruner_goes_by_the_first_objective_and_a_note_says_so() -> None:
     assert all(trial.values is None for trial in opened().trials if trial.state.name == "PRUNED")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     slow_where([{"repeats": 2}, {"folds": 2, "validation_data": None}], lambda c: "folds" in c),

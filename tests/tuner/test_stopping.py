@@ -177,6 +177,7 @@ def test_no_trial_begins_that_would_exceed_the_epochs(make, most: int) -> None:
     assert sum(t.epochs for t in trials_of(more)) == 15
 
 
+@pytest.mark.slow
 def test_epochs_that_callbacks_save_go_to_other_trials(make) -> None:
     def callbacks(hp: Any) -> list[Any]:
         return [keras.callbacks.EarlyStopping("val_loss", min_delta=1.0, patience=2)]
@@ -272,6 +273,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     return code, *capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_the_command_stops_by_rules_and_goes_on_without(fresh_folder, capsys) -> None:
     Path("model.py").write_text(toys.MODEL_FILE)
     options = ["--trials", "6", "--epochs", "2", "--sampler", "random", "--quiet"]

@@ -64,6 +64,7 @@ def test_the_best_model_has_its_own_widths() -> None:
     assert found["accuracy"] == pytest.approx(tuner.best_trial.value, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_callbacks_see_the_trial_s_own_widths() -> None:
     seen: list[tuple[int, ...]] = []
 

@@ -533,6 +533,7 @@ def test_executions_of_a_hypermodel_are_averaged(tmp_path):
     assert best < trial.score  # the better one's weights, and the mean of both
 
 
+@pytest.mark.slow
 def test_hyperband_with_callbacks_counts_epochs_on(tmp_path):
     seen: set[int] = set()
 
@@ -565,6 +566,7 @@ def test_a_search_goes_on_when_there_may_be_more_trials(tmp_path):
     assert list(tuner.oracle.trials) == ["0", "1"]
 
 
+@pytest.mark.slow
 def test_a_strategy_of_tensorflow_is_not_used_and_says_so(tmp_path, capsys):
     tuner = ours.RandomSearch(
         spaces.small, "val_loss", max_trials=1, directory=tmp_path, distribution_strategy=object()

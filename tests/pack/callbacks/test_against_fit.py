@@ -216,6 +216,7 @@ def test_a_schedule_cannot_be_replaced() -> None:
     assert "LearningRateSchedule" in str(theirs.failed[0])
 
 
+@pytest.mark.slow
 def test_files_are_those_that_fit_writes(fresh_folder: Path) -> None:
     """ModelCheckpoint and CSVLogger, each trial's in a folder of its own."""
     made = iter(range(1000))

@@ -206,6 +206,7 @@ def test_a_storage_that_never_answers_again_is_said_at_the_end(monkeypatch) -> N
 def test_a_study_that_is_collected_holds_nobody_up(monkeypatch) -> None:
     """Python may collect it in anybody's code; what is left is written once the storage answers."""
     monkeypatch.setattr(study_module, "_SECONDS_TO_COLLECT", 0.05)
+    monkeypatch.setattr(WriteBehind, "WAITS", (0.05,))
     monkeypatch.setattr(rdb, "SQLITE_WAIT", 0.05)
     study = Study.open("s", storage="sqlite:///s.db", direction="maximize")
     train(study, 1)

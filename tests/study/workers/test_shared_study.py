@@ -406,6 +406,7 @@ def test_a_dead_worker_of_this_machine_is_known_at_once(
     assert party.notes == []
 
 
+@pytest.mark.slow
 def test_who_has_left_holds_no_connection(postgresql: servers.PostgreSQL) -> None:
     """A server has a hundred of them, and a notebook makes search after search."""
     url = postgresql.database()
