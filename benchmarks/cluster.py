@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 import time
 from collections import deque
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import machine
-import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from one_group import OneGroup
 from paceline.executor.base import EpochReport, Job, JobSpec
-from paceline.executor.grouping import Group
 from paceline.executor.remote import driver
 from paceline.executor.remote.in_process import InProcessPool
 from paceline.executor.remote.messages import (
@@ -33,8 +35,6 @@ from paceline.executor.remote.messages import (
     RoundOrder,
     Submitted,
 )
-from paceline.pack.pack import SlotTrial
-from paceline.program.trace import State
 
 SLOTS, EPOCHS = 8, 50
 #: Processor time of a report at most, in milliseconds.
@@ -96,37 +96,6 @@ class Machine:
 
     def close(self) -> None:
         """Nothing to end."""
-
-
-class OneGroup:
-    """All jobs share a program; nothing is traced."""
-
-    families = None
-
-    def __init__(self, *_: Any) -> None:
-        full = SimpleNamespace(canonical=SimpleNamespace(constants=[]))
-        role: Any = SimpleNamespace(
-            settle=lambda n: None, observed=set(), lifted=(), settled=True, widened=False, full=full
-        )
-        shapes: Any = State([np.zeros(1)], [], [], [])
-        work: Any = None
-        self.group = Group("p", work, role, None, shapes, [], False, False)
-        self.group.n_trials = 1
-        self.groups = [self.group]
-
-    @property
-    def waiting(self) -> int:
-        """Jobs without a slot."""
-        return len(self.group.queue)
-
-    def add(self, job: Job) -> Group:
-        """Queues a job."""
-        trial = SlotTrial(job.number, job.seed, job.epochs, self.group.state, (), None)
-        self.group.queue.append(trial)
-        return self.group
-
-    def save_laws(self) -> None:
-        """Nothing was learnt."""
 
 
 def milliseconds(machines: int, epoch: float, n_jobs: int, *, judged: bool) -> float:

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 import paceline
+import toys
 from paceline.executor.remote.cluster import Cluster
 from paceline.executor.remote.host import Host, HostOptions
 from paceline.executor.remote.in_process import Fault, InProcessPool
@@ -65,12 +66,7 @@ def build(hp: Any) -> Any:
             keras.layers.Dense(2, activation="softmax"),
         ]
     )
-    model.compile(
-        keras.optimizers.Adam(hp.Float("rate", 1e-3, 1e-1, sampling="log")),
-        "sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-    )
-    return model
+    return toys.compiled(model, hp.Float("rate", 1e-3, 1e-1, sampling="log"))
 
 
 def build_families(hp: Any) -> Any:
@@ -82,12 +78,7 @@ def build_families(hp: Any) -> Any:
     model = keras.Sequential(
         [keras.Input((4,)), *layers, keras.layers.Dense(2, activation="softmax")]
     )
-    model.compile(
-        keras.optimizers.Adam(hp.Float("rate", 1e-3, 1e-1, sampling="log")),
-        "sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-    )
-    return model
+    return toys.compiled(model, hp.Float("rate", 1e-3, 1e-1, sampling="log"))
 
 
 def build_grid(hp: Any) -> Any:
@@ -100,12 +91,7 @@ def build_grid(hp: Any) -> Any:
             keras.layers.Dense(2, activation="softmax"),
         ]
     )
-    model.compile(
-        keras.optimizers.Adam(hp.Choice("rate", [0.003, 0.01, 0.03])),
-        "sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-    )
-    return model
+    return toys.compiled(model, hp.Choice("rate", [0.003, 0.01, 0.03]))
 
 
 def searched(

@@ -49,6 +49,21 @@ def dense(hp: Any) -> keras.Model:
     return compiled(model, hp.Float("lr", 1e-3, 1e-1, sampling="log"))
 
 
+def wide(hp: Any) -> keras.Model:
+    """Two layers, the first of 2 to 8 units."""
+    layers = [
+        keras.Input((FEATURES,)),
+        keras.layers.Dense(hp.Int("units", 2, 8), activation="relu"),
+        keras.layers.Dense(CLASSES, activation="softmax"),
+    ]
+    return compiled(keras.Sequential(layers), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+
+
+def n_params(units: int) -> int:
+    """The numbers of ``wide``, counted by hand."""
+    return (FEATURES + 1) * units + (units + 1) * CLASSES
+
+
 def dense_with(hp: Any, activation: str) -> keras.Model:
     """As ``softmax``, behind a layer of that activation."""
     layers = [

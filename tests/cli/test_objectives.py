@@ -15,16 +15,9 @@ from paceline.study.study import Study
 FILE = f"""\
 import sys
 sys.path.insert(0, {str(Path(toys.__file__).parent)!r})
-import keras
 import toys
 
-def build(hp):
-    layers = [
-        keras.Input((toys.FEATURES,)),
-        keras.layers.Dense(hp.Int("units", 2, 8), activation="relu"),
-        keras.layers.Dense(toys.CLASSES, activation="softmax"),
-    ]
-    return toys.compiled(keras.Sequential(layers), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+build = toys.wide
 
 def data():
     return toys.data(), toys.data(23, seed=1)

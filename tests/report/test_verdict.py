@@ -47,11 +47,11 @@ def test_what_mattered_is_what_the_values_depend_on() -> None:
     [
         (
             1e-1,
-            r"at the upper end of its range (0.0001 to 0.1): try a wider one, such as max_value=1.",
+            "upper end of its range (0.0001 to 0.1): try a wider one, such as max_value=0.3.",
         ),
         (
             1e-4,
-            "lower end of its range (0.0001 to 0.1): try a wider one, such as min_value=1e-05.",
+            "lower end of its range (0.0001 to 0.1): try a wider one, such as min_value=3e-05.",
         ),
     ],
 )

@@ -31,25 +31,12 @@ from paceline.errors import (
 from paceline.executor.local import LocalExecutor
 from paceline.tuner import costs
 from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
+from toys import n_params, wide
 
 TESTS = Path(__file__).resolve().parents[1]
 X, Y = toys.data()
 CALL: dict[str, Any] = {**toys.CALL, "epochs": 2, "n_trials": 6}
 BOTH = ["val_accuracy", "params"]
-
-
-def wide(hp: Any) -> keras.Model:
-    layers = [
-        keras.Input((toys.FEATURES,)),
-        keras.layers.Dense(hp.Int("units", 2, 8), activation="relu"),
-        keras.layers.Dense(toys.CLASSES, activation="softmax"),
-    ]
-    return toys.compiled(keras.Sequential(layers), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
-
-
-def n_params(units: int) -> int:
-    """The truth, by hand."""
-    return (toys.FEATURES + 1) * units + (units + 1) * toys.CLASSES
 
 
 def tuner(objective: Any = BOTH, build: Any = wide, **arguments: Any) -> paceline.Tuner:

@@ -6,14 +6,13 @@ import contextlib
 import random
 import time
 from collections import deque
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from one_group import OneGroup
 from paceline.executor.base import Answer, EpochReport, Job, JobSpec
-from paceline.executor.grouping import Group
 from paceline.executor.remote import driver
 from paceline.executor.remote.driver import RemoteExecutor
 from paceline.executor.remote.in_process import InProcessPool
@@ -27,8 +26,6 @@ from paceline.executor.remote.messages import (
     RoundOrder,
     Submitted,
 )
-from paceline.pack.pack import SlotTrial
-from paceline.program.trace import State
 
 SLOTS, EPOCHS = 8, 5
 
@@ -115,38 +112,9 @@ class FakeHost:
         self.slots.clear()
 
 
-class FakeGrouper:
-    """All jobs share a program."""
-
-    families = None
-
-    def __init__(self, *_: Any) -> None:
-        canonical = SimpleNamespace(constants=[])
-        role: Any = SimpleNamespace(
-            settle=lambda n: None, observed=set(), lifted=(), settled=True, widened=False,
-            full=SimpleNamespace(canonical=canonical),
-        )  # fmt: skip
-        shapes = State([np.zeros(1)], [], [], [])
-        self.group = Group("p", None, role, None, shapes, [], False, False)  # type: ignore[arg-type]
-        self.group.n_trials = 1
-        self.groups = [self.group]
-
-    @property
-    def waiting(self) -> int:
-        return len(self.group.queue)
-
-    def add(self, job: Job) -> Group:
-        state = self.group.state
-        self.group.queue.append(SlotTrial(job.number, job.seed, job.epochs, state, (), None))
-        return self.group
-
-    def save_laws(self) -> None:
-        pass
-
-
 @pytest.fixture(autouse=True)
 def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "TrialGrouper", FakeGrouper)
+    monkeypatch.setattr(driver, "TrialGrouper", OneGroup)
     monkeypatch.setattr(driver, "as_built", lambda model: contextlib.nullcontext())
     monkeypatch.setattr(driver, "search_chunk_bytes", lambda data: None)
     monkeypatch.setattr(driver, "_STATES", 0.0)

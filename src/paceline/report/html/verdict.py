@@ -236,7 +236,8 @@ def _edge_text(name: str, distribution: BaseDistribution, low: bool, n: int, of:
     assert isinstance(distribution, (FloatDistribution, IntDistribution))
     first, last = distribution.low, distribution.high
     if distribution.log:
-        wider = first / 10 if low else last * 10
+        # Half a decade: the next whole one of a learning rate is seldom worth a trial.
+        wider = float(f"{first / 3 if low else last * 3:.1g}")
     else:
         wider = first - (last - first) / 2 if low else last + (last - first) / 2
     if isinstance(distribution, IntDistribution):

@@ -1,0 +1,44 @@
+"""A grouper for tests of executors that train nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from paceline.executor.base import Job
+from paceline.executor.grouping import Group
+from paceline.pack.pack import SlotTrial
+from paceline.program.trace import State
+
+
+class OneGroup:
+    """All jobs share a program; nothing is traced."""
+
+    families = None
+
+    def __init__(self, *_: Any) -> None:
+        full = SimpleNamespace(canonical=SimpleNamespace(constants=[]))
+        role: Any = SimpleNamespace(
+            settle=lambda n: None, observed=set(), lifted=(), settled=True, widened=False, full=full
+        )
+        shapes: Any = State([np.zeros(1)], [], [], [])
+        work: Any = None
+        self.group = Group("p", work, role, None, shapes, [], False, False)
+        self.group.n_trials = 1
+        self.groups = [self.group]
+
+    @property
+    def waiting(self) -> int:
+        """Jobs without a slot."""
+        return len(self.group.queue)
+
+    def add(self, job: Job) -> Group:
+        """Queues a job."""
+        trial = SlotTrial(job.number, job.seed, job.epochs, self.group.state, (), None)
+        self.group.queue.append(trial)
+        return self.group
+
+    def save_laws(self) -> None:
+        """Nothing was learnt."""
