@@ -48,7 +48,7 @@ test-numerics: env ## compare every kind of model with Keras' fit in float32 too
 	$(BIN)/python -m pytest -n auto -m "slow or not slow" tests/numerics tests/executor $(ARGS)
 
 test-slow: env ## combinations and long tests that `make test` leaves out
-	$(BIN)/python -m pytest -n auto -m slow $(ARGS)
+	XLA_FLAGS="$(XLA_IN_TESTS)" $(BIN)/python -m pytest -n auto -m slow $(ARGS)
 
 test-chaos: env ## kill searches at random moments, resume them and compare, 50 times (ARGS="tpe asha --kills 200")
 	$(BIN)/python tests/chaos.py $(ARGS)
