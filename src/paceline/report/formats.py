@@ -94,6 +94,12 @@ def hparam_column(values: Sequence[Any]) -> list[str]:
     return [format(v, form) if isinstance(v, float) else hparam(v) for v in values]
 
 
+def hparam_cells(rows: Sequence[Mapping[str, Any]], name: str, missing: str) -> list[str]:
+    """Return a hyperparameter's column, with ``missing`` where a row has no such value."""
+    there = iter(hparam_column([row[name] for row in rows if name in row]))
+    return [next(there) if name in row else missing for row in rows]
+
+
 def hparams(values: Mapping[str, Any]) -> str:
     """Return several hyperparameters on one line: ``dropout 0.2, lr 0.004``."""
     return ", ".join(f"{name} {hparam(value)}" for name, value in values.items())

@@ -168,9 +168,10 @@ def trials_table(progress: Progress, width: int, room: int) -> Table:
     shown = progress.rows[:room]
     names = list(dict.fromkeys(name for row in shown for name in row.hparams))
     columns = {"trial": [str(row.number) for row in shown]}
-    columns[progress.objective] = [formats.metric(row.value) for row in shown]
+    columns[progress.objective] = formats.metrics([row.value for row in shown])
     for i, name in enumerate(progress.others, 1):
-        columns[name] = [formats.objective(name, r.values[i]) if r.values else "" for r in shown]
+        values = formats.objectives(name, [r.values[i] if r.values else None for r in shown])
+        columns[name] = [v if r.values else "" for v, r in zip(values, shown, strict=True)]
     at_state = len(columns) + 1
     columns["epoch"] = [f"{r.epoch} of {r.epochs}" if r.epochs else str(r.epoch) for r in shown]
     columns["state"] = [
@@ -178,7 +179,8 @@ def trials_table(progress: Progress, width: int, room: int) -> Table:
     ]
     left = width - sum(_width(head, cells) + 2 for head, cells in columns.items())
     for name in names:
-        cells = [formats.hparam(r.hparams[name])[:24] if name in r.hparams else "" for r in shown]
+        whole = formats.hparam_cells([row.hparams for row in shown], name, "")
+        cells = [text[:24] for text in whole]
         left -= _width(name, cells) + 2
         if left < 0:
             break

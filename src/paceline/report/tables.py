@@ -175,23 +175,25 @@ def _build(
     else:
         for name in names:
             table.add_column(Text(column_name(name, first)), justify="right", no_wrap=True)
-    for trial in trials:
-        cells = [
-            f"{'* ' if trial.number in marked else ''}{trial.number}",
-            trial.state,
-            *(
-                formats.objective(name, objective_value(trial, i))
-                for i, name in enumerate(objectives or ["value"])
-            ),
-            *([formats.metric(trial.spread)] if spread else []),
-            _epochs(trial),
-            formats.seconds(trial.seconds or None),
-        ]
-        if names is None:
-            cells.append(formats.hparams(trial.hparams))
-        else:
-            cells += [_cell(trial, name) for name in names]
-        table.add_row(*map(Text, cells))
+    hparams = [trial.hparams for trial in trials]
+    cells = [
+        [f"{'* ' if trial.number in marked else ''}{trial.number}" for trial in trials],
+        [trial.state for trial in trials],
+        *(
+            formats.objectives(name, [objective_value(trial, i) for trial in trials])
+            for i, name in enumerate(objectives or ["value"])
+        ),
+        *([formats.metrics([trial.spread for trial in trials])] if spread else []),
+        [_epochs(trial) for trial in trials],
+        formats.seconds_column([trial.seconds or None for trial in trials]),
+        *(
+            [[formats.hparams(values) for values in hparams]]
+            if names is None
+            else [formats.hparam_cells(hparams, name, "-") for name in names]
+        ),
+    ]
+    for row in zip(*cells, strict=True):
+        table.add_row(*map(Text, row))
     return table
 
 
@@ -200,7 +202,3 @@ def _epochs(trial: Trial) -> str:
     if trial.best_epoch is None:
         return str(trial.epochs)
     return f"{trial.best_epoch} of {trial.epochs}"
-
-
-def _cell(trial: Trial, name: str) -> str:
-    return formats.hparam(trial.hparams[name]) if name in trial.hparams else "-"

@@ -83,10 +83,9 @@ def trials_part(subject: ReportSubject) -> Iterator[str]:
 
 def hparam_columns(trials: Sequence[Trial], names: Sequence[str]) -> Iterator[list[str]]:
     """Give a column for each hyperparameter; a trial without it has an empty cell."""
+    rows = [trial.hparams for trial in trials]
     for name in names:
-        there = [trial.hparams[name] for trial in trials if name in trial.hparams]
-        texts = iter(formats.hparam_column(there))
-        yield [next(texts) if name in trial.hparams else "" for trial in trials]
+        yield formats.hparam_cells(rows, name, "")
 
 
 def line_part(subject: ReportSubject) -> Iterator[str]:
