@@ -96,6 +96,12 @@ def test_the_trials_are_a_table_as_wide_as_the_terminal(width):
     assert sum(re.match(r"│ +17 .* best ", line) is not None for line in lines) == 1
 
 
+def test_at_the_end_no_trial_runs():
+    text = "\n".join(drawn_at(replace(PROGRESS, rows=ROWS, phase="done"), 200, 50))
+    assert text.count("under way") == 12  # in the counts, and in eleven rows
+    assert "running" not in text
+
+
 def test_a_table_leaves_most_of_a_low_terminal_alone():
     assert len(drawn_at(replace(PROGRESS, rows=ROWS), 80, 15)) == 7
     assert len(drawn_at(replace(PROGRESS, rows=ROWS), 80, 20)) == 7 + 2 + 6
@@ -108,6 +114,7 @@ def test_a_table_leaves_most_of_a_low_terminal_alone():
         ("compiling", (1, 4), "compiling 2 of 4"),
         ("compiling", (4, 4), "compiling 4 of 4"),
         ("training", (4, 4), "training"),
+        ("paused", (4, 4), "paused"),
         ("done", (4, 4), "stopped"),
     ],
 )

@@ -174,8 +174,12 @@ def trials_table(progress: Progress, width: int, room: int) -> Table:
         columns[name] = [v if r.values else "" for v, r in zip(values, shown, strict=True)]
     at_state = len(columns) + 1
     columns["epoch"] = [f"{r.epoch} of {r.epochs}" if r.epochs else str(r.epoch) for r in shown]
+    words = {"running": "under way"} if progress.phase == "done" else {}
     columns["state"] = [
-        "best" if row.number == progress.best_number else formats.state(row.state) for row in shown
+        "best"
+        if row.number == progress.best_number
+        else words.get(row.state, formats.state(row.state))
+        for row in shown
     ]
     left = width - sum(_width(head, cells) + 2 for head, cells in columns.items())
     for name in names:
