@@ -13,6 +13,7 @@ import pytest
 import paceline
 from clusters import build_families, records, searched, trials
 from paceline.executor.ray.pool import RayPool
+from paceline.executor.remote.pool import Answered
 
 #: Long enough for several rounds of each worker.
 LONG = {"n_trials": 12, "epochs": 8}
@@ -51,6 +52,21 @@ class Hook:
 
         self._patch.setattr(RayPool, "send", sent)
 
+    def hold_answers_until(self, n: int) -> None:
+        """Once the function was called, the search hears no answer before n workers have joined."""
+        wait = RayPool.wait
+        held: list[Any] = []
+
+        def waited(pool: RayPool, seconds: float) -> list[Any]:
+            events = [*held, *wait(pool, seconds)]
+            held.clear()
+            if self.done and len(self.pids) < n:
+                held.extend(event for event in events if isinstance(event, Answered))
+                events = [event for event in events if not isinstance(event, Answered)]
+            return events
+
+        self._patch.setattr(RayPool, "wait", waited)
+
     def kill(self, host: str) -> None:
         os.kill(self.pids[host], signal.SIGKILL)
 
@@ -77,6 +93,7 @@ def test_two_nodes_search_as_one_machine_does(nodes: Any) -> None:
 @pytest.mark.parametrize("order", [1, 6], ids=["while it compiles", "while it trains"])
 def test_a_worker_that_is_killed_is_replaced(nodes: Any, hook: Hook, order: int) -> None:
     hook.at_order(order, hook.kill)
+    hook.hold_answers_until(3)  # a worker may take longer to start than the search takes
     notes: list[str] = []
     found = searched(on(nodes), "nodes", search=LONG, notes=notes)
     assert hook.done and any("is gone" in note for note in notes), notes
