@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +65,12 @@ def test_every_target_of_tests_is_a_suite(test_all) -> None:
     # test-docs is a part of test and test-slow; test-chaos-ray was never run whole.
     apart = {"test-all", "test-docs", "test-chaos-ray"}
     assert set(test_all.SUITES) == named - apart | {"lint", "docs"}
+
+
+def test_the_files_that_targets_run_are_there():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = set(re.findall(r"(?<![\w/.-])(?:tests|tools|benchmarks)/[\w/.-]*\w", text))
+    assert "tests/chaos_ray.py" in named
+    # A pattern stands for every benchmark.
+    missing = {name for name in named if "%" not in name and not (ROOT / name).exists()}
+    assert not missing

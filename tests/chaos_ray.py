@@ -1,0 +1,122 @@
+"""Kill workers and nodes of a Ray cluster at random moments of searches, and compare.
+
+Each search runs on two nodes of this machine. Once it has sent so many orders, a worker of it is
+killed as by ``kill -9``, or a node as a machine whose power fails; what comes in its place is up to
+the search and, for a node, to this program, which adds one. Every trial must have the history that
+it has on one machine, to the bit; of a trial that a pruner stopped, up to where it was stopped.
+
+    python tests/chaos_ray.py [--kills 60] [--seed 0]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import paceline
+from clusters import build, build_families, searched, trials
+from on_ray.conftest import Nodes  # sets what Ray reads when it is imported
+from on_ray.hook import Hook
+
+#: Name -> the build, further arguments of the tuner, and of its search.
+CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "random": (build, {}, {"n_trials": 12, "epochs": 8}),
+    "families": (build_families, {}, {"n_trials": 10, "epochs": 4}),
+    "asha": (build, {"pruner": "asha:1:2"}, {"n_trials": 10, "epochs": 4}),
+    "repeats": (build, {}, {"n_trials": 5, "epochs": 4, "repeats": 2}),
+}
+#: A search sends more orders than this.
+ORDERS = 12
+
+
+def histories(found: paceline.Tuner) -> dict[int, dict[str, list[float]]]:
+    """Number of a trial -> its history."""
+    return {trial.number: trial.history for trial in trials(found)}
+
+
+def differences(found: paceline.Tuner, alone: paceline.Tuner) -> list[int]:
+    """The trials whose histories are others than on one machine."""
+    whole, wrong = histories(alone), []
+    for trial in trials(found):
+        expected = whole.get(trial.number, {})
+        cut = trial.epochs if trial.state == "pruned" else None
+        if trial.history != {name: values[:cut] for name, values in expected.items()}:
+            wrong.append(trial.number)
+    lost = len(whole) - len(trials(found))
+    return wrong if not lost else [*wrong, -1]
+
+
+def killed(nodes: Nodes, case: str, order: int, what: str, name: str) -> paceline.Tuner | None:
+    """Search, and kill at an order; None where the search had ended before."""
+    make, tuner, search = CASES[case]
+    with pytest.MonkeyPatch.context() as patch:
+        hook = Hook(patch)
+
+        def act(host: str) -> None:
+            if what == "worker":
+                hook.kill(host)
+            else:
+                nodes.kill(nodes.nodes[0])
+                nodes.nodes.append(nodes.add())
+
+        hook.at_order(order, act)
+        cluster = paceline.Ray(address=nodes.address)
+        found = searched(cluster, name, make, search=search, **tuner)
+    return found if hook.done else None
+
+
+def main() -> int:
+    """Kill as often as asked; 1 where a trial came out otherwise."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    rng, kills, wrong = random.Random(options.seed), Counter[str](), 0
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        # Without a pruner: of a trial that one stopped, the epochs before are compared.
+        alone = {
+            case: searched("local", f"{case}-local", make, search=search)
+            for case, (make, _, search) in CASES.items()
+        }
+        nodes, began = Nodes(2), time.monotonic()
+        try:
+            while kills.total() < options.kills:
+                case = list(CASES)[kills.total() % len(CASES)]
+                what, order = rng.choice(["worker", "node"]), rng.randint(1, ORDERS)
+                found = killed(nodes, case, order, what, f"{case}-{time.monotonic_ns()}")
+                if found is None:
+                    continue
+                kills[f"{case}, a {what}"] += 1
+                bad = differences(found, alone[case])
+                wrong += bool(bad)
+                sys.stdout.write(
+                    f"{kills.total():3} {case}: a {what} killed at order {order}, "
+                    f"{f'trials {bad} differ' if bad else 'no difference'}\n"
+                )
+                sys.stdout.flush()
+        finally:
+            with contextlib.suppress(Exception):
+                import ray
+
+                ray.shutdown()
+            nodes.cluster.shutdown()
+            os.chdir("/")
+    for name, count in sorted(kills.items()):
+        sys.stdout.write(f"{name}: {count}\n")
+    seconds = time.monotonic() - began
+    sys.stdout.write(f"{kills.total()} kills in {seconds:.0f} s, {wrong} searches differ\n")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

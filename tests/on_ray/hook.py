@@ -1,0 +1,65 @@
+"""Acts on a cluster at moments of a search."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from paceline.executor.ray.pool import RayPool
+from paceline.executor.remote.pool import Answered
+
+
+class Hook:
+    """Calls a function when the search sends its n-th order, or gets its n-th answer.
+
+    Attributes:
+        pids: Name of a worker -> its process.
+        done: Whether the function was called.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.pids: dict[str, int] = {}
+        self.done = False
+        self._patch = patch
+        welcome = RayPool._welcome
+
+        def noted(pool: RayPool, worker: Any, facts: Any) -> Any:
+            self.pids[worker.name] = facts.pid
+            return welcome(pool, worker, facts)
+
+        patch.setattr(RayPool, "_welcome", noted)
+
+    def at_order(self, n: int, act: Callable[[str], None]) -> None:
+        """Just after the n-th order has gone out, with the worker's name."""
+        send, left = RayPool.send, [n]
+
+        def sent(pool: RayPool, host: str, order: Any) -> None:
+            send(pool, host, order)
+            left[0] -= 1
+            if left[0] == 0:
+                self.done = True
+                act(host)
+
+        self._patch.setattr(RayPool, "send", sent)
+
+    def hold_answers_until(self, n: int) -> None:
+        """Once the function was called, the search hears no answer before n workers have joined."""
+        wait = RayPool.wait
+        held: list[Any] = []
+
+        def waited(pool: RayPool, seconds: float) -> list[Any]:
+            events = [*held, *wait(pool, seconds)]
+            held.clear()
+            if self.done and len(self.pids) < n:
+                held.extend(event for event in events if isinstance(event, Answered))
+                events = [event for event in events if not isinstance(event, Answered)]
+            return events
+
+        self._patch.setattr(RayPool, "wait", waited)
+
+    def kill(self, host: str) -> None:
+        os.kill(self.pids[host], signal.SIGKILL)
