@@ -61,14 +61,7 @@ def killed(nodes: Nodes, case: str, order: int, what: str, name: str) -> pacelin
     with pytest.MonkeyPatch.context() as patch:
         hook = Hook(patch)
 
-        def act(host: str) -> None:
-            if what == "worker":
-                hook.kill(host)
-            else:
-                nodes.kill(nodes.nodes[0])
-                nodes.nodes.append(nodes.add())
-
-        hook.at_order(order, act)
+        hook.at_order(order, hook.kill if what == "worker" else lambda host: nodes.replace_one())
         cluster = paceline.Ray(address=nodes.address)
         found = searched(cluster, name, make, search=search, **tuner)
     return found if hook.done else None

@@ -52,7 +52,9 @@ class Nodes:
             head = {"num_cpus": 0, "object_store_memory": ROOM, "include_dashboard": False}
             head |= {"_system_config": HEALTH, "node_ip_address": "127.0.0.1"}
             self.cluster = Cluster(initialize_head=True, head_node_args=head)
-        self.nodes = [self.add() for _ in range(n)]
+        self.nodes: list[Any] = []
+        for _ in range(n):
+            self.add()
 
     @property
     def address(self) -> str:
@@ -61,15 +63,21 @@ class Nodes:
     def add(self, **resources: Any) -> Any:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
-            return self.cluster.add_node(
+            added = self.cluster.add_node(
                 num_cpus=1, object_store_memory=ROOM, node_ip_address="127.0.0.1", **resources
             )
+        self.nodes.append(added)
+        return added
 
     def kill(self, node: Any) -> None:
         """Ends a node as a machine ends whose power fails."""
         self.cluster.remove_node(node, allow_graceful=False)
-        if node in self.nodes:
-            self.nodes.remove(node)
+        self.nodes.remove(node)
+
+    def replace_one(self) -> None:
+        """Ends a node as ``kill`` does, and adds another one."""
+        self.kill(self.nodes[0])
+        self.add()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -51,7 +51,7 @@ def remove(study: str, directory: Path, storage: str | None, *, ask: bool) -> No
     found = Removal.of(study, storage, directory)
     parts = []
     if found.folder is not None:
-        files = f"{found.n_files:,} file{'' if found.n_files == 1 else 's'}"
+        files = formats.count(found.n_files, "file")
         size = formats.size(found.n_bytes)
         parts.append(f"the folder {found.folder} ({files}, {size})")
     if found.store is not None:

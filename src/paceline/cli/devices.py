@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from paceline.cli import output
+from paceline.report import formats
 
 _PACKAGES = ("jax", "jaxlib", "keras", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
 
@@ -63,11 +64,12 @@ def _listed(devices: Sequence[Any]) -> list[str]:
     first = devices[0]
     several = len(devices) > 1
     if first.platform == "cpu":
-        kind, details = "", [_plural(cores(), "core"), *_size(first)]
+        kind, details = "", [formats.count(cores(), "core"), *_size(first)]
     else:
         kind = f" ({first.device_kind})"
         details = [f"{size}{' each' if several else ''}" for size in _size(first)]
-    headline = ", ".join([f"{_plural(len(devices), f'{first.platform} device')}{kind}", *details])
+    count = formats.count(len(devices), f"{first.platform} device")
+    headline = ", ".join([f"{count}{kind}", *details])
     if not several or first.platform == "cpu":
         return [headline]
     each = ["  ".join(("", _name(d), d.device_kind, *_size(d))) for d in devices]
@@ -84,7 +86,7 @@ def _use() -> str:
     first = devices[0]
     if first.platform == "cpu":
         return (
-            f"A search would use {_name(first)} in {_plural(lanes, 'lane')}, a pack of up to "
+            f"A search would use {_name(first)} in {formats.count(lanes, 'lane')}, a pack of up to "
             f"{slots} slots in each: at most {at_once} trials at once, fewer where a step has more "
             "work, and one a lane where packs gain nothing (convolutions, recurrent layers, large "
             "matrix products)."
@@ -111,10 +113,6 @@ def _versions() -> str:
 
 def _name(device: Any) -> str:
     return f"{device.platform}:{device.id}"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _size(device: Any) -> list[str]:

@@ -105,6 +105,11 @@ def hparams(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {hparam(value)}" for name, value in values.items())
 
 
+def count(n: int, noun: str) -> str:
+    """Return a number of things: ``1 trial``, ``2,500 trials``."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def rate(value: float | None) -> str:
     """Return trial-epochs per second in three digits, without decimals from 100 on."""
     if value is None or not math.isfinite(value):

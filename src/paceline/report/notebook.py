@@ -165,17 +165,12 @@ def _rows(
         [f"{row.number} (best)" if row.number == best else row.number for row in rows],
         [row.state for row in rows],
         formats.metrics([row.value for row in rows]),
-        *(_objective(name, i, rows) for i, name in enumerate(others, 1)),
+        *(panel.objective_cells(name, i, rows) for i, name in enumerate(others, 1)),
         [f"{row.epoch} of {row.epochs}" if row.epochs else row.epoch for row in rows],
         [html.curve(row.curve) for row in rows],
         list(map(_hparams, rows)),
     ]
     return [list(row) for row in zip(*columns, strict=True)]
-
-
-def _objective(name: str, place: int, rows: Sequence[TrialRow]) -> list[str]:
-    texts = formats.objectives(name, [row.values[place] if row.values else None for row in rows])
-    return [text if row.values else "" for text, row in zip(texts, rows, strict=True)]
 
 
 def _hparams(row: TrialRow) -> str:

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline.report import formats
-from paceline.report.progress import Progress, WorkerRow
+from paceline.report.progress import Progress, TrialRow, WorkerRow
 
 WIDEST = 100  # columns of text; a wider one is harder to read. The table of trials may be wider
 BAR = (10, 40)  # columns of the bar, least and most
@@ -170,8 +170,7 @@ def trials_table(progress: Progress, width: int, room: int) -> Table:
     columns = {"trial": [str(row.number) for row in shown]}
     columns[progress.objective] = formats.metrics([row.value for row in shown])
     for i, name in enumerate(progress.others, 1):
-        values = formats.objectives(name, [r.values[i] if r.values else None for r in shown])
-        columns[name] = [v if r.values else "" for v, r in zip(values, shown, strict=True)]
+        columns[name] = objective_cells(name, i, shown)
     at_state = len(columns) + 1
     columns["epoch"] = [f"{r.epoch} of {r.epochs}" if r.epochs else str(r.epoch) for r in shown]
     words = {"running": "under way"} if progress.phase == "done" else {}
@@ -196,6 +195,12 @@ def trials_table(progress: Progress, width: int, room: int) -> Table:
         style = "bold green" if row.number == progress.best_number else ""
         table.add_row(*map(_text, cells), style=style)
     return table
+
+
+def objective_cells(name: str, place: int, rows: Sequence[TrialRow]) -> list[str]:
+    """Return the column of one of several objectives, empty where a trial has no values yet."""
+    texts = formats.objectives(name, [row.values[place] if row.values else None for row in rows])
+    return [text if row.values else "" for text, row in zip(texts, rows, strict=True)]
 
 
 def _width(head: str, cells: Sequence[str]) -> int:
@@ -243,7 +248,7 @@ def _best(progress: Progress) -> Text:
 
 def _front(progress: Progress) -> str:
     n = progress.n_front
-    return f"; {n:,} trial{'' if n == 1 else 's'} on the front" if progress.others else ""
+    return f"; {formats.count(n, 'trial')} on the front" if progress.others else ""
 
 
 def _count(progress: Progress, unit: str = " trials") -> str:

@@ -88,8 +88,9 @@ class StudyPlots:
         from paceline.report.html.importance import importances_of
 
         self._require(2)
-        self._known(None, "importances")
-        found = importances_of(self._subject())
+        subject = self._subject()
+        self._known(None, "importances", subject)
+        found = importances_of(subject)
         if not found.shares:
             raise StudyError(
                 f"plot.importances: study {self._study.study_name!r} does not tell which "
@@ -118,8 +119,8 @@ class StudyPlots:
         self, hparams: Sequence[str] | None, figure: str
     ) -> tuple[list[HparamAxis], dict[int, float]]:
         """The axes of hyperparameters, and the value of each complete trial."""
-        names = self._known(hparams, figure)
-        stored = self._subject().stored
+        subject = self._subject()
+        names, stored = self._known(hparams, figure, subject), subject.stored
         shown = [trial for trial in self._trials.ranked if trial.number in stored]
         trials = [stored[trial.number] for trial in shown]
         if names is None:
@@ -203,11 +204,12 @@ class StudyPlots:
                 f"this figure needs {least}; search on."
             )
 
-    def _known(self, names: Sequence[str] | None, figure: str) -> list[str] | None:
+    def _known(
+        self, names: Sequence[str] | None, figure: str, subject: ReportSubject
+    ) -> list[str] | None:
         """Check names of hyperparameters; None stays None."""
         self._require(1)
-        trials = self._study.get_trials(deepcopy=False)
-        known = dict.fromkeys(name for trial in trials for name in trial.params)
+        known = dict.fromkeys(name for trial in subject.frozen for name in trial.params)
         if not known:
             raise StudyError(
                 f"plot.{figure}: study {self._study.study_name!r} has no hyperparameters; take "

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from paceline.report import formats
 from paceline.study.timeline import SearchTimeline, SlotStay
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ class _Segments:
 
 
 def _stay_text(stay: SlotStay) -> str:
-    epochs = f"{stay.epochs} epoch{'' if stay.epochs == 1 else 's'}"
+    epochs = formats.count(stay.epochs, "epoch")
     parts: list[Any] = [f"trial {stay.trial}", f"{epochs} in {stay.ended - stay.began:.2f} s"]
     parts += [part for part in (stay.program, stay.plan) if part]
     return html.escape(", ".join(map(str, parts)))

@@ -22,6 +22,7 @@ from typing import Any
 
 from paceline.report import formats
 from paceline.report.hparam_figures import log_ticks
+from paceline.search_space.html import thin
 
 _WIDTH, _HEIGHT = 760, 420
 #: Left, right, top and bottom of the area that is drawn in.
@@ -267,17 +268,10 @@ def _pieces(
         if x is not None and y is not None:
             piece.append((x, y))
         elif piece and not joined:
-            yield _thin(piece)
+            yield list(thin(piece, _MOST_POINTS))
             piece = []
     if piece:
-        yield _thin(piece)
-
-
-def _thin(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    if len(points) <= _MOST_POINTS:
-        return points
-    step = (len(points) - 1) / (_MOST_POINTS - 1)
-    return [points[round(i * step)] for i in range(_MOST_POINTS)]
+        yield list(thin(piece, _MOST_POINTS))
 
 
 def _stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -90,7 +90,7 @@ def best_text(best: Mapping[str, Any], objective: str) -> str:
         objective: Name of the objective.
     """
     value = formats.metric(best["value"])
-    epochs = _plural(best["epochs"], "epoch")
+    epochs = formats.count(best["epochs"], "epoch")
     if best.get("best_epoch") and best["epochs"] > 1:
         epochs = f"epoch {best['best_epoch']} of {best['epochs']}"
     if best.get("spread") is not None:
@@ -107,7 +107,7 @@ def _ties(best: Mapping[str, Any]) -> str:
     if not ties:
         return ""
     named = ", ".join(map(str, ties[:_TIES])) + (", ..." if len(ties) > _TIES else "")
-    return f"; {_plural(len(ties), 'other trial')} reached the same ({named})"
+    return f"; {formats.count(len(ties), 'other trial')} reached the same ({named})"
 
 
 def front_text(front: Sequence[Mapping[str, Any]], objectives: Sequence[str]) -> str:
@@ -126,7 +126,7 @@ def front_text(front: Sequence[Mapping[str, Any]], objectives: Sequence[str]) ->
         for each in front
     ]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = [f"Front: {_plural(len(front), 'trial')} that no other one is better than"]
+    lines = [f"Front: {formats.count(len(front), 'trial')} that no other one is better than"]
     for cells, each in zip([head, *rows], [None, *front], strict=True):
         text = "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
         hparams = "" if each is None else f"  {formats.hparams(each['hparams'])}"
@@ -142,7 +142,7 @@ def reproduction_text(study: str, again: Mapping[str, Any]) -> str:
         again: The comparison, as ``paceline reproduce --json`` prints it.
     """
     plan, found = again["plan"], again["differences"]
-    epochs = _plural(max(map(len, again["history"].values()), default=0), "epoch")
+    epochs = formats.count(max(map(len, again["history"].values()), default=0), "epoch")
     lines = [f"Trial {again['number']} of {study}, trained again alone ({epochs}, {plan['now']})"]
     if not any(found.values()):
         lines.append("  the same to the bit, in every metric and epoch")
@@ -160,13 +160,13 @@ def _headline(summary: Mapping[str, Any]) -> str:
     # At the end of a search none runs any more; the next search goes on with those under way.
     words = {state: formats.state(state) for state in counts} | {"running": "under way"}
     states = ", ".join(f"{count:,} {words[state]}" for state, count in counts.items())
-    text = f"{summary['study']}: {_plural(total, 'trial')} ({states or 'none'})"
+    text = f"{summary['study']}: {formats.count(total, 'trial')} ({states or 'none'})"
     seconds = summary.get("seconds", {})
     if seconds.get("train"):  # zero if the study was finished before this call
         text += f" in {formats.seconds(seconds.get('total'))}"
     programs = summary.get("programs", {}).get("distinct")
     if programs:
-        text += f", {_plural(programs, 'program')}"
+        text += f", {formats.count(programs, 'program')}"
         structures = summary["programs"].get("structures") or 0
         if structures > programs:
             text += f" for {structures:,} structures"
@@ -186,7 +186,3 @@ def _steps(steps: Sequence[tuple[str, str]]) -> str:
     width = max((len(command) for command, _ in steps), default=0)
     lines = [f"  {command:<{width}}  {purpose}" for command, purpose in steps]
     return "\n".join(["Next:", *lines])
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

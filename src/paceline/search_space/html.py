@@ -10,7 +10,9 @@ import base64
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 #: Rows of a table at most; what is left out is said below it.
 ROWS = 30
@@ -88,13 +90,13 @@ def bar(share: float) -> Markup:
     )
 
 
-def thin(values: Iterable[float]) -> tuple[float, ...]:
-    """Return at most ``POINTS`` of the values, evenly spread, the last one among them."""
+def thin(values: Iterable[T], most: int = POINTS) -> tuple[T, ...]:
+    """Return at most so many of the values, evenly spread, the first and the last among them."""
     known = list(values)
-    if len(known) <= POINTS:
+    if len(known) <= most:
         return tuple(known)
-    step = (len(known) - 1) / (POINTS - 1)
-    return tuple(known[round(i * step)] for i in range(POINTS))
+    step = (len(known) - 1) / (most - 1)
+    return tuple(known[round(i * step)] for i in range(most))
 
 
 def curve(values: Sequence[float]) -> Markup:

@@ -333,12 +333,11 @@ class TrialUpdates:
         """
         number = stored.number
         trial, told = self._trials.by_number(number), trial_codec.from_frozen(stored)
-        trial.state = "failed" if told is None else told.state
-        if told is not None:  # two programs may have taken one that waited: it is theirs then
-            trial.hparams = told.hparams
-        trial.value = None if told is None else told.value
-        trial.values = [] if told is None else told.values
-        trial.best_epoch = None if trial.value is None or told is None else told.best_epoch
+        if told is None:
+            told = Trial(number, "failed", hparams=trial.hparams)
+        trial.state, trial.value, trial.values = told.state, told.value, told.values
+        trial.best_epoch = None if told.value is None else told.best_epoch
+        trial.hparams = told.hparams  # two programs may have taken one that waited: it is theirs
         reason = stored.user_attrs.get("error")
         by_others = f"another program told it {trial.state}"
         trial.error = reason if isinstance(reason, str) else by_others

@@ -52,6 +52,11 @@ def line_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> list[Stre
     return found[::-1]
 
 
+def first_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> int:
+    """Return the number of the trial that a line began with, with the arguments of ``line_of``."""
+    return line_of(trial, by_number)[0].trial.number
+
+
 def copied_line(line: list[Stretch]) -> list[Stretch]:
     """Return the end of a line in which each trial began as a copy of the one before it.
 

@@ -109,10 +109,10 @@ class TrialTable(Sequence[Trial]):
         equal = [t for t in self if t.state == "complete" and t.value == best.value]
         if all(trial.continues is None for trial in equal):
             return [trial.number for trial in equal if trial is not best]
-        from paceline.study.lineage import line_of  # most searches need none
+        from paceline.study.lineage import first_of  # most searches need none
 
-        first = line_of(best, self.get)[0].trial.number
-        return [t.number for t in equal if line_of(t, self.get)[0].trial.number != first]
+        first = first_of(best, self.get)
+        return [trial.number for trial in equal if first_of(trial, self.get) != first]
 
     @property
     def ranked(self) -> list[Trial]:

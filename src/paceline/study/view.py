@@ -78,15 +78,22 @@ class StudyView:
     Attributes:
         name: Its name.
         meta: The attribute ``paceline``; empty for a study of another program.
-        searched: Whether a search of it runs; None where that is not known.
-        paused: Whether it is paused.
     """
 
     name: str
     meta: dict[str, Any]
     _stored: StoredStudy
-    searched: bool | None
-    paused: bool
+    _workers: Path
+
+    @property
+    def searched(self) -> bool | None:
+        """Whether a search of it runs; None where that is not known."""
+        return is_searched(self._stored.attrs, self._workers)
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is paused."""
+        return asks_to_pause(self._stored.attrs)
 
     @property
     def stored_trials(self) -> list[FrozenTrial]:
@@ -160,5 +167,4 @@ class StudyView:
             return None
         check_pickles(name, stored.trials)
         stored_space(name, stored.meta)
-        searched = is_searched(stored.attrs, directory / name / WORKERS)
-        return cls(name, stored.meta, stored, searched, asks_to_pause(stored.attrs))
+        return cls(name, stored.meta, stored, directory / name / WORKERS)

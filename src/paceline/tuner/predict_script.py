@@ -32,7 +32,7 @@ def main() -> None:
     os.environ.setdefault("KERAS_BACKEND", manifest["keras_backend"])
     model = load(manifest)
     try:
-        x = examples(options.data, [each.name.partition(":")[0] for each in model.inputs])
+        x = examples(options.data, names(model))
     except (OSError, ValueError, KeyError) as error:
         sys.exit(f"{options.data}: {error}")
     check(x, model, options.data)
@@ -55,6 +55,11 @@ def load(manifest: dict[str, Any]) -> Any:
     return keras.models.load_model(HERE / manifest["model"], custom_objects=classes)
 
 
+def names(model: Any) -> list[str]:
+    """The names of the model's inputs."""
+    return [each.name.partition(":")[0] for each in model.inputs]
+
+
 def examples(path: Path, inputs: list[str]) -> Any:
     """Read the examples from a file."""
     if path.suffix == ".npy":
@@ -70,15 +75,11 @@ def examples(path: Path, inputs: list[str]) -> Any:
 
 def check(x: Any, model: Any, path: Path) -> None:
     """End with a message where the examples have another shape than the model's input."""
-    if len(model.inputs) == 1:
-        arrays = {"": next(iter(x.values())) if isinstance(x, dict) else x}
-    else:
-        arrays = x if isinstance(x, dict) else {}
-    for each in model.inputs:
-        array = arrays.get("" if len(model.inputs) == 1 else each.name.partition(":")[0])
-        if array is None:
+    arrays = x if isinstance(x, dict) else {names(model)[0]: x}
+    for name, each in zip(names(model), model.inputs, strict=True):
+        if name not in arrays:
             continue
-        found, wanted = tuple(array.shape[1:]), tuple(each.shape[1:])
+        found, wanted = tuple(arrays[name].shape[1:]), tuple(each.shape[1:])
         longer = found if len(found) > len(wanted) else wanted
         # Keras adds a last axis of one, or leaves one out.
         rank = abs(len(found) - len(wanted))

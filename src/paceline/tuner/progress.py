@@ -209,8 +209,7 @@ class ProgressReporter:
     def resumed(self) -> None:
         """Does not count what was trained until now: it took the time of another process."""
         self._before = self._trials.trial_epochs
-        self._recent.clear()
-        self._round_ends.clear()
+        self.rested(0.0)
 
     def summary(
         self,

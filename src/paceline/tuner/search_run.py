@@ -225,9 +225,8 @@ class SearchRun:
             stack.callback(lambda: None if search.stuck else self._save())
             self._continue_best(search)
             if self._snapshot is not None:
-                if (
-                    study.trials
-                ):  # a search that an error ended before its first trial has left nothing
+                # A search that failed before its first trial has left nothing to go on with.
+                if study.trials:
                     self._note(
                         f"going on from the last checkpoint: {n_done - n_open} trials have ended "
                         f"there, {n_open} are under way; what came after it comes again"

@@ -40,8 +40,7 @@ def headline(subject: ReportSubject) -> Iterator[str]:
     """Give what stands below the study's name: counts, the objective, devices."""
     counts = Counter(formats.state(trial.state) for trial in subject.trials)
     states = ", ".join(f"{count:,} {state}" for state, count in counts.items())
-    n = len(subject.trials)
-    said = f"{n:,} trial{'' if n == 1 else 's'}"
+    said = formats.count(len(subject.trials), "trial")
     named = list(zip(subject.objectives, subject.trials.directions, strict=False))
     named = named or [(subject.objective, "maximize" if subject.maximize else "minimize")]
     several = "s" if len(named) > 1 else ""

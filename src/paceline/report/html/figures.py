@@ -25,6 +25,7 @@ from paceline.report.plots import (
 )
 from paceline.report.slots import slots_figure, slots_note
 from paceline.report.static import as_dict
+from paceline.search_space.html import thin
 from paceline.study.trial import Trial
 
 #: Points of a figure at most; beyond, the best trials and an even choice of the others.
@@ -233,8 +234,7 @@ def _curves(subject: ReportSubject, trained: list[Trial]) -> ReportFigure:
 def _thin_curve(trace: dict[str, Any]) -> None:
     x, y = list(trace.get("x") or ()), list(trace.get("y") or ())
     if len(x) > _CURVE_POINTS:
-        kept = [round(i * (len(x) - 1) / (_CURVE_POINTS - 1)) for i in range(_CURVE_POINTS)]
-        trace["x"], trace["y"] = [x[i] for i in kept], [y[i] for i in kept]
+        trace["x"], trace["y"] = list(thin(x, _CURVE_POINTS)), list(thin(y, _CURVE_POINTS))
 
 
 def _lineage(subject: ReportSubject) -> ReportFigure:

@@ -10,7 +10,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
-from paceline.study.lineage import line_of
+from paceline.study.lineage import first_of
 from paceline.study.objectives import objective_names
 from paceline.study.timeline import SearchTimeline
 from paceline.study.trial import Trial
@@ -69,7 +69,7 @@ class ReportSubject:
         """
         found: dict[int, Trial] = {}
         for trial in self.ranked:
-            found.setdefault(line_of(trial, self.trials.get)[0].trial.number, trial)
+            found.setdefault(first_of(trial, self.trials.get), trial)
         return list(found.values())
 
     @cached_property

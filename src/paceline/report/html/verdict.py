@@ -78,7 +78,7 @@ def _best(subject: ReportSubject) -> Iterator[str]:
     if front := subject.front:
         n = len(front)
         yield (
-            f"By all of {', '.join(subject.objectives)}, {n:,} trial{'' if n == 1 else 's'} of "
+            f"By all of {', '.join(subject.objectives)}, {formats.count(n, 'trial')} of "
             f"{len(subject.ranked):,} {'is' if n == 1 else 'are'} on the front: no other trial is "
             f"as good in each and better in one. What follows is of {name} alone."
         )
@@ -91,11 +91,11 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
     of_lines = len(lines) < n_complete
     if of_lines:
         yield (
-            f"The {n_complete:,} complete trials are of {_n(len(lines), 'line')}: of trials that "
-            "continue or copy one another the best one is counted below."
+            f"The {n_complete:,} complete trials are of {formats.count(len(lines), 'line')}: of "
+            "trials that continue or copy one another the best one is counted below."
         )
     if len(values) < 5:
-        n = _n(len(values), "line" if of_lines else "complete trial")
+        n = formats.count(len(values), "line" if of_lines else "complete trial")
         yield f"With {n} nothing can be said of how sure that is."
         return
     n = min(max(5, len(values) // 10), 20)
@@ -111,7 +111,8 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
     tied = sum(value == values[0] for value in values[1:])
     said = []
     if tied:
-        said.append(f"{_n(tied, 'more trial')} reached the same value, and the first one is named")
+        more = formats.count(tied, "more trial")
+        said.append(f"{more} reached the same value, and the first one is named")
     if gap:
         second = "" if tied else f", the second by {formats.difference(lead)}"
         said.append(
@@ -137,10 +138,6 @@ def _again(subject: ReportSubject) -> str:
     if subject.ranked[0].continued_at is None:
         return "Train it again from other seeds"
     return "Train by its schedule from other seeds (tuner.schedule(), paceline.FollowSchedule)"
-
-
-def _n(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _unequal_epochs(subject: ReportSubject) -> Iterator[str]:
@@ -170,8 +167,8 @@ def _better_but_stopped(subject: ReportSubject) -> Iterator[str]:
     if found is not None and best is not None and found[0] < sign * best:
         better, than = formats.apart(sign * found[0], best)
         yield (
-            f"Trial {found[1]}, which was stopped after {_n(found[2], 'epoch')}, had been better: "
-            f"{better}, against {than}."
+            f"Trial {found[1]}, which was stopped after {formats.count(found[2], 'epoch')}, had "
+            f"been better: {better}, against {than}."
         )
 
 

@@ -88,8 +88,7 @@ class Heartbeats:
         self.declared_dead = False
         self.every = every
         self._store, self._study, self._clock = store, study, clock
-        self._folder = None if folder is None else folder.absolute()
-        self._place = {"boot": boot(), "folder": None if folder is None else str(self._folder)}
+        self._place = _place(folder)
         self._beat = 0
         self._others: dict[str, Peer] = {}
         self._gone: set[str] = set()  # tokens of dead workers
@@ -212,22 +211,36 @@ class Heartbeats:
         else:
             peer.silence += passed
         peer.mode = mode if mode in ("alone", "shared") else "joining"
-        held = self._holds_lock(token, record)
+        held = _works(self._place, token, record)
         if held is False:  # it died, perhaps right after its last beat
             peer.silence = math.inf
         peer.alive = peer.alive or held is True
 
-    def _holds_lock(self, token: str, record: dict[str, Any]) -> bool | None:
-        """Whether a worker of this machine and folder holds its file; None for others.
 
-        The path is made of what is known here, since a storage from a stranger could name any file.
-        """
-        place = {name: record.get(name) for name in self._place}
-        if self._folder is None or place != self._place or not _TOKEN.fullmatch(token):
-            return None
-        path = self._folder / lock_name(token)
-        # A worker holds the file from before its first heartbeat to after its last one.
-        return is_held(path) if path.is_file() else False
+def _works(
+    place: Mapping[str, str | None], token: str, record: Mapping[str, Any], *, remove: bool = True
+) -> bool | None:
+    """Whether a worker of this machine and folder holds its file; None for others.
+
+    The path is made of what is known here, since a storage from a stranger could name any file.
+
+    Args:
+        place: This machine and folder, as ``_place`` has them.
+        token: The worker's.
+        record: Its heartbeat.
+        remove: As of ``is_held``.
+    """
+    folder = place["folder"]
+    if folder is None or not place.items() <= record.items() or not _TOKEN.fullmatch(token):
+        return None
+    path = Path(folder) / lock_name(token)
+    # A worker holds the file from before its first heartbeat to after its last one.
+    return is_held(path, remove=remove) if path.is_file() else False
+
+
+def _place(folder: Path | None) -> dict[str, str | None]:
+    """Where a worker is, as its heartbeats say it: the machine, and the folder of its file."""
+    return {"boot": boot(), "folder": None if folder is None else str(folder.absolute())}
 
 
 def is_searched(attrs: Mapping[str, Any], folder: Path) -> bool | None:
@@ -241,22 +254,18 @@ def is_searched(attrs: Mapping[str, Any], folder: Path) -> bool | None:
         None where that is not known: a worker of another machine has not left, or the study's
         programs write no heartbeats.
     """
-    found: bool | None = None
-    place = {"boot": boot(), "folder": str(folder.absolute())}
+    place, found = _place(folder), set[bool | None]()
     for key, record in attrs.items():
         token = key.removeprefix(BEAT)
         if not key.startswith(BEAT) or not isinstance(record, dict):
             continue
-        gone = record.get("mode") == "left" or DEAD + token in attrs
-        here = {name: record.get(name) for name in place} == place and _TOKEN.fullmatch(token)
-        if not gone and here:
-            if is_held(folder / lock_name(token), remove=False):
-                return True
-            gone = True
-        if not gone:
-            return None
-        found = False
-    return found
+        if record.get("mode") == "left" or DEAD + token in attrs:
+            found.add(False)
+        else:
+            found.add(_works(place, token, record, remove=False))
+    if True in found:
+        return True
+    return None if None in found or not found else False
 
 
 def lock_name(token: str) -> str:

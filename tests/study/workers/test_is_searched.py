@@ -1,0 +1,45 @@
+"""Whether a study is searched, as its heartbeats and lock files tell without a wait."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import filelock
+import pytest
+
+from paceline.study.outside import BEAT
+from paceline.study.workers.heartbeat import DEAD, boot, is_searched, lock_name
+
+HERE, THERE = "0" * 16, "1" * 16
+
+
+def beats(folder: Path, *, here: str = "alone", there: str | None = None) -> dict[str, Any]:
+    """Heartbeats of a worker in the folder, and of one of another machine, by their modes."""
+    place = {"boot": boot(), "folder": str(folder.absolute())}
+    found = {BEAT + HERE: {"beat": 3, "mode": here, **place}}
+    if there is not None:  # what is stored first is read first
+        found = {BEAT + THERE: {"beat": 7, "mode": there, "boot": "b", "folder": "/f"}, **found}
+    return found
+
+
+@pytest.mark.parametrize("there", [None, "left", "alone"])
+def test_a_worker_of_this_machine_holds_its_file(tmp_path, there) -> None:
+    """Whatever is known of workers of other machines."""
+    attrs = beats(tmp_path, there=there)
+    with filelock.FileLock(tmp_path / lock_name(HERE)):
+        assert is_searched(attrs, tmp_path) is True
+    (tmp_path / lock_name(HERE)).touch()
+    assert is_searched(attrs, tmp_path) is (None if there == "alone" else False)
+    assert (tmp_path / lock_name(HERE)).exists(), "who only looks removes nothing"
+
+
+def test_who_has_left_or_is_declared_dead_works_no_more(tmp_path) -> None:
+    assert is_searched(beats(tmp_path, here="left"), tmp_path) is False
+    dead = {**beats(tmp_path, here="left", there="shared"), DEAD + THERE: {"by": HERE}}
+    assert is_searched(dead, tmp_path) is False
+
+
+def test_without_heartbeats_it_is_not_known(tmp_path) -> None:
+    assert is_searched({}, tmp_path) is None
+    assert is_searched({BEAT + HERE: "no heartbeat"}, tmp_path) is None
