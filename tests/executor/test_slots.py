@@ -295,6 +295,40 @@ def test_three_trials_of_one_program_are_enough_to_compile_it_unless_in_order() 
     assert found.is_sure(few)
 
 
+def test_among_several_a_program_is_known_by_three_trials_or_by_one_that_trains_alone() -> None:
+    three, one = group(0, 1, 2), group(3)
+    found = demand(three, one)
+    found.continuous = True
+    assert found.is_known(three, alone=False)
+    assert not found.is_known(one, alone=False)
+    assert found.is_known(one, alone=True)
+    assert not demand(three, one, in_order=True).is_known(three, alone=True)
+    assert not demand(three).is_known(three, alone=True), "others may differ in other constants"
+
+
+def test_numbers_of_few_values_take_six_trials_to_differ() -> None:
+    made, five = group(*range(6)), group(*range(6, 11))
+    assert demand(made, five).is_known(made, alone=False)
+    assert not demand(made, five).is_known(five, alone=False)
+
+
+def test_a_program_is_compiled_for_its_share_of_the_trials_that_are_to_come() -> None:
+    three, two, one = group(0, 1, 2), group(3, 4), group(5)
+    found = demand(three, two, one)
+    found.expected = 6 + 60
+    # A sixth of those to come is new, and half of the others is like the first three.
+    assert found.of_known(three) == (16, 3 + 25)
+    found.expected = 6
+    assert found.of_known(three) == (3, 3), "no fewer than wait"
+
+
+def test_where_no_two_trials_are_alike_none_to_come_is_expected_to_be() -> None:
+    one, other = group(0), group(1)
+    found = demand(one, other)
+    found.expected = 24
+    assert found.of_known(one) == (1, 1)
+
+
 def test_epochs_left_count_the_trials_to_come() -> None:
     made = group()
     made.queue.extend([trial(0, epochs=9, epoch=4), trial(1, epochs=7)])

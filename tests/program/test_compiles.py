@@ -56,15 +56,19 @@ class Search:
     def train(self, *trials: dict[str, float]) -> dict[str, int]:
         """Trains trials to their end; what has been compiled so far."""
         for hparams in trials:
-            model = ModelBuilder(build)(HyperParameters(values=hparams), self._n)
-            self.local.demand.expected = len(trials)
-            self.local.submit(Job(self._n, self._n, 2, 16, model, rebuild=lambda: None))
-            self._n += 1
+            self.submit(hparams, len(trials))
         while self.local.busy:
             self.local.advance(self._heard, lambda: False, self._failed)
         counts = self.local.program_counts()
         counts["roles"] = counts["compiled"] + counts["from_cache"]
         return counts
+
+    def submit(self, hparams: dict[str, float], expected: int) -> None:
+        """Takes a trial in; so many are expected, those that wait included."""
+        model = ModelBuilder(build)(HyperParameters(values=hparams), self._n)
+        self.local.demand.expected = expected
+        self.local.submit(Job(self._n, self._n, 2, 16, model, rebuild=lambda: None))
+        self._n += 1
 
     def _heard(self, report: EpochReport) -> Answer:
         self.epochs[report.number] = report.epoch
@@ -132,6 +136,28 @@ def test_the_next_program_compiles_while_this_one_trains(monkeypatch) -> None:
     search.train(*rated(*RATES[:3], units=2), *rated(*RATES[:3], units=3))
     assert in_time == [True] * each
     assert search.epochs == dict.fromkeys(range(6), 2)
+
+
+def test_a_program_that_is_known_compiles_while_others_are_built() -> None:
+    search = Search(validate=False, slots=2)
+    search.local.demand.continuous = True
+    asked = []
+    for trial in [*rated(*RATES[:2], units=2), *rated(*RATES[:2], units=3), *rated(0.3, units=2)]:
+        search.submit(trial, expected=40)
+        asked.append(search.local.compiles[1])
+    assert asked == [0, 0, 0, 0, 1]
+    counts = search.train()
+    assert counts["distinct"] == counts["roles"] == 2
+
+
+def test_a_program_that_lacks_an_input_is_compiled_again_though_it_came_early() -> None:
+    search = Search(validate=False, slots=2)
+    search.local.demand.continuous = True
+    known = [*rated(*RATES[:2], units=2), *rated(0.1, units=3), *rated(0.3, units=2)]
+    counts = search.train(*known, {"rate": 0.1, "units": 2, "momentum": 0.7})
+    assert counts["distinct"] == 2
+    assert counts["roles"] == 3
+    assert search.epochs == dict.fromkeys(range(5), 2)
 
 
 def test_widening_happens_once() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import keras
 import numpy as np
@@ -60,6 +62,28 @@ def test_most_trials_are_not_traced_and_come_out_the_same(monkeypatch: pytest.Mo
     n_all, traced = search(monkeypatch, "traced")
     assert n_all == 16
     np.testing.assert_allclose(values, traced, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("declare", "continuous"),
+    [
+        (lambda hp: hp.Float("rate", 0.1, 0.5), True),
+        (lambda hp: hp.Float("rate", 0.1, 0.5, step=0.2), False),
+        (lambda hp: hp.Choice("rate", [0.1, 0.5]), False),
+        (lambda hp: hp.Choice("activation", ["relu", "tanh"]) and hp.Int("units", 8, 16), True),
+    ],
+)
+def test_the_executor_is_told_whether_two_trials_may_have_a_number_in_common(
+    declare: Any, continuous: bool
+) -> None:
+    hp = paceline.HyperParameters()
+    hp.Float("lr", 1e-4, 1e-2)
+    declare(hp)
+    packs: Any = SimpleNamespace(demand=SimpleNamespace())
+    arguments: Any = SimpleNamespace(n_trials=1)
+    builder: Any = None
+    first_build.trace_ends_of_space(packs, builder, arguments, hp, 0)
+    assert packs.demand.continuous is continuous
 
 
 @pytest.mark.slow

@@ -155,11 +155,20 @@ class LocalExecutor:
         job.model = None
         self._dropped.add(group.nbytes)
         self.timings.seconds.trace += time.perf_counter() - began
-        if self._resubmitting or group.program is not None or group.restored_program is not None:
-            return  # a group that is restored goes on with the program that it had
-        if self.demand.is_sure(group):
-            expected = self.demand.expected
-            self._planner.compile(group, max(expected, len(group.queue)), expected)
+        if not self._resubmitting:
+            self._compile_early()
+
+    def _compile_early(self) -> None:
+        """Starts to compile what is known well enough, while the next trials are built."""
+        demand, planner = self.demand, self._planner
+        for group in self._grouper.groups:
+            if group.program is not None or group.restored_program is not None or not group.queue:
+                continue  # a group that is restored goes on with the program that it had
+            if demand.is_sure(group):
+                planner.compile(group, max(demand.expected, len(group.queue)), demand.expected)
+            elif demand.is_known(group, alone=planner.trains_alone(group)):
+                group.asked_round = self._round
+                planner.compile(group, *demand.of_known(group))
 
     @contextmanager
     def resubmitting(self) -> Iterator[None]:

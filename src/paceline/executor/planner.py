@@ -86,7 +86,7 @@ class Planner:
         """Slots of a group's packs, those to come if it has no program yet."""
         if group.program is not None:
             return group.program.n_slots
-        if self._rule(group) == "sequential" or self._trains_alone(group):
+        if self._rule(group) == "sequential" or self.trains_alone(group):
             return 1
         return self._pack_slots
 
@@ -268,7 +268,7 @@ class Planner:
         """Slots of a pack, a power of two, that are enough for so many trials."""
         return 1 << max(0, -(-n_trials // self.lanes) - 1).bit_length()
 
-    def _trains_alone(self, group: Group) -> bool:
+    def trains_alone(self, group: Group) -> bool:
         """Whether a group's packs have one slot, because stacking gains nothing."""
         return (
             self.chooses_slots
@@ -280,7 +280,7 @@ class Planner:
     def _slots_for(self, group: Group, n_trials: int, layout: MeshLayout | None) -> int:
         """Slots of a pack: a power of two on each device, enough for a lane's share of trials."""
         rows = layout.trial if layout else 1
-        if self._trains_alone(group):
+        if self.trains_alone(group):
             return rows
         share = -(-min(n_trials, self.lanes * self._pack_slots) // (self.lanes * rows))
         slots = rows << max(0, share - 1).bit_length()

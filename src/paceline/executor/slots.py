@@ -24,6 +24,8 @@ _FILLED = 0.5
 #: Once this many trials of one program have come, and none of another, the program is compiled in
 #: the background.
 _SURE = 3
+#: The same where numbers are chosen from a few: the first three may have one in common.
+_SURE_OF_CHOICES = 6
 
 
 class SlotAllocator:
@@ -249,6 +251,8 @@ class Demand:
         expected: Trials still to come, including those that wait.
         all_asked: Whether no trial will be submitted any more.
         uniform: Whether the space has no choice that could make another program.
+        continuous: Whether each floating-point number of the space is of a range, so that no two
+            trials have the same.
         unasked: Of the trials still to come, the number of those that have not been taken in.
     """
 
@@ -257,7 +261,7 @@ class Demand:
     ) -> None:
         self._planner, self._grouper, self._in_order = planner, grouper, in_order
         self.family = self.expected = 1
-        self.all_asked = self.uniform = False
+        self.all_asked = self.uniform = self.continuous = False
         self.unasked = 0
 
     def expect_members(self, n_members: int) -> None:
@@ -268,6 +272,33 @@ class Demand:
         """Whether all trials to come share a group's program, as far as one can tell early on."""
         alike = self.uniform or (group.n_trials >= _SURE and not self._in_order)
         return group.n_seen >= _SURE and alike and len(self._grouper.groups) == 1
+
+    def is_known(self, group: Group, *, alone: bool) -> bool:
+        """Whether a group among several is compiled while further trials are still being built.
+
+        Its trials have shown which constants differ. Where trials train one by one, the group's
+        next one may be far away.
+
+        Args:
+            group: The group.
+            alone: Whether its packs have one slot.
+        """
+        several = len(self._grouper.groups) > 1 and not self._in_order
+        enough = _SURE if self.continuous else _SURE_OF_CHOICES
+        return several and (alone or group.n_seen >= enough)
+
+    def of_known(self, group: Group) -> tuple[int, int]:
+        """As ``of_program``, while most trials are still to be built.
+
+        Of what is to come, as large a part is of new programs as of the trials so far are the only
+        ones of theirs (the estimate of Good and Turing). The number for slots is rounded down to a
+        power of two: slots that stay empty compute all the same, while packs can grow.
+        """
+        counts = [each.n_trials for each in self._grouper.groups]
+        met = 1 - counts.count(1) / sum(counts)
+        to_come = max(0, self.expected - self._grouper.waiting)
+        share = len(group.queue) + int(to_come * met * group.n_trials / sum(counts))
+        return max(len(group.queue), 1 << (share.bit_length() - 1)), share
 
     def of_program(self, group: Group) -> tuple[int, int]:
         """Trials that a group's program will train, and its share of all that are to come."""

@@ -455,6 +455,9 @@ def trace_ends_of_space(
     """
     parameters = known.parameters.values()
     packs.demand.uniform = bool(parameters) and all(not p.is_finite for p in parameters)
+    packs.demand.continuous = not any(
+        parameter.is_finite and isinstance(parameter.default, float) for parameter in parameters
+    )
     if not packs.demand.uniform or (arguments.n_trials or _ENOUGH) < _ENOUGH:
         return
     for share in _ENDS:

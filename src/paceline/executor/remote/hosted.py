@@ -65,6 +65,9 @@ class HostedExecutor(LocalExecutor):
             return True
         return False
 
+    def _compile_early(self) -> None:
+        """Nothing: the search says how programs are compiled."""
+
     def compile_as(self, name: str, order: ProgramOrder) -> bool:
         """Has a group compile its program as the search says.
 
