@@ -61,6 +61,7 @@ class Planner:
                 self.lanes = max(1, min(_CPU_LANES, options.cores or cores()))
         self.programs: list[CompiledPlan] = []
         self.plans: set[str] = set()
+        self._gains: dict[int, bool] = {}  # by id of a group: whether stacking is faster
 
     def max_slots(self, groups: list[Group]) -> int:
         """Trials that train at once, at most."""
@@ -270,12 +271,11 @@ class Planner:
 
     def trains_alone(self, group: Group) -> bool:
         """Whether a group's packs have one slot, because stacking gains nothing."""
-        return (
-            self.chooses_slots
-            and self._platform == "cpu"
-            and self._plan != "mapped"
-            and not gains_from_stacking(group.train.full.closed)
-        )
+        if not self.chooses_slots or self._platform != "cpu" or self._plan == "mapped":
+            return False
+        if id(group) not in self._gains:  # asked for every trial, and a walk over the whole step
+            self._gains[id(group)] = gains_from_stacking(group.train.full.closed)
+        return not self._gains[id(group)]
 
     def _slots_for(self, group: Group, n_trials: int, layout: MeshLayout | None) -> int:
         """Slots of a pack: a power of two on each device, enough for a lane's share of trials."""
