@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import filelock
 import pytest
 
 import paceline
 import toys
 from commands import command
+from paceline.study.outside import BEAT
+from paceline.study.workers.heartbeat import boot, lock_name
 
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 2, "verbose": 0}
 
@@ -45,6 +49,19 @@ def test_what_cannot_be_done_says_why(searched, capsys, words, why) -> None:
     assert command(*words) != 0
     assert why in capsys.readouterr().err.replace("\n", " ")
     assert len(searched.optuna_study().trials) == 1
+
+
+def test_a_search_that_was_killed_is_not_asked_to_stop(searched, capsys) -> None:
+    folder = Path("runs/s/workers").absolute()
+    folder.mkdir(exist_ok=True)
+    killed = {"beat": 3, "mode": "alone", "boot": boot(), "folder": str(folder)}
+    study = searched.optuna_study()
+    study._storage.set_study_system_attr(study._study_id, BEAT + "0" * 16, killed)
+    with filelock.FileLock(folder / lock_name("0" * 16)):
+        assert command("stop", "s") == 0
+    (folder / lock_name("0" * 16)).touch()
+    assert command("stop", "s") != 0
+    assert "no search of 's' runs now" in capsys.readouterr().err
 
 
 def test_a_trial_that_waits_may_be_stopped(searched, capsys) -> None:

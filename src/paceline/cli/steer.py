@@ -18,6 +18,7 @@ from paceline.errors import StudyError, UsageError
 
 if TYPE_CHECKING:
     from paceline.study.storage.storage import StudyStorage
+    from paceline.study.view import StudyView
 
 
 def enqueue(
@@ -32,7 +33,7 @@ def enqueue(
     with exit_codes():
         from paceline.study import outside
 
-        store, found = _opened(study, storage)
+        _, store, found = _opened(study, storage)
         number = outside.enqueue(store, found, study, _parsed(values))
         terminal.print_result(
             f"trial {number} waits: the search that runs trains it next, or the next search of "
@@ -52,9 +53,9 @@ def stop(
     with exit_codes():
         from paceline.study import outside
 
-        store, found = _opened(study, storage)
+        view, store, found = _opened(study, storage)
         if trial is None:
-            outside.check_searched(store, found, study)
+            view.check_searched()
             outside.ask(store, found, "stop")
             terminal.print_result(
                 f"the search of {study} stops after this epoch; `paceline resume {study}` goes on"
@@ -73,7 +74,7 @@ def pause(
     with exit_codes():
         from paceline.study import outside
 
-        store, found = _opened(study, storage)
+        _, store, found = _opened(study, storage)
         outside.ask(store, found, "continue" if off else "pause")
         terminal.print_result(
             f"{study} goes on"
@@ -82,8 +83,8 @@ def pause(
         )
 
 
-def _opened(study: str, storage: str | None) -> tuple[StudyStorage, int]:
-    """Return the storage that holds a study, and the storage's id of it.
+def _opened(study: str, storage: str | None) -> tuple[StudyView, StudyStorage, int]:
+    """Return what is stored of a study, the storage that holds it, and the storage's id of it.
 
     Raises:
         StudyError: There is no such study; the message lists those that there are.
@@ -91,12 +92,12 @@ def _opened(study: str, storage: str | None) -> tuple[StudyStorage, int]:
     from paceline.cli import studies
     from paceline.study.storage.storage import StudyStorage
 
-    studies.open_study(study, storage)
+    view = studies.open_study(study, storage)
     store = StudyStorage.of(storage, study, studies.DIRECTORY)
     found = store.find(study)
     if found is None:
         raise StudyError(f"there is no study {study!r} any more")
-    return store, found
+    return view, store, found
 
 
 def _parsed(words: list[str]) -> dict[str, Any]:

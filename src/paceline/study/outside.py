@@ -443,21 +443,6 @@ def stop_trial(store: StudyStorage, study: int, name: str, number: int, reason: 
             raise StudyError(ended) from None
 
 
-def check_searched(store: StudyStorage, study: int, name: str) -> None:
-    """Refuse a study that no search has begun and not ended.
-
-    Raises:
-        StudyError: Nobody would stop.
-        StorageError: The storage does not answer.
-    """
-    with store.errors("read"), store.turn:
-        attrs = store.storage.get_study_system_attrs(study)
-    for key, record in attrs.items():
-        if key.startswith(BEAT) and isinstance(record, dict) and record.get("mode") != "left":
-            return
-    raise StudyError(f"no search of {name!r} runs now")
-
-
 def fixed_values(trial: FrozenTrial) -> dict[str, Any]:
     """Return the values that a waiting trial was given: plain name -> real value."""
     fixed = trial.system_attrs.get(FIXED, {})

@@ -9,12 +9,12 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from paceline.errors import StorageError
+from paceline.errors import StorageError, StudyError
 from paceline.study import trial_codec
 from paceline.study.metadata import META, StoredStudy, check_name, stored_space
 from paceline.study.objective import is_better
 from paceline.study.objectives import objective_names
-from paceline.study.outside import asks_to_pause
+from paceline.study.outside import BEAT, asks_to_pause
 from paceline.study.storage.folder import (
     check_folder,
     check_pickles,
@@ -89,6 +89,16 @@ class StudyView:
     def searched(self) -> bool | None:
         """Whether a search of it runs; None where that is not known."""
         return is_searched(self._stored.attrs, self._workers)
+
+    def check_searched(self) -> None:
+        """Refuses a study that no search works on, as far as one can tell.
+
+        Raises:
+            StudyError: Nobody would hear what it is asked.
+        """
+        known = any(key.startswith(BEAT) for key in self._stored.attrs)
+        if not known or self.searched is False:
+            raise StudyError(f"no search of {self.name!r} runs now")
 
     @property
     def paused(self) -> bool:
