@@ -25,6 +25,10 @@ class RayWorker:
         """The name of the machine: Ray has found a place for the process."""
         return socket.gethostname()
 
+    def is_alive(self) -> bool:
+        """Whether the process runs; called beside an order, which may take as long as it needs."""
+        return True
+
     def hello(self, packed: Any, options: Any) -> Any:
         """Begins: takes the search's recipe in.
 

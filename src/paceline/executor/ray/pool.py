@@ -23,8 +23,17 @@ from paceline.executor.remote.pool import Answered, Event, Joined, Left
 PATIENCE = 60.0
 #: Seconds between two looks for machines that have come.
 _LOOKS = 5.0
+#: Seconds without the cluster's head after which the search ends; Ray would end the process soon.
+WITHOUT_HEAD = 20.0
 #: So many workers in a row may die before one of them has answered an order.
 _DEATHS = 5
+#: Seconds without a sign of life after which a worker that has an order is ended. A worker gives
+#: signs of life while it compiles or builds: another thread of it does.
+SILENCE = 60.0
+#: Seconds between two questions whether a worker that has an order is alive.
+_BEAT = 5.0
+#: The group of an actor's methods that run beside an order.
+_HEALTH = "health"
 
 
 @dataclass(eq=False)
@@ -37,6 +46,9 @@ class _Worker:
         place: Where it is to run.
         ready: Whether it has said hello.
         node: The name of its machine, once Ray has found one.
+        busy: Whether it has an order, and has not answered.
+        asked: Whether it was asked for a sign of life, and has not given it.
+        silent: Seconds since its last sign of life, while it has an order.
     """
 
     name: str
@@ -44,6 +56,9 @@ class _Worker:
     place: WorkerPlace
     ready: bool = False
     node: str | None = None
+    busy: bool = False
+    asked: bool = False
+    silent: float = 0.0
 
 
 class RayPool:
@@ -76,6 +91,7 @@ class RayPool:
         self._gone: list[Event] = []
         self._names = itertools.count()
         self._began, self._looked = time.monotonic(), 0.0
+        self._checked, self._headless = self._began, 0.0
         self._deaths = 0
         self._any_ready = False  # whether any worker has answered yet that it can train
         self._look()
@@ -86,6 +102,7 @@ class RayPool:
         """See ``HostPool``."""
         worker = self._workers.get(host)
         if worker is not None:
+            worker.busy, worker.silent = True, 0.0
             self._call(worker, "round", order)
 
     def wait(self, seconds: float) -> list[Event]:
@@ -101,6 +118,7 @@ class RayPool:
                 events += self._answer(call)
         elif not events and seconds:
             time.sleep(seconds)
+        events += self._end_silent()
         if not self._any_ready:
             self._check_patience()
         return events
@@ -127,6 +145,17 @@ class RayPool:
         if now - self._looked < _LOOKS:
             return
         self._looked = now
+        if not self._session.head_answers():
+            self._headless = self._headless or now
+            if now - self._headless >= WITHOUT_HEAD:
+                raise ClusterError(
+                    f"executor: the head of the Ray cluster has not answered for "
+                    f"{now - self._headless:.0f} s, and a cluster ends with its head. What was "
+                    "saved is in the study: go on with `paceline resume` on another cluster, or "
+                    "here with --executor auto."
+                )
+            return
+        self._headless = 0.0
         taken = [worker.place for worker in self._workers.values()]
         for place in places(self._ray, self._settings):
             if place in taken:
@@ -144,7 +173,7 @@ class RayPool:
             strategy = NodeAffinitySchedulingStrategy(place.node, soft=False)
         runtime = self._settings.runtime_env
         actor = (
-            self._ray.remote(RayWorker)
+            self._ray.remote(concurrency_groups={_HEALTH: 1})(RayWorker)
             .options(
                 num_cpus=place.cpus,
                 num_gpus=place.gpus,
@@ -167,6 +196,7 @@ class RayPool:
     def _answer(self, call: Any) -> list[Event]:
         """What the end of a call means."""
         worker, method = self._calls.pop(call)
+        worker.silent = 0.0
         if self._workers.get(worker.name) is not worker:
             return []
         try:
@@ -182,7 +212,10 @@ class RayPool:
             return []
         if method == "hello":
             return self._welcome(worker, found)
-        self._deaths = 0
+        if method == "is_alive":
+            worker.asked = False
+            return []
+        self._deaths, worker.busy = 0, False
         return [Answered(worker.name, found)]
 
     def _welcome(self, worker: _Worker, facts: HostFacts) -> list[Event]:
@@ -211,6 +244,31 @@ class RayPool:
         if facts.digest != self._digest:
             return "another code of build(hp)"
         return None
+
+    def _end_silent(self) -> list[Event]:
+        """Ends workers that have an order and give no sign of life: stopped, or out of reach.
+
+        Ray watches machines and connections. A process that stands still has both, and its call
+        would never end.
+        """
+        now = time.monotonic()
+        if now - self._checked < _BEAT / 5:
+            return []
+        # This process may have stood still itself, or built models: workers were not heard then.
+        passed, self._checked = min(now - self._checked, _BEAT), now
+        events: list[Event] = []
+        for worker in list(self._workers.values()):
+            if not worker.busy:
+                continue
+            worker.silent += passed
+            if worker.asked and worker.silent >= SILENCE:
+                text = f"it has given no sign of life for {worker.silent:.0f} s"
+                events += self._died(worker, ClusterError(text))
+            elif not worker.asked and worker.silent >= _BEAT:
+                worker.asked = True
+                beside = worker.actor.is_alive.options(concurrency_group=_HEALTH)
+                self._calls[beside.remote()] = worker, "is_alive"
+        return events
 
     def _died(self, worker: _Worker, error: Exception) -> list[Event]:
         """A worker cannot be reached: for good, even if it answers later."""
