@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import re
@@ -15,11 +16,13 @@ import pytest
 import clusters
 import paceline
 from clusters import (
+    CASES,
     DATA,
     InProcessCluster,
     build,
     build_families,
     build_grid,
+    differences,
     records,
     searched,
     trials,
@@ -96,6 +99,34 @@ def test_no_death_of_a_machine_shows_in_any_history(seed: int) -> None:
     found = searched(cluster, "cluster", notes=notes)
     assert records(found) == records(searched("local", "local"))
     assert any("is gone" in note and "go on elsewhere" in note for note in notes)
+
+
+@pytest.mark.slow
+def test_sixty_deaths_at_random_rounds_show_in_no_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make test-ray` runs it too, beside its few real deaths."""
+    monkeypatch.setattr(driver, "_ROUND", 0.0)  # many rounds, so that each is hit at another epoch
+    monkeypatch.setattr(driver, "_STATES", 0.0)
+    rng, deaths = random.Random(0), 0
+
+    def fault(host: str, number: int) -> Any:
+        nonlocal deaths
+        found = rng.choice(FAULTS) if rng.random() < 0.5 else None
+        deaths += found is not None
+        return found
+
+    alone = {
+        case: searched("local", f"{case}-local", make, search=search)
+        for case, (make, _, search) in CASES.items()
+    }
+    for n in itertools.count():
+        case = list(CASES)[n % len(CASES)]
+        make, tuner, search = CASES[case]
+        found = searched(
+            InProcessCluster(3, fault, rng.choice), f"{case}-{n}", make, search=search, **tuner
+        )
+        assert differences(found, alone[case]) == [], (case, n)
+        if deaths >= 60 and n >= len(CASES):
+            break
 
 
 def test_asha_pauses_on_one_machine_and_promotes_on_another() -> None:

@@ -133,6 +133,19 @@ class RaySession:
             return False
         return True
 
+    def leaving(self) -> set[str]:
+        """The ids of nodes that will go soon: an autoscaler or a cloud has drained them.
+
+        Ray has no public call for that. Its own libraries use this one; in a version without it no
+        node leaves, and the end of a drained one is the death of a node.
+        """
+        try:
+            from ray._private.state import state  # pyright: ignore[reportMissingImports]
+
+            return set(state.get_draining_nodes())
+        except (ImportError, AttributeError):
+            return set()
+
     def _protect(self) -> None:
         """Has Ray's processes ask for a token, send no statistics, and serve no dashboard."""
         global _token
