@@ -174,7 +174,7 @@ def test_a_search_that_is_killed_in_a_checkpoint_goes_on(nodes: Any) -> None:
 
 
 def test_when_the_head_is_gone_the_search_ends_with_one_error_and_goes_on_elsewhere(
-    own_nodes: Any,
+    own_nodes: Any, nodes: Any
 ) -> None:
     """Left alone, Ray ends the whole process a minute after its head, without a word to Python."""
     process = searching(own_nodes.address)
@@ -185,6 +185,6 @@ def test_when_the_head_is_gone_the_search_ends_with_one_error_and_goes_on_elsewh
     assert last.startswith("paceline.errors.ClusterError: executor: the head of the Ray cluster")
     assert "paceline resume" in last
     notes: list[str] = []
-    found = searched("local", "killed", search=ENDLESS, notes=notes)
+    found = searched(on(nodes), "killed", search=ENDLESS, notes=notes)
     assert any("going on from the last checkpoint" in note for note in notes), notes
     assert same_as_local(found, ENDLESS)

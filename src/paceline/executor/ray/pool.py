@@ -156,9 +156,9 @@ class RayPool:
             if now - self._headless >= WITHOUT_HEAD:
                 raise ClusterError(
                     f"executor: the head of the Ray cluster has not answered for "
-                    f"{now - self._headless:.0f} s, and a cluster ends with its head. What was "
-                    "saved is in the study: go on with `paceline resume` on another cluster, or "
-                    "here with --executor auto."
+                    f"{now - self._headless:.0f} s, and a cluster ends with its head. All that was "
+                    "known is saved: go on with `paceline resume` on another cluster. "
+                    "--executor auto goes on here, where trials under way begin again."
                 )
             return
         self._headless = 0.0
@@ -206,6 +206,8 @@ class RayPool:
 
     def _answer(self, call: Any) -> list[Event]:
         """What the end of a call means."""
+        if call not in self._calls:
+            return []  # of a worker whose other call has just said that it is gone
         worker, method = self._calls.pop(call)
         worker.silent = 0.0
         if self._workers.get(worker.name) is not worker:
