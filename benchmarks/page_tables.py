@@ -4,7 +4,8 @@
 
 ``make bench`` runs it after ``search_speed.py``. In the rows of ``ROWS`` the seconds are those of
 the results. Beside each table stands a paragraph with the device, the versions and the commit,
-between two comments. The guide of clusters has a whole table between two such comments. Printed is what has moved by more than a tenth since the results that git has.
+between two comments; the guide of clusters has its whole table there. Printed is what has moved by
+more than a tenth since the results that git has.
 With --check nothing is written: exits with 1 where a page differs from its results.
 """
 

@@ -11,6 +11,7 @@ import argparse
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from clusters import searched
 from on_ray.loopback import stay_on_loopback
 from paceline.executor.ray import pool as pool_module
 from paceline.executor.ray.pool import RayPool
+from paceline.executor.remote import driver
 from paceline.program import files
 
-#: Long enough to be in the middle of it for many seconds.
-ENDLESS = {"n_trials": 12, "epochs": 400}
+#: Here it takes long, since each epoch is an order that waits; whoever goes on with it is fast.
+LONG = {"n_trials": 12, "epochs": 100}
 
 
 def dying_in_checkpoint(n: int) -> None:
@@ -52,10 +54,11 @@ def main() -> None:
     stay_on_loopback()
     if options.dies_in_checkpoint:
         dying_in_checkpoint(options.dies_in_checkpoint)
-    pool_module.WITHOUT_HEAD = 3.0
+    pool_module.WITHOUT_HEAD, pool_module._LOOKS, driver._ROUND = 2.0, 0.5, 0.0
     send, left = RayPool.send, [6]
 
     def sent(pool: RayPool, host: str, order: Any) -> None:
+        time.sleep(0.02)
         send(pool, host, order)
         left[0] -= 1
         if not left[0]:
@@ -63,7 +66,7 @@ def main() -> None:
             sys.stdout.flush()
 
     RayPool.send = sent
-    searched(paceline.Ray(address=options.address), options.study, search=ENDLESS)
+    searched(paceline.Ray(address=options.address), options.study, search=LONG)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pytest
 import paceline
 from clusters import build, records, searched
 from on_ray.hook import Hook
-from on_ray.searching import ENDLESS
+from on_ray.searching import LONG as KILLED
 from paceline.executor.ray import pool as pool_module
 
 #: Long enough for several rounds of each worker.
@@ -153,7 +153,7 @@ def test_a_drained_node_hands_its_trials_back(
 
 def searching(address: str, *options: str) -> subprocess.Popen[str]:
     """A search of a study "killed" in a process of its own, which trains when this returns."""
-    environment = {**os.environ, "PACELINE_CHECKPOINT_SECONDS": "0.5"}
+    environment = {**os.environ, "PACELINE_CHECKPOINT_SECONDS": "0.3"}
     process = subprocess.Popen(
         [sys.executable, str(SEARCHING), address, "killed", *options],
         env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -168,9 +168,9 @@ def test_a_search_that_is_killed_in_a_checkpoint_goes_on(nodes: Any) -> None:
     assert process.wait(120) == -signal.SIGKILL
     process.communicate()
     notes: list[str] = []
-    found = searched(on(nodes), "killed", search=ENDLESS, notes=notes)
+    found = searched(on(nodes), "killed", search=KILLED, notes=notes)
     assert any("going on from the last checkpoint" in note for note in notes), notes
-    assert same_as_local(found, ENDLESS)
+    assert same_as_local(found, KILLED)
 
 
 def test_when_the_head_is_gone_the_search_ends_with_one_error_and_goes_on_elsewhere(
@@ -185,6 +185,6 @@ def test_when_the_head_is_gone_the_search_ends_with_one_error_and_goes_on_elsewh
     assert last.startswith("paceline.errors.ClusterError: executor: the head of the Ray cluster")
     assert "paceline resume" in last
     notes: list[str] = []
-    found = searched(on(nodes), "killed", search=ENDLESS, notes=notes)
+    found = searched(on(nodes), "killed", search=KILLED, notes=notes)
     assert any("going on from the last checkpoint" in note for note in notes), notes
-    assert same_as_local(found, ENDLESS)
+    assert same_as_local(found, KILLED)
