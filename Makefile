@@ -79,7 +79,8 @@ test-trackers: .venv-trackers/.installed ## log searches to MLflow, Weights & Bi
 	.venv-trackers/bin/python -m pytest tests/trackers $(ARGS)
 
 test-ray: .venv-ray/.installed ## search on real nodes of a Ray cluster on this machine, and kill them (ARGS)
-	XLA_FLAGS="$(XLA_IN_TESTS)" .venv-ray/bin/python -m pytest tests/on_ray $(ARGS)
+	XLA_FLAGS="$(XLA_IN_TESTS)" .venv-ray/bin/python -m pytest -m "slow or not slow" tests/on_ray \
+		tests/tuner/test_on_cluster.py::test_sixty_deaths_at_random_rounds_show_in_no_history $(ARGS)
 
 test-chaos-ray: .venv-ray/.installed ## kill workers and nodes at 60 random moments (ARGS="--kills 200")
 	XLA_FLAGS="$(XLA_IN_TESTS)" .venv-ray/bin/python tests/chaos_ray.py $(ARGS)

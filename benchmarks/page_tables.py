@@ -1,10 +1,11 @@
-"""Writes the tables of whole searches into README.md and the guide of speed, from their results.
+"""Writes the tables of whole searches into README.md and the guides, from their results.
 
     python benchmarks/page_tables.py [--check]
 
 ``make bench`` runs it after ``search_speed.py``. In the rows of ``ROWS`` the seconds are those of
 the results. Beside each table stands a paragraph with the device, the versions and the commit,
-between two comments. Printed is what has moved by more than a tenth since the results that git has.
+between two comments; the guide of clusters has its whole table there. Printed is what has moved by
+more than a tenth since the results that git has.
 With --check nothing is written: exits with 1 where a page differs from its results.
 """
 
@@ -20,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 README, SPEED = "README.md", "docs/guides/speed.md"
+CLUSTER = "docs/guides/cluster.md"
 #: A change of a figure that is told.
 MOVED = 0.1
 
@@ -128,6 +130,65 @@ def _article(cpu: str) -> str:
     return f"an {cpu}" if cpu[:1] in "AEIOU" else f"a {cpu}"
 
 
+def cluster_table(report: dict[str, Any]) -> str:
+    """Return the table of cluster.json: the share of a core that the search itself takes."""
+    rows = report["rows"]
+    epochs = sorted({row["epoch"] for row in rows})
+    columns = [(judged, epoch) for judged in (False, True) for epoch in epochs]
+    names = [f"{_seconds(epoch)}{', pruner' if judged else ''}" for judged, epoch in columns]
+    lines = [f"| workers | {' | '.join(names)} |", "|---" * (len(columns) + 1) + "|"]
+    for machines in sorted({row["machines"] for row in rows}):
+        cells = []
+        for judged, epoch in columns:
+            (row,) = (
+                row
+                for row in rows
+                if (row["judged"], row["machines"], row["epoch"]) == (judged, machines, epoch)
+            )
+            share = machines * row["slots"] / epoch * row["ms"] / 1000
+            cells.append(f"{100 * share:.0f} %" if share < 1 else "too much")
+        lines.append(f"| {machines} | {' | '.join(cells)} |")
+    facts = report["machine"]
+    worst = max(row["ms"] for row in rows)
+    slots = rows[0]["slots"]
+    lines += [
+        "",
+        f"A report takes {worst:.3f} ms of a core at most. {slots} trials train on each worker. "
+        f"Measured on {_article(facts['cpu'])} at {facts['commit'].rstrip('+')}: "
+        "[cluster.json]({results}/cluster.json).",
+    ]
+    return "\n".join(lines)
+
+
+def _seconds(epoch: float) -> str:
+    return f"{epoch:g} s" if epoch >= 1 else f"{1000 * epoch:g} ms"
+
+
+#: Page -> the result whose table stands there between two comments, and what makes it.
+TABLES = {CLUSTER: ("cluster", cluster_table)}
+
+
+def with_table(page: str, text: str, report: dict[str, Any]) -> str:
+    """Return a page of TABLES with the table of its result.
+
+    Raises:
+        ValueError: The page has no comments to write it between.
+    """
+    name, table = TABLES[page]
+    begin, end = f"<!-- measured: {name} -->", "<!-- end -->"
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise ValueError(f"{page}: no {begin} with {end} after it")
+    return f"{before}{begin}\n\n{table(report)}\n\n{end}{after}"
+
+
+def result_of(name: str) -> dict[str, Any]:
+    """Return what results/NAME.json holds."""
+    path = ROOT / "benchmarks" / "results" / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def moved(name: str, before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return which seconds of a result differ by more than a tenth, a line each."""
     lines = []
@@ -146,9 +207,7 @@ def moved(name: str, before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 def results_of() -> dict[str, Any]:
     """Return name -> result, of all that rows name."""
-    folder = ROOT / "benchmarks" / "results"
-    names = dict.fromkeys(row.result for row in ROWS)
-    return {n: json.loads((folder / f"{n}.json").read_text(encoding="utf-8")) for n in names}
+    return {name: result_of(name) for name in dict.fromkeys(row.result for row in ROWS)}
 
 
 def in_git(name: str) -> dict[str, Any] | None:
@@ -169,11 +228,15 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="only say where a page differs")
     arguments = parser.parse_args()
     results, differ = results_of(), False
-    for page in dict.fromkeys(row.page for row in ROWS):
+    for page in dict.fromkeys([*(row.page for row in ROWS), *TABLES]):
         path = ROOT / page
         text = path.read_text(encoding="utf-8")
         folder = "../" * page.count("/") + "benchmarks/results"
-        new = rewritten(page, text, results).replace("{results}", folder)
+        if page in TABLES:
+            new = with_table(page, text, result_of(TABLES[page][0]))
+        else:
+            new = rewritten(page, text, results)
+        new = new.replace("{results}", folder)
         if new != text:
             differ = True
             print(f"{page}: {'differs from its results' if arguments.check else 'written'}")

@@ -18,41 +18,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from typing import Any
 
 import pytest
 
 import paceline
-from clusters import build, build_families, searched, trials
+from clusters import CASES, differences, searched
 from on_ray.conftest import Nodes  # sets what Ray reads when it is imported
 from on_ray.hook import Hook
 
-#: Name -> the build, further arguments of the tuner, and of its search.
-CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
-    "random": (build, {}, {"n_trials": 12, "epochs": 8}),
-    "families": (build_families, {}, {"n_trials": 10, "epochs": 4}),
-    "asha": (build, {"pruner": "asha:1:2"}, {"n_trials": 10, "epochs": 4}),
-    "repeats": (build, {}, {"n_trials": 5, "epochs": 4, "repeats": 2}),
-}
 #: A search sends more orders than this.
 ORDERS = 12
-
-
-def histories(found: paceline.Tuner) -> dict[int, dict[str, list[float]]]:
-    """Number of a trial -> its history."""
-    return {trial.number: trial.history for trial in trials(found)}
-
-
-def differences(found: paceline.Tuner, alone: paceline.Tuner) -> list[int]:
-    """The trials whose histories are others than on one machine."""
-    whole, wrong = histories(alone), []
-    for trial in trials(found):
-        expected = whole.get(trial.number, {})
-        cut = trial.epochs if trial.state == "pruned" else None
-        if trial.history != {name: values[:cut] for name, values in expected.items()}:
-            wrong.append(trial.number)
-    lost = len(whole) - len(trials(found))
-    return wrong if not lost else [*wrong, -1]
 
 
 def killed(nodes: Nodes, case: str, order: int, what: str, name: str) -> paceline.Tuner | None:
@@ -61,7 +36,7 @@ def killed(nodes: Nodes, case: str, order: int, what: str, name: str) -> pacelin
     with pytest.MonkeyPatch.context() as patch:
         hook = Hook(patch)
 
-        hook.at_order(order, hook.kill if what == "worker" else lambda host: nodes.replace_one())
+        hook.at_order(order, hook.kill if what == "worker" else lambda host: nodes.replace())
         cluster = paceline.Ray(address=nodes.address)
         found = searched(cluster, name, make, search=search, **tuner)
     return found if hook.done else None

@@ -132,3 +132,27 @@ def records(tuner: paceline.Tuner) -> list[Any]:
         (trial.number, trial.state, trial.hparams, trial.seed, trial.value, trial.history)
         for trial in trials(tuner)
     ]
+
+
+def differences(found: paceline.Tuner, alone: paceline.Tuner) -> list[int]:
+    """The trials whose histories are others than on one machine; -1: some are not there.
+
+    Of a trial that a pruner stopped, the epochs until then are compared.
+    """
+    whole = {trial.number: trial.history for trial in trials(alone)}
+    wrong = []
+    for trial in trials(found):
+        expected = whole.get(trial.number, {})
+        cut = trial.epochs if trial.state == "pruned" else None
+        if trial.history != {name: values[:cut] for name, values in expected.items()}:
+            wrong.append(trial.number)
+    return wrong if len(trials(found)) == len(whole) else [*wrong, -1]
+
+
+#: Name -> the build, further arguments of the tuner, and of its search: whose machines are killed.
+CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "random": (build, {}, {"n_trials": 12, "epochs": 8}),
+    "families": (build_families, {}, {"n_trials": 10, "epochs": 4}),
+    "asha": (build, {"pruner": "asha:1:2"}, {"n_trials": 10, "epochs": 4}),
+    "repeats": (build, {}, {"n_trials": 5, "epochs": 4, "repeats": 2}),
+}

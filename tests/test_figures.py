@@ -66,6 +66,29 @@ def test_what_moved_by_a_tenth_is_told(benchmark_module) -> None:
     ]
 
 
+def test_the_table_of_clusters_is_that_of_its_result(benchmark_module) -> None:
+    pages = benchmark_module("page_tables")
+    text = (ROOT / pages.CLUSTER).read_text(encoding="utf-8")
+    report = pages.result_of("cluster")
+    folder = "../../benchmarks/results"
+    assert pages.with_table(pages.CLUSTER, text, report).replace("{results}", folder) == text
+    assert {row["machines"] for row in report["rows"]} == {8, 32, 128, 512}
+    first = report["rows"][0]
+    first["ms"] *= 100
+    changed = pages.with_table(pages.CLUSTER, text, report).replace("{results}", folder)
+    pairs = zip(text.split("\n"), changed.split("\n"), strict=True)
+    assert sum(a != b for a, b in pairs if a.startswith("| ")) == 1
+    share = first["machines"] * first["slots"] / first["epoch"] * first["ms"] / 1000
+    cell = f"| 8 | {f'{100 * share:.0f} %' if share < 1 else 'too much'} |"
+    assert cell in changed
+
+
+def test_a_page_without_the_comments_of_its_table_is_an_error(benchmark_module) -> None:
+    pages = benchmark_module("page_tables")
+    with pytest.raises(ValueError, match=r"cluster.md: no <!-- measured: cluster -->"):
+        pages.with_table(pages.CLUSTER, "no table", pages.result_of("cluster"))
+
+
 _SECONDS = ({"cold": 10.0, "warm": 5.0}, {"cold": 12.0, "warm": 5.4, "other": 3.0})
 
 

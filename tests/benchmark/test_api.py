@@ -142,6 +142,9 @@ def test_a_file_that_is_no_result_is_refused(tmp_path):
         ({"plan_trials": 3, "plan_batch_size": 99}, "plan_batch_size: 99 is above the 40"),
         ({"plan_trials": 3, "plan_pruner": "ax"}, "pruner: 'ax'"),
         ({"quota": "gpu=30h"}, "quota: it is about a planned search"),
+        ({"workers": 8}, "workers: it is about a planned search; give plan_trials too"),
+        ({"plan_trials": 3, "workers": 0}, "workers: 0 is not a positive whole number"),
+        ({"plan_trials": 3, "workers": 2, "executor": "fit"}, "workers: .* leave out workers"),
         ({"plan_trials": 3, "quota": "npu=1h"}, "quota: 'npu' is not one of"),
         ({"executor": "local"}, "executor: 'local' is not one of auto, fit"),
         ({"x": iter([1])}, "x: x is a list_iterator, and arrays are measured only"),
@@ -341,6 +344,13 @@ def test_a_search_of_long_epochs_is_predicted_from_steps(measured, monkeypatch):
     assert (found.costs["batch_size"], found.costs["ready"]) == (8, 1.0)
     assert "predicted from single steps" in found.notes[-1]
     assert Bench([found], plan=Plan(16, 3)).predicted(found).n_rounds == 6
+
+
+def test_a_search_on_a_cluster_is_predicted_with_the_start_of_a_worker(measured, monkeypatch):
+    monkeypatch.setattr(runner_module, "startup_seconds", lambda: 7.0)
+    found = measured(0.0, plan_trials=16, plan_epochs=3, plan_on_cluster=True)
+    assert found.costs["startup"] == 7.0
+    assert Bench([found], plan=Plan(16, 3, workers=4)).on_cluster(found).startup == 7.0
 
 
 def test_a_search_that_could_not_be_begun_is_said(measured, monkeypatch):

@@ -33,7 +33,7 @@ def test_words_become_arguments(paceline, measured, model):
         *("--hparams", "lr=0.01", "--hparams", "units=3", "--hparams", "name=relu"),
         *("--hparams", "flag=true", "--precision", "bfloat16", "--seed", "5", "--executor", "fit"),
         *("--fit", "--mesh", "2", "--plan-trials", "8", "--plan-epochs", "4", "--quota", "gpu=1h"),
-        *("--plan-batch-size", "8", "--plan-pruner", "asha"),
+        *("--plan-batch-size", "8", "--plan-pruner", "asha", "--workers", "8"),
         *("--epochs", "3", "--scale-lr", "sqrt", "--target", "0.9", "--objective", "val_loss"),
     )
     assert done.code == 0, done.err
@@ -48,6 +48,7 @@ def test_words_become_arguments(paceline, measured, model):
     assert (measured["epochs"], measured["scale_lr"], measured["target"]) == (3, "sqrt", 0.9)
     assert measured["objective"] == "val_loss"
     assert (measured["fit"], measured["mesh"], measured["quota"]) == (True, 2, "gpu=1h")
+    assert measured["workers"] == 8
     plan = {name: value for name, value in measured.items() if name.startswith("plan_")}
     assert plan == {
         "plan_trials": 8,

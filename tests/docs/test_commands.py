@@ -38,9 +38,10 @@ FOREIGN = {
     "--logdir",
     "--install-completion",
     "--show-completion",
-    # Of ray, sbatch and srun.
+    # Of ray, sbatch, srun and env.
     "--address",
     "--block",
+    "--chdir",
     "--cpus-per-task",
     "--exclude",
     "--gpus-per-task",

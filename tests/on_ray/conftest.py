@@ -11,9 +11,12 @@ import os
 import secrets
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from on_ray.loopback import stay_on_loopback
 
 _FOUND = importlib.util.find_spec("ray")
 THERE = _FOUND is not None and _FOUND.origin is not None
@@ -24,6 +27,8 @@ else:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    # Ray gives its workers little of a machine that does something else too: minutes for a start.
+    os.environ.update({"RAY_worker_niceness": "0"})
     os.environ["JAX_NUM_CPU_DEVICES"] = "1"
 
 #: So soon is a node that does not answer taken for dead, in milliseconds.
@@ -40,13 +45,9 @@ class Nodes:
     """A head without cores, and nodes of one core each."""
 
     def __init__(self, n: int) -> None:
-        from ray._private import services
         from ray.cluster_utils import Cluster
 
-        # Ray takes the loopback for another interface of the machine: on which nodes of a test
-        # should not be.
-        services.resolve_ip_for_localhost = lambda host: host
-        services.get_node_ip_address = lambda *_: "127.0.0.1"
+        stay_on_loopback()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             head = {"num_cpus": 0, "object_store_memory": ROOM, "include_dashboard": False}
@@ -74,10 +75,32 @@ class Nodes:
         self.cluster.remove_node(node, allow_graceful=False)
         self.nodes.remove(node)
 
-    def replace_one(self) -> None:
-        """Ends a node as ``kill`` does, and adds another one."""
-        self.kill(self.nodes[0])
-        self.add()
+    def replace(self, n: int = 1) -> None:
+        """Ends so many nodes as ``kill`` does, one right after the other, and adds others."""
+        for node in self.nodes[:n]:
+            self.kill(node)
+        for _ in range(n):
+            self.add()
+
+    def mend(self, n: int) -> None:
+        """Has so many nodes, of one core each, whatever a test has done."""
+        for node in self.nodes[n:]:
+            self.kill(node)
+        for _ in range(n - len(self.nodes)):
+            self.add()
+
+    def processes(self, node: Any) -> list[int]:
+        """The raylet of a node and its children, workers among them."""
+        (raylet,) = (info.process.pid for info in node.all_processes["raylet"])
+        children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text()
+        return [raylet, *map(int, children.split())]
+
+    def shutdown(self) -> None:
+        """Ends all."""
+        import ray
+
+        ray.shutdown()
+        self.cluster.shutdown()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -85,13 +108,33 @@ def quickly_compiled() -> None:
     """Compile at users' levels: what the suite's own lowers stays in this process, not in hosts."""
 
 
-@pytest.fixture
-def nodes() -> Iterator[Nodes]:
-    import ray
-
+@pytest.fixture(scope="session")
+def shared_nodes() -> Iterator[Nodes]:
+    """One cluster for all tests: it takes longer to start than most of them take."""
     made = Nodes(2)
     try:
         yield made
     finally:
+        made.shutdown()
+
+
+@pytest.fixture
+def nodes(shared_nodes: Nodes) -> Iterator[Nodes]:
+    """Two nodes; a test may kill them, and add others."""
+    import ray
+
+    shared_nodes.mend(2)
+    try:
+        yield shared_nodes
+    finally:
         ray.shutdown()
-        made.cluster.shutdown()
+
+
+@pytest.fixture
+def own_nodes() -> Iterator[Nodes]:
+    """Two nodes of a cluster whose head a test may kill."""
+    made = Nodes(2)
+    try:
+        yield made
+    finally:
+        made.shutdown()

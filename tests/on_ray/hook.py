@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from paceline.executor.ray.pool import RayPool
+from paceline.executor.remote.messages import RoundOrder
 from paceline.executor.remote.pool import Answered
 
 
@@ -18,11 +19,13 @@ class Hook:
 
     Attributes:
         pids: Name of a worker -> its process.
+        orders: Name of a worker -> its orders, once ``at_order`` was called.
         done: Whether the function was called.
     """
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.pids: dict[str, int] = {}
+        self.orders: dict[str, list[RoundOrder]] = {}
         self.done = False
         self._patch = patch
         welcome = RayPool._welcome
@@ -39,6 +42,7 @@ class Hook:
 
         def sent(pool: RayPool, host: str, order: Any) -> None:
             send(pool, host, order)
+            self.orders.setdefault(host, []).append(order)
             left[0] -= 1
             if left[0] == 0:
                 self.done = True
@@ -60,6 +64,19 @@ class Hook:
             return events
 
         self._patch.setattr(RayPool, "wait", waited)
+
+    def when_given_up(self, act: Callable[[], None]) -> None:
+        """Just after the search has given a worker up, once."""
+        died, left = RayPool._died, [1]
+
+        def given_up(pool: RayPool, worker: Any, why: str) -> Any:
+            found = died(pool, worker, why)
+            if left:
+                left.clear()
+                act()
+            return found
+
+        self._patch.setattr(RayPool, "_died", given_up)
 
     def kill(self, host: str) -> None:
         os.kill(self.pids[host], signal.SIGKILL)

@@ -95,3 +95,19 @@ def test_other_versions_are_refused(nodes: Any, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(pool_module, "library_versions", lambda: {**there, "keras": "0.1"})
     with pytest.raises(paceline.UsageError, match=r"has keras .*, and this process 0.1.*pip"):
         searched(paceline.Ray(address=nodes.address), "versions")
+
+
+def test_a_worker_with_another_paceline_cannot_begin(
+    nodes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its class is another one there, so Ray fails before versions can be compared."""
+
+    class Other:
+        def __init__(self, on_gpu: bool) -> None:
+            raise AttributeError("Can't get attribute 'RayWorker.ping'")
+
+        def ping(self) -> None: ...
+
+    monkeypatch.setattr(pool_module, "RayWorker", Other)
+    with pytest.raises(paceline.UsageError, match="'RayWorker.ping'.*the same versions everywhere"):
+        searched(paceline.Ray(address=nodes.address), "other")

@@ -50,7 +50,7 @@ def test_a_worker_that_is_killed_is_replaced(nodes: Any, hook: Hook, order: int)
 def test_a_node_that_dies_takes_nothing_with_it_and_a_new_one_trains(
     nodes: Any, hook: Hook
 ) -> None:
-    hook.at_order(5, lambda host: nodes.replace_one())
+    hook.at_order(5, lambda host: nodes.replace())
     found = searched(on(nodes), "nodes", search=LONG)
     assert hook.done
     assert records(found) == records(searched("local", "local", search=LONG))

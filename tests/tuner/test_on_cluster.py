@@ -15,11 +15,13 @@ import pytest
 import clusters
 import paceline
 from clusters import (
+    CASES,
     DATA,
     InProcessCluster,
     build,
     build_families,
     build_grid,
+    differences,
     records,
     searched,
     trials,
@@ -96,6 +98,31 @@ def test_no_death_of_a_machine_shows_in_any_history(seed: int) -> None:
     found = searched(cluster, "cluster", notes=notes)
     assert records(found) == records(searched("local", "local"))
     assert any("is gone" in note and "go on elsewhere" in note for note in notes)
+
+
+@pytest.mark.slow
+def test_sixty_deaths_at_random_rounds_show_in_no_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make test-ray` runs it too, beside its few real deaths."""
+    monkeypatch.setattr(driver, "_ROUND", 0.0)  # many rounds, so that each is hit at another epoch
+    monkeypatch.setattr(driver, "_STATES", 0.0)
+    rng, deaths, most = random.Random(0), 0, 0
+
+    def fault(host: str, number: int) -> Any:
+        nonlocal deaths
+        found = rng.choice(FAULTS) if deaths < most else None
+        deaths += found is not None
+        return found
+
+    alone = {
+        case: searched("local", f"{case}-local", make, search=search)
+        for case, (make, _, search) in CASES.items()
+    }
+    while deaths < 60:
+        for case, (make, tuner, search) in CASES.items():
+            most += 15
+            cluster = InProcessCluster(3, fault, rng.choice)
+            found = searched(cluster, f"{case}-{most}", make, search=search, **tuner)
+            assert differences(found, alone[case]) == [], (case, most)
 
 
 def test_asha_pauses_on_one_machine_and_promotes_on_another() -> None:

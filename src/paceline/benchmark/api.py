@@ -48,6 +48,7 @@ def bench(
     plan_epochs: int = 10,
     plan_batch_size: int | None = None,
     plan_pruner: str | None = None,
+    workers: int | None = None,
     quota: str | Mapping[str, float] | None = None,
     executor: str = "auto",
     fit: bool = False,
@@ -91,6 +92,8 @@ def bench(
         plan_batch_size: Batch size of that search; None: the batch size that is measured first.
         plan_pruner: Pruner of that search. The share of epochs that "asha" leaves out is known
             beforehand; with any other pruner the prediction counts all epochs.
+        workers: Workers of a Ray cluster, each with one device like this one: the result also says
+            how long that search takes there, and whether Ray pays.
         quota: Hours a week of each platform, and hours of a session: "gpu=30h,tpu=20h,session=9h",
             or seconds by name. The result says how many sessions that search takes.
         executor: "auto", or "fit" to measure nothing but Keras' own ``fit``.
@@ -115,13 +118,13 @@ def bench(
     budget = arguments.check_budget(budget)
     seed = whole_number(seed, "seed", least=0, most=2**32 - 1)
     data, validation = read_data(x, y, validation_data, validation_split)
+    packs = executor == "auto" and keras.backend.backend() == "jax"
     plan = arguments.check_plan(
-        plan_trials, plan_epochs, plan_batch_size, plan_pruner, quota, data.n
+        plan_trials, plan_epochs, plan_batch_size, plan_pruner, quota, data.n, workers, packs=packs
     )
     arguments.check_curves(epochs, scale_lr, target, validation is not None)
     sizes = arguments.check_batch_sizes(batch_sizes, data.n, note)
     chosen = arguments.check_slots(slots)
-    packs = executor == "auto" and keras.backend.backend() == "jax"
     with search_process(precision, initial_weights=False, also=[nothing_cached()]):
         began = time.perf_counter()
         subject = Subject(build, dict(hparams or {}), data, validation, seed)
@@ -141,6 +144,7 @@ def bench(
             plan_epochs=plan.epochs if plan else 0,
             plan_batch_size=plan_batch_size,
             plan_pruner=plan.pruner if plan else None,
+            plan_on_cluster=plan is not None and plan.workers is not None,
         )
         facts = {
             "name": name or getattr(build, "__name__", type(build).__name__),

@@ -93,26 +93,59 @@ def meshes(given: int | None) -> tuple[tuple[int, int], ...]:
 
 
 def check_plan(
-    n_trials: Any, epochs: Any, batch_size: Any, pruner: Any, quota: Any, n: int
+    n_trials: Any,
+    epochs: Any,
+    batch_size: Any,
+    pruner: Any,
+    quota: Any,
+    n: int,
+    workers: Any = None,
+    *,
+    packs: bool = True,
 ) -> Plan | None:
     """Returns the search whose time is to be predicted; None if the user asked for none.
+
+    Args:
+        n_trials: ``plan_trials`` of ``bench``, as the next four are its arguments of such names.
+        epochs: Epochs of each trial.
+        batch_size: Examples per step; None: the size that is measured first.
+        pruner: The pruner, or None.
+        quota: Hours, or None.
+        n: Training examples.
+        workers: Workers of a cluster, or None.
+        packs: Whether trials can train in packs, as they do on a cluster.
 
     Raises:
         UsageError: A value is impossible, or there is a quota and no search.
     """
     seconds = check_quota(quota)
     if n_trials is None:
-        for name, given in (("quota", seconds), ("plan_batch_size", batch_size)):
+        for name, given in (
+            ("quota", seconds),
+            ("plan_batch_size", batch_size),
+            ("workers", workers is not None),
+        ):
             if given:
                 raise UsageError(f"{name}: it is about a planned search; give plan_trials too.")
         return None
     if batch_size is not None and whole_number(batch_size, "plan_batch_size") > n:
         raise UsageError(f"plan_batch_size: {batch_size} is above the {n:,} training examples.")
+    if workers is not None:
+        whole_number(workers, "workers")
+        if not packs:
+            raise UsageError(
+                "workers: workers of a cluster train packs on JAX, and here Keras' fit is "
+                "measured; leave out workers, or executor='fit' and other backends."
+            )
     from paceline.study.pruners.pruners import check_pruner, pruner_text  # loads Optuna
 
     text = pruner_text(check_pruner(pruner))
     return Plan(
-        whole_number(n_trials, "plan_trials"), whole_number(epochs, "plan_epochs"), text, seconds
+        whole_number(n_trials, "plan_trials"),
+        whole_number(epochs, "plan_epochs"),
+        text,
+        seconds,
+        workers,
     )
 
 

@@ -15,9 +15,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from paceline.benchmark import cluster, quota, table
 from paceline.benchmark import html as bench_html
-from paceline.benchmark import quota, table
 from paceline.benchmark.advice import Advice, advise, fastest
+from paceline.benchmark.cluster import ClusterPrediction
 from paceline.benchmark.convergence import sentences
 from paceline.benchmark.records import (
     FORMAT,
@@ -48,12 +49,14 @@ class Plan:
         epochs: Epochs of each trial.
         pruner: The pruner as text; None without one.
         quota: Name -> seconds: of a platform in a week, and of a "session".
+        workers: Workers of a cluster, each with one device, for a second prediction; None: none.
     """
 
     n_trials: Annotated[int, Meta(ge=1, le=10**9)]
     epochs: Annotated[int, Meta(ge=1, le=10**9)]
     pruner: str | None = None
     quota: Mapping[str, Annotated[float, Meta(gt=0, le=1e12)]] = field(default_factory=dict)
+    workers: Annotated[int, Meta(ge=1, le=10**6)] | None = None
 
     @property
     def share(self) -> float:
@@ -108,6 +111,9 @@ class Bench:
                     plan.quota,
                     plan.share,
                 )
+                clustered = self.on_cluster(run)
+                if clustered is not None:
+                    found.append(cluster.sentence(clustered, name))
         return found
 
     def costs(self, run: Run) -> Costs | None:
@@ -120,6 +126,16 @@ class Bench:
         if costs is None or self.plan is None:
             return None
         return predict(costs, self.plan.n_trials, self.plan.epochs, self.plan.share)
+
+    def on_cluster(self, run: Run) -> ClusterPrediction | None:
+        """Returns the seconds on a cluster of such devices; None if unknown or not asked for."""
+        costs, plan = self.costs(run), self.plan
+        if costs is None or plan is None or plan.workers is None or run.backend != "jax":
+            return None
+        count = 1 if run.device.platform == "cpu" else run.device.count
+        return cluster.predict_cluster(
+            costs, plan.n_trials, plan.epochs, plan.share, plan.workers, count
+        )
 
     def text(self, width: int | None = None) -> str:
         """Returns tables and advice as text.
@@ -143,6 +159,10 @@ class Bench:
             "target": self.target,
             "plan": None if self.plan is None else asdict(self.plan),
             "prediction": [_seconds(self.predicted(run)) for run in self.runs],
+            "cluster": [
+                None if found is None else found.to_json()
+                for found in map(self.on_cluster, self.runs)
+            ],
             "outlook": self.outlook,
             "advice": [{"topic": each.topic, "text": each.text} for each in self.advice],
         }

@@ -16,6 +16,7 @@ import keras
 
 from paceline.benchmark import environment, grid, roofline
 from paceline.benchmark.accuracy import SCALES, CurveInterrupted, train_curve
+from paceline.benchmark.cluster import startup_seconds
 from paceline.benchmark.measure import PATIENCE, describe, measure
 from paceline.benchmark.measure_fit import measure_fit
 from paceline.benchmark.pilot_search import run_pilot
@@ -54,6 +55,7 @@ class BenchPlan:
             0: no prediction.
         plan_batch_size: Batch size of that search; None: the one that is measured first.
         plan_pruner: Pruner of that search, as text; None without one.
+        plan_on_cluster: Whether it is also predicted for a cluster.
     """
 
     batch_sizes: Sequence[int]
@@ -70,6 +72,7 @@ class BenchPlan:
     plan_epochs: int = 0
     plan_batch_size: int | None = None
     plan_pruner: str | None = None
+    plan_on_cluster: bool = False
 
 
 OnMeasurement = Callable[[Measurement, int, int], None]
@@ -146,6 +149,10 @@ class Runner:
         self._probe_again()
         if self._plan.plan_trials and self.run.costs is None:
             self._costs_from_steps()
+        if self._plan.plan_on_cluster and self.run.costs is not None:
+            self._note("loading what a worker of a cluster loads, to see how long that takes")
+            costs = {**self.run.costs, "startup": startup_seconds()}
+            self.run = replace(self.run, costs=costs)
 
     def _costs_from_steps(self) -> None:
         """Works out the costs of the planned search from steps, since no epoch of it has ended."""

@@ -426,19 +426,18 @@ def bench(
     plan_pruner: Annotated[
         str, typer.Option(metavar="NAME", help="Its pruner, as for search.")
     ] = "none",
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="And on so many Ray workers? Does Ray pay?")
+    ] = None,
     quota: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME=TIME,...",
-            help="gpu=30h,tpu=20h,session=9h: hours a week and of a session; how many sessions "
-            "does that search take?",
+            metavar="NAME=TIME,...", help="gpu=30h,session=9h: how many sessions does it take?"
         ),
     ] = None,
     merge: Annotated[
         bool,
-        typer.Option(
-            "--merge", help="Show several results (.json) as one; the arguments are files."
-        ),
+        typer.Option("--merge", help="Show several results (.json) as one: FILEs."),
     ] = False,
     executor: Annotated[
         str, typer.Option(metavar="NAME", help="auto, or fit to measure Keras' own fit only.")
@@ -481,6 +480,7 @@ def bench(
             plan_epochs=plan_epochs,
             plan_batch_size=plan_batch_size,
             plan_pruner=plan_pruner,
+            workers=workers,
             quota=quota,
             executor=executor,
             fit=fit,

@@ -54,6 +54,7 @@ class Costs:
         compile: Seconds to compile each program but the first.
         parts: Parts of the time of the beginning: name -> seconds; None if unknown.
         trial_epochs: Epochs, summed over trials, that were trained for this measurement.
+        startup: Seconds until a worker of a cluster has loaded its libraries; None: not measured.
     """
 
     batch_size: Annotated[int, Meta(ge=1, le=2**40)]
@@ -64,6 +65,7 @@ class Costs:
     compile: _Seconds = 0.0
     parts: dict[str, float] | None = None
     trial_epochs: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    startup: _Seconds | None = None
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Costs:

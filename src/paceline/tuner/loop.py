@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from paceline.errors import ObjectiveError, SpaceError, TrialTimeoutError
+from paceline.errors import ClusterError, ObjectiveError, SpaceError, TrialTimeoutError
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackTimeout
 from paceline.executor.process import StopSignal
 from paceline.executor.protocol import PackExecutor
@@ -96,6 +96,7 @@ class SearchLoop:
         Raises:
             BuildError: Trials failed several times in a row; the message holds the cause.
             ConstraintError: Many configurations in a row were rejected.
+            ClusterError: A cluster has no worker any more, or is gone; what was known is saved.
             StuckError: A compiled step does not come back; the storage has all that is known.
             KeyboardInterrupt: A signal asked the search to stop.
         """
@@ -117,6 +118,9 @@ class SearchLoop:
             for number, text in limit.packs_stuck(stuck, trial_of):
                 self._events.training_failed(number, TrialTimeoutError(text))
             raise limit.error(stuck, trial_of) from None
+        except ClusterError:
+            self.checkpointer.save()  # whatever was told is known, and can go on elsewhere
+            raise
         except SpaceError:
             self.checkpointer.forget_enqueued()
             raise

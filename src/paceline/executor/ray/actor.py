@@ -21,9 +21,15 @@ class RayWorker:
             os.environ["JAX_PLATFORMS"] = "cpu"  # not a GPU that other processes use
         self._host: Any = None
 
-    def ping(self) -> str:
-        """The name of the machine: Ray has found a place for the process."""
-        return socket.gethostname()
+    def ping(self) -> tuple[str, str]:
+        """The name of the machine, and Ray's id of it: Ray has found a place for the process."""
+        import ray  # pyright: ignore[reportMissingImports]
+
+        return socket.gethostname(), ray.get_runtime_context().get_node_id()
+
+    def is_alive(self) -> bool:
+        """Whether the process runs; called beside an order, which may take as long as it needs."""
+        return True
 
     def hello(self, packed: Any, options: Any) -> Any:
         """Begins: takes the search's recipe in.

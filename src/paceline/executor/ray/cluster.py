@@ -27,7 +27,6 @@ class Ray(RaySettings, Cluster):
         cpus: Cores of each worker; None: a machine's cores, divided by its GPUs.
         gpus: GPUs of each worker, 0 or 1; None: 1 where the cluster has any.
         resources: Ray's own resources that each worker needs: name -> amount.
-        checkpoints: Not supported yet; None.
         runtime_env: Ray's ``runtime_env`` of the workers: packages, environment variables.
 
     Raises:

@@ -17,14 +17,25 @@ from paceline.executor.ray.session import RaySession
 from paceline.executor.ray.settings import RaySettings
 from paceline.executor.remote.host import HostOptions, library_versions
 from paceline.executor.remote.messages import ErrorText, HostFacts, RoundOrder
-from paceline.executor.remote.pool import Answered, Event, Joined, Left
+from paceline.executor.remote.pool import Answered, Event, Joined, Leaving, Left
 
 #: Seconds for which the search waits for the first worker that Ray finds a place for.
 PATIENCE = 60.0
+#: Seconds for which it waits for machines when all workers are gone.
+WITHOUT_WORKERS = 600.0
 #: Seconds between two looks for machines that have come.
 _LOOKS = 5.0
+#: Seconds without the cluster's head after which the search ends; Ray would end the process soon.
+WITHOUT_HEAD = 20.0
 #: So many workers in a row may die before one of them has answered an order.
 _DEATHS = 5
+#: Seconds without a sign of life after which a worker that has an order is ended. A worker gives
+#: signs of life while it compiles or builds: another thread of it does.
+SILENCE = 60.0
+#: Seconds between two questions whether a worker that has an order is alive.
+_BEAT = 5.0
+#: The group of an actor's methods that run beside an order.
+_HEALTH = "health"
 
 
 @dataclass(eq=False)
@@ -37,6 +48,11 @@ class _Worker:
         place: Where it is to run.
         ready: Whether it has said hello.
         node: The name of its machine, once Ray has found one.
+        node_id: Ray's id of that machine.
+        leaving: Whether the search was told that the machine will go soon.
+        busy: Whether it has an order, and has not answered.
+        asked: Whether it was asked for a sign of life, and has not given it.
+        silent: Seconds since its last sign of life, while it has an order.
     """
 
     name: str
@@ -44,6 +60,11 @@ class _Worker:
     place: WorkerPlace
     ready: bool = False
     node: str | None = None
+    node_id: str | None = None
+    leaving: bool = False
+    busy: bool = False
+    asked: bool = False
+    silent: float = 0.0
 
 
 class RayPool:
@@ -73,10 +94,12 @@ class RayPool:
         self._workers: dict[str, _Worker] = {}
         # What is under way: Ray's reference -> the worker, and the method that was called.
         self._calls: dict[Any, tuple[_Worker, str]] = {}
-        self._gone: list[Event] = []
+        self._news: list[Event] = []
         self._names = itertools.count()
         self._began, self._looked = time.monotonic(), 0.0
+        self._checked, self._headless = self._began, 0.0
         self._deaths = 0
+        self._told = False  # that no worker is left
         self._any_ready = False  # whether any worker has answered yet that it can train
         self._look()
 
@@ -86,12 +109,13 @@ class RayPool:
         """See ``HostPool``."""
         worker = self._workers.get(host)
         if worker is not None:
+            worker.busy, worker.silent = True, 0.0
             self._call(worker, "round", order)
 
     def wait(self, seconds: float) -> list[Event]:
         """See ``HostPool``."""
         self._look()
-        events, self._gone = self._gone, []
+        events, self._news = self._news, []
         calls = list(self._calls)
         if calls:
             ready, _ = self._ray.wait(calls, num_returns=1, timeout=0.0 if events else seconds)
@@ -101,8 +125,8 @@ class RayPool:
                 events += self._answer(call)
         elif not events and seconds:
             time.sleep(seconds)
-        if not self._any_ready:
-            self._check_patience()
+        events += self._end_silent()
+        self._check_patience()
         return events
 
     def remove(self, host: str) -> None:
@@ -127,11 +151,27 @@ class RayPool:
         if now - self._looked < _LOOKS:
             return
         self._looked = now
+        if not self._session.head_answers():
+            self._headless = self._headless or now
+            if now - self._headless >= WITHOUT_HEAD:
+                raise ClusterError(
+                    f"executor: the head of the Ray cluster has not answered for "
+                    f"{now - self._headless:.0f} s, and a cluster ends with its head. All that was "
+                    "known is saved: go on with `paceline resume` on another cluster. "
+                    "--executor auto goes on here, where trials under way begin again."
+                )
+            return
+        self._headless = 0.0
+        leaving = self._session.leaving()
+        for worker in self._workers.values():
+            if worker.ready and worker.node_id in leaving and not worker.leaving:
+                worker.leaving = True
+                self._news.append(Leaving(worker.name))
         taken = [worker.place for worker in self._workers.values()]
         for place in places(self._ray, self._settings):
             if place in taken:
                 taken.remove(place)
-            else:
+            elif place.node not in leaving:
                 self._start(place)
 
     def _start(self, place: WorkerPlace) -> None:
@@ -144,7 +184,7 @@ class RayPool:
             strategy = NodeAffinitySchedulingStrategy(place.node, soft=False)
         runtime = self._settings.runtime_env
         actor = (
-            self._ray.remote(RayWorker)
+            self._ray.remote(concurrency_groups={_HEALTH: 1})(RayWorker)
             .options(
                 num_cpus=place.cpus,
                 num_gpus=place.gpus,
@@ -166,7 +206,10 @@ class RayPool:
 
     def _answer(self, call: Any) -> list[Event]:
         """What the end of a call means."""
+        if call not in self._calls:
+            return []  # of a worker whose other call has just said that it is gone
         worker, method = self._calls.pop(call)
+        worker.silent = 0.0
         if self._workers.get(worker.name) is not worker:
             return []
         try:
@@ -174,15 +217,24 @@ class RayPool:
         except self._ray.exceptions.RayTaskError as error:
             self._raise(worker, error)
         except self._ray.exceptions.RayError as error:
-            return self._died(worker, error)
+            if "creation task" in str(error) and not self._any_ready:
+                raise UsageError(
+                    f"executor: a worker cannot begin ({_text(error)}); Paceline there may be "
+                    "another version: install the same versions everywhere, or have Ray do so: "
+                    "paceline.Ray(runtime_env={'pip': [...]})."
+                ) from error
+            return self._died(worker, _text(error))
         if method == "ping":
-            worker.node = found
+            worker.node, worker.node_id = found
             cores = max(1, int(worker.place.cpus))
             self._call(worker, "hello", self._packed, self._options.on(cores))
             return []
         if method == "hello":
             return self._welcome(worker, found)
-        self._deaths = 0
+        if method == "is_alive":
+            worker.asked = False
+            return []
+        self._deaths, worker.busy = 0, False
         return [Answered(worker.name, found)]
 
     def _welcome(self, worker: _Worker, facts: HostFacts) -> list[Event]:
@@ -212,19 +264,43 @@ class RayPool:
             return "another code of build(hp)"
         return None
 
-    def _died(self, worker: _Worker, error: Exception) -> list[Event]:
+    def _end_silent(self) -> list[Event]:
+        """Ends workers that have an order and give no sign of life: stopped, or out of reach.
+
+        Ray watches machines and connections. A process that stands still has both, and its call
+        would never end.
+        """
+        now = time.monotonic()
+        if now - self._checked < _BEAT / 5:
+            return []
+        # This process may have stood still itself, or built models: workers were not heard then.
+        passed, self._checked = min(now - self._checked, _BEAT), now
+        events: list[Event] = []
+        for worker in list(self._workers.values()):
+            if not worker.busy:
+                continue
+            worker.silent += passed
+            if worker.asked and worker.silent >= SILENCE:
+                why = f"it has given no sign of life for {worker.silent:.0f} s"
+                events += self._died(worker, why)
+            elif not worker.asked and worker.silent >= _BEAT:
+                worker.asked = True
+                beside = worker.actor.is_alive.options(concurrency_group=_HEALTH)
+                self._calls[beside.remote()] = worker, "is_alive"
+        return events
+
+    def _died(self, worker: _Worker, why: str) -> list[Event]:
         """A worker cannot be reached: for good, even if it answers later."""
         self._workers.pop(worker.name)
         self._forget(worker)
         self._deaths += 1
-        why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if self._deaths > _DEATHS:
             raise ClusterError(
                 f"executor: {self._deaths} workers in a row died before they had trained an epoch; "
-                f"the last one: {error}"
+                f"the last one: {why}"
             )
         self._looked = 0.0  # another one takes its place
-        return [Left(worker.name, f"{type(error).__name__}: {why}")] if worker.ready else []
+        return [Left(worker.name, why)] if worker.ready else []
 
     def _raise(self, worker: _Worker, error: Any) -> None:
         """Raises what a worker's method has raised, as an error of this process."""
@@ -249,7 +325,16 @@ class RayPool:
     def _check_patience(self) -> None:
         if any(worker.node is not None for worker in self._workers.values()):
             self._began = time.monotonic()  # Ray has found a place, and libraries load there
-        if time.monotonic() - self._began < PATIENCE:
+            self._told = False
+            return
+        passed = time.monotonic() - self._began
+        if self._any_ready and passed >= _BEAT and not self._told:
+            self._told = True
+            self._note(
+                f"no worker is left; waiting for machines for {WITHOUT_WORKERS:.0f} s at most"
+            )
+        patience = WITHOUT_WORKERS if self._any_ready else PATIENCE
+        if passed < patience:
             return
         wanted = self._settings
         asked = {
@@ -265,8 +350,17 @@ class RayPool:
         }
         free = self._ray.available_resources()
         raise ClusterError(
-            f"executor: for {PATIENCE:.0f} s no machine of the Ray cluster had room for a worker, "
+            f"executor: for {patience:.0f} s no machine of the Ray cluster had room for a worker, "
             f"which asks for {asked or 'a core'}. The cluster has {there}, of which "
             f"{ {name: free.get(name, 0.0) for name in there} } are free; ask for less with "
             "paceline.Ray(cpus=, gpus=, resources=), or wait until other jobs have ended."
         )
+
+
+def _text(error: Exception) -> str:
+    """An error of Ray in one line; such errors hold the logs of whole processes."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    # What was raised when an actor was made comes last, after its traceback.
+    return lines[-1] if "creation task" in lines[0] else f"{type(error).__name__}: {lines[0]}"

@@ -25,6 +25,8 @@ from paceline.executor.ray.settings import RaySettings
 _MODE, _TOKEN, _PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 #: Seconds within which a cluster's head must answer.
 _REACH = 10.0
+#: Seconds within which a head that has answered before must accept a connection.
+_ANSWERS = 2.0
 #: Bytes of Ray's store of objects beside what the search sends.
 _STORE = 200_000_000
 #: The token of clusters that this process starts; Ray reads it once in a process.
@@ -74,7 +76,7 @@ class RaySession:
         import ray  # pyright: ignore[reportMissingImports]
 
         self.ray: Any = ray
-        self._joined = False
+        self._joined, self._head = False, ""
         if ray.is_initialized():
             return
         try:
@@ -115,6 +117,34 @@ class RaySession:
             f"joined the Ray cluster at {address}; whether it sends usage statistics was decided "
             "where it was started (RAY_USAGE_STATS_ENABLED=0 there)"
         )
+
+    def head_answers(self) -> bool:
+        """Whether the cluster's head can be reached.
+
+        Every call of Ray that needs the head would wait for it, and Ray ends this process after a
+        minute of that, without a word to Python. So this asks the network, not Ray.
+        """
+        if not self._head:
+            self._head = self.ray.get_runtime_context().gcs_address
+        host, _, port = self._head.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWERS).close()
+        except OSError:
+            return False
+        return True
+
+    def leaving(self) -> set[str]:
+        """The ids of nodes that will go soon: an autoscaler or a cloud has drained them.
+
+        Ray has no public call for that. Its own libraries use this one; in a version without it no
+        node leaves, and the end of a drained one is the death of a node.
+        """
+        try:
+            from ray._private.state import state  # pyright: ignore[reportMissingImports]
+
+            return set(state.get_draining_nodes())
+        except (ImportError, AttributeError):
+            return set()
 
     def _protect(self) -> None:
         """Has Ray's processes ask for a token, send no statistics, and serve no dashboard."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from paceline.executor.grouping import Group
-from paceline.executor.reporting import ExecutorTimings
-from paceline.executor.slots import Demand
+if TYPE_CHECKING:  # `paceline bench` reads PAYS, and shows results without JAX
+    from paceline.executor.grouping import Group
+    from paceline.executor.reporting import ExecutorTimings
+    from paceline.executor.slots import Demand
 
 #: Seconds of training for each worker from which on a cluster pays.
 PAYS = 60.0

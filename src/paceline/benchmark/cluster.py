@@ -1,0 +1,152 @@
+"""How long a planned search takes on a cluster, and whether a cluster pays.
+
+Each worker has one device like the one that was measured, and trains its share of the trials at the
+measured pace. Each loads its libraries, builds, traces and compiles for itself.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from paceline.executor.remote.payoff import PAYS
+from paceline.report import formats
+from paceline.report.forecast import Costs, predict, rounds_left
+
+#: What a worker loads before it can train.
+_LOADS = "import paceline.executor.remote.host"
+#: Seconds for which loading is waited for.
+_PATIENCE = 120.0
+
+
+@dataclass(frozen=True)
+class ClusterPrediction:
+    """The predicted seconds of a search on a cluster, in parts.
+
+    Attributes:
+        workers: Workers, each with one device.
+        startup: Seconds until a worker has loaded its libraries.
+        ready: Seconds until its first trials train: building, tracing, compiling.
+        compiling: Seconds to compile its share of further programs.
+        rounds: Seconds of all its rounds.
+        finish: Seconds after the last epoch.
+        alone: Seconds of the search on one such device, without a cluster.
+    """
+
+    workers: int
+    startup: float
+    ready: float
+    compiling: float
+    rounds: float
+    finish: float
+    alone: float
+
+    @property
+    def total(self) -> float:
+        """Seconds of the whole search."""
+        return self.startup + self.ready + self.compiling + self.rounds + self.finish
+
+    @property
+    def pays(self) -> bool:
+        """Whether workers train long enough, and the search ends sooner than on one device."""
+        return self.rounds >= PAYS and self.total < self.alone
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, as ``paceline bench --json`` prints it."""
+        return {**asdict(self), "total": self.total, "pays": self.pays}
+
+
+def predict_cluster(
+    costs: Costs, n_trials: int, epochs: int, share: float, workers: int, n_devices: int = 1
+) -> ClusterPrediction:
+    """Predicts a search on a cluster.
+
+    A worker with fewer trials than fit into its slots is counted with the time of a full round.
+
+    Args:
+        costs: Measured costs of the search.
+        n_trials: Number of trials.
+        epochs: Epochs of each trial.
+        share: Share of all epochs that the pruner lets trials train.
+        workers: Workers, each with one device.
+        n_devices: Devices that were measured together; the search spread its trials over them.
+    """
+    pace = costs.pace
+    # Trials of several devices train side by side, so one device has its part of them a round.
+    slots = max(1.0, pace.at_once / n_devices)
+    most = math.ceil(n_trials / workers)  # trials of the worker that has most
+    n_rounds = rounds_left((), most, epochs * share, min(slots, most))
+    further = max(0.0, min(costs.programs, n_trials) / workers - 1)
+    alone = predict(costs, n_trials, epochs, share)
+    alone_rounds = rounds_left((), n_trials, epochs * share, min(slots, n_trials)) * pace.round
+    return ClusterPrediction(
+        workers,
+        costs.startup or 0.0,
+        costs.ready,
+        further * costs.compile,
+        n_rounds * pace.round,
+        costs.finish,
+        alone.total - alone.rounds + alone_rounds,
+    )
+
+
+def sentence(found: ClusterPrediction, name: str) -> str:
+    """Returns what a cluster makes of a search, and whether it pays.
+
+    Args:
+        found: The prediction.
+        name: Name of the device in the sentence.
+    """
+    s, alone = formats.seconds, formats.seconds(found.alone)
+    parts = [
+        f"{s(found.startup)} until a worker has loaded JAX and Keras",
+        f"{s(found.ready + found.compiling)} building, tracing and compiling on each",
+        f"{s(found.rounds)} of rounds",
+        f"{s(found.finish)} at the end",
+    ]
+    text = (
+        f"On {found.workers} Ray workers with one such device each: about {s(found.total)} "
+        f"({'; '.join(parts)}), against {alone} on one {name} device. "
+    )
+    if found.pays:
+        return f"{text}Ray pays: {found.alone / found.total:.1f} times as fast."
+    if found.rounds < PAYS:
+        return (
+            f"{text}Ray does not pay: each worker would train for less than {s(PAYS)}; use "
+            "executor='auto', which starts at once."
+        )
+    return f"{text}Ray does not pay: it would take no less time."
+
+
+def startup_seconds(
+    run: Callable[..., Any] = subprocess.run, clock: Callable[[], float] = time.perf_counter
+) -> float | None:
+    """Measures how long a new process takes to load what a worker needs.
+
+    Args:
+        run: Runs a process, as ``subprocess.run``.
+        clock: Seconds, from anywhere.
+
+    Returns:
+        Seconds; None if the process failed.
+    """
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    began = clock()
+    try:
+        done = run(
+            [sys.executable, "-c", _LOADS],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return clock() - began if done.returncode == 0 else None
