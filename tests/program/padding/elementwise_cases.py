@@ -1,0 +1,99 @@
+"""Every operation on each element by itself, on operands whose padding holds this or that."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from paceline.program.padding.lockstep import Padding
+from program.padding.walks import Case, Input
+
+DIMS = ("9*u", "v")
+#: What the padding of an operand holds, in one letter; a number stands for itself.
+LETTERS = {"Z": Padding.ZERO, "F": Padding.FINITE, "A": Padding.ANYTHING}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation on each element.
+
+    Attributes:
+        run: The operands -> the result.
+        kinds: Which numbers each operand holds.
+        numbers: Numbers that the last operand may be instead.
+    """
+
+    run: Callable[..., Any]
+    kinds: tuple[str, ...] = ("normal",)
+    numbers: tuple[float, ...] = ()
+
+    def combinations(self) -> list[str | tuple[str | float, ...]]:
+        """What the operands' padding holds, for each result of ``case``."""
+        each: list[Sequence[str | float]] = [[*LETTERS] for _ in self.kinds]
+        each[-1] = [*each[-1], *self.numbers]
+        return ["".join(map(str, found)) for found in itertools.product(*each)]
+
+    def case(self) -> Case:
+        """The operation on operands of every kind of padding."""
+        inputs = [Input(DIMS, holds, kind) for kind in self.kinds for holds in LETTERS.values()]
+
+        def run(_: Any, *arrays: Any) -> list[Any]:
+            each = [list(arrays[i : i + 3]) for i in range(0, len(arrays), 3)]
+            each[-1] += self.numbers
+            return [self.run(*operands) for operands in itertools.product(*each)]
+
+        return Case(run, tuple(inputs))
+
+
+def _add_any(x: Any, y: Any) -> Any:
+    """What derivatives are added with."""
+    return jax.linear_transpose(lambda a: (a, a), x)((x, y))[0]
+
+
+def _unary(names: str, kind: str = "normal") -> dict[str, Operation]:
+    return {name: Operation(getattr(lax, name), (kind,)) for name in names.split()}
+
+
+def _binary(names: str, *kinds: str, numbers: tuple[float, ...] = ()) -> dict[str, Operation]:
+    return {name: Operation(getattr(lax, name), kinds, numbers) for name in names.split()}
+
+
+TWO = ("normal", "normal")
+OPERATIONS: dict[str, Operation] = {
+    **_unary("neg abs sign cbrt tanh sin sinh asinh atan tan expm1 erf square floor ceil round"),
+    **_unary("cos exp exp2 logistic cosh erfc is_finite bessel_i0e bessel_i1e"),
+    **_unary("sqrt rsqrt log lgamma digamma", "positive"),
+    **_unary("asin acos atanh log1p erf_inv", "unit"),
+    **_unary("acosh", "high"),
+    **_unary("real imag conj", "complex"),
+    **_unary("population_count clz", "int32"),
+    **_binary("add sub max min", *TWO, numbers=(0.0, 1.0)),
+    **_binary("mul", *TWO, numbers=(0.0, 2.0, np.inf)),
+    **_binary("div", *TWO, numbers=(2.0, 0.0, np.inf, np.nan)),
+    **_binary("rem atan2 nextafter complex eq ne lt le gt ge", *TWO),
+    **_binary("pow igamma igammac", "positive", "positive"),
+    "polygamma": Operation(lax.polygamma, ("high", "positive")),
+    "not": Operation(lax.bitwise_not, ("int32",)),
+    "and": Operation(lax.bitwise_and, ("int32", "int32")),
+    "or": Operation(lax.bitwise_or, ("int32", "int32")),
+    "xor": Operation(lax.bitwise_xor, ("bool", "bool")),
+    **_binary("shift_left shift_right_logical shift_right_arithmetic", "int32", "int32"),
+    "integer_pow": Operation(lambda x: lax.integer_pow(x, 3)),
+    "clamp": Operation(lambda x: lax.clamp(-1.0, x, 1.0)),
+    "select_n": Operation(lax.select_n, ("bool", *TWO)),
+    "convert_element_type": Operation(lambda x: x.astype(np.float32)),
+    "reduce_precision": Operation(lambda x: lax.reduce_precision(x, 5, 10)),
+    "bitcast_convert_type": Operation(lambda x: lax.bitcast_convert_type(x, np.float64), ("int64",)),
+    "add_any": Operation(_add_any, TWO),
+    "copy": Operation(jnp.copy),
+    "stop_gradient": Operation(lax.stop_gradient),
+    "optimization_barrier": Operation(lax.optimization_barrier),
+    "device_put": Operation(jax.device_put),
+}
