@@ -93,7 +93,9 @@ OPERATIONS: dict[str, Operation] = {
     "convert_element_type to float16": Operation(lambda x: x.astype(np.float16), ("int32",)),
     "convert_element_type to int32": Operation(lambda x: x.astype(np.int32)),
     "reduce_precision": Operation(lambda x: lax.reduce_precision(x, 5, 10)),
-    "bitcast_convert_type": Operation(lambda x: lax.bitcast_convert_type(x, np.float64), ("int64",)),
+    "bitcast_convert_type": Operation(
+        lambda x: lax.bitcast_convert_type(x, np.float64), ("int64",)
+    ),
     "add_any": Operation(_add_any, TWO),
     "copy": Operation(jnp.copy),
     "stop_gradient": Operation(lax.stop_gradient),

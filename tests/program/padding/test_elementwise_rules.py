@@ -40,7 +40,7 @@ def test_own_elements_are_those_of_the_trial_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_without_its_rule_an_operation_is_refused(name: str) -> None:
-    primitive = name.split()[0]
+    primitive = name.split(maxsplit=1)[0]
     with pytest.raises(NotPaddable, match=f"^{primitive} has no rule"):
         walk(OPERATIONS[name].case(), [W, N, TRIAL], without(primitive))
 
@@ -49,13 +49,15 @@ def test_without_its_rule_an_operation_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_stronger_claim_is_false(name: str) -> None:
     """Nor is a claim weaker than it may be, where it is not said to be."""
-    operation, primitive = OPERATIONS[name], name.split()[0]
+    operation, primitive = OPERATIONS[name], name.split(maxsplit=1)[0]
     case, combinations = operation.case(), operation.combinations()
     found = faults(case, broken([primitive], stronger), TRIAL)
     false = {combinations[int(fault.split()[1].rstrip(":"))] for fault in found}
     outs = walk(case, [W, N, TRIAL], walks.RULES).outs
     claims = dict(zip(combinations, outs, strict=True))
-    could_be = {c for c, out in claims.items() if out.content is not Padding.ZERO and c not in false}
+    could_be = {
+        c for c, out in claims.items() if out.content is not Padding.ZERO and c not in false
+    }
     assert could_be == set(WEAKER.get(name, "").split())
     assert false, "some claim is as strong as it can be"
 
@@ -63,5 +65,5 @@ def test_a_stronger_claim_is_false(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_where_own_elements_lie_matters(name: str) -> None:
-    found = faults(OPERATIONS[name].case(), broken([name.split()[0]], elsewhere), TRIAL)
+    found = faults(OPERATIONS[name].case(), broken([name.split(maxsplit=1)[0]], elsewhere), TRIAL)
     assert any(fault.endswith("other numbers than alone") for fault in found)

@@ -141,6 +141,8 @@ def _broadcast_in_dim(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], P
         axis = value.axes[where[out]] if out in where else None
         if axis is not None and axis.sizes == size:
             axes.append(axis)
+        elif axis is not None and not _single(axis.sizes):
+            raise eqn.refuse("repeats an axis in some traces only")
         else:
             axes.append(Axis(size))
             repeated |= axes[-1].padded
