@@ -34,18 +34,19 @@ class Operation:
     kinds: tuple[str, ...] = ("normal",)
     numbers: tuple[float, ...] = ()
 
-    def combinations(self) -> list[str | tuple[str | float, ...]]:
+    def combinations(self) -> list[str]:
         """What the operands' padding holds, for each result of ``case``."""
         each: list[Sequence[str | float]] = [[*LETTERS] for _ in self.kinds]
         each[-1] = [*each[-1], *self.numbers]
         return ["".join(map(str, found)) for found in itertools.product(*each)]
 
-    def case(self) -> Case:
-        """The operation on operands of every kind of padding."""
-        inputs = [Input(DIMS, holds, kind) for kind in self.kinds for holds in LETTERS.values()]
+    def case(self, letters: str = "ZFA") -> Case:
+        """The operation on operands of every kind of padding, or of some kinds."""
+        inputs = [Input(DIMS, LETTERS[each], kind) for kind in self.kinds for each in letters]
+        n = len(letters)
 
         def run(_: Any, *arrays: Any) -> list[Any]:
-            each = [list(arrays[i : i + 3]) for i in range(0, len(arrays), 3)]
+            each = [list(arrays[i : i + n]) for i in range(0, len(arrays), n)]
             each[-1] += self.numbers
             return [self.run(*operands) for operands in itertools.product(*each)]
 
