@@ -60,43 +60,60 @@ def _held(u: int, v: int) -> Any:
 
 MORE: dict[str, Make] = {
     "conv1d": lambda u, v: _sequence(
-        layers.Conv1D(u, 2, activation="relu"), layers.Conv1D(v, 2, padding="causal"),
+        layers.Conv1D(u, 2, activation="relu"),
+        layers.Conv1D(v, 2, padding="causal"),
         layers.GlobalMaxPooling1D(),
     ),
     "transposed": lambda u, v: _images(
         layers.Conv2DTranspose(u, 2, strides=2, activation="relu"), layers.Conv2D(v, 3, strides=2)
     ),
     "resized": lambda u, v: _images(
-        layers.Conv2D(u, 1), layers.UpSampling2D(2), layers.ZeroPadding2D(1), layers.Cropping2D(2),
+        layers.Conv2D(u, 1),
+        layers.UpSampling2D(2),
+        layers.ZeroPadding2D(1),
+        layers.Cropping2D(2),
         layers.Conv2D(v, 2, dilation_rate=2, activation="elu"),
     ),
-    "simple rnn": lambda u, v: _sequence(
-        layers.SimpleRNN(u, return_sequences=True), layers.SimpleRNN(v)
-    ),
     "bidirectional": lambda u, v: _sequence(
-        layers.Bidirectional(layers.LSTM(u, return_sequences=True)), layers.GRU(v, reset_after=False)
+        layers.Bidirectional(layers.LSTM(u, return_sequences=True)),
+        layers.GRU(v, reset_after=False),
     ),
     "cells": lambda u, v: _sequence(layers.RNN([layers.LSTMCell(u), layers.GRUCell(v)])),
     "each step": lambda u, v: _sequence(
-        layers.TimeDistributed(layers.Dense(u, "relu")), layers.SpatialDropout1D(0.2),
-        layers.Flatten(), layers.Dense(v),
+        layers.TimeDistributed(layers.Dense(u, "relu")),
+        layers.SpatialDropout1D(0.2),
+        layers.Flatten(),
+        layers.Dense(v),
     ),
     "embedding": lambda u, v: stack(
-        (5,), layers.Embedding(9, u), layers.GlobalAveragePooling1D(), layers.Dense(v, "relu"),
+        (5,),
+        layers.Embedding(9, u),
+        layers.GlobalAveragePooling1D(),
+        layers.Dense(v, "relu"),
         dtype="int32",
     ),
     "einsum": lambda u, v: _sequence(
         layers.EinsumDense("abc,cde->abde", (5, 2, u)), layers.Flatten(), layers.Dense(v, "mish")
     ),
     "repeated": lambda u, v: stack(
-        (10,), layers.Dense(u, "softsign"), layers.RepeatVector(3), layers.Permute((2, 1)),
-        layers.Permute((2, 1)), layers.Flatten(), layers.Dense(v, "relu6"),
+        (10,),
+        layers.Dense(u, "softsign"),
+        layers.RepeatVector(3),
+        layers.Permute((2, 1)),
+        layers.Permute((2, 1)),
+        layers.Flatten(),
+        layers.Dense(v, "relu6"),
     ),
     "noise": lambda u, v: stack(
-        (10,), layers.Dense(u, "leaky_relu"), layers.GaussianNoise(0.1),
-        layers.GaussianDropout(0.2), layers.Dense(v, "hard_sigmoid"),
+        (10,),
+        layers.Dense(u, "leaky_relu"),
+        layers.GaussianNoise(0.1),
+        layers.GaussianDropout(0.2),
+        layers.Dense(v, "hard_sigmoid"),
     ),
-    "softmax": lambda u, v: stack((10,), layers.Dense(u, "softmax"), layers.Dense(v, "log_softmax")),
+    "softmax": lambda u, v: stack(
+        (10,), layers.Dense(u, "softmax"), layers.Dense(v, "log_softmax")
+    ),
     "maximum": _merged(layers.Maximum()),
     "minimum": _merged(layers.Minimum()),
     "product": _merged(layers.Multiply()),

@@ -26,14 +26,18 @@ from program.padding.test_widths import (
 )
 
 #: Each kind of model; those that differ in their optimizer only are one.
-MODELS = {name: KINDS[name] for name in KINDS if name not in OPTIMIZERS and name != "clipped"} | MORE
-LARGEST, SMALLER, TRIAL = (6, 9), (2, 4), (4, 9)
+MODELS = {
+    name: KINDS[name] for name in KINDS if name not in OPTIMIZERS and name != "clipped"
+} | MORE
+STANDARD = (6, 9), (2, 4), (4, 9)
 #: Group normalisation wants widths that four groups divide.
-WIDTHS = {"separable": ((8, 9), (4, 4), (4, 9))}
+WIDTHS = {"separable": ((16, 9), (8, 4), (12, 9))}
 QUICK = [("product", "Lion")]
 PAIRS = [(kind, optimizer) for kind in MODELS for optimizer in OPTIMIZERS]
 #: Keras computes parts of these in float32.
 ROUNDS_TOO = {*ROUNDS, "residual", "dot"}
+#: Widths between which no weight becomes wider than it is high: Muon turns those round.
+ALIKE = (6, 9), (2, 6), (4, 9)
 
 
 def assert_alone(make: Make, optimizer: Any, tolerance: float, widths: Any) -> None:
@@ -66,5 +70,34 @@ def assert_alone(make: Make, optimizer: Any, tolerance: float, widths: Any) -> N
 def test_a_padded_trial_is_the_lone_trial(kind: str, name: str) -> None:
     # As in test_widths.py: float32 rounds at 1e-7, and optimizers divide small gradients.
     tolerance = 1e-4 if kind in ROUNDS_TOO else 1e-9
-    widths = WIDTHS.get(kind, (LARGEST, SMALLER, TRIAL))
+    widths = WIDTHS.get(kind, STANDARD)
     assert_alone(MODELS[kind], lambda: getattr(keras.optimizers, name)(1e-2), tolerance, widths)
+
+
+@pytest.mark.slow
+def test_adafactor_and_muon_are_proved() -> None:
+    # Adafactor's factors are float32, whatever floatx is: 7e-8 measured.
+    assert_alone(MODELS["dense"], lambda: keras.optimizers.Adafactor(1e-2), 1e-6, ALIKE)
+    if hasattr(keras.optimizers, "Muon"):  # Keras 3.10 has none
+        assert_alone(MODELS["dense"], lambda: keras.optimizers.Muon(1e-2), 1e-9, ALIKE)
+        with pytest.raises(NotPaddable, match="other numbers of equations"):
+            assert_alone(MODELS["dense"], lambda: keras.optimizers.Muon(1e-2), 1e-9, STANDARD)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.filterwarnings("ignore")
+def test_width_1_is_apart_or_the_lone_trial(kind: str) -> None:
+    """Arrays of one element along an axis are squeezed and repeated, which is another step."""
+    n_apart = 0
+    for trial in ((1, 9), (6, 1), (1, 1)):
+        largest, smaller, _ = WIDTHS.get(kind, STANDARD)
+        try:
+            tolerance = 1e-4 if kind in ROUNDS_TOO else 1e-9
+            assert_alone(MODELS[kind], keras.optimizers.SGD, tolerance, (largest, smaller, trial))
+        except NotPaddable:
+            n_apart += 1
+        except ValueError:
+            assert kind == "separable", "whose groups do not divide a width of 1"
+            n_apart += 1
+    assert n_apart, "some width of 1 is refused, and no other comes out otherwise"
