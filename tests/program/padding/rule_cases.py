@@ -42,7 +42,7 @@ def _conv(w: Any, x: Any, k: Any) -> Any:
     return lax.conv_general_dilated(x, k, (1,), "VALID")
 
 
-def _conv_of_groups(**groups: int) -> Any:
+def _conv_of_groups(**groups: Any) -> Any:
     return lambda w, x, k: lax.conv_general_dilated(x, k, (1,), "VALID", **groups)
 
 
@@ -222,17 +222,15 @@ CASES: dict[str, list[Case]] = {
     ],
     "reduce_and": [
         program(lambda w, x: jnp.all(x, 0), of("3*u", 2, kind="true")),
-        program(lambda w, x: jnp.bitwise_and.reduce(x, 0), of("3*u", 2, kind="odd int32")),
-        program(lambda w, x: jnp.bitwise_and.reduce(x, 0), of("3*u", 2, kind="odd uint32")),
+        program(lambda w, x: lax.reduce_and(x, (0,)), of("3*u", 2, kind="odd int32")),
+        program(lambda w, x: lax.reduce_and(x, (0,)), of("3*u", 2, kind="odd uint32")),
         program(lambda w, x: jnp.all(x, 1), of("3*u", 2, kind="bool")),
     ],
     "reduce_or": [
         program(lambda w, x: jnp.any(x, 0), of("3*u", 2, kind="false")),
-        program(lambda w, x: jnp.bitwise_or.reduce(x, 0), of("3*u", "3*v", kind="uint32")),
+        program(lambda w, x: lax.reduce_or(x, (0,)), of("3*u", "3*v", kind="uint32")),
     ],
-    "reduce_xor": [
-        program(lambda w, x: jnp.bitwise_xor.reduce(x, 0), of("3*u", "3*v", kind="int32"))
-    ],
+    "reduce_xor": [program(lambda w, x: lax.reduce_xor(x, (0,)), of("3*u", "3*v", kind="int32"))],
     "argmax": [
         program(_along(lax.argmax), of("u", "3*v", kind="negative")),
         program(_along(lax.argmax), of("u*3", kind="lowest")),

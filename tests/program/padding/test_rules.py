@@ -15,9 +15,12 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
+from paceline.program.canonical import canonicalise
 from paceline.program.padding import contractions, elementwise, loops
 from paceline.program.padding.axes import Axis, NotPaddable
 from paceline.program.padding.lockstep import Equation, Planned, Value
+from paceline.program.padding.widths import PaddedRole
+from paceline.program.trace import Step
 from program.padding.rule_cases import CASES, KEY, ZERO, of
 from program.padding.walks import (
     RULES,
@@ -342,3 +345,24 @@ def test_top_k_orders_the_axis_that_it_is_told() -> None:
     assert faults(case) == []
     if "axis" in inspect.signature(lax.top_k).parameters:
         assert faults(program(lambda w, x: lax.top_k(x, 2, axis=0), of(5, "3*u"))) == []
+
+
+def test_a_whole_number_of_width_and_batch_is_refused() -> None:
+    """A trial tells its number on full batches only; the smaller batch has another one."""
+
+    def step(width: int, batch: int, factor: int) -> Step:
+        shapes = [
+            jax.ShapeDtypeStruct((width,), "int32"),
+            jax.ShapeDtypeStruct((batch,), "float32"),
+        ]
+        closed = jax.make_jaxpr(lambda w, x: (x.sum()[None], w * (width * factor)))(*shapes)
+        return Step(closed, canonicalise(closed), ("loss",))
+
+    full, small = ([step(width, n, n) for width in (6, 3)] for n in (8, 5))
+    with pytest.raises(NotPaddable, match="the smaller batch has other extents"):
+        PaddedRole((full[0], full[1]), (small[0], small[1]))
+    full, small = ([step(width, n, 2) for width in (6, 3)] for n in (8, 5))
+    role = PaddedRole((full[0], full[1]), (small[0], small[1]))
+    assert role.admit(step(4, 8, 2))[0].canonical.constants[1].value == 8
+    with pytest.raises(NotPaddable, match="another axis or number differs"):
+        PaddedRole((step(6, 8, 1), step(3, 8, 2)), None).admit(step(4, 8, 2))

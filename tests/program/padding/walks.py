@@ -111,7 +111,7 @@ class Input:
             if dtype.kind == "c":
                 found = found + 1j * random.choice(JUNK[self.holds], shape)
             limit = np.finfo(dtype).max
-            parts = np.stack([found.real, found.imag])
+            parts = np.stack([np.real(found), np.imag(found)])
             parts = np.where(np.isfinite(parts), np.clip(parts, -limit, limit), parts)
             return (parts[0] + 1j * parts[1] if dtype.kind == "c" else parts[0]).astype(dtype)
         if self.holds is Padding.ZERO:
