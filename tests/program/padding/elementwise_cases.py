@@ -106,7 +106,7 @@ OPERATIONS: dict[str, Operation] = {
 if hasattr(lax, "mulhi"):
     OPERATIONS["mulhi"] = Operation(lax.mulhi, ("int32", "int32"))
 if hasattr(lax, "one_minus_square"):
-    OPERATIONS["one_minus_square"] = Operation(lax.one_minus_square)
+    OPERATIONS |= _unary("one_minus_square")
     OPERATIONS["log2"] = Operation(jnp.log2, ("positive",))
     OPERATIONS["polynomial"] = Operation(lambda x: jnp.polyval(jnp.array([2.0, 1.0, 1.0]), x))
 #: These are new in JAX 0.11 and 0.12.
