@@ -152,6 +152,10 @@ def multiplied(parts: Sequence[Axis]) -> Axis:
 def _made(parts: Sequence[Axis], *, product: bool) -> Axis:
     if len(parts) == 1:
         return parts[0]
+    for sizes in (part.root().sizes for part in parts):
+        # The largest extents come first, and what has no padding is the same in all traces.
+        if max(sizes) > sizes[0] or (sizes[0] == sizes[1] and len(set(sizes)) > 1):
+            raise NotPaddable(f"an axis has a part of extents {sizes}")
     combine = math.prod if product else sum
     sizes = tuple(combine(part.sizes[t] for part in parts) for t in range(len(parts[0].sizes)))
     if sizes[0] == sizes[1]:

@@ -104,8 +104,10 @@ def _neutral(name: str, dtype: Any) -> float | int:
     """The number that leaves a sum, product, extreme and so on as it is."""
     kind = name.rpartition("_")[2].removeprefix("cum")
     if kind in ("prod", "and"):
-        # All bits set: of truth values 1, of whole numbers -1.
-        return 1 if kind == "prod" or dtype == np.bool_ else -1
+        # All bits set: of truth values 1, of whole numbers -1 or, without a sign, the largest.
+        if kind == "prod" or dtype == np.bool_:
+            return 1
+        return -1 if jnp.issubdtype(dtype, np.signedinteger) else _highest(dtype)
     if kind in ("max", "argmax", "logsumexp"):
         return _lowest(dtype)
     if kind in ("min", "argmin"):
@@ -135,9 +137,9 @@ def _reduce(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
 def _cumulative(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
     eqn.check_params()
     value, axis = eqn.ins[0], eqn.params[0]["axis"]
-    fills: tuple[Fill, ...] = ()
-    if value.axes[axis].padded:
-        fills = (Fill(0, (axis,), _neutral(eqn.name, eqn.first.invars[0].aval.dtype)),)
+    neutral = _neutral(eqn.name, eqn.first.invars[0].aval.dtype)
+    filled = value.axes[axis].padded and not (neutral == 0 and value.content is Padding.ZERO)
+    fills = (Fill(0, (axis,), neutral),) if filled else ()
     content = Padding.ANYTHING if eqn.is_float() else Padding.FINITE
     return [Value(value.axes, content)], Planned(eqn.first, fills)
 
@@ -172,7 +174,7 @@ def _ordered(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
     params = eqn.params[0]
     sizes = list(zip(*(value.aval.shape for value in eqn.operands(0)), strict=True))
     axes = list(common_axes(eqn, eqn.ins, sizes))
-    along = params["dimension"] if "dimension" in params else len(axes) - 1
+    along = params.get("dimension", params.get("axis", len(axes) - 1))
     if axes[along].padded:
         raise eqn.refuse("orders a padded axis")
     axes[along] = fixed(eqn.out_sizes()[along][0], eqn.traces)
@@ -272,6 +274,9 @@ def _scatter(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
             padded.append(i)
     if padded and eqn.name != "scatter-add":
         raise eqn.refuse("writes padded rows")
+    if padded and (eqn.params[0]["unique_indices"] or eqn.params[0]["indices_are_sorted"]):
+        # Padding holds any numbers; what is promised of them lets a GPU lose a sum.
+        raise eqn.refuse("promises something of the numbers of padded rows")
     fills = (Fill(2, tuple(padded), 0.0),) if padded and update.content else ()
     content = Padding.ANYTHING if eqn.is_float() else Padding.FINITE
     return [Value(value.axes, content)], Planned(eqn.first, fills)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import jax.numpy as jnp
+
 from paceline.program.padding.axes import (
     Axis,
     Sizes,
@@ -26,18 +28,19 @@ from paceline.program.padding.lockstep import (
 _KEEP_ZERO = frozenset(
     "neg abs sign sqrt cbrt tanh sin sinh asin asinh atan atanh tan expm1 log1p erf erf_inv square "
     "floor ceil round add sub add_any max min and or xor select_n convert_element_type copy "
-    "copy_p reduce_precision real imag stop_gradient optimization_barrier device_put".split()
+    "reduce_precision real imag stop_gradient optimization_barrier device_put".split()
 )
 #: Of finite numbers these make finite ones. Sums and products of finite numbers may overflow.
 _KEEP_FINITE = frozenset(
     "neg abs sign tanh sin cos asinh atan erf logistic floor ceil round max min select_n copy "
-    "copy_p stop_gradient optimization_barrier device_put".split()
+    "stop_gradient optimization_barrier device_put".split()
 )
-#: Any others that work on each element by itself.
+#: Any others that work on each element by itself, and end whatever padding holds: the loop of
+#: ``igamma`` does not on some NaN and infinity.
 _OTHERS = frozenset(
     "div rem pow integer_pow exp exp2 log logistic rsqrt cos tan acos acosh cosh erfc lgamma "
     "digamma atan2 nextafter is_finite eq ne lt le gt ge not shift_left shift_right_logical "
-    "shift_right_arithmetic population_count clz mul clamp polygamma igamma igammac "
+    "shift_right_arithmetic population_count clz mul clamp polygamma "
     "bessel_i0e bessel_i1e bitcast_convert_type conj complex "
     # These are new in JAX 0.12.
     "one_minus_square polynomial log2 mulhi".split()
@@ -97,9 +100,13 @@ def _content(eqn: Equation, axes: tuple[Axis, ...]) -> Padding:
     if eqn.name in _KEEP_ZERO and all(map(_zero, values)):
         return Padding.ZERO
     if eqn.name == "convert_element_type":
-        # Whole numbers become finite ones; a large float32 becomes an infinite float16.
-        kind = eqn.first.invars[0].aval.dtype.kind
-        return Padding.FINITE if kind in "biu" else Padding.ANYTHING
+        # Whole numbers become finite ones where the largest does; a large float32 becomes an
+        # infinite float16, and so does a large int32.
+        before, after = eqn.first.invars[0].aval.dtype, eqn.first.outvars[0].aval.dtype
+        fits = before.kind == "b" or (
+            before.kind in "iu" and jnp.iinfo(before).max <= float(jnp.finfo(after).max)
+        )
+        return Padding.FINITE if fits else Padding.ANYTHING
     if eqn.name in _KEEP_FINITE and all(value.finite for value in values):
         return Padding.FINITE
     return Padding.ANYTHING
@@ -134,6 +141,8 @@ def _broadcast_in_dim(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], P
         axis = value.axes[where[out]] if out in where else None
         if axis is not None and axis.sizes == size:
             axes.append(axis)
+        elif axis is not None and not _single(axis.sizes):
+            raise eqn.refuse("repeats an axis in some traces only")
         else:
             axes.append(Axis(size))
             repeated |= axes[-1].padded

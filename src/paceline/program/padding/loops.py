@@ -50,8 +50,7 @@ def _scan(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
     n_consts, n_carry = jv.scan_counts(params)
     consts, carry = eqn.ins[:n_consts], eqn.ins[n_consts : n_consts + n_carry]
     rows = eqn.ins[n_consts + n_carry :]
-    if any(row.axes[0].padded for row in rows):
-        raise eqn.refuse("goes along a padded axis")
+    # All rows are as many as ``length`` says, so that their axis is not padded.
     inner = [Value(row.axes[1:], row.content) for row in rows]
     body = walk.body([p["jaxpr"] for p in eqn.params], [*consts, *_carried(carry), *inner])
     _meet(eqn, carry, body.outs[:n_carry])

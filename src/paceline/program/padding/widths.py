@@ -176,13 +176,15 @@ class PaddedRole:
     traces: tuple[Step, Step]
     tails: tuple[Step, Step] | None
     _lifted: list[Any] = field(init=False)  # the traces, to be walked with every trial
-    _full: tuple[Any, str] = field(init=False)
-    _small: tuple[Any, str] | None = field(init=False, default=None)
+    _full: _Program = field(init=False)
+    _small: _Program | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._lifted = [_lifted(step) for step in self.traces]
         self._full = _program(self.traces)
         self._small = None if self.tails is None else _program(self.tails)
+        if self._small is not None and self._small.inputs != self._full.inputs:
+            raise NotPaddable("the smaller batch has other extents or numbers by width")
 
     def admit(self, step: Step) -> tuple[PaddedStep, PaddedStep | None, list[list[Axis]]]:
         """A trial's step as one of the family.
@@ -198,6 +200,8 @@ class PaddedRole:
             NotPaddable: It is not proved that the trial's results come out as they should.
         """
         body, symbols, choices = _walk([*self.traces, step], self._lifted)
+        if _inputs(symbols, choices) != self._full.inputs:
+            raise NotPaddable("another axis or number differs than between the family's traces")
         widths = [np.asarray(symbol.sizes[2], np.int32) for symbol in symbols]
         for choice in choices:
             widths.append(choice.values[2])
@@ -227,25 +231,43 @@ class PaddedRole:
         return found
 
     def _step(
-        self, program: tuple[Any, str], constants: list[Constant], step: Step, n_widths: int
+        self, program: _Program, constants: list[Constant], step: Step, n_widths: int
     ) -> PaddedStep:
-        closed, print_of = program
-        if len(constants) + len(step.closed.jaxpr.invars) != len(closed.jaxpr.invars):
-            raise NotPaddable("another constant differs than between the traces of the family")
         flags = step.canonical
         canonical = Canonical(
-            print_of, tuple(constants), flags.batched_rng_differs, flags.convolves
+            program.fingerprint, tuple(constants), flags.batched_rng_differs, flags.convolves
         )
-        return PaddedStep(closed, canonical, step.log_names, n_widths)
+        return PaddedStep(program.closed, canonical, step.log_names, n_widths)
 
 
-def _program(traces: Sequence[Step]) -> tuple[Any, str]:
-    """The family's program with all constants as inputs, and its fingerprint."""
+@dataclass(frozen=True)
+class _Program:
+    """A family's program.
+
+    Attributes:
+        closed: The closed jaxpr, with all constants as inputs.
+        fingerprint: Of the jaxpr.
+        inputs: What its first inputs are; see ``_inputs``.
+    """
+
+    closed: Any
+    fingerprint: str
+    inputs: tuple[Any, ...]
+
+
+def _inputs(symbols: Sequence[Axis], choices: Sequence[Differing]) -> tuple[Any, ...]:
+    """What the first inputs of a program are: extents and numbers in the family's two traces."""
+    numbers = (tuple(value.tobytes() for value in choice.values[:2]) for choice in choices)
+    return *(symbol.sizes[:2] for symbol in symbols), *numbers
+
+
+def _program(traces: Sequence[Step]) -> _Program:
+    """The family's program with all constants as inputs."""
     body, symbols, choices = _walk(traces)
     n = len(traces[0].canonical.constants)
     state = {i: n + i - 1 for i in range(1, len(body.outs))}
     closed = emit(body, [*symbols, *choices], replaced=state)
-    return closed, canonicalise(closed).fingerprint
+    return _Program(closed, canonicalise(closed).fingerprint, _inputs(symbols, choices))
 
 
 def _lifted(step: Step) -> Any:
