@@ -197,6 +197,31 @@ def test_a_search_that_was_stopped_goes_on_from_its_checkpoint(
     assert records(found) == records(searched("local", "local"))
 
 
+def test_a_search_whose_cluster_is_gone_saves_what_it_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And goes on with it on another one."""
+    monkeypatch.setattr(driver, "_STATES", 0.0)
+    monkeypatch.setattr(driver, "_ROUND", 0.0)
+    wait, left = InProcessPool.wait, [8]
+
+    def gone(self: InProcessPool, seconds: float) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise paceline.ClusterError("executor: all is gone")
+        return wait(self, seconds)
+
+    monkeypatch.setattr(InProcessPool, "wait", gone)
+    with pytest.raises(paceline.ClusterError, match="^executor: all is gone$"):
+        searched(InProcessCluster(2), "cluster")
+    cluster, notes = InProcessCluster(3), []
+    found = searched(cluster, "cluster", notes=notes)
+    assert any("going on from the last checkpoint" in note for note in notes)
+    states = [s.state for _, order in cluster.pool.orders for s in order.submit]
+    assert any(state is not None and state.epoch for state in states)
+    assert records(found) == records(searched("local", "local"))
+
+
 def test_a_machine_that_will_go_hands_its_trials_back_and_one_that_comes_trains(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
