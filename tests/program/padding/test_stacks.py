@@ -41,7 +41,7 @@ ENDS = {
 OPTIMIZERS = {
     "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
     "adam": lambda: keras.optimizers.Adam(1e-2, global_clipnorm=1.0),
-    "rmsprop": lambda: keras.optimizers.RMSprop(1e-2, centered=True),
+    "rmsprop": lambda: keras.optimizers.RMSprop(1e-2, momentum=0.5),
 }
 #: Least, own and largest width of a layer.
 WIDTHS = st.lists(st.integers(2, 12), min_size=3, max_size=3, unique=True).map(sorted)
@@ -100,7 +100,7 @@ def test_a_random_stack_is_what_fit_trains(drawn: Any) -> None:
 def test_many_random_stacks_are_what_fit_trains(n_layers: int) -> None:
     rode = []
 
-    @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
     @given(stacks(n_layers, n_layers))
     def check(drawn: Any) -> None:
         try:
@@ -111,5 +111,5 @@ def test_many_random_stacks_are_what_fit_trains(n_layers: int) -> None:
 
     apart: list[Any] = []
     check()
-    # Axes that meet may lie otherwise, and two layers may be of one width in both traces.
+    # Two layers that have one width in both traces of the family may have two in a trial.
     assert len(rode) > 3 * len(apart), apart
