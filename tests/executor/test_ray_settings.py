@@ -21,7 +21,7 @@ from paceline.executor.ray.session import check_protection
         ({"cpus": True}, "cpus: True, .*cores of each worker"),
         ({"gpus": 0.5}, "gpus: 0.5 is a fraction of a GPU.*give gpus=1"),
         ({"gpus": 2}, "gpus: 2, and a worker trains on one.*more workers"),
-        ({"checkpoints": "/mnt"}, "checkpoints: '/mnt' is not supported yet.*leave"),
+        ({"checkpoints": "/mnt"}, "checkpoints: '/mnt'; there is no folder of the workers.*Leave"),
     ],
 )
 def test_values_that_cannot_work(settings: dict[str, Any], match: str) -> None:

@@ -614,11 +614,17 @@ def test_a_killed_search_goes_on_and_measures_nothing_again(child_environment) -
 
 
 _WORKER = """
-import sys
+import sys, time
+from pathlib import Path
 sys.path.insert(0, {tests!r})
 sys.path.insert(0, {here!r})
 import test_objectives as tests
 
+Path("begins-" + sys.argv[2]).touch()
+for _ in range(6000):  # one may load its libraries far later
+    if len(list(Path().glob("begins-*"))) == 2:
+        break
+    time.sleep(0.01)
 found = tests.searched(call={{"n_trials": 24, "epochs": 4}}, sampler=sys.argv[1], notes=print)
 """
 
@@ -629,13 +635,13 @@ def test_two_processes_search_one_study(sampler: str, child_environment) -> None
     code = _WORKER.format(tests=str(TESTS), here=str(TESTS / "tuner"))
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", code, sampler],
+            [sys.executable, "-c", code, sampler, str(i)],
             env=child_environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for _ in range(2)
+        for i in range(2)
     ]
     said = [worker.communicate(timeout=300)[0] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], said

@@ -346,7 +346,8 @@ def test_a_paused_study_waits(storage, notes) -> None:
     again.search(X, Y, n_trials=2, **CALL)
     join()
     phases = [progress.phase for progress in said]
-    assert {"paused", "training"} <= set(phases)
+    assert "paused" in phases
+    assert phases[-1] == "done"  # its two epochs may be too short to be shown
     assert time.monotonic() - began > 1.0
     assert [note.split(";")[0] for note in notes if "pause" in note] == [
         "paused by `paceline pause`",
