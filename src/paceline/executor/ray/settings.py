@@ -39,9 +39,9 @@ class RaySettings:
                 )
         if self.checkpoints is not None:
             raise UsageError(
-                f"checkpoints: {self.checkpoints!r}; there is no folder of the workers: the process "
-                "that searches holds the states of trials, and its checkpoints go to the study's "
-                "folder. Leave checkpoints out, and put directory= where it outlives the machine."
+                f"checkpoints: {self.checkpoints!r}; there is no folder of the workers: the "
+                "process that searches holds the states of trials, and its checkpoints go to the "
+                "study's folder. Leave checkpoints out, and put directory= where it outlives the machine."
             )
 
 
