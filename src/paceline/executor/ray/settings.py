@@ -41,7 +41,7 @@ class RaySettings:
             raise UsageError(
                 f"checkpoints: {self.checkpoints!r}; there is no folder of the workers: the "
                 "process that searches holds the states of trials, and its checkpoints go to the "
-                "study's folder. Leave checkpoints out, and put directory= where it outlives the machine."
+                "study's folder. Leave checkpoints out, and have directory= outlive the machine."
             )
 
 
