@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -614,19 +616,28 @@ def test_a_killed_search_goes_on_and_measures_nothing_again(child_environment) -
 
 
 _WORKER = """
-import sys, time
-from pathlib import Path
+import sys
+import time
 sys.path.insert(0, {tests!r})
 sys.path.insert(0, {here!r})
 import test_objectives as tests
 
-Path("begins-" + sys.argv[2]).touch()
-for _ in range(6000):  # one may load its libraries far later
-    if len(list(Path().glob("begins-*"))) == 2:
-        break
-    time.sleep(0.01)
-found = tests.searched(call={{"n_trials": 24, "epochs": 4}}, sampler=sys.argv[1], notes=print)
+call = {{"n_trials": 24, "epochs": 4}}
+tests.searched(call=call, build=tests.both_there, sampler=sys.argv[1], notes=print)
 """
+_builds: list[int] = []
+
+
+def both_there(hp: Any) -> keras.Model:
+    """``wide``; beyond its first models a process waits until the other has as many."""
+    _builds.append(os.getpid())
+    if len(_builds) == 6:
+        Path(f"builds-{os.getpid()}").touch()
+        for _ in range(6000):
+            if len(list(Path().glob("builds-*"))) == 2:
+                break
+            time.sleep(0.01)
+    return wide(hp)
 
 
 @pytest.mark.slow
@@ -635,13 +646,13 @@ def test_two_processes_search_one_study(sampler: str, child_environment) -> None
     code = _WORKER.format(tests=str(TESTS), here=str(TESTS / "tuner"))
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", code, sampler, str(i)],
+            [sys.executable, "-c", code, sampler],
             env=child_environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for i in range(2)
+        for _ in range(2)
     ]
     said = [worker.communicate(timeout=300)[0] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], said
