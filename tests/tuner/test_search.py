@@ -317,8 +317,6 @@ def test_a_timeout_leaves_trials_for_the_next_search(make, notes, executor, monk
         def perf_counter(cls) -> float:
             return time.perf_counter() + cls.late
 
-    monkeypatch.setattr(timeouts, "time", Clock)
-
     def build(hp):
         hp.Float("x", 0, 1)
         return toys.softmax()
@@ -327,11 +325,12 @@ def test_a_timeout_leaves_trials_for_the_next_search(make, notes, executor, monk
         Clock.late = 3600.0
 
     tuner = make(build, executor=executor, slots=2)
-    observe_reports(monkeypatch, before=jump)
-    tuner.search(X, Y, n_trials=3, timeout=600, **CALL)
+    with monkeypatch.context() as patches:
+        patches.setattr(timeouts, "time", Clock)
+        observe_reports(patches, before=jump)
+        tuner.search(X, Y, n_trials=3, timeout=600, **CALL)
     assert notes.say("stopped by the timeout with")
     assert "running" in states(tuner)
-    monkeypatch.undo()
     again = make(build, executor=executor, slots=2)
     again.search(X, Y, n_trials=3, **CALL)
     assert states(again).count("complete") == 3
