@@ -76,12 +76,12 @@ def test_a_padded_trial_is_the_lone_trial(kind: str, name: str) -> None:
 
 @pytest.mark.slow
 def test_adafactor_and_muon_are_proved() -> None:
-    # Adafactor's factors are float32, whatever floatx is: 7e-8 measured.
+    # Both sum squares in float32, whatever floatx is: 7e-8 measured.
     assert_alone(MODELS["dense"], lambda: keras.optimizers.Adafactor(1e-2), 1e-6, ALIKE)
     if hasattr(keras.optimizers, "Muon"):  # Keras 3.10 has none
-        assert_alone(MODELS["dense"], lambda: keras.optimizers.Muon(1e-2), 1e-9, ALIKE)
+        assert_alone(MODELS["dense"], lambda: keras.optimizers.Muon(1e-2), 1e-6, ALIKE)
         with pytest.raises(NotPaddable, match="other numbers of equations"):
-            assert_alone(MODELS["dense"], lambda: keras.optimizers.Muon(1e-2), 1e-9, STANDARD)
+            assert_alone(MODELS["dense"], lambda: keras.optimizers.Muon(1e-2), 1e-6, STANDARD)
 
 
 @pytest.mark.slow
@@ -100,4 +100,4 @@ def test_width_1_is_apart_or_the_lone_trial(kind: str) -> None:
         except ValueError:
             assert kind == "separable", "whose groups do not divide a width of 1"
             n_apart += 1
-    assert n_apart, "some width of 1 is refused, and no other comes out otherwise"
+    assert n_apart == 3 or kind != "dense", "its biases are repeated otherwise"
