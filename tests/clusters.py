@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -156,3 +158,15 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "asha": (build, {"pruner": "asha:1:2"}, {"n_trials": 10, "epochs": 4}),
     "repeats": (build, {}, {"n_trials": 5, "epochs": 4, "repeats": 2}),
 }
+
+
+def slow_elsewhere(seconds: float) -> Any:
+    """``build``, which takes long in any other process than this one."""
+    here = os.getpid()
+
+    def build_slowly(hp: Any) -> Any:
+        if os.getpid() != here:
+            time.sleep(seconds)
+        return build(hp)
+
+    return build_slowly

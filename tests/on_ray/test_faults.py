@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import paceline
-from clusters import build, records, searched
+from clusters import records, searched, slow_elsewhere
 from on_ray.hook import Hook
 from on_ray.searching import LONG as KILLED
 from paceline.executor.ray import pool as pool_module
@@ -76,15 +76,8 @@ def test_a_worker_whose_order_takes_long_is_alive(
     """It may build and compile for as long as it needs: another of its threads answers."""
     monkeypatch.setattr(pool_module, "SILENCE", 2.0)
     monkeypatch.setattr(pool_module, "_BEAT", 0.5)
-    here = os.getpid()
-
-    def build_slowly(hp: Any) -> Any:
-        if os.getpid() != here:
-            time.sleep(4.0)
-        return build(hp)
-
     notes: list[str] = []
-    found = searched(on(nodes), "nodes", build_slowly, search={"n_trials": 4}, notes=notes)
+    found = searched(on(nodes), "nodes", slow_elsewhere(4.0), search={"n_trials": 4}, notes=notes)
     assert not [note for note in notes if "is gone" in note]
     assert same_as_local(found, {"n_trials": 4})
 
