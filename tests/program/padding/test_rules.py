@@ -249,7 +249,10 @@ def _pooled(init: float, window: tuple[int, ...]) -> Any:
 
 REFUSED: list[tuple[str, Case]] = [
     ("rev turns a padded axis round", program(lambda w, x: lax.rev(x, (0,)), of("u"))),
-    ("takes every second element or fewer", program(lambda w, x: lax.slice(x, (0,), x.shape, (2,)), of("u"))),
+    (
+        "takes every second element or fewer",
+        program(lambda w, x: lax.slice(x, (0,), x.shape, (2,)), of("u")),
+    ),
     ("pad cuts or spreads", program(lambda w, x: lax.pad(x, 0.0, [(0, 0, 1)]), of("u"))),
     ("pad cuts or spreads", program(lambda w, x: lax.pad(x, 0.0, [(-1, 0, 0)]), of("u"))),
     (
