@@ -19,8 +19,10 @@ PIP := -m pip --disable-pip-version-check --quiet install
 LOCK_OPTIONS := --generate-hashes --no-emit-index-url --no-header --no-annotate $(ARGS)
 
 # Half of what tests of models take is XLA compiling, Keras' steps included. XLA's older way to write
-# loops compiles in less time; releases other than the locked ones may not know the option.
-XLA_IN_TESTS := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
+# loops compiles in less time; the JAX that is locked for Python 3.12 and newer ends a process that
+# is given the option.
+OLDER_LOOPS := $(shell $(PYTHON) -c 'import sys; print("--xla_cpu_use_fusion_emitters=false" * (sys.version_info < (3, 12)))')
+XLA_IN_TESTS := --xla_backend_optimization_level=0 $(OLDER_LOOPS)
 
 # The wrapper of pyright would ask a server for a newer release on every run.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
