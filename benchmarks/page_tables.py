@@ -22,6 +22,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 README, SPEED = "README.md", "docs/guides/speed.md"
 CLUSTER = "docs/guides/cluster.md"
+#: The comments between which a page says what was measured: the result's name belongs in the first.
+_BEGIN, _END = "<!-- measured: {} -->", "<!-- end -->"
 #: A change of a figure that is told.
 MOVED = 0.1
 
@@ -104,12 +106,23 @@ def rewritten(page: str, text: str, results: dict[str, Any]) -> str:
         lines[at[0]] = f"| {said} |".replace("|  |", "| |")
     text = "\n".join(lines)
     for name in dict.fromkeys(row.result for row in ROWS if row.page == page):
-        begin, end = f"<!-- measured: {name} -->", "<!-- end -->"
-        if begin in text:
-            before, _, rest = text.partition(begin)
-            _, _, after = rest.partition(end)
-            text = f"{before}{begin}\n{measured(name, results[name])}\n{end}{after}"
+        if _BEGIN.format(name) in text:
+            text = between(page, text, name, measured(name, results[name]))
     return text
+
+
+def between(page: str, text: str, name: str, said: str) -> str:
+    """Return a page with something else between the two comments of a result.
+
+    Raises:
+        ValueError: The page has no such comments.
+    """
+    begin = _BEGIN.format(name)
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(_END)
+    if not found or not ended:
+        raise ValueError(f"{page}: no {begin} with {_END} after it")
+    return f"{before}{begin}\n{said}\n{_END}{after}"
 
 
 def measured(name: str, report: dict[str, Any]) -> str:
@@ -175,12 +188,7 @@ def with_table(page: str, text: str, report: dict[str, Any]) -> str:
         ValueError: The page has no comments to write it between.
     """
     name, table = TABLES[page]
-    begin, end = f"<!-- measured: {name} -->", "<!-- end -->"
-    before, found, rest = text.partition(begin)
-    _, ended, after = rest.partition(end)
-    if not found or not ended:
-        raise ValueError(f"{page}: no {begin} with {end} after it")
-    return f"{before}{begin}\n\n{table(report)}\n\n{end}{after}"
+    return between(page, text, name, f"\n{table(report)}\n")
 
 
 def result_of(name: str) -> dict[str, Any]:

@@ -100,11 +100,17 @@ def test_no_death_of_a_machine_shows_in_any_history(seed: int) -> None:
     assert any("is gone" in note and "go on elsewhere" in note for note in notes)
 
 
-@pytest.mark.slow
-def test_sixty_deaths_at_random_rounds_show_in_no_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make test-ray` runs it too, beside its few real deaths."""
-    monkeypatch.setattr(driver, "_ROUND", 0.0)  # many rounds, so that each is hit at another epoch
+@pytest.fixture
+def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines answer after every epoch, with the states of their trials."""
+    monkeypatch.setattr(driver, "_ROUND", 0.0)
     monkeypatch.setattr(driver, "_STATES", 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("short_rounds")
+def test_sixty_deaths_at_random_rounds_show_in_no_history() -> None:
+    """`make test-ray` runs it too, beside its few real deaths."""
     rng, deaths, most = random.Random(0), 0, 0
 
     def fault(host: str, number: int) -> Any:
@@ -172,12 +178,11 @@ def test_callbacks_act_where_the_trial_trains_and_survive_its_machine() -> None:
     assert any("learning_rate" in trial.history for trial in trials(found))
 
 
+@pytest.mark.usefixtures("short_rounds")
 def test_a_search_that_was_stopped_goes_on_from_its_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every trial is there once, with the history that it would have had."""
-    monkeypatch.setattr(driver, "_STATES", 0.0)
-    monkeypatch.setattr(driver, "_ROUND", 0.0)
     advance, left = RemoteExecutor.advance, [5]
 
     def signalled(self: RemoteExecutor, *arguments: Any) -> None:
@@ -197,12 +202,11 @@ def test_a_search_that_was_stopped_goes_on_from_its_checkpoint(
     assert records(found) == records(searched("local", "local"))
 
 
+@pytest.mark.usefixtures("short_rounds")
 def test_a_search_whose_cluster_is_gone_saves_what_it_knows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And goes on with it on another one."""
-    monkeypatch.setattr(driver, "_STATES", 0.0)
-    monkeypatch.setattr(driver, "_ROUND", 0.0)
     wait, left = InProcessPool.wait, [8]
 
     def gone(self: InProcessPool, seconds: float) -> Any:

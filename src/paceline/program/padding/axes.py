@@ -144,6 +144,11 @@ def joined(parts: Sequence[Axis]) -> Axis:
     return _made([part for part in parts if any(part.sizes)], product=False)
 
 
+def outgrown(sizes: Sizes) -> bool:
+    """Whether a trial is larger than the program somewhere, or smaller where nothing is padded."""
+    return max(sizes) > sizes[0] or (sizes[0] == sizes[1] and len(set(sizes)) > 1)
+
+
 def multiplied(parts: Sequence[Axis]) -> Axis:
     """The row-major product of axes, the last one counted fastest."""
     return _made([part for part in parts if set(part.sizes) != {1}], product=True)
@@ -153,8 +158,7 @@ def _made(parts: Sequence[Axis], *, product: bool) -> Axis:
     if len(parts) == 1:
         return parts[0]
     for sizes in (part.root().sizes for part in parts):
-        # The largest extents come first, and what has no padding is the same in all traces.
-        if max(sizes) > sizes[0] or (sizes[0] == sizes[1] and len(set(sizes)) > 1):
+        if outgrown(sizes):
             raise NotPaddable(f"an axis has a part of extents {sizes}")
     combine = math.prod if product else sum
     sizes = tuple(combine(part.sizes[t] for part in parts) for t in range(len(parts[0].sizes)))

@@ -19,7 +19,7 @@ import numpy as np
 
 from paceline.program import jax_compat as jv
 from paceline.program.canonical import Canonical, Constant, canonicalise
-from paceline.program.padding.axes import Axis, NotPaddable, unify
+from paceline.program.padding.axes import Axis, NotPaddable, outgrown, unify
 from paceline.program.padding.emission import emit
 from paceline.program.padding.lockstep import Body, Differing, Lockstep, Padding, Value
 from paceline.program.padding.loops import RULES
@@ -334,5 +334,5 @@ def _symbols(axes: Sequence[Axis]) -> dict[Axis, None]:
 def _check(axis: Axis) -> None:
     """Checks that a trial is not smaller along an axis that is not padded, nor larger at all."""
     sizes = axis.root().sizes
-    if max(sizes) > sizes[0] or (sizes[0] == sizes[1] and len(set(sizes)) > 1):
+    if outgrown(sizes):
         raise NotPaddable(f"a trial has extent {sizes[-1]} where the family has {sizes[:2]}")
