@@ -215,3 +215,48 @@ def test_a_second_process_compiles_nothing(
     alike = {"distinct": 2, "structures": 2, "roles": 4}
     assert first == {**alike, "compiled": 4, "from_cache": 0}
     assert second == {**alike, "compiled": 0, "from_cache": 4}
+
+
+_STRUCTURES = """
+import json, sys
+import keras
+import numpy as np
+import paceline
+
+def build(hp):
+    model = keras.Sequential([keras.layers.Input((8,))])
+    for _ in range(hp.Int("layers", 1, 2)):
+        model.add(keras.layers.Dense(8, hp.Choice("activation", ["relu", "tanh"])))
+    model.add(keras.layers.Dense(1))
+    model.compile(keras.optimizers.Adam(hp.Float("lr", 1e-4, 1e-1, sampling="log")), loss="mse")
+    return model
+
+rng = np.random.default_rng(1)
+x, y = rng.normal(size=(64, 8)).astype("float32"), rng.normal(size=(64, 1)).astype("float32")
+tuner = paceline.Tuner(build, objective="loss", seed=1, sampler="random", widths="apart")
+tuner.search(x, y, epochs=2, n_trials=40, verbose=0)
+print(json.dumps(tuner.summary()["programs"]))
+"""
+
+
+@pytest.mark.slow
+def test_a_search_over_structures_that_comes_again_compiles_nothing(
+    cache_folder: Path, child_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """What it learnt of its models is on disk, and must not make other programs of them."""
+
+    def run(folder: str) -> dict[str, int]:
+        (tmp_path / folder).mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", _STRUCTURES],
+            env=child_environment,
+            cwd=tmp_path / folder,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return json.loads(done.stdout.splitlines()[-1])
+
+    first, second = run("first"), run("second")
+    assert first["distinct"] == 4 and first["from_cache"] == 0
+    assert second == {**first, "compiled": 0, "from_cache": first["compiled"]}

@@ -285,7 +285,9 @@ class Demand:
         """
         several = len(self._grouper.groups) > 1 and not self._in_order
         enough = _SURE if self.continuous else _SURE_OF_CHOICES
-        return several and (alone or group.n_seen >= enough)
+        # Not the models seen, which an earlier search's laws are among: a search that comes again
+        # has to make the same programs to find them in the cache.
+        return several and (alone or group.n_trials >= enough)
 
     def of_known(self, group: Group) -> tuple[int, int]:
         """As ``of_program``, while most trials are still to be built.

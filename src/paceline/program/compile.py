@@ -45,6 +45,7 @@ _OLDER_LOOPS: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False}
 #: they lose what they have saved.
 _FEW_NUMBERS = 300_000
 _HIT = "/jax/compilation_cache/cache_hits"
+_SAVED = "/jax/compilation_cache/compile_time_saved_sec"
 
 _current = threading.local()
 _pool: ThreadPoolExecutor | None = None
@@ -62,12 +63,14 @@ class Executable:
         seconds: Time to lower and compile, in the threads that did it.
         from_cache: It came from the persistent cache.
         ended: When it was ready, in seconds of ``time.perf_counter``; 0.0 where nobody looked.
+        saved: What the cache saved, in seconds: another program like it may not be there.
     """
 
     call: Callable[..., Any]
     seconds: float
     from_cache: bool
     ended: float = 0.0
+    saved: float = 0.0
 
     def memory(self) -> int | None:
         """Bytes on the device while it runs: arguments, results, temporaries; None if unknown."""
@@ -126,6 +129,7 @@ def compile_in_background(
     with _lock:
         if not _listening:
             jax.monitoring.register_event_listener(_on_event)
+            jax.monitoring.register_event_duration_secs_listener(_on_duration)
             _listening = True
         if _pool is None:
             _pool = ThreadPoolExecutor(2, thread_name_prefix="paceline-compile")
@@ -133,7 +137,7 @@ def compile_in_background(
     def work() -> Executable:
         began = time.perf_counter()
         for options in tries:
-            _current.hit = False
+            _current.hit, _current.saved = False, 0.0
             try:
                 compiled = lowered.compile(compiler_options=options)
                 break
@@ -141,7 +145,8 @@ def compile_in_background(
                 if options is None:
                     raise
         ended = time.perf_counter()
-        return Executable(compiled, lowering + ended - began, _current.hit, ended)
+        seconds = lowering + ended - began
+        return Executable(compiled, seconds, _current.hit, ended, max(0.0, _current.saved))
 
     future = _pool.submit(work)
     _under_way.add(future)
@@ -162,6 +167,11 @@ def busy() -> bool:
 def _on_event(event: str, **_: Any) -> None:
     if event == _HIT and hasattr(_current, "hit"):
         _current.hit = True
+
+
+def _on_duration(event: str, seconds: float, **_: Any) -> None:
+    if event == _SAVED and hasattr(_current, "saved"):
+        _current.saved = seconds + 0.5  # JAX keeps whole seconds, without what is beyond
 
 
 #: A file holds about 30 kB for a small model.
