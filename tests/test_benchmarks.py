@@ -290,3 +290,12 @@ def test_checkouts_are_compared_by_the_ratio_of_their_medians(benchmark_module):
     assert 2 / 3 <= low < 2.0 < high <= 6.0
     same, interval = commits.ratio_of_medians([5.0] * 7, [5.25] * 7)
     assert (same, *interval) == (1.05, 1.05, 1.05)
+
+
+def test_samplers_are_asked_and_told(benchmark_module):
+    asking = benchmark_module("asking")
+    trials = asking.ask_on(asking.FUNCTIONS["sphere"], 1, 14, [], 4)
+    assert [trial.number for trial in trials] == list(range(14))
+    assert asking.best(trials) == min(trial.value for trial in trials)
+    seed, found = asking.liar_once(("sphere", 1, 14))
+    assert seed == 1 and set(found) == {"liar, 4 open", "plain, 4 open"}
