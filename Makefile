@@ -104,11 +104,11 @@ format: env ## let ruff lay out the code and mend what it safely can
 	$(BIN)/ruff format .
 
 bench: env ## measure the README's table beside other tuners, on a quiet machine, and write it; goes on where it was stopped
-	$(BIN)/python benchmarks/search_speed.py --rounds 1 $(ARGS)
+	$(BIN)/python benchmarks/search_speed.py --works digits16 digits64 structures mnist gru fashion --rounds 1 $(ARGS)
 	$(BIN)/python benchmarks/page_tables.py
 
 bench-structural: env ## the same for searches over widths, layers and activations: the guide of speed
-	$(BIN)/python benchmarks/search_speed.py --works intro layers structures narrow --sides paceline keras_tuner --rounds 1 \
+	$(BIN)/python benchmarks/search_speed.py --works intro layers structures narrow conv_widths --sides paceline keras_tuner --rounds 1 \
 		--name search_speed_structural $(ARGS)
 	$(BIN)/python benchmarks/page_tables.py
 

@@ -1,6 +1,7 @@
 """A KerasTuner search with its own import and with Paceline's, both with Keras on JAX.
 
     python benchmarks/keras_tuner_import.py              3 rounds; exit 1 under 2.5 times
+    python benchmarks/keras_tuner_import.py --images 12000 --name keras_tuner_import_12000
     python benchmarks/keras_tuner_import.py --quick      fewer images, one round, no claim
 
 The search is that of ``examples/keras_tuner_mnist.py``: MNIST, 50,000 images in batches of 32, a
@@ -41,6 +42,7 @@ def main() -> int:
     """Run the benchmark; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="little data, one cold round")
+    parser.add_argument("--images", type=int, default=50000, help="to train on")
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
@@ -48,7 +50,7 @@ def main() -> int:
     parser.add_argument("--name", default="keras_tuner_import", help="of the file in results/")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    n = 14000 if arguments.quick else 60000  # 10,000 of them to validate on
+    n = 10000 + (4000 if arguments.quick else arguments.images)  # 10,000 to validate on
     if arguments.side:
         print(json.dumps(one(arguments.side, n, arguments.trials, arguments.epochs)))
         return 0
@@ -112,6 +114,7 @@ def run(side: str, arguments: argparse.Namespace, cache: Path) -> dict[str, Any]
     }
     command = [sys.executable, str(Path(__file__).resolve()), "--side", side]
     command += ["--trials", str(arguments.trials), "--epochs", str(arguments.epochs)]
+    command += ["--images", str(arguments.images)]
     command += ["--quick"] if arguments.quick else []
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
         done = subprocess.run(

@@ -268,6 +268,50 @@ def noise(n: int = 64, n_val: int = 32) -> Pairs:
     return (x, y), (x_val, y_val)
 
 
+def conv_widths_build(hp: Any) -> Any:
+    """Build a convolution of 16 to 64 filters and a dense layer of 32 to 256 units."""
+    import keras
+    from keras.layers import Conv2D, Dense, Flatten, MaxPooling2D, Rescaling
+
+    filters = hp.Int("filters", 16, 64, step=16)
+    model = keras.Sequential(
+        [
+            keras.layers.Input((28, 28, 1)),
+            Rescaling(1 / 255),
+            Conv2D(filters, 3, activation="relu"),
+            MaxPooling2D(2),
+            Flatten(),
+            Dense(hp.Int("units", 32, 256, step=32), activation="relu"),
+            Dense(10, activation="softmax"),
+        ]
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-4, 1e-2, sampling="log")),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def conv_widths_trials() -> list[dict[str, Any]]:
+    """Return eight random configurations for all sides."""
+    rng = random.Random(1)
+    return [
+        {
+            "filters": 16 * rng.randint(1, 4),
+            "units": 32 * rng.randint(1, 8),
+            "lr": 10 ** rng.uniform(-4, -2),
+        }
+        for _ in range(8)
+    ]
+
+
+def fashion_with_channels() -> Pairs:
+    """Return ``fashion()`` with an axis of one channel: uint8[2048, 28, 28, 1]; 512 validate."""
+    (x, y), (x_val, y_val) = fashion()
+    return (x[..., None], y), (x_val[..., None], y_val)
+
+
 def fashion_grid() -> list[dict[str, Any]]:
     """Return the eight configurations of the grid."""
     names = ("activation", "conv_dropout", "dense1_neuron")
@@ -417,8 +461,8 @@ WORKS = {
             64,
             10,
             32,
-            floor=(5.0, 5.0),
-            goal=None,
+            floor=(12.0, 18.0),
+            goal=(25.0, 30.0),
             rounds=1,
             given=structures_trials,
         ),
@@ -460,6 +504,19 @@ WORKS = {
             goal=(5.0, 1.0),
             rounds=1,
             given=lambda: widths_trials(24, 3),
+        ),
+        Work(
+            "conv_widths",
+            "Fashion-MNIST, 2,048 images, filters 16..64, units 32..256, lr, 8 trials x 2 epochs",
+            lambda: conv_widths_build,
+            fashion_with_channels,
+            8,
+            2,
+            32,
+            floor=(1.0, 1.0),
+            goal=None,
+            rounds=1,
+            given=conv_widths_trials,
         ),
         Work(
             "mnist",
