@@ -141,7 +141,7 @@ def ask_on(
         running.append((asked.number, loss, hp.to_storage(), kinds))
         if len(running) == open_ or number == n - 1:
             for told, loss, values, kinds in running if number == n - 1 else [running.pop(0)]:
-                sampled.study.tell(told, OptunaState.COMPLETE, loss)
+                sampled.study.tell(told, OptunaState.COMPLETE, [loss])
                 trials.append(
                     optuna.trial.create_trial(value=loss, params=values, distributions=kinds)
                 )

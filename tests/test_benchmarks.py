@@ -290,3 +290,14 @@ def test_checkouts_are_compared_by_the_ratio_of_their_medians(benchmark_module):
     assert 2 / 3 <= low < 2.0 < high <= 6.0
     same, interval = commits.ratio_of_medians([5.0] * 7, [5.25] * 7)
     assert (same, *interval) == (1.05, 1.05, 1.05)
+
+
+def test_tpe_is_searched_with_and_without_the_liar_and_seeing_few_trials(benchmark_module):
+    asking = benchmark_module("asking")
+    seed, found = asking.liar_once(("sphere", 3, 14))
+    assert seed == 3
+    assert set(found) == {"liar, 4 open", "plain, 4 open"}
+    assert all(0 <= loss < 10 for loss in found.values())
+    _, seen = asking.seen_once(("sphere", 3, 24))
+    assert set(seen) == {"begun", "plain", "256", "512"}
+    assert all(seen[way] <= seen["begun"] for way in seen)
