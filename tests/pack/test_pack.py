@@ -12,6 +12,7 @@ from keras import layers
 
 from paceline.data.arrays import ArrayData, prepare
 from paceline.executor.model_builder import ModelBuilder
+from paceline.pack import slot_view
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import SequentialProgram, StackedProgram, Workload
 from paceline.program import trace
@@ -262,3 +263,27 @@ def test_a_pack_that_is_done_holds_memory_for_trials_of_half_its_slots(workshop,
         pack.evict(number)
     pack.detach(done=True)
     assert (lent[0].state.trainable[0].row.stack is None) == (n_lent == 1)
+
+
+def test_what_callbacks_write_reaches_no_trial_that_has_left_its_slot(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot_view, "_SMALL", 0)  # as large variables, which go slot by slot
+    pack = workshop.pack()
+    for number in (1, 2):
+        pack.admit(workshop.slot_trial(number))
+    run(pack)
+    lent = pack.lend_out(1)
+    before = np.asarray(lent.state.trainable[0])  # type: ignore[union-attr]
+    for slot in (0, 1):  # a callback of the trial that stays; slot 0 stands for a late one
+        pack.write(slot, 0, 0, np.zeros_like(before))
+    pack.evict(2)
+    pack.admit(lent, 3)
+    run(pack)
+    other = workshop.pack()
+    other.admit(workshop.slot_trial(1))
+    run(other)
+    run(other)
+    for ours, theirs in zip(pack.states()[1].lists(), other.states()[1].lists(), strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(np.asarray(a), np.asarray(b))

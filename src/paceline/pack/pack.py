@@ -302,13 +302,13 @@ class Pack:
         get new arrays.
 
         Args:
-            done: The pack writes no more, and only its memory is at stake: copy what was lent where
-                that is less than half of the slots.
+            done: The pack writes no more: copy only where less than half of the slots are lent.
         """
         stack, self._stack = self._stack, None
         if stack is None:
             return
-        newcomers = all(trial is None or i in self._waiting for i, trial in enumerate(self.slots))
+        live = {slot for slot, trial in enumerate(self.slots) if trial is not None}
+        newcomers = self._view is None and live <= self._waiting.keys()
         if 2 * stack.n_lent < len(self.slots) if done else not newcomers:
             stack.detach()
         elif not done:
