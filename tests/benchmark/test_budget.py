@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+import paceline
 import toys
+from paceline.benchmark import budget
 from paceline.benchmark.budget import LEAST_EPOCHS, MOST_EPOCHS, choose, plan_for_budget
 from paceline.errors import UsageError
 from paceline.report.forecast import Costs, Pace, predict
@@ -48,6 +50,54 @@ def test_what_a_pruner_leaves_out_makes_room_for_trials() -> None:
 def test_a_budget_for_less_than_a_trial_is_an_error() -> None:
     with pytest.raises(UsageError, match="one trial of 10 epochs takes longer than the .* left"):
         choose(COSTS, 8.0, 10, whole)
+
+
+def test_a_population_has_two_members_and_an_exchange_at_least() -> None:
+    short = choose(COSTS, 14.0, None, whole, least=6, fewest=2)
+    assert short.epochs == 6 and short.n_trials >= 2
+    with pytest.raises(UsageError, match="a population of 20 of 6 epochs takes longer than"):
+        choose(COSTS, 14.0, 6, whole, fewest=20)
+
+
+@pytest.mark.parametrize(
+    ("pruner", "epochs", "tried"), [("pbt", None, 10), ("pbt:12", None, 13), ("pbt:2", 3, 3)]
+)
+def test_the_beginning_of_a_population_is_measured_with_an_exchange(
+    fresh_folder, monkeypatch, pruner: str, epochs: int | None, tried: int
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def run_pilot(subject: Any, *given: Any) -> Costs:
+        asked.append(given)
+        return COSTS
+
+    monkeypatch.setattr(budget, "run_pilot", run_pilot)
+    plan = planned(14.0 if pruner == "pbt" else 100.0, pruner=pruner, epochs=epochs)
+    assert asked[0][2] == tried and asked[0][5] == pruner
+    assert paceline.PBT(int(pruner[4:] or 5)).exchanges(plan.epochs)
+
+
+def test_epochs_without_an_exchange_are_refused_before_anything_is_measured(
+    fresh_folder, monkeypatch
+) -> None:
+    monkeypatch.setattr(budget, "run_pilot", None)
+    with pytest.raises(UsageError, match="pbt exchanges trials every 5 epochs .* trials have 4"):
+        planned(100.0, pruner="pbt", epochs=4)
+
+
+@pytest.mark.slow
+def test_what_latencies_take_is_measured_too(fresh_folder, monkeypatch) -> None:
+    from paceline.tuner.costs import TrialCosts
+
+    calls, measure = [], TrialCosts.measure
+
+    def counted(*args: Any, **named: Any) -> Any:
+        calls.append(args)
+        return measure(*args, **named)
+
+    monkeypatch.setattr(TrialCosts, "measure", counted)
+    plan = planned(3600.0, objective=["val_accuracy", "params", "latency"])
+    assert plan.n_trials > 100 and len(calls) >= 8
 
 
 def planned(seconds: float, **arguments: Any) -> Any:

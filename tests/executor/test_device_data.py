@@ -199,6 +199,31 @@ def test_of_two_chunks_on_the_device_a_program_is_given_one(
     assert found.free == 5000 - 2 * 8 * 12
 
 
+@pytest.mark.parametrize(("limit", "held", "holds"), [(9000, 1000, True), (9000, 1001, False)])
+def test_paused_trials_stay_on_a_device_that_can_still_train(
+    data: DeviceData, monkeypatch: pytest.MonkeyPatch, limit: int, held: int, holds: bool
+) -> None:
+    """Eight slots of 1,000 bytes train beside what is held."""
+    monkeypatch.setattr(memory, "host_is_device", lambda: False)
+    work = on(Workload(TRAIN, VALIDATION, 4, 4))
+    monkeypatch.setenv(memory.LIMIT, str(limit + TRAIN_BYTES + VALIDATION_BYTES))
+    assert data.can_hold(work, program(8, 1000), held) == holds
+    # What a device says is free lacks what is held already.
+    monkeypatch.delenv(memory.LIMIT)
+    data.of(work, None)
+    monkeypatch.setattr(memory, "free_bytes", lambda: 8000.0)
+    assert data.can_hold(work, program(8, 1000), held)
+    monkeypatch.setattr(memory, "free_bytes", lambda: 7999.0)
+    assert not data.can_hold(work, program(8, 1000), held)
+
+
+def test_on_a_cpu_the_limit_of_paused_states_decides(
+    data: DeviceData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda: 0.0)
+    assert data.can_hold(on(Workload(TRAIN, VALIDATION, 4, 4)), program(8, 1000), 10**12)
+
+
 @pytest.mark.parametrize(
     ("n_bytes", "text"),
     [(999, "999 bytes"), (1000, "1 kB"), (2_340_000, "2.34 MB"), (5e12, "5e+03 GB")],

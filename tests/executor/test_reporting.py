@@ -11,6 +11,7 @@ import pytest
 
 from executor.fakes import FakeDriver, FakeProgram, empty_pack, group, numbers, trial
 from paceline.executor.base import Answer, EpochReport, Notes
+from paceline.executor.memory import DeviceData
 from paceline.executor.reporting import EpochReporter, ExecutorTimings
 from paceline.executor.snapshot import PausedStates
 from paceline.pack.pack import EpochTimes
@@ -49,7 +50,8 @@ class Reporting:
         self.failed: dict[int, BaseException] = {}
         self.reports: list[EpochReport] = []
         self.paused = PausedStates(PLENTY)
-        self.reporter = EpochReporter(Notes(self.notes.append), self.paused)
+        notes = Notes(self.notes.append)
+        self.reporter = EpochReporter(notes, self.paused, DeviceData(notes))
 
     def report(self, logs: dict[int, dict[str, float]] | None = None) -> list[Any]:
         """Reports an epoch with these logs, which took 3 s and 1 s of validation."""
@@ -179,7 +181,7 @@ def test_a_paused_trial_waits_with_its_variables_and_its_group() -> None:
     assert numbers(made.pack.live) == [0]
     back, its_group = made.paused.take(1)
     assert its_group is made.group and back.epoch == 1
-    assert back.state is not None and back.state.trainable[0].item() == 1.0
+    assert back.state is not None and np.asarray(back.state.trainable[0]).item() == 1.0
 
 
 def test_who_goes_on_stays_in_its_slot() -> None:

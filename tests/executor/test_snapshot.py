@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import keras
 import ml_dtypes
 import numpy as np
@@ -20,6 +21,7 @@ from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
 from paceline.executor.snapshot import Arrays, PausedStates, state_like
+from paceline.pack import slot_rows
 from paceline.pack.pack import SlotTrial
 from paceline.program.trace import State
 from paceline.search_space import HyperParameters
@@ -114,6 +116,51 @@ def test_a_disk_that_takes_nothing_leaves_states_in_memory(monkeypatch: pytest.M
     assert paused.on_disk == 0
     assert paused.take(0)[0].state is not None
     paused.close()
+
+
+class Rows:
+    plan = "stacked"
+
+    def row(self, part: list[Any], slot: int) -> list[np.ndarray]:
+        return [np.array(a[slot]) for a in part]
+
+
+def lent(number: int, stack: slot_rows.SlotStack) -> SlotTrial:
+    return SlotTrial(number, number, 9, stack.lend(number), (), None)
+
+
+def test_states_on_a_device_count_when_they_come_to_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On the device they are not in the host's memory, so the limit says nothing of them."""
+    monkeypatch.setattr(slot_rows, "host_is_device", lambda: False)
+    array = np.arange(40.0, dtype=np.float32).reshape(4, 10)
+    stack = slot_rows.SlotStack(Rows(), [[jax.device_put(array)], [], [], []])
+    paused = PausedStates(limit=100)
+    for number in range(4):
+        paused.put(lent(number, stack), GROUP)
+    assert (paused.on_disk, paused.device_bytes) == (0, 160)
+    paused.drop(3)
+    assert paused.device_bytes == 120
+    stack.detach()
+    paused.count_anew()
+    assert (paused.on_disk, paused.device_bytes) == (1, 0), "40 of 120 bytes are too many"
+    for number in range(3):
+        back, _ = paused.take(number)
+        assert back.state is not None
+        np.testing.assert_array_equal(np.asarray(back.state.trainable[0]), array[number])
+    paused.close()
+
+
+def test_states_leave_a_device_that_lacks_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot_rows, "host_is_device", lambda: False)
+    array = np.arange(40.0, dtype=np.float32).reshape(4, 10)
+    stack = slot_rows.SlotStack(Rows(), [[jax.device_put(array)], [], [], []])
+    paused = PausedStates()
+    paused.put(lent(2, stack), GROUP)
+    paused.leave_device()
+    assert (paused.device_bytes, stack.n_lent) == (0, 0)
+    np.testing.assert_array_equal(paused.state_of(2).trainable[0], array[2])
 
 
 @pytest.mark.parametrize("wrong", ["shape", "dtype", "fewer"])

@@ -253,12 +253,14 @@ def test_out_of_memory_on_a_mesh_that_cannot_shrink_ends(searched, monkeypatch) 
 
 
 def test_a_row_is_read_from_the_device_that_has_it() -> None:
-    from paceline.pack.plan.stacked import _put_everywhere, _row_of_shard
+    from paceline.pack.plan.stacked import _put_everywhere
 
     layout = MeshLayout(tuple(jax.devices()), 4, 2)
     many = jax.device_put(np.arange(24.0).reshape(8, 3), layout.over_slots)
-    assert [_row_of_shard(many, slot)[0] for slot in range(8)] == [0, 3, 6, 9, 12, 15, 18, 21]
+    rows = [layout.slot_of(many, slot) for slot in range(8)]
+    assert [row[0] for row in rows] == [0, 3, 6, 9, 12, 15, 18, 21]
     text = _put_everywhere.lower([[many]], [[np.zeros(3)]], np.int32(5)).compile().as_text()
     assert not COLLECTIVE.search(text)
     ((new,),) = _put_everywhere([[many]], [[np.full(3, 7.0)]], np.int32(5))
-    assert [_row_of_shard(new, slot)[0] for slot in range(8)] == [0, 3, 6, 9, 12, 7, 18, 21]
+    rows = [layout.slot_of(new, slot) for slot in range(8)]
+    assert [row[0] for row in rows] == [0, 3, 6, 9, 12, 7, 18, 21]

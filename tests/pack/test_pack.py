@@ -12,6 +12,7 @@ from keras import layers
 
 from paceline.data.arrays import ArrayData, prepare
 from paceline.executor.model_builder import ModelBuilder
+from paceline.pack import slot_view
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import SequentialProgram, StackedProgram, Workload
 from paceline.program import trace
@@ -223,3 +224,66 @@ def test_weights_are_those_of_the_moment(workshop: Workshop) -> None:
     run(pack)
     np.testing.assert_array_equal(ours[0][0], kept)
     assert not np.array_equal(pack.weights(1)()[0][0], kept)
+
+
+def test_what_was_lent_is_copied_before_the_pack_trains_on(workshop: Workshop) -> None:
+    """With a trial that stays; newcomers alone get new arrays, and nothing needs to be copied."""
+    pack, other = workshop.pack(), workshop.pack()
+    for each in (pack, other):
+        each.admit(workshop.slot_trial(1))
+        each.admit(workshop.slot_trial(2))
+        run(each)
+    truth = other.take_out(1).state
+    lent = pack.lend_out(1)
+    assert [t.number for t in pack.live] == [2] and lent.state is not None and truth is not None
+    pack.detach()
+    assert lent.state.trainable[0].row.stack is None
+    run(pack)
+    for ours, theirs in zip(lent.state.lists(), truth.lists(), strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+    alone = pack.lend_out(2)
+    pack.admit(lent)
+    pack.detach()
+    assert alone.state is not None and alone.state.trainable[0].row.stack is not None
+    before = np.asarray(alone.state.trainable[0])
+    run(pack)
+    np.testing.assert_array_equal(np.asarray(alone.state.trainable[0]), before)
+
+
+@pytest.mark.parametrize("n_lent", [1, 2])
+def test_a_pack_that_is_done_holds_memory_for_trials_of_half_its_slots(workshop, n_lent) -> None:
+    pack = workshop.pack()
+    for number in range(4):
+        pack.admit(workshop.slot_trial(number))
+    run(pack)
+    lent = [pack.lend_out(number) for number in range(n_lent)]
+    for number in range(n_lent, 4):
+        pack.evict(number)
+    pack.detach(done=True)
+    assert (lent[0].state.trainable[0].row.stack is None) == (n_lent == 1)
+
+
+def test_what_callbacks_write_reaches_no_trial_that_has_left_its_slot(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot_view, "_SMALL", 0)  # as large variables, which go slot by slot
+    pack = workshop.pack()
+    for number in (1, 2):
+        pack.admit(workshop.slot_trial(number))
+    run(pack)
+    lent = pack.lend_out(1)
+    before = np.asarray(lent.state.trainable[0])  # type: ignore[union-attr]
+    for slot in (0, 1):  # a callback of the trial that stays; slot 0 stands for a late one
+        pack.write(slot, 0, 0, np.zeros_like(before))
+    pack.evict(2)
+    pack.admit(lent, 3)
+    run(pack)
+    other = workshop.pack()
+    other.admit(workshop.slot_trial(1))
+    run(other)
+    run(other)
+    for ours, theirs in zip(pack.states()[1].lists(), other.states()[1].lists(), strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(np.asarray(a), np.asarray(b))

@@ -61,6 +61,14 @@ def test_the_spread_is_shown_where_there_is_one():
     assert second.split()[2:4] == ["0.8000", "0.1000"]
 
 
+def test_a_table_says_which_trial_another_one_continues():
+    trials = [Trial(0, "pruned", 0.5), Trial(1, "complete", 0.25, continues=0, continued_at=2)]
+    head, _, first, second = tables.trials_table(trials, best=None).splitlines()
+    at = head.index("continues") + len("continues")
+    assert first[:at].rstrip() == first.rstrip() and second[at - 1] == "0"
+    assert "continues" not in tables.trials_table(trials[:1], best=None)
+
+
 def test_csv_quotes_what_needs_it():
     trial = Trial(0, hparams={'a,"b"': "x\ny"})
     rows = list(csv.DictReader(io.StringIO(tables.to_csv([trial]))))

@@ -229,18 +229,12 @@ def wandb_records(data: bytes) -> Iterator[bytes]:
             parts = b""
 
 
-def test_wandb_offline_holds_each_trial(tmp_path, monkeypatch) -> None:
-    wandb = pytest.importorskip("wandb")
+def wandb_runs(folder: Path) -> dict[str, dict[str, Any]]:
+    """What lies there of each run, by name."""
     from wandb.proto import wandb_internal_pb2
 
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    tuner, notes = search("wandb+model", n_trials=4 + 8)
-    (where,) = [note for note in notes if "wandb sync" in note]
-    assert f"{tmp_path}/wandb/offline-run-*" in where
-    assert wandb.run is None
     found: dict[str, dict[str, Any]] = {}
-    for path in tmp_path.glob("wandb/offline-run-*/*.wandb"):
+    for path in folder.glob("wandb/offline-run-*/*.wandb"):
         run: dict[str, Any] = {"config": {}, "history": [], "summary": {}, "name": ""}
         for data in wandb_records(path.read_bytes()):
             record = wandb_internal_pb2.Record()
@@ -261,6 +255,18 @@ def test_wandb_offline_holds_each_trial(tmp_path, monkeypatch) -> None:
                     key = each.key or "/".join(each.nested_key)
                     run["summary"][key] = json.loads(each.value_json)
         found[run["name"]] = run
+    return found
+
+
+def test_wandb_offline_holds_each_trial(tmp_path, monkeypatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    tuner, notes = search("wandb+model", n_trials=4 + 8)
+    (where,) = [note for note in notes if "wandb sync" in note]
+    assert f"{tmp_path}/wandb/offline-run-*" in where
+    assert wandb.run is None
+    found = wandb_runs(tmp_path)
     assert set(found) == {"study", *(f"trial {n}" for n in range(12))}
     for number in range(12):
         trial, run = tuner.trial(number), found[f"trial {number}"]
@@ -292,3 +298,40 @@ def test_all_at_once(mlflow_client, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     tuner, _ = search(["mlflow", "tensorboard", "wandb"])
     assert {t.plan for t in tuner.results().itertuples() if t.state == "complete"} == {"stacked"}
+
+
+def test_each_has_the_values_of_several_objectives(mlflow_client, tmp_path, monkeypatch) -> None:
+    """Of complete trials all of them, and in the study's run those of the best by the first."""
+    pytest.importorskip("wandb")
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import metadata
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    names = ["val_accuracy", "val_loss", "params"]
+    tuner, _ = search(["mlflow", "tensorboard", "wandb"], objective=names)
+    parent, runs = children(mlflow_client)
+    online = wandb_runs(tmp_path)
+
+    def values_in(found: Any) -> dict[str, float]:
+        return {name: found[f"best_{name}"] for name in names if f"best_{name}" in found}
+
+    for number, run in runs.items():
+        trial = tuner.trial(number)
+        complete = trial.state == "complete"
+        truth = dict(zip(names, trial.values, strict=True)) if complete else {}
+        assert values_in(run.data.metrics) == truth
+        assert values_in(online[f"trial {number}"]["summary"]) == truth
+        events = EventAccumulator(f"runs/s/tensorboard/trial-{number}")
+        events.Reload()
+        scalars = {tag: events.Scalars(tag)[0].value for tag in events.Tags()["scalars"]}
+        assert values_in(scalars) == pytest.approx(truth)  # event files hold float32
+        columns = metadata.parse_experiment_plugin_data(
+            events.summary_metadata["_hparams_/experiment"].plugin_data.content
+        ).metric_infos
+        assert [info.name.tag for info in columns] == [f"best_{name}" for name in names]
+    best = dict(zip(names, tuner.pareto()[0].values, strict=True))
+    assert values_in(parent.data.metrics) == best
+    assert values_in(online["study"]["summary"]) == best
+    assert online["study"]["summary"]["best_trial"] == tuner.pareto()[0].number

@@ -17,7 +17,11 @@ import toys
 from epoch_reports import observe_reports
 from marks import slow_where
 from paceline.errors import UsageError
+from paceline.executor import memory
 from paceline.executor.base import EpochReport
+from paceline.executor.snapshot import PackSnapshots
+from paceline.pack import slot_rows
+from paceline.pack.pack import Pack
 from paceline.search_space import HyperParameters
 from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - a fixture
 
@@ -235,6 +239,79 @@ def test_the_first_weights_after_an_exchange_are_those_copied_to_the_bit(
         before = weights[copy.continues, copy.continued_at]
         for a, b in zip(after, before, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+# -- where the copies are made ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """As on an accelerator, whose memory is not the host's; what states cross to the host by."""
+    crossed: list[str] = []
+    for module in (slot_rows, memory):
+        monkeypatch.setattr(module, "host_is_device", lambda: False)
+
+    def noted(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def call(*args: Any, **named: Any) -> Any:
+            crossed.append(f"{owner.__name__}.{name}")
+            return original(*args, **named)
+
+        monkeypatch.setattr(owner, name, call)
+
+    noted(Pack, "take_out")
+    noted(slot_rows.SlotStack, "fetch")
+    noted(slot_rows.RowLeaf, "__array__")
+    capture = PackSnapshots.capture
+
+    def captured(self: PackSnapshots, *args: Any) -> Any:
+        before = len(crossed)
+        found = capture(self, *args)
+        crossed[before:] = ["checkpoint"] * (len(crossed) > before)
+        return found
+
+    monkeypatch.setattr(PackSnapshots, "capture", captured)
+    return crossed
+
+
+@pytest.mark.parametrize(
+    "given",
+    slow_where(
+        [{"slots": 8}, {"slots": 3}, {"slots": 1}, {"mesh": 2}, {"mesh": (2, 2)}, {"mesh": 4}],
+        lambda given: given != {"slots": 8},
+    ),
+    ids=str,
+)
+def test_no_state_goes_over_the_host(make, request, given) -> None:
+    """Within a pack and between packs, and from members that wait, the bits are the same."""
+    usual = searched(make, study="usual", **{"slots": 8, **given})
+    crossed = request.getfixturevalue("apart")
+    here = searched(make, study="here", **{"slots": 8, **given})
+    assert set(crossed) <= {"checkpoint"}, "a checkpoint alone has copies on the host"
+    assert all_of(here) == all_of(usual)
+    assert here.results()["continues"].notna().sum() == 8
+
+
+@pytest.mark.slow
+def test_what_the_device_cannot_hold_goes_over_the_host(make, usual, apart, monkeypatch) -> None:
+    monkeypatch.setattr(memory.DeviceData, "can_hold", lambda *_: False)
+    assert all_of(searched(make)) == all_of(usual)
+    assert "Pack.take_out" in apart and "SlotStack.fetch" not in apart
+
+
+@pytest.mark.parametrize("rounds", slow_where([2, 5], lambda rounds: rounds != 2))
+def test_a_population_on_a_device_that_is_stopped_goes_on_as_if_it_had_not(
+    make, usual, apart, monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    """Its checkpoint has copies of the states that the device holds."""
+    with monkeypatch.context() as patch:
+        stopped_after(patch, rounds)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            searched(make)
+    # After two epochs all members wait, and after five they are in slots.
+    assert set(apart) == ({"checkpoint"} if rounds == 2 else set())
+    same(searched(make), usual)
 
 
 # -- the same again --------------------------------------------------------------------------------

@@ -314,6 +314,10 @@ def test_a_budget_chooses_the_trials(fresh_folder, capsys, monkeypatch) -> None:
         capsys, "search", "model.py", "--budget", "2m", "--epochs", "3", "--fresh", *options
     )
     assert code == 0 and asked[-1]["epochs"] == 3
+    several = ["--objective", "val_accuracy", "--objective", "params", "--study", "several"]
+    code, out, _ = run(capsys, "search", "model.py", "--budget", "2m", "--json", *options, *several)
+    assert code == 0 and asked[-1]["objective"] == ["val_accuracy", "params"]
+    assert json.loads(out.splitlines()[-1])["n_trials"]["complete"] == 5
     for more in (
         ["--trials", "3"],
         ["--timeout", "9s"],

@@ -167,3 +167,24 @@ def test_a_search_that_is_watched_says_what_it_does(monkeypatch) -> None:
 def test_a_search_that_nobody_watches_writes_no_state() -> None:
     search(3)
     assert read_live(Path("runs/s")) is None
+
+
+@pytest.mark.parametrize("objective", ["val_accuracy", ["val_accuracy", "params"]])
+def test_what_a_search_does_has_the_front_of_several_objectives(objective) -> None:
+    folder = Path("runs/s")
+    folder.mkdir(parents=True)
+    watch(folder)
+    tuner = paceline.Tuner(
+        toys.dense,
+        objective=objective,
+        study="s",
+        sampler="random",
+        progress=lambda progress: watch(folder),
+        notes=lambda text: None,
+    )
+    tuner.search(*toys.data(), n_trials=6, **CALL)
+    last = read_live(folder)
+    assert last is not None
+    front = tuner.pareto()
+    assert last.n_front == (None if isinstance(objective, str) else len(front))
+    assert (last.best_number, last.objective) == (front[0].number, "val_accuracy")

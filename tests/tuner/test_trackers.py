@@ -79,6 +79,31 @@ def test_a_tracker_is_told_of_every_trial_and_of_the_best_model() -> None:
     assert told.threads.isdisjoint({threading.get_ident()})
 
 
+def test_a_tracker_is_told_of_all_objectives_and_of_the_best_by_the_first() -> None:
+    told = Told()
+    tuner = search(told, objective=["val_accuracy", "params"])
+    assert told.study is not None
+    assert (told.study.objective, told.study.objectives) == (
+        "val_accuracy",
+        ["val_accuracy", "params"],
+    )
+    for trial in told.trials:
+        of_all = {"val_accuracy": trial.value, "params": trial.costs["params"]}
+        assert told.study.values_of(trial) == of_all
+    ((best, model),) = told.ends
+    assert best == tuner.pareto()[0]
+    assert model.is_file()
+
+
+def test_a_tracker_is_told_of_the_members_of_a_population_and_of_their_copies() -> None:
+    told = Told()
+    tuner = search(told, pruner=paceline.PBT(every=1), objective="val_loss")
+    numbers = tuner.results()["number"].tolist()
+    assert sorted(trial.number for trial in told.trials) == numbers
+    copies = {t.number: t.continues for t in told.trials if t.continues is not None}
+    assert copies and all(tuner.trial(n).continues == source for n, source in copies.items())
+
+
 def test_a_tracker_may_say_where_its_runs_are() -> None:
     told, notes = Told(), []
     told.where = "`look there` shows them"

@@ -43,6 +43,7 @@ def address(tmp_path_factory) -> Iterator[str]:
         best_number=5123,
         best_value=0.98765,
         best_hparams={"learning_rate": 0.0012345678901234, "units": 128},
+        n_front=1234,
         packs=[LivePack("ab12cd", "stacked", [*slots, None])],
         notes=["a_word_without_a_blank_" * 12],
     )
@@ -70,4 +71,6 @@ def test_nothing_is_cut_off(address, tmp_path, width, scheme) -> None:
         assert "5733 of 6000 trials" in state
         assert "1235 trial-epochs/s" in state or "1234 trial-epochs/s" in state
         assert "slots 100 % filled while training" in state
-        assert "learning_rate 0.00123457, units 128" in page.locator("#best").inner_text()
+        best = page.locator("#best").inner_text()
+        assert "learning_rate 0.00123457, units 128" in best
+        assert best.endswith("; 1234 on the front")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from paceline.errors import UsageError
 from paceline.executor.process import search_process
 from paceline.report import formats
 from paceline.report.forecast import Costs
+from paceline.study.pruners.pbt import read_pbt
 
 #: Epochs of a trial where the user did not say: those of ``Tuner.search``, fewer where not even
 #: FEW trials would fit, more where more than MANY would.
@@ -51,6 +53,7 @@ def plan_for_budget(
     validation_data: Any,
     batch_size: int,
     epochs: int | None,
+    objective: Any = None,
     pruner: str | None,
     precision: str | None,
     seconds: float,
@@ -65,7 +68,9 @@ def plan_for_budget(
         validation_data: ``(x, y)`` or ``(x, y, sample_weight)``.
         batch_size: Examples per step.
         epochs: Epochs of each trial; None: to be chosen.
-        pruner: Pruner of the search as text; None without one.
+        objective: As ``Tuner`` takes it: latency, and other costs of models, take time too.
+        pruner: Pruner of the search as text; None without one. The trials of "pbt" are its
+            population.
         precision: "float32", "bfloat16", or None for Keras' policy as it is.
         seconds: The budget.
         seed: Seed of the search.
@@ -79,22 +84,39 @@ def plan_for_budget(
     def left() -> float:
         return MEASURING * seconds - (time.perf_counter() - began)
 
+    least, fewest = LEAST_EPOCHS, 1
+    if pruner is not None and pruner.partition(":")[0] == "pbt":
+        # A population of one, or one that is never exchanged, would be refused afterwards.
+        settings, fewest = read_pbt(pruner), 2
+        least = next(n for n in itertools.count(least) if settings.exchanges(n))
+        settings.check(epochs or max(EPOCHS, least), MEASURED, 1)
     data, validation = read_data(x, y, validation_data, 0.0)
     with search_process(precision):
         subject = Subject(build, {}, data, validation, seed)
         size = min(batch_size, data.n)
-        costs = run_pilot(subject, size, MEASURED, epochs or EPOCHS, left, "auto", pruner)
+        tried = epochs or max(EPOCHS, least)
+        costs = run_pilot(subject, size, MEASURED, tried, left, "auto", pruner, objective)
     remains = seconds - (time.perf_counter() - began)
     if costs is None:
         raise UsageError(
             f"budget: no epoch ended within {formats.seconds(MEASURING * seconds)}, which is what "
             "measuring may take of it; give more time, or --trials and --timeout instead."
         )
-    return choose(costs, remains, epochs, lambda n: Plan(MEASURED, n, pruner).share)
+
+    def share(n: int) -> float:
+        return Plan(MEASURED, n, pruner).share
+
+    return choose(costs, remains, epochs, share, least=least, fewest=fewest)
 
 
 def choose(
-    costs: Costs, seconds: float, epochs: int | None, share: Callable[[int], float]
+    costs: Costs,
+    seconds: float,
+    epochs: int | None,
+    share: Callable[[int], float],
+    *,
+    least: int = LEAST_EPOCHS,
+    fewest: int = 1,
 ) -> BudgetPlan:
     """Chooses trials and epochs.
 
@@ -103,26 +125,29 @@ def choose(
         seconds: What is left of the budget.
         epochs: Epochs of each trial; None: to be chosen.
         share: Returns the share of a trial's epochs that the pruner lets trials train.
+        least: Epochs of a trial at least, where they are chosen.
+        fewest: Trials at least.
 
     Raises:
-        UsageError: Not one trial fits.
+        UsageError: So few trials do not fit.
     """
     usable = seconds * (1.0 - MARGIN)
 
     def trials(each: int) -> int:
         return most_trials(costs, MOST_TRIALS, each, share(each), usable)
 
-    chosen = epochs or EPOCHS
+    chosen = epochs or max(EPOCHS, least)
     if epochs is None:
-        while chosen > LEAST_EPOCHS and trials(chosen) < FEW:
+        while chosen > least and trials(chosen) < FEW:
             chosen -= 1
         while chosen < MOST_EPOCHS and trials(chosen + 1) > MANY:
             chosen += 1
     n = trials(chosen)
-    if n == 0:
+    if n < fewest:
+        what = "one trial" if fewest == 1 else f"a population of {fewest}"
         raise UsageError(
-            f"budget: one trial of {chosen} epochs takes longer than the "
-            f"{formats.seconds(usable)} that are left of it; give more time or fewer epochs."
+            f"budget: {what} of {chosen} epochs takes longer than the {formats.seconds(usable)} "
+            "that are left of it; give more time or fewer epochs."
         )
     text = (
         f"the budget holds {n:,} trials of {chosen} epochs, by {costs.trial_epochs:,} epochs "

@@ -87,6 +87,7 @@ def run_pilot(
     left: Callable[[], float],
     executor: str = "auto",
     pruner: str | None = None,
+    objective: Any = None,
 ) -> Costs | None:
     """Measures what a search costs.
 
@@ -99,6 +100,7 @@ def run_pilot(
         executor: "auto", or "fit".
         pruner: Pruner of the search. It matters because trials that end early make room for others,
             which have to be built.
+        objective: What the search optimizes, as ``Tuner`` takes it.
 
     Returns:
         The costs; None if no epoch ended within the budget.
@@ -119,6 +121,7 @@ def run_pilot(
             sampler="random",
             executor=executor,
             pruner=pruner,
+            objective=objective,
             directory=folder,
             seed=subject.seed,
             progress=pilot,

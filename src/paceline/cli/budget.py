@@ -69,6 +69,7 @@ def planned_search(
         validation_data=(data.x_val, data.y_val),
         batch_size=command.search["batch_size"],
         epochs=command.search["epochs"],
+        objective=command.tuner.get("objective"),
         pruner=command.tuner.get("pruner"),
         precision=command.tuner.get("precision"),
         seconds=command.budget,

@@ -109,7 +109,7 @@ class LocalExecutor:
         self._patience = _PATIENCE
         self._paused = PausedStates()
         self._slots = SlotAllocator(self._planner, self._device_data, data, notes, limit)
-        self._reporter = EpochReporter(notes, self._paused)
+        self._reporter = EpochReporter(notes, self._paused, self._device_data)
         self._snapshots = PackSnapshots(
             self._grouper, self._planner, self._slots, self._paused, notes
         )
@@ -371,12 +371,13 @@ class LocalExecutor:
         n_full = now.n_full(self._planner.lanes)
         tight = self._report_round(now, report, failed)
         for group in tight:
+            self._paused.leave_device()
             self._slots.halve(group)
         for group in ready if not tight else ():
             self._reconsider_plan(group, n_full if len(ready) == 1 else 0, now.wall)
         for group in ready:
             if not group.active:
-                group.packs.clear()  # its arrays need not stay on the device
+                self._reporter.end_group(group)
 
     def _compile(self, groups: Sequence[Group]) -> None:
         """Starts to compile the groups that have no program, or whose program lacks an input."""

@@ -20,6 +20,7 @@ from paceline.executor.planner import layout_of
 from paceline.executor.process import host_bytes
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import CompiledPlan
+from paceline.pack.slot_rows import host_is_device
 from paceline.program.compile import Executable
 
 #: Environment variable that limits the memory of packs, in bytes: for trying out a smaller device.
@@ -121,6 +122,22 @@ class DeviceData:
             return SlotRoom(program.n_slots, each, rows, max(0.0, free))
         fitting = rows << int(fit).bit_length() - 1 if fit >= 1 else 0
         return SlotRoom(fitting, each, rows, max(0.0, free))
+
+    def can_hold(self, group: Group, program: CompiledPlan, nbytes: int) -> bool:
+        """Whether variables of paused trials may stay on a group's devices while its packs train.
+
+        Args:
+            group: The group.
+            program: The program that its packs run.
+            nbytes: Bytes of the variables of all trials that are paused there.
+        """
+        if host_is_device():
+            return True  # the same memory, and ``PausedStates`` has a limit for it
+        room = self.room(group, program, 1)
+        each_device = room.each * program.n_slots / room.rows
+        # Of a limit of the user's, nothing that is there has been taken off.
+        there = nbytes / room.rows if limited() else 0.0
+        return room.free - there >= each_device
 
     def clear(self) -> None:
         """Drops all data."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from paceline.executor.base import Answer, EpochReport, Failed, LateAnswer, Notes, Report
 from paceline.executor.grouping import Group, abandon_callbacks
 from paceline.executor.lanes import PackEpoch
+from paceline.executor.memory import DeviceData
 from paceline.executor.snapshot import PausedStates
 from paceline.pack.callbacks.driver import CallbackDriver
 from paceline.pack.pack import EpochTimes, Pack, SlotTrial
@@ -31,10 +32,11 @@ class EpochReporter:
     Args:
         notes: Told of errors of callbacks that fail no trial.
         paused: Where paused trials wait.
+        device_data: Knows whether the device has memory for their variables.
     """
 
-    def __init__(self, notes: Notes, paused: PausedStates) -> None:
-        self._notes, self._paused = notes, paused
+    def __init__(self, notes: Notes, paused: PausedStates, device_data: DeviceData) -> None:
+        self._notes, self._paused, self._device_data = notes, paused, device_data
 
     def begin_epoch(self, pack: Pack, failed: Failed) -> bool:
         """Calls the callbacks that come before an epoch.
@@ -52,7 +54,19 @@ class EpochReporter:
                     trial.driver.begin_epoch(trial.first_epoch + trial.epoch)
                 except Exception as error:  # a callback is the user's code
                     _fail(pack, trial, error, failed)
+        if pack.live:
+            self._release(pack)
         return bool(pack.live)
+
+    def end_group(self, group: Group) -> None:
+        """Drops the packs of a group of which no trial waits or trains now."""
+        for pack in group.packs:
+            self._release(pack, done=True)
+        group.packs.clear()  # its arrays need not stay on the device
+
+    def _release(self, pack: Pack, *, done: bool = False) -> None:
+        pack.detach(done=done)
+        self._paused.count_anew()
 
     def report_epoch(
         self, group: Group, pack: Pack, epoch: PackEpoch, report: Report, failed: Failed
@@ -106,7 +120,11 @@ class EpochReporter:
     def apply_answer(self, group: Group, pack: Pack, trial: SlotTrial, answer: Answer) -> None:
         """Does what was answered about a trial: the trial stays, leaves its slot, or waits."""
         if answer == "pause":
-            self._paused.put(pack.take_out(trial.number), group)
+            held = self._paused.device_bytes + group.nbytes
+            if self._device_data.can_hold(group, pack.program, held):
+                self._paused.put(pack.lend_out(trial.number), group)
+            else:
+                self._paused.put(pack.take_out(trial.number), group)
         elif answer == "stop" or trial.epoch >= trial.epochs:
             if trial.driver is not None:
                 self._end_callbacks(trial.driver)

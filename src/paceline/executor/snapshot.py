@@ -23,6 +23,7 @@ from paceline.executor.plan_choice import Candidate
 from paceline.executor.planner import Planner, layout_of, trying
 from paceline.executor.slots import SlotAllocator
 from paceline.pack.pack import SlotTrial
+from paceline.pack.slot_rows import is_on_device, on_host
 from paceline.program.canonical import Unpackable
 from paceline.program.files import get_parts, put_parts
 from paceline.program.step_template import StepTemplate
@@ -47,10 +48,11 @@ class _PausedTrial:
     Attributes:
         trial: The trial, without its state.
         group: Its group.
-        state: Its variables on the host; None once they are on disk.
+        state: Its variables, perhaps lent by the pack; None once they are on disk.
         nbytes: Bytes of its variables.
         serial: Tells this pause from all others.
         path: The file of the variables, once they are on disk.
+        on_device: Whether its variables lie on a device, and not in the host's memory.
         layout: Shape and dtype of each array in the file, part by part.
     """
 
@@ -60,12 +62,14 @@ class _PausedTrial:
     nbytes: int
     serial: int
     path: Path | None = None
+    on_device: bool = False
     layout: tuple[list[tuple[tuple[int, ...], np.dtype]], ...] = ()
 
 
 class PausedStates:
-    """Paused trials by number: their states on the host, and on disk beyond a limit.
+    """Paused trials by number: their states on the device, on the host, or on disk beyond a limit.
 
+    On the device a state is lent by a pack, which says when it needs its arrays again.
     Each state is written once. The files hold raw bytes, and what the bytes mean is kept in memory:
     the files are of use to this process alone, and are removed with it.
 
@@ -102,7 +106,7 @@ class PausedStates:
         return list(self._paused)
 
     def put(self, trial: SlotTrial, group: Group) -> None:
-        """Takes a trial in; its state is on the host.
+        """Takes a trial in.
 
         Args:
             trial: The trial; its ``state`` becomes None.
@@ -112,12 +116,38 @@ class PausedStates:
         assert state is not None
         paused = _PausedTrial(trial, group, state, state.nbytes, next(self._serials))
         self._paused[trial.number] = paused
-        self._held += state.nbytes
+        paused.on_device = is_on_device(state)
+        if not paused.on_device:
+            self._hold(state.nbytes)
+
+    def _hold(self, nbytes: int) -> None:
+        """Counts bytes that have come to the host, and writes states to disk beyond the limit."""
+        self._held += nbytes
         for paused in self._paused.values():
             if self._held <= self._limit:
                 break
-            if paused.state is not None:
+            if paused.state is not None and not paused.on_device:
                 self._write(paused)
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of the states that lie on a device, and not in the host's memory."""
+        return sum(paused.nbytes for paused in self._paused.values() if paused.on_device)
+
+    def leave_device(self) -> None:
+        """Copies all states to the host: the device lacks memory."""
+        for paused in self._paused.values():
+            if paused.on_device and paused.state is not None:
+                paused.state = on_host(paused.state)
+        self.count_anew()
+
+    def count_anew(self) -> None:
+        """Finds the states that have come from a device to the host."""
+        for paused in [p for p in self._paused.values() if p.on_device]:
+            assert paused.state is not None
+            if not is_on_device(paused.state):
+                paused.on_device = False
+                self._hold(paused.nbytes)
 
     def take(self, number: int) -> tuple[SlotTrial, Group]:
         """Gives a trial back, with its state, and the trial's group.
@@ -160,7 +190,7 @@ class PausedStates:
             return None
         if paused.path is not None:
             paused.path.unlink(missing_ok=True)
-        else:
+        elif not paused.on_device:
             self._held -= paused.nbytes
         return paused.trial
 
@@ -236,7 +266,7 @@ class PackSnapshots:
         ]
         for number in self._paused.numbers:
             own = lasting.setdefault(self._paused.key(number), {})
-            put_parts(f"wait.{number}", self._paused.state_of(number).lists(), own)
+            put_parts(f"wait.{number}", on_host(self._paused.state_of(number)).lists(), own)
         for group in groups:
             for driver in group["callbacks"].values():
                 self._unsaved.say(driver["callbacks"])
@@ -255,7 +285,7 @@ class PackSnapshots:
                 states += [(trial, there[trial.number]) for trial in pack.live]
             for trial, state in states:
                 if state is not None and trial.epoch and trial.driver is None:
-                    found[trial.number] = trial.epoch, state
+                    found[trial.number] = trial.epoch, on_host(state)
         return found
 
     def capture_programs(self) -> Facts:
@@ -341,7 +371,7 @@ def _capture(group: Group, paused: Sequence[SlotTrial], arrays: Arrays, index: i
     waiting = [(trial, trial.state) for trial in group.queue if trial.epoch]
     for trial, state in waiting:
         assert state is not None
-        put_parts(f"wait.{trial.number}", state.lists(), arrays)
+        put_parts(f"wait.{trial.number}", on_host(state).lists(), arrays)
     trials = [*group.trials, *paused]
     return {
         **_program_facts(group),

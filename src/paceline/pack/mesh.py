@@ -107,6 +107,17 @@ class MeshLayout:
             batch, NamedSharding(self.mesh, PartitionSpec(DATA))
         )
 
+    def slot_of(self, array: Any, slot: int) -> np.ndarray:
+        """One slot of an array [S, ...] on the host, read from the device that has it.
+
+        Where the host's memory is the device's, what is returned is that memory.
+        """
+        for shard in array.addressable_shards:
+            start, stop, _ = shard.index[0].indices(array.shape[0])
+            if start <= slot < stop:
+                return np.asarray(shard.data)[slot - start]
+        raise IndexError(slot)
+
     @property
     def vmap_axis(self) -> str | None:
         """The mesh axis of ``vmap`` over slots in a program that splits batches; else None."""

@@ -22,7 +22,8 @@ from paceline.data.chunks import EpochData, GivenOrder
 from paceline.data.folds import Fold
 from paceline.pack.callbacks.driver import CallbackDriver
 from paceline.pack.plan import Arrays, CompiledPlan
-from paceline.pack.slot_view import SlotView
+from paceline.pack.slot_rows import SlotStack, on_host
+from paceline.pack.slot_view import PackSlot, SlotView
 from paceline.program.canonical import Constant
 from paceline.program.padding.widths import Embedding
 from paceline.program.trace import State
@@ -128,6 +129,7 @@ class Pack:
         self._fetched: list[list[np.ndarray]] | None = None  # state of all slots after this epoch
         self._fetches = 0  # how often ``state`` has fetched a trial's state since this epoch
         self._view: SlotView | None = None  # what callbacks read and write between two epochs
+        self._stack: SlotStack | None = None  # what ``lend_out`` lent of the present state
 
     @property
     def free(self) -> list[int]:
@@ -168,7 +170,7 @@ class Pack:
         trial.state = None
         self._constants = None
         if trial.driver is not None:
-            trial.driver.attach(_PackSlot(self, slot))
+            trial.driver.attach(PackSlot(self, slot))
 
     def read(self, slot: int, part: int, leaf: int) -> np.ndarray:
         """A copy of one variable of a slot as it is now.
@@ -221,6 +223,7 @@ class Pack:
     def _flush(self) -> None:
         """Writes what callbacks changed into the slots."""
         if self._view is not None:
+            self.detach()
             *self._state, self._metrics = self._view.written()
             self._view = None
 
@@ -270,6 +273,47 @@ class Pack:
         trial.state = State(*(trial.cut(i, row) for i, row in enumerate(rows)))
         return trial
 
+    def lend_out(self, number: int) -> SlotTrial:
+        """Takes a trial out as ``take_out`` does, but its state stays in the slot until ``detach``.
+
+        Raises:
+            KeyError: The pack has no trial of this number.
+        """
+        self._flush()
+        slot = self._slot_of(number)
+        trial = self.slots[slot]
+        assert trial is not None
+        # With an embedding, a slot holds more than the trial's variables.
+        if slot in self._waiting or trial.embedding is not None:
+            return self.take_out(number)
+        self.slots[slot] = None
+        if trial.driver is not None:
+            trial.driver.attach(None)
+        if self._stack is None:
+            assert self._state is not None
+            self._stack = SlotStack(self.program, [*self._state, self._metrics])
+        trial.state = self._stack.lend(slot)
+        return trial
+
+    def detach(self, *, done: bool = False) -> None:
+        """Copies to the host what the pack has lent, before it writes to its arrays.
+
+        Nothing is copied where only trials are here that have yet to be put into the slots: they
+        get new arrays.
+
+        Args:
+            done: The pack writes no more: copy only where less than half of the slots are lent.
+        """
+        stack, self._stack = self._stack, None
+        if stack is None:
+            return
+        live = {slot for slot, trial in enumerate(self.slots) if trial is not None}
+        newcomers = self._view is None and live <= self._waiting.keys()
+        if 2 * stack.n_lent < len(self.slots) if done else not newcomers:
+            stack.detach()
+        elif not done:
+            self._state, self._metrics = None, []
+
     def states(self) -> dict[int, State]:
         """Trial number -> a copy of its state on the host; the trials stay in their slots."""
         self._flush()
@@ -279,7 +323,7 @@ class Pack:
             if trial is None:
                 continue
             if slot in self._waiting:
-                found[trial.number] = self._waiting[slot]
+                found[trial.number] = on_host(self._waiting[slot])
                 continue
             if whole is None:
                 assert self._state is not None
@@ -454,17 +498,3 @@ class Pack:
                 )
         self._admitted.update(self._waiting)
         self._waiting.clear()
-
-
-@dataclass(frozen=True)
-class _PackSlot:
-    """One slot of a pack, as a trial's callbacks read and write it."""
-
-    pack: Pack
-    slot: int
-
-    def read(self, part: int, leaf: int) -> np.ndarray:
-        return self.pack.read(self.slot, part, leaf)
-
-    def write(self, part: int, leaf: int, value: np.ndarray) -> None:
-        self.pack.write(self.slot, part, leaf, value)

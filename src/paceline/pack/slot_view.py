@@ -11,6 +11,8 @@ Notation
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -84,3 +86,31 @@ class SlotView:
             ((column,),) = self._program.fetch([[self._state[part][leaf]]])
             self._columns[part, leaf] = column
         return self._columns[part, leaf]
+
+
+class ReadsSlots(Protocol):
+    """What a pack lets the callbacks of its trials do."""
+
+    def read(self, slot: int, part: int, leaf: int) -> np.ndarray:
+        """A copy of one variable of a slot."""
+        ...
+
+    def write(self, slot: int, part: int, leaf: int, value: np.ndarray) -> None:
+        """Replaces one variable of a slot."""
+        ...
+
+
+@dataclass(frozen=True)
+class PackSlot:
+    """One slot of a pack, as a trial's callbacks read and write it."""
+
+    pack: ReadsSlots
+    slot: int
+
+    def read(self, part: int, leaf: int) -> np.ndarray:
+        """A copy of one variable."""
+        return self.pack.read(self.slot, part, leaf)
+
+    def write(self, part: int, leaf: int, value: np.ndarray) -> None:
+        """Replaces one variable."""
+        self.pack.write(self.slot, part, leaf, value)

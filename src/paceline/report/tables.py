@@ -167,8 +167,9 @@ def _build(
     table.add_column("trial", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     first = columns(trials, objectives)
-    spread = SPREAD in first
-    for column in (*(objectives or ["value"]), *([SPREAD] if spread else []), "epoch", "time"):
+    spread, copies = SPREAD in first, any(trial.continues is not None for trial in trials)
+    head = [*(objectives or ["value"]), *([SPREAD] if spread else []), "epoch", "time"]
+    for column in (*head, *([CONTINUES] if copies else [])):
         table.add_column(Text(column), justify="right", no_wrap=True)
     if names is None:
         table.add_column("hparams", overflow="fold")
@@ -186,6 +187,7 @@ def _build(
         *([formats.metrics([trial.spread for trial in trials])] if spread else []),
         [_epochs(trial) for trial in trials],
         formats.seconds_column([trial.seconds or None for trial in trials]),
+        *([[_continued(trial) for trial in trials]] if copies else []),
         *(
             [[formats.hparams(values) for values in hparams]]
             if names is None
@@ -195,6 +197,11 @@ def _build(
     for row in zip(*cells, strict=True):
         table.add_row(*map(Text, row))
     return table
+
+
+def _continued(trial: Trial) -> str:
+    """The trial that a trial continues: ``3``."""
+    return "" if trial.continues is None else str(trial.continues)
 
 
 def _epochs(trial: Trial) -> str:

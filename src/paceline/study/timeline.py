@@ -223,6 +223,8 @@ class LiveState(Struct):
     """A search at one moment.
 
     ``at`` is Unix time. ``phase`` is that of the progress; "done" once the search has ended.
+    ``n_front`` counts the trials on the front of several objectives; the best is the one by the
+    first.
     """
 
     at: float
@@ -242,6 +244,7 @@ class LiveState(Struct):
     best_number: Count | None = None
     best_value: Number = None
     best_hparams: dict[str, Scalar] = {}
+    n_front: Count | None = None
     packs: Annotated[list[LivePack], Meta(max_length=1024)] = []
     notes: Annotated[list[str], Meta(max_length=100)] = []
 

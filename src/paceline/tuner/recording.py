@@ -295,6 +295,7 @@ class LiveWriter:
             best_number=progress.best_number,
             best_value=_finite(progress.best_value),
             best_hparams=dict(progress.best_hparams),
+            n_front=progress.n_front if progress.others else None,
             packs=[] if progress.phase == "done" else self._live_packs(),
             notes=list(self._notes),
         )

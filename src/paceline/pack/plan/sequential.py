@@ -27,6 +27,7 @@ from paceline.pack.plan.base import (
     slice_examples,
     step_sizes,
 )
+from paceline.pack.slot_rows import RowLeaf, on_device
 from paceline.program.compile import Executable, compile_in_background, program_key
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
@@ -99,7 +100,10 @@ class SequentialProgram:
 
     def place(self, states: Sequence[State]) -> list[Arrays]:
         """Copies one trial's variables to the device: the step will overwrite their memory."""
-        return [[jnp.array(a) for a in part] for part in states[0].lists()]
+        lists = states[0].lists()
+        if any(isinstance(leaf, RowLeaf) for part in lists for leaf in part):
+            lists = on_device(states[0]).lists()
+        return [[jnp.array(a) for a in part] for part in lists]
 
     def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
         """The constants of the one trial, unchanged."""

@@ -30,6 +30,7 @@ from paceline.pack.plan.base import (
     slice_examples,
     step_sizes,
 )
+from paceline.pack.slot_rows import RowLeaf, move_rows, on_host
 from paceline.program.compile import Executable, compile_in_background, program_key
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
@@ -171,13 +172,21 @@ class StackedProgram:
 
     def place(self, states: Sequence[State]) -> list[Arrays]:
         """Stacks the variables of S trials on the device: four lists of arrays [S, ...]."""
+        if any(map(is_lent, states)):
+            moved = move_rows(dict(enumerate(states)), self.n_slots, self.layout, self._to)
+            if moved is not None:
+                return moved
+            states = [on_host(state, view=True) for state in states]
         stacked = [
             [np.stack([np.asarray(a) for a in leaves]) for leaves in zip(*parts, strict=True)]
             for parts in zip(*(state.lists() for state in states), strict=True)
         ]
-        # To a named device: for arrays without one JAX would compile ``_put`` a second time.
-        to = jax.devices()[0] if self.layout is None else self.layout.over_slots
-        return jax.device_put(stacked, to)
+        return jax.device_put(stacked, self._to)
+
+    @property
+    def _to(self) -> Any:
+        # A named device: for arrays without one JAX would compile ``_put`` a second time.
+        return jax.devices()[0] if self.layout is None else self.layout.over_slots
 
     def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
         """Stacks each constant over the slots: a list of arrays [S, ...]."""
@@ -185,13 +194,18 @@ class StackedProgram:
 
     def put(self, state: Sequence[Arrays], slot: int, one: State) -> list[Arrays]:
         """Writes one trial's variables into a slot; the memory of ``state`` is donated."""
+        if is_lent(one):
+            moved = move_rows({slot: one}, self.n_slots, self.layout, self._to, state)
+            if moved is not None:
+                return moved
+            one = on_host(one)
         put = _put if self.layout is None else _put_everywhere
         return put(list(state), list(one.lists()), np.int32(slot))
 
     def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
         """Copies of one slot's arrays on the host, with the shapes of the variables."""
         if self.layout is not None:
-            return [_row_of_shard(a, slot) for a in part]
+            return [np.array(self.layout.slot_of(a, slot)) for a in part]
         if jax.default_backend() == "cpu":  # host memory: a view and a copy, nothing to compile
             return [np.array(np.asarray(a)[slot]) for a in part]
         return [np.array(a) for a in _take_row(part, np.int32(slot))]
@@ -458,18 +472,14 @@ def _validation_pass(
     return validate
 
 
+def is_lent(state: State) -> bool:
+    """Whether a pack has lent variables of a state."""
+    return any(isinstance(leaf, RowLeaf) for part in state.lists() for leaf in part)
+
+
 @jax.jit
 def _take_row(part: Arrays, slot: Any) -> Arrays:
     return [a[slot] for a in part]
-
-
-def _row_of_shard(array: Any, slot: int) -> np.ndarray:
-    """One slot of an array that is spread over devices, read from the device that has it."""
-    for shard in array.addressable_shards:
-        start, stop, _ = shard.index[0].indices(array.shape[0])
-        if start <= slot < stop:
-            return np.array(np.asarray(shard.data)[slot - start])
-    raise IndexError(slot)
 
 
 @partial(jax.jit, donate_argnums=0)

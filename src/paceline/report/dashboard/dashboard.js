@@ -79,7 +79,8 @@
       `${name} ${typeof value === "number" ? Number(value.toPrecision(6)) : value}`);
     byId("best").textContent = state.best_number === null ? "" :
       `best ${state.objective}: ${number(state.best_value)}, trial ${state.best_number}` +
-      (values.length ? ` (${values.join(", ")})` : "");
+      (values.length ? ` (${values.join(", ")})` : "") +
+      (state.n_front ? `; ${state.n_front} on the front` : "");
     const packs = found.running ? state.packs : [];
     byId("packs").replaceChildren(...packs.map(packOf));
     byId("none").hidden = packs.length > 0;

@@ -28,11 +28,15 @@ class TrackedStudy:
     folder: Path
     meta: Mapping[str, Any]
 
+    @property
+    def objectives(self) -> list[str]:
+        """The names of the objectives."""
+        return list(self.meta.get("objectives") or [self.objective])
+
     def values_of(self, trial: Trial) -> dict[str, float]:
         """Objective -> the trial's value; of several objectives all, once it is complete."""
-        names = self.meta.get("objectives")
-        if names and trial.values:
-            return dict(zip(names, trial.values, strict=True))
+        if self.meta.get("objectives") and trial.values:
+            return dict(zip(self.objectives, trial.values, strict=True))
         return {} if trial.value is None else {self.objective: trial.value}
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,8 @@ class TensorBoardTracker:
             writer.add_event(Event(wall_time=now, step=step, summary=summary))
 
         hparams = {name: _plain(value) for name, value in trial.hparams.items()}
-        objective = f"best_{self._study.objective}"
-        for summary in _begin_summaries(hparams, objective, trial, now):
+        metrics = [f"best_{name}" for name in self._study.objectives]
+        for summary in _begin_summaries(hparams, metrics, trial, now):
             add(summary)
         for epoch, logs in epochs_of(trial):
             values = [Summary.Value(tag=name, simple_value=v) for name, v in logs.items()]
@@ -92,7 +92,7 @@ class TensorBoardTracker:
 
 
 def _begin_summaries(
-    hparams: dict[str, Any], objective: str, trial: Trial, now: float
+    hparams: dict[str, Any], metrics: Sequence[str], trial: Trial, now: float
 ) -> list[Any]:
     """What the HParams page reads of a trial: what may differ, and what its values are."""
     from google.protobuf import struct_pb2
@@ -112,10 +112,8 @@ def _begin_summaries(
             values[name] = struct_pb2.Value(number_value=value)
         else:
             values[name] = struct_pb2.Value(string_value=value)
-    metric = api_pb2.MetricInfo(name=api_pb2.MetricName(tag=objective))
-    experiment = api_pb2.Experiment(
-        hparam_infos=infos, metric_infos=[metric], time_created_secs=now
-    )
+    columns = [api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag)) for tag in metrics]
+    experiment = api_pb2.Experiment(hparam_infos=infos, metric_infos=columns, time_created_secs=now)
     start = plugin_data_pb2.SessionStartInfo(
         group_name=f"trial {trial.number}", start_time_secs=now
     )
