@@ -62,6 +62,9 @@ def test_a_search_learns_and_resume_goes_on_without_the_earlier_studies(capsys) 
     assert tried("alone", capsys) == beside
     assert command(*SEARCH, "--trials", "3", "--study", "cold") == 0
     assert tried("cold", capsys) != beside[:3]
+    assert command("report", "alone", "-o", "alone.html") == 0
+    page = Path("alone.html").read_text(encoding="utf-8")
+    assert page.count("It learnt from 11 trials of study") == 2
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 import re
@@ -82,6 +83,17 @@ def test_names_that_are_html_stay_text(n) -> None:
     assert [tag for tag, _ in page.tags] == [tag for tag, _ in plain.tags]
     assert not [tag for tag, _ in page.tags if tag == "img"]
     assert HOSTILE in page.text
+
+
+def test_the_top_says_what_the_study_has_learnt_from_others() -> None:
+    subject = subject_of(4)
+    learnt = [{"study": f"before{HOSTILE}", "kinds": {}, "trials": [[0.5, {}]] * 12}, 7, {}]
+    subject = dataclasses.replace(subject, meta={**subject.meta, "learnt": learnt})
+    page = Page(report_page(subject))
+    assert [t for t in page.texts if "learnt" in t] == [
+        f"It learnt from 12 trials of study {'before' + HOSTILE!r}."
+    ]
+    assert not [tag for tag, _ in page.tags if tag == "img"]
 
 
 def test_json_ends_no_script_element() -> None:

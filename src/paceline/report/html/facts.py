@@ -55,6 +55,11 @@ def headline(subject: ReportSubject) -> Iterator[str]:
         parts.insert(0, str(device))
     if parts:
         yield f"{', '.join(parts)}."
+    learnt = subject.meta.get("learnt")
+    for each in learnt if isinstance(learnt, list) else ():
+        if isinstance(each, dict) and isinstance(trials := each.get("trials"), list):
+            count = formats.count(len(trials), "trial")
+            yield f"It learnt from {count} of study {each.get('study')!r}."
 
 
 def trials_part(subject: ReportSubject) -> Iterator[str]:
