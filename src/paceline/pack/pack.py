@@ -41,6 +41,7 @@ class SlotTrial:
         train, test: The constants of the train step and of the test step; test is None without
             validation data.
         epoch: Epochs trained so far.
+        known: Epochs that were reported: those after ``epoch`` are trained again, and not reported.
         fold: The examples to train on and to validate on; None: all of both data sets.
         order: Gives the order of the training examples, i32[N], for each pass over the data; None:
             the seed decides it. Data that are sent in chunks always follow the seed.
@@ -61,6 +62,7 @@ class SlotTrial:
     driver: CallbackDriver | None = None
     first_epoch: int = 0
     embedding: Embedding | None = None
+    known: int = 0
 
     def shapes(self, program: State) -> State:
         """Shapes and dtypes of the trial's variables, from those of the program."""
