@@ -157,8 +157,8 @@ class RayPool:
                 raise ClusterError(
                     f"executor: the head of the Ray cluster has not answered for "
                     f"{now - self._headless:.0f} s, and a cluster ends with its head. All that was "
-                    "known is saved: go on with `paceline resume` on another cluster, or with "
-                    "--executor auto on this machine alone."
+                    "known is saved: go on with `paceline resume` on another cluster, or on "
+                    "this machine alone (--executor auto)."
                 )
             return
         self._headless = 0.0
