@@ -152,7 +152,12 @@ class RayPool:
             return
         self._looked = now
         if not self._session.head_answers():
-            self._headless = self._headless or now
+            if not self._headless:
+                self._headless = now
+                self._note(
+                    "the head of the Ray cluster does not answer; waiting for it for "
+                    f"{WITHOUT_HEAD:.0f} s at most"
+                )
             if now - self._headless >= WITHOUT_HEAD:
                 raise ClusterError(
                     f"executor: the head of the Ray cluster has not answered for "
