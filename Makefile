@@ -30,7 +30,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-oldest test-newest test-compat test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples bench-pbt bench-trackers build test-wheel release-check lock lock-newest
+.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-oldest test-newest test-compat test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples bench-pbt bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -135,6 +135,9 @@ bench-pbt: .venv-tune/.installed ## population based training, here and in Ray T
 
 bench-trackers: .venv-trackers/.installed ## what MLflow, wandb and TensorBoard cost a search
 	.venv-trackers/bin/python benchmarks/trackers.py $(ARGS)
+
+bench-cluster-nodes: .venv-ray/.installed ## what a second node of one core brings on a Ray cluster (PACELINE_DATA names the data)
+	.venv-ray/bin/python benchmarks/cluster_nodes.py $(ARGS)
 
 # Every other benchmark: `make bench-learn-from` runs benchmarks/learn_from.py.
 bench-%: env ## any other file of benchmarks/: bench-asking, bench-live, bench-storage, ...

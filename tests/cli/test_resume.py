@@ -57,6 +57,17 @@ def test_a_study_goes_on_as_it_began(paceline, tuner, model):
     assert "has changed" not in done.err
 
 
+@pytest.mark.parametrize("given", [(), ("--executor", "auto")])
+def test_a_study_of_a_cluster_may_go_on_on_one_machine(
+    paceline, tuner, model, given: tuple[str, ...]
+) -> None:
+    store("s", origin_of(model, executor="ray"))
+    assert paceline("resume", "s", *given).code == 0
+    (made,) = tuner.made
+    assert made.arguments["executor"] == made.arguments["origin"]["executor"]
+    assert made.arguments["executor"] == (given[-1] if given else "ray")
+
+
 def test_repeats_and_folds_are_as_before(paceline, tuner, model):
     store("s", origin_of(model), repeats=2, folds=4)
     assert paceline("resume", "s").code == 0

@@ -61,11 +61,11 @@ class Nodes:
     def address(self) -> str:
         return self.cluster.address
 
-    def add(self, **resources: Any) -> Any:
+    def add(self, store: int = ROOM, **resources: Any) -> Any:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             added = self.cluster.add_node(
-                num_cpus=1, object_store_memory=ROOM, node_ip_address="127.0.0.1", **resources
+                num_cpus=1, object_store_memory=store, node_ip_address="127.0.0.1", **resources
             )
         self.nodes.append(added)
         return added

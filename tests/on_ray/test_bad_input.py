@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from clusters import DATA, build, searched
 from paceline.executor.base import JobSpec
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.ray import pool as pool_module
+from paceline.executor.ray import session
 from paceline.executor.ray.packing import pack, unpack
 from paceline.executor.ray.session import RaySession
 from paceline.tuner.arguments import read_arguments
@@ -74,6 +76,15 @@ def test_a_lock_or_open_file_is_named(tmp_path: Path) -> None:
 def test_there_is_no_cluster_at_the_address() -> None:
     with pytest.raises(paceline.ClusterError, match="no Ray cluster at '127.0.0.1:1'.*ray start"):
         RaySession(paceline.Ray(address="127.0.0.1:1"), 0, print)
+
+
+def test_what_is_at_the_address_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It accepts connections: a head that stands still, or something else."""
+    monkeypatch.setattr(session, "_REACH", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(paceline.ClusterError, match=f"no Ray cluster at '{address}'.*timed"):
+            RaySession(paceline.Ray(address=address), 0, print)
 
 
 def test_ray_client_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

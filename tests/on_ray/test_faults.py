@@ -166,18 +166,43 @@ def test_a_search_that_is_killed_in_a_checkpoint_goes_on(nodes: Any) -> None:
     assert same_as_local(found, KILLED)
 
 
+def end_head(nodes: Any) -> None:
+    """Ends a cluster's head as a machine ends whose power fails."""
+    nodes.cluster.remove_node(nodes.cluster.head_node, allow_graceful=False)
+
+
+def stop_head(nodes: Any) -> None:
+    """Has a head stand still, which accepts connections all the same."""
+    for info in nodes.cluster.head_node.all_processes["gcs_server"]:
+        os.kill(info.process.pid, signal.SIGSTOP)
+
+
+def wake_head(nodes: Any) -> None:
+    head = nodes.cluster.head_node
+    for info in head.all_processes.get("gcs_server", ()) if head is not None else ():
+        os.kill(info.process.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("end", [end_head, stop_head])
 def test_when_the_head_is_gone_the_search_ends_with_one_error_and_goes_on_elsewhere(
-    own_nodes: Any, nodes: Any
+    own_nodes: Any, nodes: Any, end: Any
 ) -> None:
     """Left alone, Ray ends the whole process a minute after its head, without a word to Python."""
     process = searching(own_nodes.address)
-    own_nodes.cluster.remove_node(own_nodes.cluster.head_node, allow_graceful=False)
-    _, errors = process.communicate(timeout=120)
+    end(own_nodes)
+    try:
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        wake_head(own_nodes)
     assert process.returncode == 1, errors
     last = errors.strip().splitlines()[-1]
     assert last.startswith("paceline.errors.ClusterError: executor: the head of the Ray cluster")
     assert "paceline resume" in last
     notes: list[str] = []
-    found = searched(on(nodes), "killed", search=KILLED, notes=notes)
+    # On another cluster, or on this machine alone.
+    where = on(nodes) if end is end_head else "auto"
+    found = searched(where, "killed", search=KILLED, notes=notes)
     assert any("going on from the last checkpoint" in note for note in notes), notes
+    assert not [note for note in notes if "begin again" in note]
     assert same_as_local(found, KILLED)

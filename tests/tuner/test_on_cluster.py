@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+from collections import Counter
 from typing import Any
 
 import keras
@@ -27,9 +28,12 @@ from clusters import (
     trials,
 )
 from marks import slow_where
+from paceline.executor.local import LocalExecutor
 from paceline.executor.remote import driver
+from paceline.executor.remote.checkpoint import JobSnapshots
 from paceline.executor.remote.driver import RemoteExecutor
 from paceline.executor.remote.in_process import InProcessPool
+from paceline.tuner.loop import EpochReports
 from stopping import hears_signals  # noqa: F401
 
 
@@ -178,22 +182,26 @@ def test_callbacks_act_where_the_trial_trains_and_survive_its_machine() -> None:
     assert any("learning_rate" in trial.history for trial in trials(found))
 
 
-@pytest.mark.usefixtures("short_rounds")
-def test_a_search_that_was_stopped_goes_on_from_its_checkpoint(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Every trial is there once, with the history that it would have had."""
-    advance, left = RemoteExecutor.advance, [5]
+def stopped(executor: Any, rounds: int, *arguments: Any, **others: Any) -> None:
+    """A search as by ``searched``, which SIGTERM stops in that round of an executor."""
+    advance, left = executor.advance, [rounds]
 
-    def signalled(self: RemoteExecutor, *arguments: Any) -> None:
+    def signalled(self: Any, *given: Any) -> None:
         left[0] -= 1
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGTERM)
-        advance(self, *arguments)
+        advance(self, *given)
 
-    monkeypatch.setattr(RemoteExecutor, "advance", signalled)
-    with pytest.raises(KeyboardInterrupt, match="^$"):
-        searched(InProcessCluster(2), "cluster")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executor, "advance", signalled)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            searched(*arguments, **others)
+
+
+@pytest.mark.usefixtures("short_rounds")
+def test_a_search_that_was_stopped_goes_on_from_its_checkpoint() -> None:
+    """Every trial is there once, with the history that it would have had."""
+    stopped(RemoteExecutor, 5, InProcessCluster(2), "cluster")
     cluster, notes = InProcessCluster(3), []
     found = searched(cluster, "cluster", notes=notes)
     assert any("going on from the last checkpoint" in note for note in notes)
@@ -224,6 +232,85 @@ def test_a_search_whose_cluster_is_gone_saves_what_it_knows(
     states = [s.state for _, order in cluster.pool.orders for s in order.submit]
     assert any(state is not None and state.epoch for state in states)
     assert records(found) == records(searched("local", "local"))
+
+
+def halving() -> dict[str, Any]:
+    halve = keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, min_delta=0.1)
+    return {"callbacks": [halve], "epochs": 8, "n_trials": 6}
+
+
+#: Name -> the build, and further arguments of the search, made anew for each.
+STOPPED: dict[str, tuple[Any, Any]] = {
+    "random": (build, lambda: {"epochs": 8}),
+    "families": (build_families, lambda: {"epochs": 8}),
+    "callbacks": (build, halving),
+    "repeats": (build, lambda: {"n_trials": 4, "epochs": 8, "repeats": 2}),
+}
+
+
+@pytest.mark.parametrize("states", [0.0, 1e9], ids=["states of each epoch", "no states"])
+@pytest.mark.parametrize("case", slow_where(STOPPED, lambda case: case != "random"))
+def test_what_a_cluster_has_begun_goes_on_on_one_machine(
+    case: str, states: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Epochs after the last state that was sent come again, and are not told twice."""
+    make, search = STOPPED[case]
+    monkeypatch.setattr(driver, "_ROUND", 0.0)
+    monkeypatch.setattr(driver, "_STATES", states)
+    saved, told = [], Counter[tuple[int, int]]()
+    capture, receive = JobSnapshots.capture, EpochReports.receive
+
+    def received(self: EpochReports, report: Any) -> Any:
+        told[report.number, report.epoch] += 1
+        return receive(self, report)
+
+    monkeypatch.setattr(EpochReports, "receive", received)
+
+    def captured(self: JobSnapshots, *arguments: Any) -> Any:
+        saved.append(capture(self, *arguments))
+        return saved[-1]
+
+    monkeypatch.setattr(JobSnapshots, "capture", captured)
+    stopped(RemoteExecutor, 7, InProcessCluster(2), "study", make, search=search())
+    groups = saved[-1]["groups"]
+    behind = [group["held"][n] < epoch for group in groups for n, epoch in group["epochs"].items()]
+    assert any(behind) == bool(states), "a state is as old as its trial, or there is none"
+    assert any(epoch for group in groups for epoch in group["epochs"].values())
+    # Trials without a state catch up still when it stops.
+    stopped(LocalExecutor, 2, "auto", "study", make, search=search())
+    notes: list[str] = []
+    found = searched("auto", "study", make, search=search(), notes=notes)
+    assert any("going on from the last checkpoint" in note for note in notes), notes
+    assert not [note for note in notes if "begin again" in note]
+    assert set(told.values()) == {1}
+    assert records(found) == records(searched("auto", "alone", make, search=search()))
+
+
+@pytest.mark.parametrize("case", slow_where(STOPPED, lambda case: case != "random"))
+def test_what_one_machine_has_begun_goes_on_on_a_cluster(case: str) -> None:
+    make, search = STOPPED[case]
+    stopped(LocalExecutor, 2, "auto", "study", make, search=search())
+    cluster, notes = InProcessCluster(2), []
+    found = searched(cluster, "study", make, search=search(), notes=notes)
+    assert any("going on from the last checkpoint" in note for note in notes), notes
+    assert not [note for note in notes if "begin again" in note]
+    states = [s.state for _, order in cluster.pool.orders for s in order.submit]
+    assert any(state is not None and state.epoch for state in states)
+    assert records(found) == records(searched("auto", "alone", make, search=search()))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("short_rounds")
+def test_trials_that_were_paused_on_a_cluster_go_on_on_one_machine() -> None:
+    search = {"epochs": 9, "n_trials": 9}
+    asked = {"pruner": "asha:1:3", "search": search}
+    stopped(RemoteExecutor, 12, InProcessCluster(2), "study", **asked)
+    notes: list[str] = []
+    found = searched("auto", "study", notes=notes, **asked)
+    assert any("going on from the last checkpoint" in note for note in notes), notes
+    assert not [note for note in notes if "begin again" in note]
+    assert differences(found, searched("auto", "alone", search=search)) == []
+    assert {trial.state for trial in trials(found)} == {"complete", "pruned"}
 
 
 def test_a_machine_that_will_go_hands_its_trials_back_and_one_that_comes_trains(

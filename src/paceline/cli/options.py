@@ -43,10 +43,25 @@ Executor = Annotated[
     str,
     typer.Option(metavar="NAME", help="Where trials train: auto, local, fit or ray (a cluster)."),
 ]
+OtherExecutor = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Where trials train now: auto or ray (a cluster).",
+        show_default="as before",
+    ),
+]
 Widths = Annotated[
     str,
     typer.Option(
         metavar="NAME", help="Programs for layers of several widths: auto, apart or together."
+    ),
+]
+Mesh = Annotated[
+    str,
+    typer.Option(
+        metavar="N|TxD|auto",
+        help="Devices: N, or T that trials are spread over times D that batches are split over.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON as the last line of stdout.")]

@@ -149,6 +149,7 @@ def resume(
     deadline: str | None,
     trial_timeout: str | None,
     stopping: tuple[str | None, str | None, str | None],
+    executor: str | None,
     track: list[str] | None,
     as_json: bool,
     quiet: bool,
@@ -170,7 +171,11 @@ def resume(
     run(
         replace(
             command,
-            tuner={**command.tuner, **({"track": track} if track else {})},
+            tuner={
+                **command.tuner,
+                **({"executor": executor} if executor else {}),
+                **({"track": track} if track else {}),
+            },
             search={**command.search, **changes},
             timeout=None if timeout is None else arguments.timeout_seconds(timeout),
             deadline=None if deadline is None else arguments.deadline(deadline, _now()),

@@ -100,6 +100,8 @@ class EpochReporter:
                     _fail(pack, trial, error, failed)
         told = []
         for trial in pack.live:
+            if trial.epoch <= trial.known:
+                continue  # it catches up with what the search was told before it stopped
             answer = report(
                 EpochReport(
                     number=trial.number,

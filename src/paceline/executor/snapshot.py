@@ -36,6 +36,8 @@ LIMIT = 2 * 2**30
 Facts = dict[str, Any]
 #: Name -> array.
 Arrays = dict[str, np.ndarray]
+#: In place of the devices, in snapshots of an executor whose programs other machines compile.
+ELSEWHERE = ["elsewhere"]
 _NOBODY: Facts = {"packs": [], "queue": [], "parked": [], "epochs": {}, "callbacks": {}}
 #: Given a trial's number: the trial's model and inputs, or None where there is no such trial.
 Example = Callable[[int], tuple[Any, TrialInputs] | None]
@@ -297,7 +299,7 @@ class PackSnapshots:
         """Puts trials that have been submitted back; see ``LocalExecutor.restore``."""
         order, lost = [], []
         for at, was in enumerate(facts["groups"]):
-            group = self._group_of(was, example)
+            group = group_of(self._grouper, was, example)
             if group is None or not restore_roles(group, was["roles"]):
                 lost += [int(number) for number, epoch in was["epochs"].items() if epoch]
                 continue
@@ -311,7 +313,7 @@ class PackSnapshots:
                 if number in trials and number not in again:
                     self._paused.put(trials.pop(number), group)
             program = was["program"]
-            if program is not None and facts["device"] == self._planner.signature:
+            if program is not None and self._compiles_alike(facts["device"]):
                 candidate = Candidate(program["plan"], program["slots"])
                 restored = RestoredProgram(candidate, program["quick"], program["layout"])
                 group.restored_program = restored
@@ -336,20 +338,26 @@ class PackSnapshots:
                 if number in trials:
                     pack.admit(trials.pop(number), slot)
 
-    def _group_of(self, was: Facts, example: Example) -> Group | None:
-        """The group that facts are about, found by its trials, or by the model of an ended one."""
-        numbers = {int(number) for number in was["epochs"]}
-        for group in self._grouper.groups:
-            if any(trial.number in numbers for trial in group.queue):
-                return group if group.name == was["name"] else None
-        made = None if numbers else example(was["example"])
-        if made is None:
-            return None
-        try:
-            group = self._grouper.pretrace(*made)
-        except Unpackable:
-            return None
-        return group if group is not None and group.name == was["name"] else None
+    def _compiles_alike(self, device: Sequence[Any]) -> bool:
+        """Whether a program is compiled here as a snapshot of such devices says."""
+        one = len(self._planner.devices) == 1
+        return device == self._planner.signature or (device == ELSEWHERE and one)
+
+
+def group_of(grouper: TrialGrouper, was: Facts, example: Example) -> Group | None:
+    """The group that facts are about, found by its trials, or by the model of an ended one."""
+    numbers = {int(number) for number in was["epochs"]}
+    for group in grouper.groups:
+        if any(trial.number in numbers for trial in group.queue):
+            return group if group.name == was["name"] else None
+    made = None if numbers or was["example"] is None else example(was["example"])
+    if made is None:
+        return None
+    try:
+        group = grouper.pretrace(*made)
+    except Unpackable:
+        return None
+    return group if group is not None and group.name == was["name"] else None
 
 
 def _capture(group: Group, paused: Sequence[SlotTrial], arrays: Arrays, index: int) -> Facts:
@@ -373,12 +381,14 @@ def _capture(group: Group, paused: Sequence[SlotTrial], arrays: Arrays, index: i
         assert state is not None
         put_parts(f"wait.{trial.number}", on_host(state).lists(), arrays)
     trials = [*group.trials, *paused]
+    behind = {str(trial.number): trial.epoch for trial in trials if trial.epoch < trial.known}
     return {
         **_program_facts(group),
         "packs": packs,
         "queue": [trial.number for trial in group.queue],
         "parked": [trial.number for trial in paused],
-        "epochs": {str(trial.number): trial.epoch for trial in trials},
+        "epochs": {str(trial.number): max(trial.epoch, trial.known) for trial in trials},
+        **({"held": behind} if behind else {}),
         "callbacks": {
             str(trial.number): trial.driver.saved(f"callbacks.{trial.number}", arrays)
             for trial in trials
@@ -411,7 +421,7 @@ def _program_facts(group: Group) -> Facts:
     }
 
 
-def _state_of(name: str, like: State, arrays: Mapping[str, np.ndarray]) -> State | None:
+def state_of(name: str, like: State, arrays: Mapping[str, np.ndarray]) -> State | None:
     """The state under a name; None if arrays are missing, or have other shapes than ``like``."""
     try:
         parts = get_parts(name, [len(leaves) for leaves in like.lists()], arrays)
@@ -458,25 +468,39 @@ def _restored_trials(
     Returns:
         Number -> trial, and the numbers of the trials that must begin again.
     """
-    names = {number: f"wait.{number}" for number in [*facts["queue"], *facts["parked"]]}
-    for at, pack in enumerate(facts["packs"]):
-        names |= {number: f"pack{index}.{at}.{number}" for number in pack if number is not None}
+    names = array_names(facts, index)
     found, lost = {}, []
     for trial in group.queue:
         epoch = facts["epochs"].get(str(trial.number), 0)
+        held = facts.get("held", {}).get(str(trial.number), epoch)
         if trial.number not in names:
             pass  # the trial had another program, which has become this one: it begins again
-        elif epoch:
-            state = _state_of(names[trial.number], trial.shapes(group.state), arrays)
+        elif held:
+            state = state_of(names[trial.number], trial.shapes(group.state), arrays)
             if state is None:
                 lost.append(trial.number)
             else:
-                trial.state, trial.epoch = state, epoch
+                trial.state, trial.epoch, trial.known = state, held, epoch
                 kept = facts.get("callbacks", {}).get(str(trial.number))
                 if trial.driver is not None and kept is not None:
                     trial.driver.restore(f"callbacks.{trial.number}", kept, arrays)
+        else:
+            trial.known = epoch
         found[trial.number] = trial
     return found, lost
+
+
+def array_names(facts: Facts, index: int) -> dict[int, str]:
+    """The names that the arrays of a group's trials begin with, by number.
+
+    Args:
+        facts: The group's.
+        index: The group's index.
+    """
+    names = {number: f"wait.{number}" for number in [*facts["queue"], *facts["parked"]]}
+    for at, pack in enumerate(facts["packs"]):
+        names |= {number: f"pack{index}.{at}.{number}" for number in pack if number is not None}
+    return names
 
 
 def role_facts(role: StepTemplate) -> Facts:

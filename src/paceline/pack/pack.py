@@ -37,11 +37,10 @@ class SlotTrial:
         number: The trial's number; each fold or repetition has one of its own.
         seed: Decides the order of the training examples.
         epochs: Epochs to train.
-        state: The variables to start from; None while the trial sits in a slot, whose variables
-            then count.
-        train, test: The constants of the train step and of the test step; test is None without
-            validation data.
+        state: The variables to start from; None while the trial is in a slot, whose variables count.
+        train, test: Constants of the train step and of the test step; the latter may be None.
         epoch: Epochs trained so far.
+        known: Epochs that were reported: those after ``epoch`` are trained again, and not reported.
         fold: The examples to train on and to validate on; None: all of both data sets.
         order: Gives the order of the training examples, i32[N], for each pass over the data; None:
             the seed decides it. Data that are sent in chunks always follow the seed.
@@ -62,6 +61,7 @@ class SlotTrial:
     driver: CallbackDriver | None = None
     first_epoch: int = 0
     embedding: Embedding | None = None
+    known: int = 0
 
     def shapes(self, program: State) -> State:
         """Shapes and dtypes of the trial's variables, from those of the program."""

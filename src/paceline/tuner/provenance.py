@@ -80,7 +80,7 @@ def key(
         settings: Of ``decisive``: sampler, seed, slots, plan, pruner, precision, mesh.
         arguments: The arguments of the search.
         objective: The log that is searched for; or all objectives, where there are several.
-        executor: "auto", "local" or "fit".
+        executor: "auto", "local", "fit" or "ray".
 
     Returns:
         JSON values. ``n_trials``, ``trial_timeout`` and the rules that end a search are not among
@@ -97,7 +97,8 @@ def key(
         else arguments.validation_batch_size,
         "data": [None if each is None else each.digest() for each in data],
         **{name: of for name, of in _objectives(objective).items() if name != "direction"},
-        "executor": executor,
+        # A cluster trains what "auto" does, and each goes on with what the other has begun.
+        "executor": "auto" if executor == "ray" else executor,
         **({} if backend == "jax" else {"backend": backend}),
         **settings,
     }

@@ -152,13 +152,18 @@ class RayPool:
             return
         self._looked = now
         if not self._session.head_answers():
-            self._headless = self._headless or now
+            if not self._headless:
+                self._headless = now
+                self._note(
+                    "the head of the Ray cluster does not answer; waiting for it for "
+                    f"{WITHOUT_HEAD:.0f} s at most"
+                )
             if now - self._headless >= WITHOUT_HEAD:
                 raise ClusterError(
                     f"executor: the head of the Ray cluster has not answered for "
                     f"{now - self._headless:.0f} s, and a cluster ends with its head. All that was "
-                    "known is saved: go on with `paceline resume` on another cluster. "
-                    "--executor auto goes on here, where trials under way begin again."
+                    "known is saved: go on with `paceline resume` on another cluster, or on "
+                    "this machine alone (--executor auto)."
                 )
             return
         self._headless = 0.0

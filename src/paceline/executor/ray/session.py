@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import ctypes
 import os
 import secrets
 import signal
@@ -25,12 +27,18 @@ from paceline.executor.ray.settings import RaySettings
 _MODE, _TOKEN, _PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 #: Seconds within which a cluster's head must answer.
 _REACH = 10.0
-#: Seconds within which a head that has answered before must accept a connection.
+#: Seconds within which a head that has answered before must answer again.
 _ANSWERS = 2.0
+#: Seconds within which Ray must end in this process, where the head does not answer.
+_LEAVES = 10.0
+#: How HTTP/2 begins, which a head's gRPC speaks: the preface, and a frame of no settings.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 #: Bytes of Ray's store of objects beside what the search sends.
 _STORE = 200_000_000
 #: The token of clusters that this process starts; Ray reads it once in a process.
 _token = ""
+#: Whether a thread of this process waits in Ray for a head that is silent, for good.
+_stuck = False
 
 
 class RaySession:
@@ -65,6 +73,11 @@ class RaySession:
             raise MissingExtraError(
                 "executor: 'ray' needs Ray, which is not installed; pip install "
                 '"paceline[ray]", here and on all machines of the cluster.'
+            )
+        if _stuck:
+            raise ClusterError(
+                "executor: Ray in this process waits for the head of another cluster, which is "
+                "silent; restart Python (in a notebook: the kernel)."
             )
         on_cpu()
         self._before: dict[str, str | None] = {}
@@ -104,7 +117,7 @@ class RaySession:
         host, _, port = address.rpartition(":")
         try:
             if host and port.isdigit():  # else Ray tries for minutes
-                socket.create_connection((host.strip("[]"), int(port)), _REACH).close()
+                _ask(host, int(port), _REACH)
             self.ray.init(address=address, log_to_driver=False, configure_logging=False)
         except Exception as error:  # Ray raises many kinds
             raise ClusterError(
@@ -128,7 +141,7 @@ class RaySession:
             self._head = self.ray.get_runtime_context().gcs_address
         host, _, port = self._head.rpartition(":")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), _ANSWERS).close()
+            _ask(host, int(port), _ANSWERS)
         except OSError:
             return False
         return True
@@ -162,10 +175,25 @@ class RaySession:
     def close(self) -> None:
         """Leaves the cluster; one that was started for this search ends."""
         if self._joined:
-            with _process_kept():
-                self.ray.shutdown()
             self._joined = False
+            with _process_kept():
+                self._leave()
         self._restore()
+
+    def _leave(self) -> None:
+        """Ends Ray in this process, which waits without an end for a head that is silent."""
+        if self.started or self.head_answers():
+            self.ray.shutdown()
+            return
+        leaving = threading.Thread(target=self.ray.shutdown, daemon=True)
+        leaving.start()
+        leaving.join(_LEAVES)
+        if leaving.is_alive():
+            _end_without_ray(self.ray)
+            self._note(
+                "Ray does not let go of its cluster in this process; restart Python before you "
+                "use another one"
+            )
 
     def _restore(self) -> None:
         for name, value in self._before.items():
@@ -222,6 +250,36 @@ def on_cpu() -> None:
             "alone. Restart Python (in a notebook: the kernel), and set JAX_PLATFORMS=cpu before "
             "anything else: only the workers train."
         )
+
+
+def _ask(host: str, port: int, seconds: float) -> None:
+    """Has a head say something: that it accepts a connection is the word of its machine alone.
+
+    Raises:
+        OSError: It cannot be reached, or is silent for so long.
+    """
+    connection = socket.create_connection((host.strip("[]"), port), seconds)
+    # One that wants TLS may refuse what it hears: it is there.
+    with connection, contextlib.suppress(ConnectionError):
+        connection.sendall(_HELLO)
+        connection.recv(1)
+
+
+def _end_without_ray(ray: Any) -> None:
+    """Has this process end although a thread of it waits in Ray.
+
+    Ray would wait once more when an error or the end of Python ends the process, and what C++ frees
+    at the very end is in use in that thread: the process would end by SIGSEGV.
+    """
+    global _stuck
+    _stuck = True
+    atexit.unregister(ray.shutdown)
+    if getattr(sys.excepthook, "__module__", "").partition(".")[0] == "ray":
+        sys.excepthook = sys.__excepthook__
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "on_exit"):  # of glibc; it hands the exit code on
+            libc.on_exit(libc._exit, None)
 
 
 def _is_running() -> bool:

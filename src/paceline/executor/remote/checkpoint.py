@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-
-import numpy as np
 
 from paceline.executor.base import JobSpec, Notes, Parts, UnsavedAttributes
 from paceline.executor.grouping import Group, TrialGrouper
 from paceline.executor.remote.jobs import JobTable, RemoteJob
 from paceline.executor.remote.messages import JobState, Submitted
-from paceline.executor.snapshot import Arrays, Facts, state_like
-from paceline.program.files import get_parts, put_parts
+from paceline.executor.remote.programs import ProgramOrders
+from paceline.executor.snapshot import (
+    ELSEWHERE,
+    Arrays,
+    Example,
+    Facts,
+    array_names,
+    group_of,
+    restore_roles,
+    role_facts,
+    state_like,
+    state_of,
+)
+from paceline.program.files import put_parts
 from paceline.program.trace import State
 
 
@@ -23,11 +32,14 @@ class JobSnapshots:
     Args:
         jobs: The jobs that have not ended.
         grouper: Knows their groups.
+        orders: Knows how their programs are compiled.
         notes: Told of attributes of callbacks that cannot be sent.
     """
 
-    def __init__(self, jobs: JobTable, grouper: TrialGrouper, notes: Notes) -> None:
-        self._jobs, self._grouper = jobs, grouper
+    def __init__(
+        self, jobs: JobTable, grouper: TrialGrouper, orders: ProgramOrders, notes: Notes
+    ) -> None:
+        self._jobs, self._grouper, self._orders = jobs, grouper, orders
         self._unsaved = UnsavedAttributes(notes.tell_once)
 
     @staticmethod
@@ -94,7 +106,7 @@ class JobSnapshots:
                     put_parts(f"wait.{job.number}", state.parts, arrays)
             groups.append(
                 {
-                    **_group_facts(group),
+                    **self._group_facts(group),
                     "epochs": {str(job.number): job.trial.epoch for job in jobs},
                     "held": {
                         str(job.number): 0 if job.state is None else job.state.epoch for job in jobs
@@ -105,63 +117,75 @@ class JobSnapshots:
                         if job.best is not None and math.isfinite(job.best)
                     },
                     "parked": [job.number for job in jobs if job.paused],
-                    "queue": [trial.number for trial in group.queue],
+                    # On one machine the jobs of other machines would go first.
+                    "queue": [
+                        *(job.number for job in jobs if job.host is not None and not job.paused),
+                        *(trial.number for trial in group.queue),
+                    ],
                     "callbacks": callbacks,
                 }
             )
-        return {"device": ["elsewhere"], "groups": groups}
+        return {"device": ELSEWHERE, "groups": groups}
 
     def capture_programs(self) -> Facts:
         """The programs without the jobs."""
         nobody = {"epochs": {}, "held": {}, "best": {}, "parked": [], "queue": [], "callbacks": {}}
-        groups = [{**_group_facts(group), **nobody} for group in self._grouper.groups]
-        return {"device": ["elsewhere"], "groups": groups}
+        groups = [{**self._group_facts(group), **nobody} for group in self._grouper.groups]
+        return {"device": ELSEWHERE, "groups": groups}
 
-    def restore(self, facts: Facts, arrays: Arrays) -> list[int]:
-        """Puts jobs that have been submitted back; see ``PackExecutor.restore``."""
-        lost = []
-        for was in facts["groups"]:
+    def _group_facts(self, group: Group) -> Facts:
+        """As an executor of this machine would have them; it can go on from them."""
+        return {
+            "name": group.name,
+            "example": group.example,
+            "seen": group.n_seen,
+            "trials": group.n_trials,
+            "most_slots": None,
+            "program": self._orders.facts(group),
+            "met": 0,
+            "roles": [role_facts(role) for role in group.roles],
+            "packs": [],
+        }
+
+    def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
+        """Puts jobs that have been submitted back; see ``PackExecutor.restore``.
+
+        The snapshot may be of an executor of this machine.
+        """
+        lost, order = [], []
+        for at, was in enumerate(facts["groups"]):
+            group = group_of(self._grouper, was, example)
+            # Checkpoints of earlier versions do not say which constants are inputs.
+            if group is None or (was["roles"] and not restore_roles(group, was["roles"])):
+                lost += [int(number) for number, epoch in was["epochs"].items() if epoch]
+                continue
+            order.append(group)
+            if was["roles"]:
+                group.n_seen, group.n_trials = was["seen"], was["trials"]
+                group.example = was["example"]
+                self._orders.restore(group, was["program"])
+            names = array_names(was, at)
             for text, epoch in was["epochs"].items():
                 job = self._jobs.get(int(text))
                 if job is None:
                     continue
-                if job.group.name != was["name"]:  # the code has changed
-                    if epoch:
-                        lost.append(job.number)
+                if job.group is not group:  # the code has changed
+                    lost += [job.number] if epoch else []
                     continue
-                job.trial.epoch, job.best = epoch, was["best"].get(text)
-                self._jobs.set_state(job, _state_of(job, was, arrays))
+                job.trial.epoch, job.best = epoch, was.get("best", {}).get(text)
+                self._jobs.set_state(job, _saved(job, was, names.get(job.number, ""), arrays))
                 if job.number in was["parked"]:
                     self._jobs.pause(job)
                     self._jobs.put_away(job)
+        self._grouper.reorder(order)
         return lost
 
 
-def _group_facts(group: Group) -> Facts:
-    return {
-        "name": group.name,
-        "example": None,
-        "seen": group.n_seen,
-        "trials": group.n_trials,
-        "most_slots": None,
-        "program": None,
-        "met": 0,
-        "roles": [],
-        "packs": [],
-    }
-
-
-def _state_of(job: RemoteJob, was: Facts, arrays: Mapping[str, np.ndarray]) -> JobState | None:
+def _saved(job: RemoteJob, was: Facts, name: str, arrays: Arrays) -> JobState | None:
     """The state that a checkpoint holds of a job; None: it catches up from its first epoch."""
     number = str(job.number)
-    epoch, like = was["held"][number], job.trial.shapes(job.group.state)
-    if not epoch:
-        return None
-    try:
-        sizes = [len(leaves) for leaves in like.lists()]
-        state = state_like(like, get_parts(f"wait.{number}", sizes, arrays))
-    except KeyError:
-        return None
+    epoch = was.get("held", {}).get(number, job.trial.epoch)
+    state = state_of(name, job.trial.shapes(job.group.state), arrays) if epoch else None
     if state is None:
         return None
     prefix = f"callbacks.{number}."

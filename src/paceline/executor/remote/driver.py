@@ -91,7 +91,7 @@ class RemoteExecutor(SpendsElsewhere):
         self.demand = Demand(self._machines, self._grouper, in_order=in_order)
         self._orders = ProgramOrders(options or PackOptions(), self.demand)
         super().__init__(self._machines)
-        self._snapshots = JobSnapshots(self._jobs, self._grouper, self._notes)
+        self._snapshots = JobSnapshots(self._jobs, self._grouper, self._orders, self._notes)
         self._dropped = Dropped()
         self._payoff = PayOff(self.demand, self.timings, self._notes.tell)
         self._trains = self._reported = False
@@ -207,7 +207,7 @@ class RemoteExecutor(SpendsElsewhere):
 
     def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
         """As ``LocalExecutor.restore``."""
-        lost = self._snapshots.restore(facts, arrays)
+        lost = self._snapshots.restore(facts, arrays, example)
         demand = self.demand
         demand.family, demand.expected, demand.unasked, _ = facts["asking"]
         return lost

@@ -15,7 +15,7 @@ from paceline.executor.planner import is_quick
 from paceline.executor.remote.machines import Machine
 from paceline.executor.remote.messages import ProgramOrder
 from paceline.executor.slots import Demand
-from paceline.executor.snapshot import role_facts
+from paceline.executor.snapshot import Facts, role_facts
 
 
 class ProgramOrders:
@@ -48,7 +48,7 @@ class ProgramOrders:
             n_slots = 1 if plan == "sequential" else slots
         if group.program is None:
             group.program = cast(Any, _Elsewhere())
-            if n_slots is not None:
+            if n_slots is not None and id(group) not in self._quick:
                 waves = max(*self._demand.of_program(group), 1) / n_slots
                 self._quick[id(group)] = is_quick(group, n_slots, waves)
         order = ProgramOrder([role_facts(role) for role in group.roles])
@@ -56,6 +56,18 @@ class ProgramOrders:
             order = replace(order, plan=plan, slots=n_slots, quick=self._quick[id(group)])
         self._orders[id(group)] = key, order
         return order
+
+    def facts(self, group: Group) -> Facts | None:
+        """How a group is compiled, for a checkpoint; None where machines choose the plan."""
+        _, order = self._orders.get(id(group), (None, None))
+        if order is None or order.plan is None:
+            return None
+        return {"plan": order.plan, "slots": order.slots, "quick": order.quick, "layout": None}
+
+    def restore(self, group: Group, program: Facts | None) -> None:
+        """Has a group be compiled as a checkpoint says."""
+        if program is not None:
+            self._quick[id(group)] = program["quick"]
 
     def news_for(self, machine: Machine, groups: list[Group]) -> dict[str, ProgramOrder]:
         """What a machine is to be told of the programs that it has; it is remembered as told."""
