@@ -20,7 +20,8 @@ from paceline.executor.base import Answer, EpochReport, Job, PackOptions, Search
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
-from paceline.executor.snapshot import Arrays, PausedStates, state_like
+from paceline.executor.restored import Arrays, state_like
+from paceline.executor.snapshot import PausedStates
 from paceline.pack import slot_rows
 from paceline.pack.pack import SlotTrial
 from paceline.program.trace import State

@@ -39,15 +39,9 @@ from paceline.executor.reporting import (
     SlotTimeline,
     compiled_steps,
 )
+from paceline.executor.restored import Arrays, Example, Facts, state_like
 from paceline.executor.slots import Demand, SlotAllocator
-from paceline.executor.snapshot import (
-    Arrays,
-    Example,
-    Facts,
-    PackSnapshots,
-    PausedStates,
-    state_like,
-)
+from paceline.executor.snapshot import PackSnapshots, PausedStates
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan
 from paceline.program import keras_private

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Executor, Parts
 from paceline.executor.reporting import CompiledStep, ExecutorTimings, JobStay, SeenPack
+from paceline.executor.restored import Arrays, Example, Facts
 from paceline.executor.slots import Demand
-from paceline.executor.snapshot import Arrays, Example, Facts
 from paceline.program.trace import State
 
 

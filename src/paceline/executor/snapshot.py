@@ -9,38 +9,38 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Notes, UnsavedAttributes
 from paceline.executor.grouping import Group, RestoredProgram, TrialGrouper
 from paceline.executor.plan_choice import Candidate
 from paceline.executor.planner import Planner, layout_of, trying
+from paceline.executor.restored import (
+    Arrays,
+    Example,
+    Facts,
+    group_of,
+    restore_roles,
+    restored_trials,
+)
 from paceline.executor.slots import SlotAllocator
 from paceline.pack.pack import SlotTrial
 from paceline.pack.slot_rows import is_on_device, on_host
-from paceline.program.canonical import Unpackable
-from paceline.program.files import get_parts, put_parts
+from paceline.program.files import put_parts
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
 
 #: Bytes of paused trials that are kept in memory.
 LIMIT = 2 * 2**30
 
-#: JSON values.
-Facts = dict[str, Any]
-#: Name -> array.
-Arrays = dict[str, np.ndarray]
 #: In place of the devices, in snapshots of an executor whose programs other machines compile.
 ELSEWHERE = ["elsewhere"]
 _NOBODY: Facts = {"packs": [], "queue": [], "parked": [], "epochs": {}, "callbacks": {}}
-#: Given a trial's number: the trial's model and inputs, or None where there is no such trial.
-Example = Callable[[int], tuple[Any, TrialInputs] | None]
 
 
 @dataclass
@@ -306,7 +306,7 @@ class PackSnapshots:
             order.append(group)
             group.n_seen, group.n_trials = was["seen"], was["trials"]
             group.example, group.most_slots = was["example"], was["most_slots"]
-            trials, again = _restored_trials(group, was, arrays, at)
+            trials, again = restored_trials(group, was, arrays, at)
             lost += again
             group.queue.clear()
             for number in was["parked"]:
@@ -342,22 +342,6 @@ class PackSnapshots:
         """Whether a program is compiled here as a snapshot of such devices says."""
         one = len(self._planner.devices) == 1
         return device == self._planner.signature or (device == ELSEWHERE and one)
-
-
-def group_of(grouper: TrialGrouper, was: Facts, example: Example) -> Group | None:
-    """The group that facts are about, found by its trials, or by the model of an ended one."""
-    numbers = {int(number) for number in was["epochs"]}
-    for group in grouper.groups:
-        if any(trial.number in numbers for trial in group.queue):
-            return group if group.name == was["name"] else None
-    made = None if numbers or was["example"] is None else example(was["example"])
-    if made is None:
-        return None
-    try:
-        group = grouper.pretrace(*made)
-    except Unpackable:
-        return None
-    return group if group is not None and group.name == was["name"] else None
 
 
 def _capture(group: Group, paused: Sequence[SlotTrial], arrays: Arrays, index: int) -> Facts:
@@ -419,88 +403,6 @@ def _program_facts(group: Group) -> Facts:
         "met": group.asked_round,
         "roles": [role_facts(role) for role in group.roles],
     }
-
-
-def state_of(name: str, like: State, arrays: Mapping[str, np.ndarray]) -> State | None:
-    """The state under a name; None if arrays are missing, or have other shapes than ``like``."""
-    try:
-        parts = get_parts(name, [len(leaves) for leaves in like.lists()], arrays)
-    except KeyError:
-        return None
-    return state_like(like, parts)
-
-
-def state_like(like: State, parts: Sequence[Sequence[np.ndarray]]) -> State | None:
-    """Arrays as a state; None if there are fewer, or one has another shape or dtype than ``like``.
-
-    Args:
-        like: Shapes and dtypes of a trial's variables.
-        parts: Trainable, non-trainable, optimizer and metric variables.
-    """
-    if [len(leaves) for leaves in like.lists()] != [len(found) for found in parts]:
-        return None
-    for leaves, found in zip(like.lists(), parts, strict=True):
-        for one, leaf in zip(found, leaves, strict=True):
-            if one.shape != leaf.shape or one.dtype != leaf.dtype:
-                return None
-    return State(*[list(found) for found in parts])
-
-
-def restore_roles(group: Group, facts: Sequence[Facts]) -> bool:
-    """Gives a group's steps the inputs that they had; False if they are other steps now."""
-    if len(facts) != len(group.roles):
-        return False
-    for role, was in zip(group.roles, facts, strict=True):
-        if was["constants"] != len(role.full.canonical.constants):
-            return False
-    for role, was in zip(group.roles, facts, strict=True):
-        role.observed = set(was["observed"])
-        role.lifted = tuple(was["lifted"])
-        role.settled, role.widened = was["settled"], was["widened"]
-    return True
-
-
-def _restored_trials(
-    group: Group, facts: Facts, arrays: Mapping[str, np.ndarray], index: int
-) -> tuple[dict[int, SlotTrial], list[int]]:
-    """A group's trials, each with the state that it had.
-
-    Returns:
-        Number -> trial, and the numbers of the trials that must begin again.
-    """
-    names = array_names(facts, index)
-    found, lost = {}, []
-    for trial in group.queue:
-        epoch = facts["epochs"].get(str(trial.number), 0)
-        held = facts.get("held", {}).get(str(trial.number), epoch)
-        if trial.number not in names:
-            pass  # the trial had another program, which has become this one: it begins again
-        elif held:
-            state = state_of(names[trial.number], trial.shapes(group.state), arrays)
-            if state is None:
-                lost.append(trial.number)
-            else:
-                trial.state, trial.epoch, trial.known = state, held, epoch
-                kept = facts.get("callbacks", {}).get(str(trial.number))
-                if trial.driver is not None and kept is not None:
-                    trial.driver.restore(f"callbacks.{trial.number}", kept, arrays)
-        else:
-            trial.known = epoch
-        found[trial.number] = trial
-    return found, lost
-
-
-def array_names(facts: Facts, index: int) -> dict[int, str]:
-    """The names that the arrays of a group's trials begin with, by number.
-
-    Args:
-        facts: The group's.
-        index: The group's index.
-    """
-    names = {number: f"wait.{number}" for number in [*facts["queue"], *facts["parked"]]}
-    for at, pack in enumerate(facts["packs"]):
-        names |= {number: f"pack{index}.{at}.{number}" for number in pack if number is not None}
-    return names
 
 
 def role_facts(role: StepTemplate) -> Facts:

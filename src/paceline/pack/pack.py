@@ -37,7 +37,7 @@ class SlotTrial:
         number: The trial's number; each fold or repetition has one of its own.
         seed: Decides the order of the training examples.
         epochs: Epochs to train.
-        state: The variables to start from; None while the trial is in a slot, whose variables count.
+        state: The variables to start from; None while the trial is in a slot and those count.
         train, test: Constants of the train step and of the test step; the latter may be None.
         epoch: Epochs trained so far.
         known: Epochs that were reported: those after ``epoch`` are trained again, and not reported.

@@ -10,18 +10,17 @@ from paceline.executor.grouping import Group, TrialGrouper
 from paceline.executor.remote.jobs import JobTable, RemoteJob
 from paceline.executor.remote.messages import JobState, Submitted
 from paceline.executor.remote.programs import ProgramOrders
-from paceline.executor.snapshot import (
-    ELSEWHERE,
+from paceline.executor.restored import (
     Arrays,
     Example,
     Facts,
     array_names,
     group_of,
     restore_roles,
-    role_facts,
     state_like,
     state_of,
 )
+from paceline.executor.snapshot import ELSEWHERE, role_facts
 from paceline.program.files import put_parts
 from paceline.program.trace import State
 

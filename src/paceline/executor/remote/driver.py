@@ -41,8 +41,9 @@ from paceline.executor.remote.payoff import PayOff
 from paceline.executor.remote.pool import Event, HostPool, Joined, Leaving, Left
 from paceline.executor.remote.programs import ProgramOrders
 from paceline.executor.remote.spent import SpendsElsewhere
+from paceline.executor.restored import Arrays, Example, Facts
 from paceline.executor.slots import Demand
-from paceline.executor.snapshot import Arrays, Example, Facts, PausedStates
+from paceline.executor.snapshot import PausedStates
 from paceline.program.initial_weights import as_built
 from paceline.program.trace import State
 

@@ -9,7 +9,7 @@ from paceline.executor.grouping import Group, RestoredProgram
 from paceline.executor.local import LocalExecutor
 from paceline.executor.plan_choice import Candidate
 from paceline.executor.remote.messages import HostState, JobState, ProgramOrder
-from paceline.executor.snapshot import Arrays, restore_roles, state_like
+from paceline.executor.restored import Arrays, restore_roles, state_like
 from paceline.pack.pack import SlotTrial
 from paceline.program.trace import State
 

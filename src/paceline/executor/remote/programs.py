@@ -14,8 +14,9 @@ from paceline.executor.grouping import Group
 from paceline.executor.planner import is_quick
 from paceline.executor.remote.machines import Machine
 from paceline.executor.remote.messages import ProgramOrder
+from paceline.executor.restored import Facts
 from paceline.executor.slots import Demand
-from paceline.executor.snapshot import Facts, role_facts
+from paceline.executor.snapshot import role_facts
 
 
 class ProgramOrders:
