@@ -83,6 +83,19 @@ def build_families(hp: Any) -> Any:
     return toys.compiled(model, hp.Float("rate", 1e-3, 1e-1, sampling="log"))
 
 
+def build_digits(hp: Any) -> Any:
+    """A classifier of handwritten digits; nothing of its structure depends on hp."""
+    model = keras.Sequential(
+        [
+            keras.Input((64,)),
+            keras.layers.Dense(32, activation="relu"),
+            keras.layers.Dropout(hp.Float("dropout", 0.1, 0.5)),
+            keras.layers.Dense(10, activation="softmax"),
+        ]
+    )
+    return toys.compiled(model, hp.Float("rate", 1e-3, 1e-1, sampling="log"))
+
+
 def build_grid(hp: Any) -> Any:
     """A small classifier of a space with an end."""
     model = keras.Sequential(

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import pickletools
 import signal
+import socket
+import threading
+from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 
 import paceline
-from clusters import build_families, records, searched, trials
+from clusters import X, Y, build_digits, build_families, records, searched, trials
 from on_ray.hook import Hook
+from paceline import datasets
+from paceline.executor.ray.session import RaySession
 
 #: Long enough for several rounds of each worker.
 LONG = {"n_trials": 12, "epochs": 8}
@@ -26,6 +33,12 @@ def on(nodes: Any, **settings: Any) -> paceline.Ray:
     return paceline.Ray(address=nodes.address, **settings)
 
 
+def same_weights(found: paceline.Tuner, alone: paceline.Tuner) -> None:
+    ours, theirs = (tuner.best_model().get_weights() for tuner in (found, alone))
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_two_nodes_search_as_one_machine_does(nodes: Any) -> None:
     local = searched("local", "local", build_families)
     notes: list[str] = []
@@ -33,7 +46,111 @@ def test_two_nodes_search_as_one_machine_does(nodes: Any) -> None:
     assert records(found) == records(local)
     assert len({trial.worker for trial in trials(found)}) == 2
     assert any("usage statistics" in note for note in notes)
-    assert found.best_model().count_params() == local.best_model().count_params()
+    same_weights(found, local)
+
+
+def test_sixty_four_trials_of_digits_on_one_two_and_three_nodes(nodes: Any) -> None:
+    (x, y), validation = datasets.digits()
+    search = {"x": x, "y": y, "validation_data": validation, "n_trials": 64, "batch_size": 128}
+    alone = records(searched("local", "local", build_digits, search=search, slots=8))
+    for n in (1, 2, 3):
+        nodes.mend(n)
+        found = searched(on(nodes), f"on-{n}", build_digits, search=search, slots=8)
+        assert records(found) == alone
+        assert len({trial.worker for trial in trials(found)}) == n
+
+
+def test_each_worker_opens_a_data_set_that_cannot_be_sent(nodes: Any) -> None:
+    def search() -> dict[str, Any]:
+        return {"x": open_data, "y": None, "validation_data": (X[:16], Y[:16]), "batch_size": None}
+
+    found = searched(on(nodes), "opened", search=search())
+    assert records(found) == records(searched("local", "local", search=search()))
+    assert len({trial.worker for trial in trials(found)}) == 2
+
+
+def open_data(hp: Any) -> Any:
+    """A data set with a lock, which no process can send to another."""
+
+    class Locked(keras.utils.PyDataset):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lock = threading.Lock()
+
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, at: int) -> Any:
+            with self.lock:
+                return X[16 * at :][:16], Y[16 * at :][:16]
+
+    return Locked()
+
+
+def test_a_cluster_of_this_machine_is_there_for_one_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It listens on the loopback, sends no statistics, serves no dashboard, and is gone then."""
+    import ray
+
+    for name in ("RAY_ADDRESS", "RAY_USAGE_STATS_ENABLED"):
+        monkeypatch.delenv(name, raising=False)
+    seen: list[Any] = []
+    close = RaySession.close
+
+    def closed(session: RaySession) -> None:
+        context = ray.get_runtime_context()
+        statistics = os.environ["RAY_USAGE_STATS_ENABLED"]
+        dashboard = ray._private.worker.global_worker.node.webui_url
+        seen.append((session.started, context.gcs_address, statistics, dashboard))
+        seen.append(listening())
+        close(session)
+
+    monkeypatch.setattr(RaySession, "close", closed)
+    found = searched(paceline.Ray(workers=1, cpus=1), "own")
+    (started, address, statistics, dashboard), addresses = seen
+    assert started and address.startswith("127.0.0.1:") and statistics == "0" and not dashboard
+    assert addresses == {"127.0.0.1"}
+    assert not ray.is_initialized() and "RAY_USAGE_STATS_ENABLED" not in os.environ
+    assert records(found) == records(searched("local", "local"))
+    for file in Path("runs/own").rglob("*"):
+        assert file.is_dir() or not is_a_pickle(file), file
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that come from it."""
+    found = [pid]
+    for each in found:
+        for task in Path(f"/proc/{each}/task").glob("*/children"):
+            found += map(int, task.read_text().split())
+    return found
+
+
+def listening() -> set[str]:
+    """The addresses that this process and those that come from it listen on."""
+    sockets = {
+        os.readlink(fd)
+        for pid in family(os.getpid())
+        for fd in Path(f"/proc/{pid}/fd").iterdir()
+        if fd.is_symlink()
+    }
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == "0A" and f"socket:[{rest[5]}]" in sockets:  # LISTEN
+                host = local.partition(":")[0]  # words of four bytes, the lowest first
+                mapped = table == "tcp" or host[16:24] == "FFFF0000"
+                last = socket.inet_ntoa(bytes.fromhex(host[-8:])[::-1])
+                found.add(last if mapped else f"not IPv4: {host}")
+    return found
+
+
+def is_a_pickle(file: Path) -> bool:
+    try:
+        return bool(list(pickletools.genops(file.read_bytes())))
+    except Exception:  # genops raises many kinds
+        return False
 
 
 @pytest.mark.parametrize("order", [1, 6], ids=["while it compiles", "while it trains"])
@@ -53,7 +170,9 @@ def test_a_node_that_dies_takes_nothing_with_it_and_a_new_one_trains(
     hook.at_order(5, lambda host: nodes.replace())
     found = searched(on(nodes), "nodes", search=LONG)
     assert hook.done
-    assert records(found) == records(searched("local", "local", search=LONG))
+    alone = searched("local", "local", search=LONG)
+    assert records(found) == records(alone)
+    same_weights(found, alone)
 
 
 def test_asha_with_callbacks_while_workers_die(nodes: Any, hook: Hook) -> None:

@@ -313,6 +313,23 @@ def test_trials_that_were_paused_on_a_cluster_go_on_on_one_machine() -> None:
     assert {trial.state for trial in trials(found)} == {"complete", "pruned"}
 
 
+def build_eager(hp: Any) -> Any:
+    """Half of its trials can only be trained by ``fit``."""
+    model = build(hp)
+    if hp.Boolean("eager"):
+        model.run_eagerly = True
+    return model
+
+
+def test_what_only_fit_can_train_trains_where_the_search_runs() -> None:
+    search = {"n_trials": 6, "epochs": 2}
+    found = searched(InProcessCluster(2), "cluster", build_eager, search=search)
+    assert records(found) == records(searched("auto", "alone", build_eager, search=search))
+    eager = {trial.worker for trial in trials(found) if trial.hparams["eager"]}
+    others = {trial.worker for trial in trials(found) if not trial.hparams["eager"]}
+    assert eager == {None} and others and None not in others
+
+
 def test_a_machine_that_will_go_hands_its_trials_back_and_one_that_comes_trains(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

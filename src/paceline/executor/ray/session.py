@@ -103,14 +103,15 @@ class RaySession:
             raise
 
     def _start(self, data_bytes: int) -> None:
-        self.ray.init(
-            address="local",  # never one that another process has left
-            include_dashboard=False,
-            log_to_driver=False,
-            configure_logging=False,
-            object_store_memory=_STORE + 2 * data_bytes,
-            _node_ip_address="127.0.0.1",
-        )
+        with _loopback_kept():
+            self.ray.init(
+                address="local",  # never one that another process has left
+                include_dashboard=False,
+                log_to_driver=False,
+                configure_logging=False,
+                object_store_memory=_STORE + 2 * data_bytes,
+                _node_ip_address="127.0.0.1",
+            )
         self._joined = True
 
     def _join(self, address: str) -> None:
@@ -286,6 +287,27 @@ def _is_running() -> bool:
     """Whether this process is connected to a cluster already; Ray is not imported to find out."""
     ray = sys.modules.get("ray")
     return ray is not None and bool(ray.is_initialized())
+
+
+@contextmanager
+def _loopback_kept() -> Iterator[None]:
+    """A block in which Ray takes the loopback's address as it is.
+
+    It would put that of a network in its place, and listen on all interfaces. There is no option
+    against that; a version without these functions asks for a token all the same.
+    """
+    try:
+        from ray._private import services  # pyright: ignore[reportMissingImports]
+
+        before = services.resolve_ip_for_localhost
+    except (ImportError, AttributeError):
+        yield
+        return
+    services.resolve_ip_for_localhost = lambda host: host
+    try:
+        yield
+    finally:
+        services.resolve_ip_for_localhost = before
 
 
 @contextmanager
