@@ -60,6 +60,29 @@ def test_sixty_four_trials_of_digits_on_one_two_and_three_nodes(nodes: Any) -> N
         assert len({trial.worker for trial in trials(found)}) == n
 
 
+def test_arrays_are_stored_once_for_all_workers(
+    nodes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray sends what is stored to each node once, and workers of a node share it."""
+    import ray
+
+    from paceline.executor.ray.packing import Packed  # imports ray
+
+    stored, put = [], ray.put
+
+    def storing(value: Any, **options: Any) -> Any:
+        stored.append(value)
+        return put(value, **options)
+
+    monkeypatch.setattr(ray, "put", storing)
+    many = np.tile(X, (30_000, 1))  # 23 MB
+    labels = np.tile(Y, 30_000)
+    search = {"x": many, "y": labels, "n_trials": 2, "epochs": 1, "batch_size": 4096}
+    found = searched(on(nodes, workers=2), "nodes", search=search)
+    assert len({trial.worker for trial in trials(found)}) == 2
+    assert sum(isinstance(value, Packed) for value in stored) == 1
+
+
 def test_each_worker_opens_a_data_set_that_cannot_be_sent(nodes: Any) -> None:
     def search() -> dict[str, Any]:
         return {"x": open_data, "y": None, "validation_data": (X[:16], Y[:16]), "batch_size": None}
@@ -192,16 +215,20 @@ def test_asha_with_callbacks_while_workers_die(nodes: Any, hook: Hook) -> None:
     assert {trial.state for trial in trials(found)} == {"complete", "pruned"}
 
 
-def test_sigterm_saves_and_the_search_goes_on(nodes: Any, hook: Hook) -> None:
-    """Ray's own handler would end the process without a checkpoint."""
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_the_search_goes_on(
+    number: signal.Signals, nodes: Any, hook: Hook
+) -> None:
+    """Ray's own handler of SIGTERM would end the process without a checkpoint."""
+    usual = signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler
+    before = signal.signal(number, usual)
     try:
-        hook.at_order(5, lambda host: os.kill(os.getpid(), signal.SIGTERM))
+        hook.at_order(5, lambda host: os.kill(os.getpid(), number))
         with pytest.raises(KeyboardInterrupt, match="^$"):
             searched(on(nodes), "nodes", search=LONG)
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert signal.getsignal(number) is usual
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(number, before)
     notes: list[str] = []
     found = searched(on(nodes), "nodes", search=LONG, notes=notes)
     assert any("going on from the last checkpoint" in note for note in notes), notes

@@ -16,7 +16,9 @@ from paceline.report.slots import (
     FEWER,
     FREE,
     HELD,
+    rows_of,
     slot_shares,
+    slots_figure,
     slots_note,
 )
 from paceline.study.timeline import Compiled, PackMade, SearchBegun, SearchTimeline, SlotStay, Spent
@@ -77,3 +79,19 @@ def test_what_is_said_of_the_timeline() -> None:
     assert slots_note([timeline_of(16, 10)]).startswith(
         "Slots held a trial in 29% of the area. The gaps: 46% while steps were compiled; "
     )
+
+
+def test_the_workers_of_a_cluster_have_rows_one_below_another_and_their_names() -> None:
+    found = search(
+        SlotStay(0, 0, 0, 0.0, 2.0, worker="node-1 <a>"),
+        SlotStay(1, 1, 0, 1.0, 2.0, worker="node-2"),
+        SlotStay(2, 1, 1, 1.0, 3.0, worker="node-2"),
+        SlotStay(3, 2, 0, 3.0, 4.0, worker="node-1 <a>"),  # a later pack, in the row of the first
+    )
+    assert rows_of(found) == {(0, 0): 0, (2, 0): 0, (1, 0): 1, (1, 1): 2}
+    drawn = slots_figure([found], 2).to_dict()
+    axis = drawn["layout"]["yaxis"]
+    assert list(axis["ticktext"][1:]) == ["node-1 &lt;a&gt;", "node-2"]
+    assert list(axis["tickvals"][1:]) == [0, 1]
+    said = {text for bar in drawn["data"] for text in (bar["text"] or ()) if text}
+    assert sum("node-2" in text for text in said) == 2

@@ -7,6 +7,7 @@ import random
 import re
 import signal
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -33,6 +34,7 @@ from paceline.executor.remote import driver
 from paceline.executor.remote.checkpoint import JobSnapshots
 from paceline.executor.remote.driver import RemoteExecutor
 from paceline.executor.remote.in_process import InProcessPool
+from paceline.study.timeline import read_timelines
 from paceline.tuner.loop import EpochReports
 from stopping import hears_signals  # noqa: F401
 
@@ -48,6 +50,28 @@ def test_a_random_search_has_the_histories_of_one_machine(n: int) -> None:
     workers = {trial.worker for trial in trials(found)}
     assert workers == {f"host-{at}" for at in range(n)}
     assert "worker" in found.results() and "worker" not in local.results()
+
+
+def test_the_slot_timeline_has_the_workers_of_a_cluster() -> None:
+    searched(InProcessCluster(2), "cluster")
+    searched("local", "local")
+    (found,), (local,) = (read_timelines(Path("runs") / name) for name in ("cluster", "local"))
+    assert {stay.worker for stay in found.stays} == {"host-0", "host-1"}
+    assert {stay.worker for stay in local.stays} == {None}
+    packs = {(stay.pack, stay.worker) for stay in found.stays}
+    assert len({pack for pack, _ in packs}) == len(packs), "a pack is of one worker"
+
+
+@pytest.mark.parametrize("sampler", slow_where(["qmc", "tpe", "cmaes"], lambda name: name != "tpe"))
+def test_samplers_are_asked_and_told_on_a_cluster(sampler: str) -> None:
+    """What one that learns proposes depends on the order of the results; qmc learns nothing."""
+    found = searched(InProcessCluster(2), "cluster", sampler=sampler, search={"n_trials": 14})
+    assert [trial.state for trial in trials(found)] == ["complete"] * 14
+    rates = {trial.hparams["rate"] for trial in trials(found)}
+    assert len(rates) == 14 and all(1e-3 <= rate <= 1e-1 for rate in rates)
+    if sampler == "qmc":
+        local = searched("local", "local", sampler=sampler, search={"n_trials": 14})
+        assert records(found) == records(local)
 
 
 class Slow(InProcessPool):

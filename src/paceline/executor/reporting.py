@@ -248,6 +248,7 @@ class JobStay:
         ended: When the last one ended.
         epochs: Epochs that the job has trained in the slot.
         counts: Whether it belongs to the record.
+        worker: The machine of the pack; None: this one.
     """
 
     job: int
@@ -259,6 +260,7 @@ class JobStay:
     ended: float
     epochs: int = 0
     counts: bool = True
+    worker: str | None = None
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,29 @@ GAPS = (BEFORE, COMPILING, FREE, FEWER, BETWEEN, AFTER)
 
 
 def rows_of(search: SearchTimeline) -> dict[tuple[int, int], int]:
-    """Return the row of each pack's slots; packs that were never there at once share rows."""
+    """Return the row of each pack's slots; packs that were never there at once share rows.
+
+    The rows of a cluster's workers lie one worker below another.
+    """
+    rows: dict[tuple[int, int], int] = {}
+    for worker in workers_of(search):
+        found = _rows_from(len(set(rows.values())), [s for s in search.stays if s.worker == worker])
+        rows |= found
+    return rows
+
+
+def workers_of(search: SearchTimeline) -> list[str | None]:
+    """Return the workers that trained, in the order in which they began; None: this machine."""
+    stays = sorted(search.stays, key=lambda stay: stay.began)
+    return list(dict.fromkeys(stay.worker for stay in stays))
+
+
+def _rows_from(first: int, stays: Sequence[SlotStay]) -> dict[tuple[int, int], int]:
+    """Return the rows of a worker's packs, ``first`` and those below it."""
     ends: dict[int, float] = {}
     begins: dict[int, float] = {}
     slots: dict[int, int] = {}
-    for stay in search.stays:
+    for stay in stays:
         ends[stay.pack] = max(ends.get(stay.pack, 0.0), stay.ended)
         begins[stay.pack] = min(begins.get(stay.pack, stay.began), stay.began)
         slots[stay.pack] = max(slots.get(stay.pack, 0), stay.slot + 1)
@@ -56,7 +74,7 @@ def rows_of(search: SearchTimeline) -> dict[tuple[int, int], int]:
             if used == len(free_at):
                 free_at.append(0.0)
             free_at[used] = ends[pack]
-            row[pack, slot] = used
+            row[pack, slot] = first + used
             used += 1
     return row
 
@@ -172,12 +190,35 @@ def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure
     figure.update_layout(title=title, xaxis_title="seconds of searching", yaxis_title="slot")
     every = max(1, -(-n_rows // 16))
     rows = list(range(0, n_rows, every))
-    ticks = {"tickvals": [compile_row, *rows], "ticktext": ["compile", *map(str, rows)]}
+    names = _names_of_rows(searches, n_rows)
+    if names:
+        rows = [*names]
+    ticks = {
+        "tickvals": [compile_row, *rows],
+        "ticktext": ["compile", *(html.escape(names.get(row, str(row))) for row in rows)],
+    }
     figure.update_yaxes(
         range=[n_rows - 0.4, 1.5 * compile_row], zeroline=False, showgrid=False, **ticks
     )
     figure.update_xaxes(range=[0, total])
     return figure
+
+
+def _names_of_rows(searches: Sequence[SearchTimeline], n_rows: int) -> dict[int, str]:
+    """Return the workers of a cluster at their first rows; empty without a cluster.
+
+    Searches have workers of their own, of which those of the last search are named.
+    """
+    names: dict[int, str] = {}
+    rows = rows_of(searches[-1])
+    for stay in searches[-1].stays:
+        row = rows[stay.pack, stay.slot]
+        if stay.worker is not None and row < n_rows:
+            names[row] = stay.worker
+    first: dict[str, int] = {}
+    for row in sorted(names):
+        first.setdefault(names[row], row)
+    return {row: name for name, row in first.items()}
 
 
 @dataclass(frozen=True)
@@ -293,5 +334,5 @@ class _Segments:
 def _stay_text(stay: SlotStay) -> str:
     epochs = formats.count(stay.epochs, "epoch")
     parts: list[Any] = [f"trial {stay.trial}", f"{epochs} in {stay.ended - stay.began:.2f} s"]
-    parts += [part for part in (stay.program, stay.plan) if part]
+    parts += [part for part in (stay.program, stay.plan, stay.worker) if part]
     return html.escape(", ".join(map(str, parts)))

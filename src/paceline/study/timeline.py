@@ -56,6 +56,7 @@ class SlotStay(Struct, tag_field="kind", tag="stay"):
     epochs: Count = 0
     program: Text = None
     plan: Text = None
+    worker: Text = None  # of a cluster; None: the machine that searched
 
 
 class PackMade(Struct, tag_field="kind", tag="pack"):

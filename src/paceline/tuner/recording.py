@@ -139,6 +139,7 @@ class TimelineRecorder:
                     stay.epochs,
                     stay.program,
                     stay.plan,
+                    stay.worker,
                 )
                 self._stays.append((trial, record))
 

@@ -63,6 +63,7 @@ class ClusterSpending:
                 pack=self._number(machine.host, stay.pack),
                 began=stay.began + offset,
                 ended=stay.ended + offset,
+                worker=machine.host,
             )
             for stay in answer.stays[: max(0, room)]
         ]
