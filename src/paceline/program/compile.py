@@ -169,9 +169,9 @@ def _on_event(event: str, **_: Any) -> None:
         _current.hit = True
 
 
-def _on_duration(event: str, seconds: float, **_: Any) -> None:
+def _on_duration(event: str, duration_secs: float, **_: Any) -> None:
     if event == _SAVED and hasattr(_current, "saved"):
-        _current.saved = seconds + 0.5  # JAX keeps whole seconds, without what is beyond
+        _current.saved = duration_secs + 0.5  # JAX keeps whole seconds, without what is beyond
 
 
 #: A file holds about 30 kB for a small model.
