@@ -77,7 +77,7 @@ def test_arrays_are_stored_once_for_all_workers(
     monkeypatch.setattr(ray, "put", storing)
     many = np.tile(X, (30_000, 1))  # 23 MB
     labels = np.tile(Y, 30_000)
-    search = {"x": many, "y": labels, "n_trials": 2, "epochs": 1, "batch_size": 4096}
+    search = {"x": many, "y": labels, "n_trials": 8, "epochs": 1, "batch_size": 65536}
     found = searched(on(nodes, workers=2), "nodes", search=search)
     assert len({trial.worker for trial in trials(found)}) == 2
     assert sum(isinstance(value, Packed) for value in stored) == 1
