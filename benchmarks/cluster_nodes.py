@@ -39,6 +39,7 @@ import paceline
 from clusters import records
 from on_ray.conftest import Nodes  # sets what Ray reads when it is imported
 from on_ray.hook import Hook
+from on_ray.processes import family
 from paceline.tuner.loop import EpochReports
 
 #: Two nodes train at least so many times what one trains.
@@ -62,15 +63,6 @@ def machine_seconds() -> float:
     """Processor time that all of the machine has taken."""
     user, nice, system, *_ = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
     return (user + nice + system) / _TICKS
-
-
-def family(pid: int) -> list[int]:
-    """A process and all that come from it."""
-    found = [pid]
-    for each in found:
-        for task in Path(f"/proc/{each}/task").glob("*/children"):
-            found += map(int, task.read_text().split())
-    return found
 
 
 class Spending:

@@ -58,16 +58,21 @@ class InProcessCluster(Cluster):
         return self.pool
 
 
-def build(hp: Any) -> Any:
-    """A small classifier; nothing of its structure depends on hp."""
-    model = keras.Sequential(
+def dense(features: int, units: int, dropout: float, classes: int) -> Any:
+    """A model of one hidden layer."""
+    return keras.Sequential(
         [
-            keras.Input((4,)),
-            keras.layers.Dense(8, activation="relu"),
-            keras.layers.Dropout(hp.Float("dropout", 0.1, 0.5)),
-            keras.layers.Dense(2, activation="softmax"),
+            keras.Input((features,)),
+            keras.layers.Dense(units, activation="relu"),
+            keras.layers.Dropout(dropout),
+            keras.layers.Dense(classes, activation="softmax"),
         ]
     )
+
+
+def build(hp: Any) -> Any:
+    """A small classifier; nothing of its structure depends on hp."""
+    model = dense(4, 8, hp.Float("dropout", 0.1, 0.5), 2)
     return toys.compiled(model, hp.Float("rate", 1e-3, 1e-1, sampling="log"))
 
 
@@ -85,27 +90,13 @@ def build_families(hp: Any) -> Any:
 
 def build_digits(hp: Any) -> Any:
     """A classifier of handwritten digits; nothing of its structure depends on hp."""
-    model = keras.Sequential(
-        [
-            keras.Input((64,)),
-            keras.layers.Dense(32, activation="relu"),
-            keras.layers.Dropout(hp.Float("dropout", 0.1, 0.5)),
-            keras.layers.Dense(10, activation="softmax"),
-        ]
-    )
+    model = dense(64, 32, hp.Float("dropout", 0.1, 0.5), 10)
     return toys.compiled(model, hp.Float("rate", 1e-3, 1e-1, sampling="log"))
 
 
 def build_grid(hp: Any) -> Any:
     """A small classifier of a space with an end."""
-    model = keras.Sequential(
-        [
-            keras.Input((4,)),
-            keras.layers.Dense(8, activation="relu"),
-            keras.layers.Dropout(hp.Choice("dropout", [0.1, 0.2, 0.4])),
-            keras.layers.Dense(2, activation="softmax"),
-        ]
-    )
+    model = dense(4, 8, hp.Choice("dropout", [0.1, 0.2, 0.4]), 2)
     return toys.compiled(model, hp.Choice("rate", [0.003, 0.01, 0.03]))
 
 

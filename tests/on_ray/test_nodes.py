@@ -17,6 +17,7 @@ import pytest
 import paceline
 from clusters import X, Y, build_digits, build_families, records, searched, trials
 from on_ray.hook import Hook
+from on_ray.processes import family
 from paceline import datasets
 from paceline.executor.ray.session import RaySession
 
@@ -138,15 +139,6 @@ def test_a_cluster_of_this_machine_is_there_for_one_search(
     assert records(found) == records(searched("local", "local"))
     for file in Path("runs/own").rglob("*"):
         assert file.is_dir() or not is_a_pickle(file), file
-
-
-def family(pid: int) -> list[int]:
-    """A process and all that come from it."""
-    found = [pid]
-    for each in found:
-        for task in Path(f"/proc/{each}/task").glob("*/children"):
-            found += map(int, task.read_text().split())
-    return found
 
 
 def listening() -> set[str]:

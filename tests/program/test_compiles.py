@@ -185,6 +185,19 @@ def test_trials_in_order_are_compiled_when_slots_are_full() -> None:
     assert (counts["distinct"], counts["roles"]) == (1, 2)
 
 
+def counted(code: str, environment: dict[str, str], folder: Path, *words: str) -> dict[str, int]:
+    """The counts of programs that another process prints at its end, as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 _CHILD = """
 import json, sys
 import numpy as np
@@ -201,17 +214,10 @@ print(json.dumps(counts))
 def test_a_second_process_compiles_nothing(
     cache_folder: Path, child_environment: dict[str, str]
 ) -> None:
-    def run() -> dict[str, int]:
-        done = subprocess.run(
-            [sys.executable, "-c", _CHILD, str(Path(__file__).parents[1])],
-            env=child_environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return json.loads(done.stdout.splitlines()[-1])
-
-    first, second = run(), run()
+    first, second = (
+        counted(_CHILD, child_environment, Path.cwd(), str(Path(__file__).parents[1]))
+        for _ in range(2)
+    )
     alike = {"distinct": 2, "structures": 2, "roles": 4}
     assert first == {**alike, "compiled": 4, "from_cache": 0}
     assert second == {**alike, "compiled": 0, "from_cache": 4}
@@ -245,18 +251,9 @@ def test_a_search_over_structures_that_comes_again_compiles_nothing(
 ) -> None:
     """What it learnt of its models is on disk, and must not make other programs of them."""
 
-    def run(folder: str) -> dict[str, int]:
-        (tmp_path / folder).mkdir()
-        done = subprocess.run(
-            [sys.executable, "-c", _STRUCTURES],
-            env=child_environment,
-            cwd=tmp_path / folder,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return json.loads(done.stdout.splitlines()[-1])
-
-    first, second = run("first"), run("second")
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    first, second = (counted(_STRUCTURES, child_environment, folder) for folder in folders)
     assert first["distinct"] == 4 and first["from_cache"] == 0
     assert second == {**first, "compiled": 0, "from_cache": first["compiled"]}

@@ -90,11 +90,11 @@ def plan_for_budget(
         settings, fewest = read_pbt(pruner), 2
         least = next(n for n in itertools.count(least) if settings.exchanges(n))
         settings.check(epochs or max(EPOCHS, least), MEASURED, 1)
+    tried = epochs or max(EPOCHS, least)
     data, validation = read_data(x, y, validation_data, 0.0)
     with search_process(precision):
         subject = Subject(build, {}, data, validation, seed)
         size = min(batch_size, data.n)
-        tried = epochs or max(EPOCHS, least)
         costs = run_pilot(subject, size, MEASURED, tried, left, "auto", pruner, objective)
     remains = seconds - (time.perf_counter() - began)
     if costs is None:

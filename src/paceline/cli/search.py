@@ -168,14 +168,11 @@ def resume(
             raise UsageError(f"--best {best}: give --epochs N too, that these trials go on to")
         changes["continue_best"] = arguments.positive("--best", best)
     command = _command_of(study, storage, as_json, quiet)
+    others = (("executor", executor), ("track", track))
     run(
         replace(
             command,
-            tuner={
-                **command.tuner,
-                **({"executor": executor} if executor else {}),
-                **({"track": track} if track else {}),
-            },
+            tuner={**command.tuner, **{name: value for name, value in others if value}},
             search={**command.search, **changes},
             timeout=None if timeout is None else arguments.timeout_seconds(timeout),
             deadline=None if deadline is None else arguments.deadline(deadline, _now()),

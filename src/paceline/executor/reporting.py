@@ -123,10 +123,9 @@ class EpochReporter:
         """Does what was answered about a trial: the trial stays, leaves its slot, or waits."""
         if answer == "pause":
             held = self._paused.device_bytes + group.nbytes
-            if self._device_data.can_hold(group, pack.program, held):
-                self._paused.put(pack.lend_out(trial.number), group)
-            else:
-                self._paused.put(pack.take_out(trial.number), group)
+            stays = self._device_data.can_hold(group, pack.program, held)
+            leave = pack.lend_out if stays else pack.take_out
+            self._paused.put(leave(trial.number), group)
         elif answer == "stop" or trial.epoch >= trial.epochs:
             if trial.driver is not None:
                 self._end_callbacks(trial.driver)

@@ -54,7 +54,6 @@ class _PausedTrial:
         nbytes: Bytes of its variables.
         serial: Tells this pause from all others.
         path: The file of the variables, once they are on disk.
-        on_device: Whether its variables lie on a device, and not in the host's memory.
         layout: Shape and dtype of each array in the file, part by part.
     """
 
@@ -64,7 +63,6 @@ class _PausedTrial:
     nbytes: int
     serial: int
     path: Path | None = None
-    on_device: bool = False
     layout: tuple[list[tuple[tuple[int, ...], np.dtype]], ...] = ()
 
 
@@ -82,6 +80,8 @@ class PausedStates:
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
         self._paused: dict[int, _PausedTrial] = {}
+        # Those whose variables lie on a device, and not in the host's memory.
+        self._on_device: dict[int, _PausedTrial] = {}
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._held = 0
         self._serials = itertools.count()
@@ -118,37 +118,38 @@ class PausedStates:
         assert state is not None
         paused = _PausedTrial(trial, group, state, state.nbytes, next(self._serials))
         self._paused[trial.number] = paused
-        paused.on_device = is_on_device(state)
-        if not paused.on_device:
+        if is_on_device(state):
+            self._on_device[trial.number] = paused
+        else:
             self._hold(state.nbytes)
 
     def _hold(self, nbytes: int) -> None:
         """Counts bytes that have come to the host, and writes states to disk beyond the limit."""
         self._held += nbytes
-        for paused in self._paused.values():
+        for number, paused in self._paused.items():
             if self._held <= self._limit:
                 break
-            if paused.state is not None and not paused.on_device:
+            if paused.state is not None and number not in self._on_device:
                 self._write(paused)
 
     @property
     def device_bytes(self) -> int:
         """Bytes of the states that lie on a device, and not in the host's memory."""
-        return sum(paused.nbytes for paused in self._paused.values() if paused.on_device)
+        return sum(paused.nbytes for paused in self._on_device.values())
 
     def leave_device(self) -> None:
         """Copies all states to the host: the device lacks memory."""
-        for paused in self._paused.values():
-            if paused.on_device and paused.state is not None:
-                paused.state = on_host(paused.state)
+        for paused in self._on_device.values():
+            assert paused.state is not None
+            paused.state = on_host(paused.state)
         self.count_anew()
 
     def count_anew(self) -> None:
         """Finds the states that have come from a device to the host."""
-        for paused in [p for p in self._paused.values() if p.on_device]:
+        for number, paused in list(self._on_device.items()):
             assert paused.state is not None
             if not is_on_device(paused.state):
-                paused.on_device = False
+                del self._on_device[number]
                 self._hold(paused.nbytes)
 
     def take(self, number: int) -> tuple[SlotTrial, Group]:
@@ -192,13 +193,14 @@ class PausedStates:
             return None
         if paused.path is not None:
             paused.path.unlink(missing_ok=True)
-        elif not paused.on_device:
+        elif self._on_device.pop(number, None) is None:
             self._held -= paused.nbytes
         return paused.trial
 
     def close(self) -> None:
         """Forgets all trials and removes their files."""
         self._paused.clear()
+        self._on_device.clear()
         self._held = 0
         if self._folder is not None:
             self._folder.cleanup()
@@ -385,21 +387,32 @@ def _program_facts(group: Group) -> Facts:
     """A group as JSON values, without its trials."""
     # A program that is only being tried out is left out: the rules choose again.
     program = None if trying(group) else group.program
-    layout = None if program is None else layout_of(program)
+    if program is None:
+        return group_facts(group, None)
+    layout = layout_of(program)
+    found = {
+        "plan": program.plan,
+        "slots": program.n_slots,
+        "quick": program.quick,
+        "layout": None if layout is None else [layout.trial, layout.data],
+    }
+    return group_facts(group, found)
+
+
+def group_facts(group: Group, program: Facts | None) -> Facts:
+    """A group as JSON values, without its trials.
+
+    Args:
+        group: The group.
+        program: How its program is compiled; None where that is to be chosen again.
+    """
     return {
         "name": group.name,
         "example": group.example,
         "seen": group.n_seen,
         "trials": group.n_trials,
         "most_slots": group.most_slots,
-        "program": None
-        if program is None
-        else {
-            "plan": program.plan,
-            "slots": program.n_slots,
-            "quick": program.quick,
-            "layout": None if layout is None else [layout.trial, layout.data],
-        },
+        "program": program,
         "met": group.asked_round,
         "roles": [role_facts(role) for role in group.roles],
     }

@@ -252,16 +252,22 @@ class Pack:
         """
         self._waiting[self._slot_of(number)] = state
 
+    def _as_it_is(self, number: int) -> tuple[int, SlotTrial]:
+        """The slot of a trial, with what callbacks wrote in it, and the trial."""
+        self._flush()
+        slot = self._slot_of(number)
+        trial = self.slots[slot]
+        assert trial is not None
+        return slot, trial
+
     def take_out(self, number: int) -> SlotTrial:
         """Takes a trial out, with a copy of its state on the host, to be admitted again.
 
         Raises:
             KeyError: The pack has no trial of this number.
         """
-        self._flush()
-        slot = self._slot_of(number)
-        trial, state = self.slots[slot], self._state
-        assert trial is not None
+        slot, trial = self._as_it_is(number)
+        state = self._state
         self.slots[slot] = None
         if trial.driver is not None:
             trial.driver.attach(None)
@@ -279,10 +285,7 @@ class Pack:
         Raises:
             KeyError: The pack has no trial of this number.
         """
-        self._flush()
-        slot = self._slot_of(number)
-        trial = self.slots[slot]
-        assert trial is not None
+        slot, trial = self._as_it_is(number)
         # With an embedding, a slot holds more than the trial's variables.
         if slot in self._waiting or trial.embedding is not None:
             return self.take_out(number)
@@ -369,10 +372,9 @@ class Pack:
         Raises:
             KeyError: The pack has no trial of this number.
         """
-        self._flush()
-        slot = self._slot_of(number)
-        state, trial = self._state, self.slots[slot]
-        assert state is not None and trial is not None
+        slot, trial = self._as_it_is(number)
+        state = self._state
+        assert state is not None
         return lambda: (
             trial.cut(0, self.program.row(state[0], slot)),
             trial.cut(1, self.program.row(state[1], slot)),
@@ -386,10 +388,7 @@ class Pack:
         Raises:
             KeyError: The pack has no trial of this number.
         """
-        self._flush()
-        slot = self._slot_of(number)
-        trial = self.slots[slot]
-        assert trial is not None
+        slot, trial = self._as_it_is(number)
 
         def fetch() -> State:
             parts = [*(self._state or ()), self._metrics]

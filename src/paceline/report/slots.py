@@ -41,17 +41,13 @@ def rows_of(search: SearchTimeline) -> dict[tuple[int, int], int]:
 
     The rows of a cluster's workers lie one worker below another.
     """
+    by_worker: dict[str | None, list[SlotStay]] = {}
+    for stay in sorted(search.stays, key=lambda stay: stay.began):
+        by_worker.setdefault(stay.worker, []).append(stay)
     rows: dict[tuple[int, int], int] = {}
-    for worker in workers_of(search):
-        found = _rows_from(len(set(rows.values())), [s for s in search.stays if s.worker == worker])
-        rows |= found
+    for stays in by_worker.values():
+        rows |= _rows_from(1 + max(rows.values(), default=-1), stays)
     return rows
-
-
-def workers_of(search: SearchTimeline) -> list[str | None]:
-    """Return the workers that trained, in the order in which they began; None: this machine."""
-    stays = sorted(search.stays, key=lambda stay: stay.began)
-    return list(dict.fromkeys(stay.worker for stay in stays))
 
 
 def _rows_from(first: int, stays: Sequence[SlotStay]) -> dict[tuple[int, int], int]:
@@ -209,16 +205,13 @@ def _names_of_rows(searches: Sequence[SearchTimeline], n_rows: int) -> dict[int,
 
     Searches have workers of their own, of which those of the last search are named.
     """
-    names: dict[int, str] = {}
+    first: dict[str, int] = {}
     rows = rows_of(searches[-1])
     for stay in searches[-1].stays:
         row = rows[stay.pack, stay.slot]
-        if stay.worker is not None and row < n_rows:
-            names[row] = stay.worker
-    first: dict[str, int] = {}
-    for row in sorted(names):
-        first.setdefault(names[row], row)
-    return {row: name for name, row in first.items()}
+        if stay.worker is not None:
+            first[stay.worker] = min(row, first.get(stay.worker, row))
+    return {row: name for row, name in sorted((r, n) for n, r in first.items()) if row < n_rows}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from paceline.executor.restored import (
     state_like,
     state_of,
 )
-from paceline.executor.snapshot import ELSEWHERE, role_facts
+from paceline.executor.snapshot import ELSEWHERE, group_facts
 from paceline.program.files import put_parts
 from paceline.program.trace import State
 
@@ -134,17 +134,7 @@ class JobSnapshots:
 
     def _group_facts(self, group: Group) -> Facts:
         """As an executor of this machine would have them; it can go on from them."""
-        return {
-            "name": group.name,
-            "example": group.example,
-            "seen": group.n_seen,
-            "trials": group.n_trials,
-            "most_slots": None,
-            "program": self._orders.facts(group),
-            "met": 0,
-            "roles": [role_facts(role) for role in group.roles],
-            "packs": [],
-        }
+        return {**group_facts(group, self._orders.facts(group)), "packs": []}
 
     def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
         """Puts jobs that have been submitted back; see ``PackExecutor.restore``.

@@ -28,6 +28,7 @@ from jax import lax
 from paceline.data.arrays import ArrayData, EpochBatches
 from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches, EpochData, ResidentArrays
+from paceline.pack.slot_rows import RowLeaf
 from paceline.program import jax_compat
 from paceline.program.compile import Executable
 from paceline.program.padding.batches import MaskedStep, merger
@@ -399,6 +400,11 @@ def slice_examples(data: Any, start: Any, size: int) -> Any:
         A nest of arrays [B, ...].
     """
     return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, start, size), data)
+
+
+def is_lent(state: State) -> bool:
+    """Whether a pack has lent variables of a state."""
+    return any(isinstance(leaf, RowLeaf) for part in state.lists() for leaf in part)
 
 
 def shapes(state: State, n_slots: int | None = None) -> list[Arrays]:

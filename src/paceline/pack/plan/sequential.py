@@ -22,12 +22,13 @@ from paceline.pack.plan.base import (
     data_shapes,
     gather_examples,
     index_shape,
+    is_lent,
     lifted_shapes,
     shapes,
     slice_examples,
     step_sizes,
 )
-from paceline.pack.slot_rows import RowLeaf, on_device
+from paceline.pack.slot_rows import on_device
 from paceline.program.compile import Executable, compile_in_background, program_key
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
@@ -100,10 +101,8 @@ class SequentialProgram:
 
     def place(self, states: Sequence[State]) -> list[Arrays]:
         """Copies one trial's variables to the device: the step will overwrite their memory."""
-        lists = states[0].lists()
-        if any(isinstance(leaf, RowLeaf) for part in lists for leaf in part):
-            lists = on_device(states[0]).lists()
-        return [[jnp.array(a) for a in part] for part in lists]
+        state = on_device(states[0]) if is_lent(states[0]) else states[0]
+        return [[jnp.array(a) for a in part] for part in state.lists()]
 
     def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
         """The constants of the one trial, unchanged."""

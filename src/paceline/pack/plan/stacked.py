@@ -25,12 +25,13 @@ from paceline.pack.plan.base import (
     data_shapes,
     gather_examples,
     index_shape,
+    is_lent,
     lifted_shapes,
     shapes,
     slice_examples,
     step_sizes,
 )
-from paceline.pack.slot_rows import RowLeaf, move_rows, on_host
+from paceline.pack.slot_rows import move_rows, on_host
 from paceline.program.compile import Executable, compile_in_background, program_key
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
@@ -470,11 +471,6 @@ def _validation_pass(
         return moving[0], logs
 
     return validate
-
-
-def is_lent(state: State) -> bool:
-    """Whether a pack has lent variables of a state."""
-    return any(isinstance(leaf, RowLeaf) for part in state.lists() for leaf in part)
 
 
 @jax.jit
