@@ -128,13 +128,11 @@ def _leave_loops() -> None:
         return
     if flags.strip() and not flags.lstrip().startswith("-"):  # the name of a file that has them
         return
-    if "jax" in sys.modules:
-        from paceline.program.jax_compat import has_devices
+    from paceline.program.jax_private import has_devices
 
-        if has_devices():
-            return
-    option = "--xla_backend_extra_options=xla_cpu_disable_loop_unrolling=true"
-    os.environ["XLA_FLAGS"] = f"{flags} {option}".strip()
+    if not has_devices():
+        option = "--xla_backend_extra_options=xla_cpu_disable_loop_unrolling=true"
+        os.environ["XLA_FLAGS"] = f"{flags} {option}".strip()
 
 
 _select_jax()

@@ -1,14 +1,12 @@
 """Every difference between JAX versions, in one place (0.6.2 to the newest).
 
-Public names only, but for ``has_devices``: ``jax.extend.core`` is where JAX puts what jaxpr
-transformations may use.
+Public names only: ``jax.extend.core`` is where JAX puts what jaxpr transformations may use.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import sys
 from typing import Any
 
 import jax
@@ -41,16 +39,6 @@ CALLS = frozenset(
 REMAT = frozenset({"remat", "remat2", "checkpoint"})
 
 _BODY_PARAMS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-
-
-def has_devices() -> bool:
-    """Whether JAX has made its devices, and no longer reads XLA_FLAGS; True if it does not tell.
-
-    A private name, of JAX 0.6.2 to 0.10.2: the public ones make the devices that they are asked
-    for.
-    """
-    told = getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", None)
-    return told is None or bool(told())
 
 
 def extra_options() -> str:
