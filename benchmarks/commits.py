@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -122,7 +121,7 @@ def _keep(report: dict[str, Any], name: str, seconds: dict[str, dict[str, list[f
 
 
 def _environment(tree: Path, folder: Path) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMPILATION_CACHE")}
+    kept = machine.fresh_environment()
     kept |= {
         "PYTHONPATH": str(tree / "src"),
         "KERAS_BACKEND": "jax",

@@ -102,7 +102,7 @@ def measure(
 
 def run(side: str, arguments: argparse.Namespace, cache: Path) -> dict[str, Any]:
     """Run one side in a fresh process and an empty folder."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMPILATION_CACHE")}
+    kept = machine.fresh_environment()
     environment = {
         **kept,
         "KERAS_BACKEND": "jax",

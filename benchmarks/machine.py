@@ -12,6 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ":(exclude)benchmarks/results"
+_XLA_FLAGS = os.environ.get("XLA_FLAGS")
 PACKAGES = ("paceline", "keras", "jax", "jaxlib", "optuna", "keras-tuner", "numpy")
 
 
@@ -36,6 +37,17 @@ def cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def fresh_environment() -> dict[str, str]:
+    """Return this process's environment for another one, whose programs are its own.
+
+    Without a folder of compiled programs, and with XLA_FLAGS as this process was given them:
+    Paceline adds to them when it is imported, and its peers shall not have that.
+    """
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMPILATION_CACHE")}
+    kept.pop("XLA_FLAGS", None)
+    return kept if _XLA_FLAGS is None else {**kept, "XLA_FLAGS": _XLA_FLAGS}
 
 
 def commit() -> str:

@@ -174,22 +174,37 @@ def cluster_table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def nodes_table(report: dict[str, Any]) -> str:
+    """Return the table of cluster_nodes.json: what a second node brings."""
+    lines = ["| nodes of one core | trial-epochs a second | the same, a core |", "|---|---|---|"]
+    for row in report["rows"]:
+        lines.append(f"| {row['nodes']} | {row['rate']:.2f} | {row['rate_of_a_core']:.2f} |")
+    facts, two = report["machine"], report["rows"][-1]["cores"]
+    lines += [
+        "",
+        f"Two nodes train {report['ratio']:.2f} times what one trains. The search, Ray's head "
+        f"and the nodes take {two['search'] + two['head'] + two['nodes']:.2f} of the two cores "
+        f"beside. Measured on {_article(facts['cpu'])} at {facts['commit'].rstrip('+')}: "
+        "[cluster_nodes.json]({results}/cluster_nodes.json).",
+    ]
+    return "\n".join(lines)
+
+
 def _seconds(epoch: float) -> str:
     return f"{epoch:g} s" if epoch >= 1 else f"{1000 * epoch:g} ms"
 
 
-#: Page -> the result whose table stands there between two comments, and what makes it.
-TABLES = {CLUSTER: ("cluster", cluster_table)}
+#: Page -> the results whose tables stand there between two comments, and what makes each.
+TABLES = {CLUSTER: {"cluster": cluster_table, "cluster_nodes": nodes_table}}
 
 
-def with_table(page: str, text: str, report: dict[str, Any]) -> str:
-    """Return a page of TABLES with the table of its result.
+def with_table(page: str, text: str, name: str, report: dict[str, Any]) -> str:
+    """Return a page of TABLES with the table of one of its results.
 
     Raises:
         ValueError: The page has no comments to write it between.
     """
-    name, table = TABLES[page]
-    return between(page, text, name, f"\n{table(report)}\n")
+    return between(page, text, name, f"\n{TABLES[page][name](report)}\n")
 
 
 def result_of(name: str) -> dict[str, Any]:
@@ -242,7 +257,9 @@ def main() -> int:
         text = path.read_text(encoding="utf-8")
         folder = "../" * page.count("/") + "benchmarks/results"
         if page in TABLES:
-            new = with_table(page, text, result_of(TABLES[page][0]))
+            new = text
+            for name in TABLES[page]:
+                new = with_table(page, new, name, result_of(name))
         else:
             new = rewritten(page, text, results)
         new = new.replace("{results}", folder)

@@ -210,8 +210,7 @@ def run(
     side: str, work: Work, seed: int, cache: Path, tensorflow: str | None = None
 ) -> dict[str, Any]:
     """Run one side on one work in a fresh process; return ``{"error": ...}`` if it fails."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMPILATION_CACHE")}
-    environment |= {
+    environment = machine.fresh_environment() | {
         "KERAS_BACKEND": "jax",
         "KERAS_HOME": str(cache / "keras"),
         "TF_CPP_MIN_LOG_LEVEL": "3",

@@ -1,4 +1,4 @@
-"""Which backend Keras runs on after ``import paceline``, and what is said where it is not JAX."""
+"""What ``import paceline`` chooses: backend, XLA's options; what is said of other backends."""
 
 from __future__ import annotations
 
@@ -31,6 +31,33 @@ def child(code: str, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+FLAGS = "import os; print(os.environ.get('XLA_FLAGS'))"
+OURS = "--xla_backend_extra_options=xla_cpu_disable_loop_unrolling=true"
+
+
+@pytest.mark.parametrize(
+    ("before", "flags", "after"),
+    [
+        ("", "", OURS),
+        ("", "--xla_force_host_platform_device_count=2", None),
+        ("import jax.numpy; ", "", OURS),
+        ("import jax; jax.devices(); ", "", ""),  # XLA does not read it again
+        ("", "--xla_backend_extra_options=xla_cpu_fold_all_constants", "the user's"),
+        ("", "flags.txt", "the user's"),
+    ],
+    ids=["nothing", "others", "jax is loaded", "jax has devices", "extra options", "a file"],
+)
+def test_loops_are_not_unrolled_unless_it_is_too_late_or_the_user_has_chosen(
+    before: str, flags: str, after: str | None
+) -> None:
+    wanted = {None: f"{flags} {OURS}", "the user's": flags}.get(after, after)
+    assert child(f"{before}import paceline; {FLAGS}", XLA_FLAGS=flags) == wanted
+
+
+def test_options_of_xla_are_left_alone_on_another_backend() -> None:
+    assert child(f"import paceline; {FLAGS}", XLA_FLAGS="", KERAS_BACKEND="numpy") == ""
 
 
 def said(text: str) -> None:

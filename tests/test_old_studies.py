@@ -164,10 +164,12 @@ def test_other_versions_of_libraries_are_told_of(open_old, notes) -> None:
         meta = line.get("user_attr", {}).get("paceline", {})
         if "versions" in meta:
             meta["versions"]["keras"] = "3.1.0"
+            meta["compiled_with"] = {"xla_backend_extra_options": "another"}
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     tuner = open_old("third")
     tuner.search(X, Y, n_trials=6, **CALL)
     assert any(f"keras is {keras.__version__} and was 3.1.0" in note for note in notes)
+    assert any(re.search("xla_backend_extra_options is .* and was another", n) for n in notes)
     assert (tuner.results()["state"] == "complete").sum() == 6
 
 

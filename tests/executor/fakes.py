@@ -12,6 +12,7 @@ from paceline.data.arrays import EpochBatches
 from paceline.data.chunks import ResidentArrays
 from paceline.executor.grouping import Group
 from paceline.pack.pack import Pack, SlotTrial
+from paceline.program.compile import Effort
 from paceline.program.trace import State
 
 
@@ -19,7 +20,7 @@ class FakeProgram:
     """A program that is compiled already."""
 
     def __init__(self, n_slots: int, plan: str = "stacked", **attributes: Any) -> None:
-        self.n_slots, self.plan, self.quick = n_slots, plan, True
+        self.n_slots, self.plan, self.effort = n_slots, plan, Effort.QUICKLY
         self.__dict__ |= attributes
 
     def ready(self) -> bool:

@@ -72,10 +72,12 @@ def test_other_data_and_versions_are_named(make, monkeypatch) -> None:
     make(plan="sequential").search(X, Y, epochs=1, n_trials=1, **CALL)
     now = {**provenance.versions(), "jax": "0.0.1", "device": "abacus"}
     monkeypatch.setattr(provenance, "versions", lambda: now)
+    monkeypatch.setattr(provenance, "compiled_with", lambda: {"xla_backend_extra_options": "x=1"})
     again = make().reproduce(0, X + 1, Y, **CALL)
     assert any("the data are not those" in note for note in again.notes)
     assert any(note.startswith("jax is 0.0.1, it was ") for note in again.notes)
     assert any(note.startswith("device is abacus, it was ") for note in again.notes)
+    assert any(note.startswith("xla_backend_extra_options is x=1, it") for note in again.notes)
     assert max(again.differences.values()) > 0
 
 

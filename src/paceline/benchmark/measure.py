@@ -23,6 +23,7 @@ from paceline.executor.memory import is_out_of_memory, size_text
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import CompiledPlan, MappedProgram, SequentialProgram, StackedProgram
 from paceline.program.canonical import Unpackable
+from paceline.program.compile import Effort
 
 #: Seconds for the timed runs of a cell by default.
 PATIENCE = 1.0
@@ -133,9 +134,9 @@ def _compile(traced: Traced, config: Config, layout: MeshLayout | None) -> Compi
     # Validation is left out: the epochs of ``pilot_search`` hold its time.
     parts = (group.train, None, group.state, group.work)
     if config.plan == "sequential":
-        return SequentialProgram(*parts, quick=False)
+        return SequentialProgram(*parts, effort=Effort.WELL)
     kind = MappedProgram if config.plan == "mapped" else StackedProgram
-    return kind(*parts, n_slots=config.slots, quick=False, layout=layout)
+    return kind(*parts, n_slots=config.slots, effort=Effort.WELL, layout=layout)
 
 
 def _memory(subject: Subject, executables: list[Any], config: Config) -> float | None:

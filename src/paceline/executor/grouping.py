@@ -24,6 +24,7 @@ from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan, Workload
 from paceline.program import trace
 from paceline.program.canonical import Canonical, Constant, Unpackable
+from paceline.program.compile import Effort
 from paceline.program.constant_laws import (
     ConstantPredictor,
     StoredLaws,
@@ -44,13 +45,12 @@ class RestoredProgram:
 
     Attributes:
         candidate: Plan and slots.
-        quick: Whether the program was compiled for a short run.
-        layout: Devices that the slots were spread over, and devices that batches were split over;
-            None: one device.
+        effort: How well the program was compiled.
+        layout: Devices that slots were spread over and batches were split over; None: one device.
     """
 
     candidate: Candidate
-    quick: bool
+    effort: Effort
     layout: tuple[int, int] | None
 
 

@@ -6,6 +6,7 @@ Rules choose first. Where a search is long enough, other candidates are tried ou
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from typing import Any
 
@@ -16,8 +17,8 @@ from paceline.executor.grouping import Group, RestoredProgram, program_of
 from paceline.executor.plan_choice import Candidate, PlanChoice, key_of, remembered
 from paceline.pack.mesh import MeshLayout, lay_out, local_devices
 from paceline.pack.plan import CompiledPlan, MappedProgram, SequentialProgram, StackedProgram
-from paceline.pack.plan.base import gains_from_stacking, is_short
-from paceline.program.compile import Executable
+from paceline.pack.plan.base import effort_for, gains_from_stacking
+from paceline.program.compile import Effort, Executable
 
 #: Slots of a stacked pack when the user says "auto". On two cores throughput is flat from 8 slots
 #: on, and a GRU is slower with 16 (docs/decisions/0003); accelerators take more.
@@ -120,7 +121,7 @@ class Planner:
         candidate = restored.candidate
         first = self._first(group, candidate.slots)  # this also sets ``group.plan_choice``
         program = self._make(
-            group, candidate, candidate.slots, 0, quick=restored.quick, restored=restored
+            group, candidate, candidate.slots, 0, effort=restored.effort, restored=restored
         )
         if group.plan_choice is not None and first != candidate:
             group.plan_choice = None
@@ -138,23 +139,23 @@ class Planner:
         n_trials: int,
         expected: int,
         before: CompiledPlan | None = None,
-        quick: bool | None = None,
+        effort: Effort | None = None,
         restored: RestoredProgram | None = None,
     ) -> CompiledPlan:
         """Starts to compile a program; ``before`` is one whose executables may be taken over."""
         parts = (group.train, group.test, group.state, group.work)
-        if quick is None:
+        if effort is None:
             waves = max(expected, n_trials, 1) / (candidate.slots * self.lanes)
-            quick = is_quick(group, candidate.slots, waves)
+            effort = effort_of(group, candidate.slots, waves)
         if candidate.plan == "sequential":
             old = before if isinstance(before, SequentialProgram) else None
-            program: CompiledPlan = SequentialProgram(*parts, quick=quick, before=old)
+            program: CompiledPlan = SequentialProgram(*parts, effort=effort, before=old)
         else:
             kind = MappedProgram if candidate.plan == "mapped" else StackedProgram
             program = kind(
                 *parts,
                 n_slots=candidate.slots,
-                quick=quick,
+                effort=effort,
                 # Not ``isinstance``: a mapped program is a stacked one, but its steps are others.
                 before=before if type(before) is kind else None,
                 layout=layout_of(before) if before else self._layout(group, n_trials, restored),
@@ -384,8 +385,8 @@ class Planner:
         return list(unique.values())
 
 
-def is_quick(group: Group, n_slots: int, waves: float) -> bool:
-    """Whether a group's program is compiled for a short run.
+def effort_of(group: Group, n_slots: int, waves: float) -> Effort:
+    """How well a group's program is compiled.
 
     Args:
         group: The group.
@@ -394,7 +395,8 @@ def is_quick(group: Group, n_slots: int, waves: float) -> bool:
     """
     epochs = max((trial.epochs - trial.epoch for trial in group.trials), default=1)
     steps = waves * epochs * max(1, group.work.steps)
-    return is_short(group.train.full.closed, steps, n_slots)
+    n_numbers = sum(math.prod(a.shape) for part in group.state.lists() for a in part)
+    return effort_for(group.train.full.closed, steps, n_slots, n_numbers)
 
 
 def trying(group: Group) -> bool:

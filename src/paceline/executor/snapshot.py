@@ -31,6 +31,7 @@ from paceline.executor.restored import (
 from paceline.executor.slots import SlotAllocator
 from paceline.pack.pack import SlotTrial
 from paceline.pack.slot_rows import is_on_device, on_host
+from paceline.program.compile import Effort
 from paceline.program.files import put_parts
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
@@ -317,7 +318,7 @@ class PackSnapshots:
             program = was["program"]
             if program is not None and self._compiles_alike(facts["device"]):
                 candidate = Candidate(program["plan"], program["slots"])
-                restored = RestoredProgram(candidate, program["quick"], program["layout"])
+                restored = RestoredProgram(candidate, Effort(program["quick"]), program["layout"])
                 group.restored_program = restored
                 if trials:
                     self._planner.compile_again(group)
@@ -393,7 +394,7 @@ def _program_facts(group: Group) -> Facts:
     found = {
         "plan": program.plan,
         "slots": program.n_slots,
-        "quick": program.quick,
+        "quick": int(program.effort),
         "layout": None if layout is None else [layout.trial, layout.data],
     }
     return group_facts(group, found)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import jax
@@ -37,13 +37,9 @@ _CPU: dict[str, Any] = {"xla_cpu_prefer_vector_width": "512"}
 #: For a short run: LLVM's lower level, and vectors as wide as XLA has them by default. Both take
 #: less time to compile (docs/decisions/0032).
 _QUICK: dict[str, Any] = {"xla_backend_optimization_level": "1"}
-#: The older of XLA's two ways to write fused loops. It takes 0.2 s less to compile a step, but what
-#: it makes of updates in place is half as fast: 2 ns more a weight and step (docs/decisions/0035).
+#: The older of XLA's two ways to write fused loops. It takes half as long to compile a step, but
+#: what it makes of updates in place is slower (docs/decisions/0035, 0045).
 _OLDER_LOOPS: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False}
-#: Numbers that a program of a short run updates in place (weights and optimizer variables of all
-#: slots: three for each weight under Adam) below which the older loops pay. In about 1,000 steps
-#: they lose what they have saved.
-_FEW_NUMBERS = 300_000
 _HIT = "/jax/compilation_cache/cache_hits"
 _SAVED = "/jax/compilation_cache/compile_time_saved_sec"
 
@@ -52,6 +48,14 @@ _pool: ThreadPoolExecutor | None = None
 _under_way: set[Future[Executable]] = set()
 _lock = threading.Lock()
 _listening = False
+
+
+class Effort(IntEnum):
+    """How well a program is compiled; what is faster to run takes longer to compile."""
+
+    WELL = 0  # for a long run
+    QUICKLY = 1  # for a short run
+    MOST_QUICKLY = 2  # for a short run that updates few variables in place
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ def compile_in_background(
     shapes: tuple[Any, ...],
     donate: tuple[int, ...] = (),
     *,
-    quick: bool = False,
+    effort: Effort = Effort.WELL,
     key: str | None = None,
 ) -> Future[Executable]:
     """Lowers here (tracing depends on the caller's context), compiles in another thread.
@@ -110,8 +114,9 @@ def compile_in_background(
         function: Pure function of arrays.
         shapes: Its arguments, as shapes and dtypes.
         donate: Positions of arguments whose memory may be reused.
-        quick: Compile for a short run: on CPU half of the time goes into LLVM's higher optimisation
-            levels, which make a step a little faster (docs/decisions/0003).
+        effort: How well: on a CPU half of the time goes into LLVM's higher optimisation levels,
+            which make a step a little faster (docs/decisions/0003). A function that donates nothing
+            updates nothing in place.
         key: From ``program_key``, to find the lowered program on disk.
     """
     global _pool, _listening
@@ -122,9 +127,9 @@ def compile_in_background(
     tries: list[dict[str, Any] | None] = [None]
     if jax.default_backend() == "cpu":
         tries = [_CPU, None]
-        if quick:
+        if effort is not Effort.WELL:
             tries = [_QUICK, None]
-            if sum(_size(shapes[place]) for place in donate) < _FEW_NUMBERS:
+            if effort is Effort.MOST_QUICKLY or not donate:
                 tries.insert(0, _QUICK | _OLDER_LOOPS)
     with _lock:
         if not _listening:
@@ -152,11 +157,6 @@ def compile_in_background(
     _under_way.add(future)
     future.add_done_callback(_under_way.discard)
     return future
-
-
-def _size(shapes: Any) -> int:
-    """Numbers in a tree of arrays of these shapes."""
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
 
 
 def busy() -> bool:

@@ -6,6 +6,7 @@ Public names only: ``jax.extend.core`` is where JAX puts what jaxpr transformati
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 import jax
@@ -38,6 +39,13 @@ CALLS = frozenset(
 REMAT = frozenset({"remat", "remat2", "checkpoint"})
 
 _BODY_PARAMS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+
+def extra_options() -> str:
+    """What XLA_FLAGS has of ``xla_backend_extra_options``, which decides last bits; "none"."""
+    name = "--xla_backend_extra_options="
+    found = [word for word in os.environ.get("XLA_FLAGS", "").split() if word.startswith(name)]
+    return found[-1].removeprefix(name) if found else "none"
 
 
 def call_body(params: dict[str, Any]) -> tuple[Any, list[Any]]:

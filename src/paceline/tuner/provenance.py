@@ -43,6 +43,15 @@ def versions() -> dict[str, str]:
     return {**found, "device": _device(backend)}
 
 
+def compiled_with() -> dict[str, str]:
+    """Options of the compiler on which the last bits of a history depend; none but under JAX."""
+    if keras.backend.backend() != "jax":
+        return {}
+    from paceline.program.jax_compat import extra_options
+
+    return {"xla_backend_extra_options": extra_options()}
+
+
 def _device(backend: str) -> str:
     module = import_module(backend)
     if backend == "torch":
@@ -130,6 +139,7 @@ def meta(
         "data": None if arguments.data is None else arguments.data.digest(),
         "batch": None if batch is None else data_module.shapes_to_json(batch),
         "versions": versions(),
+        "compiled_with": compiled_with(),
         "run": _run(None if origin is None else origin.get("file")),
         **({"origin": dict(origin)} if origin else {}),
     }
@@ -291,10 +301,11 @@ def compare(
             f"the data are not those that study {study!r} was begun with: its earlier "
             "values do not compare with the new ones; another study name begins afresh"
         )
+    was = {**before.get("versions", {}), **before.get("compiled_with", {})}
     others = [
-        f"{name} is {version} and was {was}"
-        for name, version in versions().items()
-        if (was := before.get("versions", {}).get(name, version)) != version
+        f"{name} is {value} and was {was[name]}"
+        for name, value in {**versions(), **compiled_with()}.items()
+        if was.get(name, value) != value
     ]
     if others:
         note(

@@ -255,7 +255,8 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...
 
     Args:
         before: The study's metadata.
-        now: ``data`` (digest), ``versions`` and names of ``callbacks`` as they are now.
+        now: ``data`` (digest), ``versions`` with what the compiler was given, and names of
+            ``callbacks``, as they are now.
     """
     found = []
     callbacks = (before.get("search") or {}).get("callbacks")
@@ -264,7 +265,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...
         found.append(f"the search had other callbacks ({names}); pass callbacks= as it had them")
     if before.get("data") not in (None, now["data"]):
         found.append("the data are not those that the study was searched with")
-    then = before.get("versions") or {}
+    then = {**(before.get("versions") or {}), **(before.get("compiled_with") or {})}
     for name, version in now["versions"].items():
         if then.get(name, version) != version:
             found.append(f"{name} is {version}, it was {then[name]}")

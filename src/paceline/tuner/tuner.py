@@ -401,7 +401,7 @@ class Tuner(StudyResults):
             plan, history = train_again(self._config.builder, arguments, line)
         now = {
             "data": None if arguments.data is None else arguments.data.digest(),
-            "versions": provenance.versions(),
+            "versions": {**provenance.versions(), **provenance.compiled_with()},
             "callbacks": arguments.to_meta().get("callbacks"),
         }
         return Reproduction(trial, plan, history, changes(meta, now))

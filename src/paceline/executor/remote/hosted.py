@@ -85,9 +85,9 @@ class HostedExecutor(LocalExecutor):
         if not restore_roles(group, order.roles):
             return False
         if group.program is None:
-            if order.plan is not None and order.slots is not None and order.quick is not None:
+            if order.plan is not None and order.slots is not None and order.effort is not None:
                 candidate = Candidate(order.plan, order.slots)
-                group.restored_program = RestoredProgram(candidate, order.quick, None)
+                group.restored_program = RestoredProgram(candidate, order.effort, None)
         elif [role.lifted for role in group.roles] != before:
             demand = self.demand
             self._planner.compile(group, len(group.queue), demand.expected)

@@ -17,6 +17,7 @@ import numpy as np
 from paceline import errors
 from paceline.executor.base import JobSpec, Parts, Weights
 from paceline.executor.reporting import CompiledStep, JobStay, Seconds, SeenPack
+from paceline.program.compile import Effort
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,13 @@ class ProgramOrder:
     Attributes:
         roles: For the training and the validation step: which constants are inputs.
         plan, slots: As the user asks; None: the machine chooses.
-        quick: Whether the program is compiled for a short run; None: the machine decides.
+        effort: How well the program is compiled; None: the machine decides.
     """
 
     roles: list[dict[str, Any]]
     plan: str | None = None
     slots: int | None = None
-    quick: bool | None = None
+    effort: Effort | None = None
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ from typing import Any, cast
 
 from paceline.executor.base import PackOptions
 from paceline.executor.grouping import Group
-from paceline.executor.planner import is_quick
+from paceline.executor.planner import effort_of
 from paceline.executor.remote.machines import Machine
 from paceline.executor.remote.messages import ProgramOrder
 from paceline.executor.restored import Facts
 from paceline.executor.slots import Demand
 from paceline.executor.snapshot import role_facts
+from paceline.program.compile import Effort
 
 
 class ProgramOrders:
@@ -29,7 +30,7 @@ class ProgramOrders:
 
     def __init__(self, options: PackOptions, demand: Demand) -> None:
         self._options, self._demand = options, demand
-        self._quick: dict[int, bool] = {}
+        self._efforts: dict[int, Effort] = {}
         # Group -> what the order was made of, and the order.
         self._orders: dict[int, tuple[Any, ProgramOrder]] = {}
 
@@ -49,12 +50,12 @@ class ProgramOrders:
             n_slots = 1 if plan == "sequential" else slots
         if group.program is None:
             group.program = cast(Any, _Elsewhere())
-            if n_slots is not None and id(group) not in self._quick:
+            if n_slots is not None and id(group) not in self._efforts:
                 waves = max(*self._demand.of_program(group), 1) / n_slots
-                self._quick[id(group)] = is_quick(group, n_slots, waves)
+                self._efforts[id(group)] = effort_of(group, n_slots, waves)
         order = ProgramOrder([role_facts(role) for role in group.roles])
         if n_slots is not None:
-            order = replace(order, plan=plan, slots=n_slots, quick=self._quick[id(group)])
+            order = replace(order, plan=plan, slots=n_slots, effort=self._efforts[id(group)])
         self._orders[id(group)] = key, order
         return order
 
@@ -63,12 +64,12 @@ class ProgramOrders:
         _, order = self._orders.get(id(group), (None, None))
         if order is None or order.plan is None:
             return None
-        return {"plan": order.plan, "slots": order.slots, "quick": order.quick, "layout": None}
+        return {"plan": order.plan, "slots": order.slots, "quick": order.effort, "layout": None}
 
     def restore(self, group: Group, program: Facts | None) -> None:
         """Has a group be compiled as a checkpoint says."""
         if program is not None:
-            self._quick[id(group)] = program["quick"]
+            self._efforts[id(group)] = Effort(program["quick"])
 
     def news_for(self, machine: Machine, groups: list[Group]) -> dict[str, ProgramOrder]:
         """What a machine is to be told of the programs that it has; it is remembered as told."""

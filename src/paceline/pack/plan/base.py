@@ -30,7 +30,7 @@ from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches, EpochData, ResidentArrays
 from paceline.pack.slot_rows import RowLeaf
 from paceline.program import jax_compat
-from paceline.program.compile import Executable
+from paceline.program.compile import Effort, Executable
 from paceline.program.padding.batches import MaskedStep, merger
 from paceline.program.rewrites import rewrite
 from paceline.program.step_template import StepTemplate
@@ -51,6 +51,10 @@ _FEW = 5000
 #: short run: 40 s of a core or less. XLA's code around large products is a twentieth slower then,
 #: and its compiling takes 2 to 3 s of a core less (docs/decisions/0032).
 _LITTLE = 4e12
+#: Numbers that a program of a short run updates in place, over all its steps, below which XLA's
+#: older loops pay: compiling saves half a second of a core, an update costs up to 0.7 ns
+#: (docs/decisions/0045).
+_FEW_UPDATES = 1e9
 
 
 @dataclass(frozen=True)
@@ -171,13 +175,13 @@ class CompiledPlan(Protocol):
     Attributes:
         plan: Name of the plan: "stacked", "mapped" or "sequential".
         n_slots: S.
-        quick: Whether the programs were compiled for a short run.
+        effort: How well the programs were compiled.
         lifted: Numbers of the constants that are inputs, of the train step and of the test step.
     """
 
     plan: str
     n_slots: int
-    quick: bool
+    effort: Effort
     lifted: tuple[tuple[int, ...], tuple[int, ...]]
 
     def place(self, states: Sequence[State]) -> list[Arrays]:
@@ -446,15 +450,19 @@ def gains_from_stacking(closed: Any) -> bool:
     return not has_loops(closed) and step_flops(closed) < _BUSY
 
 
-def is_short(closed: Any, steps: float, n_slots: int) -> bool:
-    """Whether so many steps of a pack are a short run, on a CPU.
+def effort_for(closed: Any, steps: float, n_slots: int, n_numbers: int) -> Effort:
+    """How well to compile the step of a pack, on a CPU.
 
     Args:
         closed: The closed jaxpr of one trial's step.
         steps: Steps that the pack is to train.
         n_slots: S.
+        n_numbers: Numbers in one trial's variables, those of the optimizer too.
     """
-    return steps < _FEW and steps * n_slots * step_flops(closed) < _LITTLE
+    if steps >= _FEW or steps * n_slots * step_flops(closed) >= _LITTLE:
+        return Effort.WELL
+    updates = steps * n_slots * n_numbers
+    return Effort.MOST_QUICKLY if updates < _FEW_UPDATES else Effort.QUICKLY
 
 
 def has_loops(closed: Any) -> bool:

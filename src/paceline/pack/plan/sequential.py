@@ -29,7 +29,7 @@ from paceline.pack.plan.base import (
     step_sizes,
 )
 from paceline.pack.slot_rows import on_device
-from paceline.program.compile import Executable, compile_in_background, program_key
+from paceline.program.compile import Effort, Executable, compile_in_background, program_key
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
 
@@ -41,7 +41,7 @@ class SequentialProgram:
         train, test: The group's steps; test is None without validation data.
         state: Shapes of one trial's variables.
         work: What an epoch goes over.
-        quick: Compile for a short run.
+        effort: How well to compile.
         before: An earlier compile; programs whose constants are the same are taken from it.
     """
 
@@ -54,10 +54,10 @@ class SequentialProgram:
         test: StepTemplate | None,
         state: State,
         work: Workload,
-        quick: bool = False,
+        effort: Effort = Effort.WELL,
         before: SequentialProgram | None = None,
     ) -> None:
-        self.lifted, self.quick = (train.lifted, test.lifted if test else ()), quick
+        self.lifted, self.effort = (train.lifted, test.lifted if test else ()), effort
         self._work = work
         one = shapes(state)
         # Programs, each with its step.
@@ -67,13 +67,13 @@ class SequentialProgram:
             self._train = before._train
         else:
             arguments = (*one, lifted_shapes(train), data_shapes(work.train, work.resident))
-            for step in step_sizes(train, work.batch_size, work.rest, merge=quick):
+            for step in step_sizes(train, work.batch_size, work.rest, merge=effort > Effort.WELL):
                 with_index = (*arguments, index_shape(step.size), *_counted(step))
                 future = compile_in_background(
                     _train_step(step),
                     with_index,
                     donate=(0, 1, 2),
-                    quick=quick,
+                    effort=effort,
                     key=program_key("sequential train", [train], step.size, step.small, with_index),
                 )
                 self._train.append((future, step))
@@ -84,11 +84,11 @@ class SequentialProgram:
             data = data_shapes(work.validation)
             arguments = (one[0], one[1], one[3], lifted_shapes(test), data)
             sizes = (work.validation_batch_size, work.validation_rest)
-            for step in step_sizes(test, *sizes, merge=quick):
+            for step in step_sizes(test, *sizes, merge=effort > Effort.WELL):
                 which = index_shape() if work.fold is None else index_shape(step.size)
                 with_index = (*arguments, which, *_counted(step))
                 key = program_key("sequential test", [test], step.size, step.small, with_index)
-                future = compile_in_background(_test_step(step), with_index, quick=quick, key=key)
+                future = compile_in_background(_test_step(step), with_index, effort=effort, key=key)
                 self._test.append((future, step))
 
     def roles(self) -> list[list[Executable]]:

@@ -32,7 +32,7 @@ from paceline.pack.plan.base import (
     step_sizes,
 )
 from paceline.pack.slot_rows import move_rows, on_host
-from paceline.program.compile import Executable, compile_in_background, program_key
+from paceline.program.compile import Effort, Executable, compile_in_background, program_key
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
 
@@ -48,7 +48,7 @@ class StackedProgram:
         state: Shapes of one trial's variables.
         work: What an epoch goes over.
         n_slots: S.
-        quick: Compile for a short run.
+        effort: How well to compile.
         before: An earlier compile for as many slots; programs whose constants are the same are
             taken from it.
         layout: Devices that the slots are spread over; None: the default device.
@@ -63,11 +63,11 @@ class StackedProgram:
         state: State,
         work: Workload,
         n_slots: int,
-        quick: bool = False,
+        effort: Effort = Effort.WELL,
         before: StackedProgram | None = None,
         layout: MeshLayout | None = None,
     ) -> None:
-        self.n_slots, self.layout, self.quick = n_slots, layout, quick
+        self.n_slots, self.layout, self.effort = n_slots, layout, effort
         axis = SlotAxis(layout, mapped=self.plan == "mapped")
         self.lifted = (train.lifted, test.lifted if test else ())
         self._size = work.batch_size
@@ -82,9 +82,14 @@ class StackedProgram:
             order = index_shape(n_slots, work.chunk or work.n_epoch)
             # One device only: a batch that is split over devices has a size of its own on each.
             full, *tail = step_sizes(
-                train, work.batch_size, work.rest, merge=quick and layout is None
+                train,
+                work.batch_size,
+                work.rest,
+                merge=effort > Effort.WELL and layout is None,
             )
             n_logs = len(train.full.log_names)
+            # The smaller batch is one step of many: fast code for it does not pay.
+            rare = Effort.MOST_QUICKLY
             self._small = full.small
             if full.small:
                 order = index_shape(n_slots, _whole(order.shape[1], work.batch_size))
@@ -106,8 +111,7 @@ class StackedProgram:
                         (*many, *fixed, *others),
                         (True, True, True, True, True, False, True, False, False),
                         donate=(0, 1, 2),
-                        # The smaller batch is one step of many: fast code for it does not pay.
-                        quick=quick or (i > 0 and work.steps >= _MANY_STEPS),
+                        effort=rare if i > 0 and work.steps >= _MANY_STEPS else effort,
                     )
                 )
         if test is not None and work.validation is not None:
@@ -118,7 +122,7 @@ class StackedProgram:
                     test,
                     work.validation_batch_size,
                     work.validation_rest,
-                    merge=quick and layout is None,
+                    merge=effort > Effort.WELL and layout is None,
                 )
                 n_logs = len(test.full.log_names)
                 function = _validation_pass(parts, work.n_validation, n_logs, axis)
@@ -134,7 +138,7 @@ class StackedProgram:
                     self._compile(
                         f"{self.plan} test {parts[0].small}",
                         *(test, function, arguments, over),
-                        quick=quick,
+                        effort=effort,
                     )
                 )
 
@@ -147,20 +151,20 @@ class StackedProgram:
         over_slots: tuple[bool, ...],
         *,
         donate: tuple[int, ...] = (),
-        quick: bool,
+        effort: Effort,
     ) -> Future[Executable]:
         """Compiles a function of the pack, for one device or the mesh."""
         layout = self.layout
         if layout is None:
             key = program_key(name, [role], arguments)
-            return compile_in_background(function, arguments, donate, quick=quick, key=key)
+            return compile_in_background(function, arguments, donate, effort=effort, key=key)
         over_slots = over_slots[: len(arguments)]
         shaped = tuple(
             layout.shapes(argument, over_slots=over)
             for argument, over in zip(arguments, over_slots, strict=True)
         )
         return compile_in_background(
-            layout.spread(function, over_slots), shaped, donate, quick=quick
+            layout.spread(function, over_slots), shaped, donate, effort=effort
         )
 
     def roles(self) -> list[list[Executable]]:

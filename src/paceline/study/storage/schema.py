@@ -301,7 +301,7 @@ class ProgramFacts(Struct):
 
     plan: str
     slots: Annotated[int, Meta(ge=1, le=2**20)]
-    quick: bool
+    quick: bool | Annotated[int, Meta(ge=0, le=2)]  # ``Effort``; earlier: whether not WELL
     layout: tuple[Count, Count] | None
 
 
