@@ -52,7 +52,7 @@ _FEW = 5000
 #: and its compiling takes 2 to 3 s of a core less (docs/decisions/0032).
 _LITTLE = 4e12
 #: Numbers that a program of a short run updates in place, over all its steps, below which XLA's
-#: older loops pay: compiling saves half a second of a core, an update costs up to 0.7 ns
+#: older loops pay: compiling saves a second of a core, an update costs about a nanosecond
 #: (docs/decisions/0045).
 _FEW_UPDATES = 1e9
 
