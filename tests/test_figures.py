@@ -157,3 +157,13 @@ def phrases() -> list[str]:
 def test_sentences_have_the_figures_of_their_results():
     page = text(SPEED)
     assert [phrase for phrase in phrases() if phrase not in page] == []
+
+
+def test_what_the_guide_of_speed_says_of_layers_is_what_was_measured(benchmark_module) -> None:
+    pages = benchmark_module("page_tables")
+    report = pages.result_of("search_speed_layers")
+    seconds, ratios = (report["works"]["layers"][of] for of in ("seconds", "ratios"))
+    ours, theirs = (pages.pair(seconds[side]) for side in ("paceline", "keras_tuner"))
+    said = f"{ours} s against {theirs} s, {pages.pair(ratios['keras_tuner'])} times as fast"
+    assert said in (ROOT / pages.SPEED).read_text(encoding="utf-8")
+    assert report["machine"]["commit"] in (ROOT / pages.SPEED).read_text(encoding="utf-8")
