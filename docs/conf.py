@@ -73,6 +73,7 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 autodoc_class_signature = "mixed"
+highlight_language = "none"  # a block without a language is no Python: commands, what they print
 python_maximum_signature_line_length = 90  # a longer one has a line for each argument
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
