@@ -73,8 +73,9 @@ test-wheel: build ## install the wheel in a fresh environment for each Python, a
 test-compat: $(VENV_COMPAT)/.installed ## run the same user code on Paceline and on the installed Talos, with TensorFlow
 	$(VENV_COMPAT)/bin/python -m pytest tests/installed $(ARGS)
 
-test-ui: .venv-ui/.installed ## look at pages, notebooks and the dashboard in Chromium (ARGS)
+test-ui: .venv-ui/.installed ## look at the site, reports, notebooks and the dashboard in Chromium (ARGS)
 	@tools/install_chromium.sh
+	$(MAKE) docs ARGS=
 	.venv-ui/bin/python -m pytest tests/ui $(ARGS)
 
 test-trackers: .venv-trackers/.installed ## log searches to MLflow, Weights & Biases and TensorBoard, and read them back (ARGS)

@@ -73,6 +73,8 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 autodoc_class_signature = "mixed"
+highlight_language = "none"  # a block without a language is no Python: commands, what they print
+python_maximum_signature_line_length = 90  # a longer one has a line for each argument
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
@@ -83,6 +85,8 @@ html_static_path = ["_static"]
 html_css_files = ["paceline.css"]
 html_show_sourcelink = False
 html_copy_source = False
+# As the reader's system has it. Without this the theme logs an error on each page.
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "use_download_button": False,
     "use_fullscreen_button": False,

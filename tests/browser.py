@@ -44,8 +44,12 @@ def open_page(
         browser = playwright.chromium.launch(executable_path=chromium, args=_ARGS)
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
+
+        def note(text: str) -> None:
+            errors.append(f"{page.url}: {text}")
+
+        page.on("pageerror", lambda error: note(str(error)))
+        page.on("console", lambda line: note(line.text) if line.type == "error" else None)
         page.goto(address)
         yield page
         browser.close()

@@ -56,6 +56,16 @@ def split_names(
             ]
 
 
+def name_factories(
+    app: Sphinx, what: str, name: str, obj: object, options: Any, signature: str, returns: str
+) -> tuple[str, str] | None:
+    """Write the default of a data class that a factory makes as ``...``.
+
+    ``<factory>`` is no Python: Sphinx would cut such a signature at every comma, also within types.
+    """
+    return (signature.replace("<factory>", "..."), returns) if signature else None
+
+
 def list_decisions(app: Sphinx, docname: str, source: list[str]) -> None:
     """Put the decisions below their list, which on a code host is a table alone."""
     if docname == "docs/decisions/README":
@@ -131,6 +141,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("mermaid", Mermaid)
     # Before napoleon, whose priority is 500.
     app.connect("autodoc-process-docstring", split_names, priority=400)
+    app.connect("autodoc-process-signature", name_factories)
     app.connect("source-read", list_decisions)
     app.connect("build-finished", write_front_door)
     app.connect("source-read", link_notebooks)

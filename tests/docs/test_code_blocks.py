@@ -110,7 +110,7 @@ def before_callbacks(names: Names) -> None:
     names["tuner"] = paceline.Tuner(dense, study="digits")
 
 
-def before_readme(names: Names) -> None:
+def before_model_file(names: Names) -> None:
     (block, *_) = blocks("docs/guides/first_search.md", "python")
     Path("model.py").write_text(block.text)
     sys.path.insert(0, "")
@@ -122,9 +122,10 @@ def before_data(names: Names) -> None:
 
 #: Page -> what makes the names and files that it takes for granted.
 BEFORE: dict[str, Callable[[Names], None]] = {
-    "README.md": before_readme,
+    "README.md": before_model_file,
     "docs/guides/callbacks.md": before_callbacks,
     "docs/guides/data.md": before_data,
+    "docs/guides/first_search.md": before_model_file,
     "docs/guides/keras_tuner.md": before_keras_tuner,
     "docs/guides/plots.md": before_plots,
     "docs/guides/searching.md": before_searching,
