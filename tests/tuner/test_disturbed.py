@@ -11,8 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
+import paceline
 import toys
 from paceline.executor.local import LocalExecutor
 from stopping import hears_signals, same, stopped_after  # noqa: F401 - a fixture
@@ -58,6 +60,32 @@ def test_checkpoints_that_are_removed_while_the_search_runs(make, monkeypatch) -
             make().search(X, Y, **CALL)
         make().search(X, Y, **CALL)
     same(make(), whole)
+
+
+@pytest.mark.parametrize("storage", [None, "journal:own.log", "sqlite:///own.db"])
+def test_a_working_directory_that_a_users_function_changes(storage, monkeypatch, tmp_path) -> None:
+    """In ``build`` and between calls: the study and its models stay in one place."""
+    here, elsewhere = Path.cwd(), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(here)  # the test's folder is back at its end
+
+    def build(hp: Any) -> Any:
+        os.chdir(elsewhere)
+        return toys.compiled(toys.softmax(), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+
+    tuner = paceline.Tuner(build, study="s", storage=storage, slots=2)
+    tuner.search(X, Y, **CALL)
+    assert Path.cwd() == elsewhere
+    model = tuner.best_model()
+    assert len(tuner.results()) == CALL["n_trials"]
+    assert not list(elsewhere.iterdir())
+    assert (here / "runs/s/best").is_dir()
+
+    os.chdir(here)
+    assert (here / "own.log").is_file() or (here / "own.db").is_file() or storage is None
+    again = paceline.Tuner(build, study="s", storage=storage, slots=2)
+    assert list(again.results()["state"]) == ["complete"] * CALL["n_trials"]
+    numpy.testing.assert_array_equal(again.best_model().predict(X), model.predict(X))
 
 
 #: Root may write everywhere, so a process of root's gives that right up.

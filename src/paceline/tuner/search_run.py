@@ -19,7 +19,7 @@ from paceline.study.objective import Objective
 from paceline.study.pruners.pbt import PBT
 from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
 from paceline.study.samplers.samplers import strategy_of
-from paceline.study.storage.folder import check_folder
+from paceline.study.storage.folder import as_shown, check_folder
 from paceline.study.study import Study
 from paceline.study.trials import trials_to_continue
 from paceline.tuner import provenance
@@ -176,8 +176,8 @@ class SearchRun:
             )
         if (n_again := study.updates.n_again) and resumable and not self._policy.any:
             self._note(
-                f"there is no checkpoint in {config.folder / 'checkpoints'} (it was removed, or "
-                "never written: several processes that search one study write none): "
+                f"there is no checkpoint in {as_shown(config.folder / 'checkpoints')} (it was "
+                "removed, or never written: several processes that search one study write none): "
                 f"{n_again} trials that were under way begin again as new ones; what has ended "
                 "stays"
             )
@@ -350,8 +350,8 @@ class SearchRun:
             raise StudyError(
                 f"study {self.study.name!r}: its last checkpoint does not hold what this version "
                 f"of Paceline writes ({type(error).__name__}: {error}); go on with the version "
-                f"that wrote it, or remove {self._config.folder / 'checkpoints'}: then the "
-                "trials that were under way begin again, and what has ended stays."
+                f"that wrote it, or remove {as_shown(self._config.folder / 'checkpoints')}: then "
+                "the trials that were under way begin again, and what has ended stays."
             ) from error
 
     def _settle(self) -> tuple[int, int]:

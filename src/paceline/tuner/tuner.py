@@ -28,7 +28,7 @@ from paceline.study.objective import Objective
 from paceline.study.pruners.pruners import check_pruner
 from paceline.study.samplers.learnt import check_learn_from
 from paceline.study.samplers.samplers import strategy_of
-from paceline.study.storage.folder import aside_of, study_lock
+from paceline.study.storage.folder import aside_of, at_home, study_lock
 from paceline.study.workers.worker import WORKERS, Worker
 from paceline.tuner import provenance, several
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
@@ -155,12 +155,13 @@ class Tuner(StudyResults):
         self._fresh = fresh
         self._strategy = strategy_of(sampler)
         self._name_note: str | None = None
+        home = Path(directory).absolute()  # a user's function may change the working directory
         if study is None:
-            study, self._name_note = provenance.default_study(Path(directory), storage)
+            study, self._name_note = provenance.default_study(home, storage)
         config = TunerConfig(
             builder=builder,
             study=study,
-            storage=storage,
+            storage=at_home(storage),
             sampler=sampler,
             learn_from=check_learn_from(learn_from, sampler),
             pruner=check_pruner(pruner),
@@ -173,8 +174,7 @@ class Tuner(StudyResults):
             constraints=checked(constraints, self._strategy),
             mesh=check_mesh(mesh),
             precision=check_precision(precision),
-            directory=Path(directory),
-            folder=Path(directory) / str(study),  # its name is checked when it is used
+            directory=home,
             keep_best=whole_number(keep_best, "keep_best"),
             track=make_trackers(track),
             origin=dict(origin) if origin else None,

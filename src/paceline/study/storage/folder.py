@@ -70,6 +70,30 @@ def aside_of(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.before")
 
 
+def as_shown(path: Path) -> Path:
+    """Return a path as messages call it: one below the working directory is relative to that."""
+    try:
+        return path.relative_to(Path.cwd())
+    except (OSError, ValueError):  # no working directory: it was removed; or not below it
+        return path
+
+
+def at_home(storage: Any) -> Any:
+    """Return a storage with the path of its file made absolute: the working directory may change.
+
+    Args:
+        storage: As a user gives it; what names no file by a relative path is returned as it is.
+    """
+    if not isinstance(storage, str):
+        return storage
+    for begin in ("journal:", "sqlite:///"):
+        path = storage.removeprefix(begin).strip()
+        relative = path and not path.startswith(("/", "~", ":memory:", "file:"))
+        if storage.startswith(begin) and relative:
+            return f"{begin}{Path(path).absolute()}"
+    return storage
+
+
 def check_folder(folder: Path) -> None:
     """Refuse a study's folder that holds a link to a place outside, a pipe, a socket or a device.
 
@@ -148,7 +172,7 @@ def raise_renamed(study: str, directory: Path, others: Sequence[str]) -> None:
         StudyError: The message names the folder's name before.
     """
     raise StudyError(
-        f"study {study!r}: the journal in {directory / study} holds no study of that name, but "
-        f"{others[0]!r}: was the folder renamed? Call it {others[0]!r} again, and the study too: "
-        "its checkpoint and its models are in there."
+        f"study {study!r}: the journal in {as_shown(directory / study)} holds no study of "
+        f"that name, but {others[0]!r}: was the folder renamed? Call it {others[0]!r} again, and "
+        "the study too: its checkpoint and its models are in there."
     )

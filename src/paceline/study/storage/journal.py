@@ -24,6 +24,7 @@ import msgspec
 
 from paceline.errors import StorageError
 from paceline.study.storage import schema
+from paceline.study.storage.folder import as_shown
 
 #: What to do about a damaged journal, of a study's name and a storage.
 HOW_TO_REPAIR = "`paceline repair {} --storage {}` keeps what is whole, and lists what was lost."
@@ -253,7 +254,7 @@ def record_of(line: bytes) -> Any:
 
 def damaged(file: JournalFile, error: DamagedLineError) -> StorageError:
     """Return the error for a line of a journal that cannot be read."""
-    where = f"journal:{file.path}"
+    where = f"journal:{as_shown(file.path)}"
     how = HOW_TO_REPAIR.format("STUDY", shlex.quote(where))
     return StorageError(f"storage {where}: {error}. {how}")
 

@@ -105,7 +105,7 @@ def check_url(url: str) -> str:
 
 
 def sqlite_path(url: str) -> Path | None:
-    """Return the file of an SQLite URL, an empty path for one in memory; None for others."""
+    """Return the absolute path of an SQLite URL, empty for one in memory; None for others."""
     scheme, _, rest = url.partition("://")
     if scheme.partition("+")[0] != "sqlite":
         return None
@@ -117,7 +117,7 @@ def sqlite_path(url: str) -> Path | None:
             name = "/" + name[2:].partition("/")[2]
         if options.get("mode") == "memory":
             name = ""
-    return Path() if name in ("", ":memory:") else Path(name)
+    return Path() if name in ("", ":memory:") else Path(name).absolute()
 
 
 def _is_true(text: str) -> bool:

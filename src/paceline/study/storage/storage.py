@@ -7,7 +7,6 @@ import gc
 import os
 import shlex
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -24,6 +23,7 @@ from paceline.errors import PacelineError, StorageError, StudyError
 from paceline.study.metadata import META, StoredStudy, check_meta
 from paceline.study.objective import Direction
 from paceline.study.samplers.values import n_missing
+from paceline.study.storage.folder import as_shown
 from paceline.study.storage.journal import HOW_TO_REPAIR, JournalFile
 from paceline.study.storage.journal_storage import JournalStorage
 from paceline.study.storage.rdb import (
@@ -414,17 +414,19 @@ def uncollected() -> Iterator[None]:
 
 
 def _journal(path: Path) -> StudyStorage:
+    label = f"journal:{as_shown(path)}"
+    path = path.absolute()  # a user's function may change the working directory
     file = JournalFile(path)
 
     def check() -> None:
         if path.is_dir():
-            raise StorageError(f"storage journal:{path} is a folder; name a file in it.")
+            raise StorageError(f"storage {label} is a folder; name a file in it.")
         if path.exists() and not path.is_file():  # another process may have made it just now
-            raise StorageError(f"storage journal:{path} is no file; name another.")
-        _check_folder(path.parent, f"journal:{path}")
+            raise StorageError(f"storage {label} is no file; name another.")
+        _check_folder(path.parent, label)
 
     return StudyStorage(
-        f"journal:{path}",
+        label,
         lambda: JournalStorage(file),
         is_there=path.is_file,
         check=check,
@@ -436,7 +438,7 @@ def _journal(path: Path) -> StudyStorage:
 
 
 def _database(url: str) -> StudyStorage:
-    label, path = check_url(url), sqlite_path(url)
+    label, path = check_url(url).replace(f"///{Path.cwd()}/", "///"), sqlite_path(url)
     made = False
 
     def is_there() -> bool:
@@ -468,7 +470,7 @@ def _database(url: str) -> StudyStorage:
 
 def _check_folder(folder: Path, label: str) -> None:
     """Refuse a folder that is no folder, or that could not be made or written."""
-    there = folder.absolute()
+    there = folder
     while not there.exists() and there != there.parent:
         there = there.parent
     if not there.is_dir():
@@ -478,23 +480,3 @@ def _check_folder(folder: Path, label: str) -> None:
             f"storage {label} cannot be opened: the folder {there} may not be written; choose "
             "another."
         )
-
-
-class Stopwatch:
-    """Adds up the time of blocks, those that raise included.
-
-    Attributes:
-        seconds: So far.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """A block that counts."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds += time.perf_counter() - began

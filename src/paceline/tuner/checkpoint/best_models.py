@@ -27,6 +27,7 @@ from paceline.program.files import (
 )
 from paceline.search_space import HyperParameters
 from paceline.study.storage import schema
+from paceline.study.storage.folder import as_shown
 from paceline.study.study import Study
 from paceline.study.trial import Trial
 from paceline.study.trials import rank
@@ -409,8 +410,8 @@ class TrainedModels:
                 )
             if path is None:
                 raise StudyError(
-                    f"study: the saved model of trial {trial.number} is not in {self._folder}, or "
-                    "it was changed there; train it again with "
+                    f"study: the saved model of trial {trial.number} is not in "
+                    f"{as_shown(self._folder)}, or it was changed there; train it again with "
                     "build(paceline.HyperParameters(values="
                     f"tuner.trial({trial.number}).hparams))."
                 )
@@ -425,7 +426,7 @@ class TrainedModels:
                 raise StudyError(
                     f"study: the saved weights of trial {trial.number} do not fit the model that "
                     "build(hp) makes now; was it changed since? The model as it was is in "
-                    f"{path}: keras.models.load_model reads it."
+                    f"{path and as_shown(path)}: keras.models.load_model reads it."
                 ) from error
 
         with search_process(self._precision, memory=False):
@@ -463,7 +464,8 @@ class TrainedModels:
                 self.best.save(rebuild, note)
             self.last_variables.save()
         except OSError as error:
-            why = f"the best model cannot be saved in {self._folder}: {error.strerror or error}"
+            where = as_shown(self._folder)
+            why = f"the best model cannot be saved in {where}: {error.strerror or error}"
             if why != self._said:
                 self._said = why
                 note(f"{why}; the search goes on, and tries again")

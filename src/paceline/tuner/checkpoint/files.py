@@ -36,6 +36,7 @@ from safetensors.numpy import save_file
 from paceline.errors import StudyError, UsageError
 from paceline.program.files import file_digest, replace_durably, temporary_beside
 from paceline.study.storage import schema
+from paceline.study.storage.folder import as_shown
 from paceline.study.trial_codec import plain
 
 #: The format of the facts that this version writes, and the formats that it reads. Format 1 had no
@@ -110,8 +111,8 @@ class CheckpointManager:
             if not self._noted:
                 self._noted = True
                 self._note(
-                    f"no checkpoint can be written to {self.folder}: {error}; training goes on, "
-                    "and what has ended is kept, but a trial under way would begin again"
+                    f"no checkpoint can be written to {as_shown(self.folder)}: {error}; training "
+                    "goes on, and what has ended is kept, but a trial under way would begin again"
                 )
         finally:
             self._writing = None
@@ -133,8 +134,9 @@ class CheckpointManager:
             _tidy(self.folder)
         except OSError as error:
             self._note(
-                f"the checkpoints in {self.folder} cannot be removed: {error.strerror or error}; "
-                "the next search of the study goes on from the last one, and comes to the same end"
+                f"the checkpoints in {as_shown(self.folder)} cannot be removed: "
+                f"{error.strerror or error}; the next search of the study goes on from the last "
+                "one, and comes to the same end"
             )
         with contextlib.suppress(OSError):
             self.folder.rmdir()
@@ -374,8 +376,8 @@ class SavePolicy:
             raise StudyError(
                 "study: its last checkpoint does not hold what this version of Paceline writes "
                 f"({schema.why(error, snapshot.facts)}); go on with the version that wrote it, or "
-                f"remove {self._checkpoints.folder}: then the trials that were under way begin "
-                "again, and what has ended stays."
+                f"remove {as_shown(self._checkpoints.folder)}: then the trials that were under way "
+                "begin again, and what has ended stays."
             ) from None
 
     @property

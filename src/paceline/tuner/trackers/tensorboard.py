@@ -16,6 +16,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from paceline.study.storage.folder import as_shown
 from paceline.study.trial import Trial
 from paceline.tuner.trackers.base import TrackedStudy
 from paceline.tuner.trackers.values import epochs_of
@@ -42,7 +43,7 @@ class TensorBoardTracker:
         import tensorboard.summary.writer.event_file_writer  # noqa: F401 - errors come now
 
         self._study = study
-        folder = shlex.quote(str(study.folder / FOLDER))
+        folder = shlex.quote(str(as_shown(study.folder / FOLDER)))
         self.where = f"`tensorboard --logdir {folder}` shows the trials"
         found = (study.folder / FOLDER).glob(f"{_TRIAL}*/{_DONE}")
         numbers = [path.parent.name.removeprefix(_TRIAL) for path in found]
