@@ -46,6 +46,7 @@ from paceline.tuner.checkpoint import files
 from paceline.tuner.checkpoint.best_models import BestModels
 
 N_TRIALS, EPOCHS = 14, 6
+_SAME = ("number", "state", "hparams", "seed", "enqueued")
 X, Y = toys.data(60)
 VALIDATION = toys.data(20, seed=1)
 
@@ -121,6 +122,15 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
         structures,
         {"sampler": "tpe", "constraints": {"params": ("<=", 60)}},
         {"n_trials": 20},
+    ),
+    "known-starts": (
+        toys.dense,
+        {"sampler": "tpe"},
+        {
+            "n_trials": 20,
+            "start_with_default": True,
+            "enqueue": [{"lr": 0.05, "dropout": 0.2}, {"lr": 0.07}, {"dropout": 0.4}, {"lr": 0.02}],
+        },
     ),
     "stop-after": (toys.dense, {"sampler": "random"}, {"n_trials": 40, "stop_after": 5}),
     "learn-from": (toys.dense, {"sampler": "tpe", "learn_from": ["before"]}, {"n_trials": 24}),
@@ -227,6 +237,8 @@ def search(case: str, folder: Path) -> None:
         call |= {"x": X, "y": Y, "batch_size": 16}
     if "folds" not in call:
         call["validation_data"] = VALIDATION
+    for hparams in call.pop("enqueue", ()):  # again after each kill, as a script does
+        tuner.enqueue(hparams)
     then, first_done = call.pop("then", None), folder / "first search done"
     if then is None or not first_done.exists():
         tuner.search(**call)
@@ -253,7 +265,7 @@ def result(tuner: paceline.Tuner) -> dict[str, Any]:
             continue
         trials.append(
             {
-                **{name: getattr(trial, name) for name in ("number", "state", "hparams", "seed")},
+                **{name: getattr(trial, name) for name in _SAME},
                 "value": repr(trial.value),
                 "values": list(map(repr, trial.values)),
                 "history": {name: list(map(repr, found)) for name, found in trial.history.items()},

@@ -92,6 +92,8 @@ def search(storage: str, n_trials: int, seconds: float = 0.0) -> None:
         notes=say,
         progress=lambda _: time.sleep(seconds),
     )
+    for hparams in json.loads(os.environ.get("STARTS", "[]")):
+        tuner.enqueue(hparams)
     tuner.search(
         *toys.data(),
         validation_data=toys.data(23, seed=1),

@@ -9,23 +9,13 @@ import pytest
 
 import toys
 
-FILE = f"""\
-import sys
-sys.path.insert(0, {str(Path(toys.__file__).parent)!r})
-import toys
-
-build = toys.dense
-
-def data():
-    return toys.data(), toys.data(23, seed=1)
-"""
 SEARCH = ["--pruner", "pbt:every=2,share=0.5", "--objective", "val_loss", "--sampler", "random"]
 
 
 def test_a_population_from_its_search_to_a_line_that_is_trained_again(
     paceline, user_modules
 ) -> None:
-    Path("model.py").write_text(FILE)
+    Path("model.py").write_text(toys.MODEL_FILE)
     done = paceline("search", "model.py", *SEARCH, "--epochs", "5", "--trials", "4", "--json")
     assert done.code == 0, done.err
     assert done.json["n_trials"]["complete"] == 4
@@ -47,7 +37,7 @@ def test_a_population_from_its_search_to_a_line_that_is_trained_again(
 
 @pytest.mark.slow
 def test_resume_searches_with_a_further_population(paceline, user_modules) -> None:
-    Path("model.py").write_text(FILE)
+    Path("model.py").write_text(toys.MODEL_FILE)
     paceline("search", "model.py", *SEARCH, "--epochs", "5", "--trials", "4", "--json")
     before = paceline("trials", "model", "--json").json
     done = paceline("resume", "model", "--trials", "+4", "--json")
@@ -70,7 +60,7 @@ def test_resume_searches_with_a_further_population(paceline, user_modules) -> No
     ],
 )
 def test_what_cannot_be_a_population_is_one_error(paceline, user_modules, words, said) -> None:
-    Path("model.py").write_text(FILE)
+    Path("model.py").write_text(toys.MODEL_FILE)
     done = paceline("search", "model.py", *words)
     assert done.code == 2 and said in done.err
     assert not Path("runs").exists() or not any(Path("runs").rglob("journal.log"))

@@ -28,6 +28,18 @@ def test_a_report_is_written_and_said_to_be_there(searched, capsys) -> None:
     assert "Side by side" in Path("two.html").read_text(encoding="utf-8")
 
 
+def test_a_page_of_somebody_else_stays(searched, capsys) -> None:
+    page = Path("report.html")
+    page.write_text("<!doctype html><title>mine</title>", encoding="utf-8")
+    assert command("report", "s") == 2
+    assert "report.html is there and is no report" in capsys.readouterr().err.replace("\n", " ")
+    with pytest.raises(paceline.UsageError, match="it stays. Name another file"):
+        searched.report()
+    assert page.read_text(encoding="utf-8") == "<!doctype html><title>mine</title>"
+    page.unlink()
+    assert command("report", "s") == command("report", "s") == 0  # a report replaces a report
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

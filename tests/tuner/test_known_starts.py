@@ -16,6 +16,7 @@ import toys
 from marks import slow_where
 from paceline.errors import SpaceError, UsageError
 from paceline.tuner.known_starts import read_configurations, read_file
+from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {**toys.CALL, "epochs": 1}
@@ -152,3 +153,32 @@ def test_a_file_that_is_not_there_says_so(fresh_folder) -> None:
         read_file(Path("gone.json"))
     with pytest.raises(UsageError, match="--enqueue .: Is a directory"):
         read_file(Path())
+
+
+def test_a_study_knows_which_trials_were_given(make, monkeypatch) -> None:
+    """By the tuner, as defaults and by Optuna; after an interruption too, and in the report."""
+    starts = [{"lr": 0.05, "dropout": 0.2}, {"lr": 0.07}]
+    tuner = make()
+    tuner.enqueue(starts)
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 1)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            tuner.search(X, Y, n_trials=6, start_with_default=True, **CALL | {"epochs": 3})
+    tuner.optuna_study().enqueue_trial({"lr": 0.03, "dropout": 0.4})
+    again = make()
+    again.enqueue(starts)  # as its script does
+    again.search(X, Y, n_trials=6, start_with_default=True, **CALL | {"epochs": 3})
+    trials = [again.trial(int(number)) for number in again.results()["number"]]
+    begun = [trial for trial in trials if trial.state == "complete"]
+    rates = [trial.hparams["lr"] for trial in begun if trial.enqueued]
+    assert sorted(rates) == [0.001, 0.03, 0.05, 0.07]
+    assert len(begun) == 6
+    page = Path(again.report()).read_text(encoding="utf-8")
+    assert '<h2 id="starts">Known starts</h2>' in page and " of 6</td>" in page
+
+
+def test_a_study_without_known_starts_says_nothing_of_them(make) -> None:
+    tuner = make()
+    tuner.search(X, Y, n_trials=2, **CALL)
+    assert not tuner.trial(0).enqueued
+    assert 'id="starts"' not in Path(tuner.report()).read_text(encoding="utf-8")

@@ -34,12 +34,12 @@ def start(child_environment: dict[str, str]):
     }
 
     def begin(
-        mode: str, storage: str | None, *more: object, ahead: float = 0.0
+        mode: str, storage: str | None, *more: object, ahead: float = 0.0, starts: str = "[]"
     ) -> subprocess.Popen[str]:
         children.append(
             subprocess.Popen(
                 [sys.executable, SCRIPT, mode, storage or "", *map(str, more)],
-                env={**environment, "AHEAD": str(ahead)},
+                env={**environment, "AHEAD": str(ahead), "STARTS": starts},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -144,3 +144,19 @@ def test_two_searches_share_a_study_and_one_is_killed(start: Start) -> None:
     assert found["states"].count("complete") == n
     best = max(trial.value for trial in trials if trial.value is not None)
     assert found["accuracy"] == pytest.approx(best, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_two_searches_are_given_the_same_known_starts(start: Start) -> None:
+    """Each is trained once, whoever is first, and is known to be one."""
+    given = [{"lr": 0.01 * i, "dropout": 0.2} for i in range(1, 5)]
+    children = [start("search", None, 8, 0.5, starts=json.dumps(given)) for _ in range(2)]
+    for child in children:
+        ended(child)
+    trials = stored(None)
+    is_whole(trials, 8, 3)
+    owners = {owner_of(trial) for trial in trials}
+    assert len(owners) == 2, "they did not share the study"
+    begun = [t.user_attrs["hparams"] for t in trials if stands(t) and t.user_attrs.get("enqueued")]
+    by_rate = sorted(begun, key=lambda hparams: hparams["lr"])
+    assert [hparams["lr"] for hparams in by_rate] == [hparams["lr"] for hparams in given]

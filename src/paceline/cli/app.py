@@ -23,6 +23,7 @@ from paceline.cli.options import (
     Enqueue,
     Executor,
     Json,
+    KeepBest,
     LearnFrom,
     MaxEpochsTotal,
     Mesh,
@@ -199,6 +200,7 @@ def search(
     mesh: Mesh = "auto",
     precision: Precision = None,
     track: Track = None,
+    keep_best: KeepBest = 1,
     constraint: Constraint = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -238,6 +240,7 @@ def search(
             mesh=mesh,
             precision=precision,
             track=track,
+            keep_best=keep_best,
             constraint=constraint,
             as_json=as_json,
             quiet=quiet,
@@ -301,27 +304,13 @@ def resume(
         )
 
 
-@app.command()
-def reproduce(
-    study: StudyName,
-    trial: Annotated[int, typer.Argument(metavar="TRIAL", min=0, help="The trial's number.")],
-    storage: Storage = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Train a trial again, alone, and show how it differs from its record."""
-    large_pages.take()
-    from paceline.cli import search as command
-
-    with exit_codes():
-        command.reproduce(study, trial, storage=storage, as_json=as_json, quiet=quiet)
-
-
+app.command()(read.reproduce)
 app.command()(read.best)
 app.command()(read.trials)
 app.command()(read.report)
 app.command()(read.dashboard)
 app.command()(read.export)
+app.command()(read.ensemble)
 app.command()(read.studies)
 app.command()(read.rm)
 app.command()(steer.enqueue)

@@ -124,6 +124,12 @@ Constraint = Annotated[
         show_default="the constraints of the file",
     ),
 ]
+KeepBest = Annotated[
+    int,
+    typer.Option(
+        metavar="N", min=1, help="Save the models of the N best trials; `ensemble` joins them."
+    ),
+]
 LearnFrom = Annotated[
     list[str] | None,
     typer.Option(

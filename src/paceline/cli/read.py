@@ -1,4 +1,4 @@
-"""``paceline best``, ``trials``, ``export``, ``repair``, ``studies`` and ``rm``: names and options.
+"""Commands of a study that is there, ``paceline best`` or ``export``: their names and options.
 
 What the commands do is loaded when one is called, so that ``--help`` is quick.
 """
@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.options import Json, Storage, StudyName, complete_study
+from paceline.cli import large_pages
+from paceline.cli.options import Json, Quiet, Storage, StudyName, complete_study
 from paceline.cli.output import exit_codes
 
 Directory = Annotated[
@@ -113,6 +114,43 @@ def export(
 
     with exit_codes():
         command.export(study, storage=storage, output=output, bundle=bundle, trial=trial)
+
+
+def reproduce(
+    study: StudyName,
+    trial: Annotated[int, typer.Argument(metavar="TRIAL", min=0, help="The trial's number.")],
+    storage: Storage = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a trial again, alone, and show how it differs from its record."""
+    large_pages.take()
+    from paceline.cli import search as command
+
+    with exit_codes():
+        command.reproduce(study, trial, storage=storage, as_json=as_json, quiet=quiet)
+
+
+def ensemble(
+    study: StudyName,
+    models: Annotated[
+        int,
+        typer.Option(
+            "--models", metavar="K", min=1, help="Models at most, repeated ones included."
+        ),
+    ] = 5,
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FILE.keras", help="Where to write the model."),
+    ] = "ensemble.keras",
+    storage: Storage = None,
+    quiet: Quiet = False,
+) -> None:
+    """Join the models that `paceline search --keep-best N` kept into the best mean of them."""
+    from paceline.cli import search as command
+
+    with exit_codes():
+        command.ensemble(study, k=models, file=output, storage=storage, quiet=quiet)
 
 
 def report(

@@ -15,11 +15,14 @@ from paceline.cli.budget import check_budget, planned_search
 from paceline.cli.restart import Restart
 from paceline.cli.search_command import SearchCommand
 from paceline.errors import DataError, PacelineError, StuckError, StudyError, UsageError
+from paceline.program.files import written_atomically
 from paceline.report import summary
 from paceline.report.live import LiveView, live_view
 
 #: Trials of a study and epochs of a trial, where nobody says.
 _TRIALS, _EPOCHS = "32", 10
+#: Arguments of ``Tuner`` that a study remembers with where it came from.
+_OF_ORIGIN = ("executor", "keep_best")
 
 
 def search(
@@ -53,6 +56,7 @@ def search(
     mesh: str,
     precision: str | None,
     track: list[str] | None,
+    keep_best: int,
     constraint: list[str] | None,
     as_json: bool,
     quiet: bool,
@@ -88,6 +92,7 @@ def search(
                 "precision": precision,
                 **({"executor": executor} if executor != "auto" else {}),
                 **({"track": track} if track else {}),
+                **({"keep_best": keep_best} if keep_best != 1 else {}),
                 **({"learn_from": learn_from} if learn_from else {}),
                 **({"fresh": True} if fresh else {}),
             },
@@ -198,6 +203,38 @@ def reproduce(study: str, trial: int, *, storage: str | None, as_json: bool, qui
         output.print_result(summary.reproduction_text(study, again.to_json()))
 
 
+def ensemble(study: str, *, k: int, file: str, storage: str | None, quiet: bool) -> None:
+    """Join the kept models of a study into one, and write that.
+
+    Raises:
+        PacelineError: As from ``reproduce`` and ``Tuner.ensemble``, or the file cannot be written.
+    """
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    target = arguments.output_file(
+        file, (".keras",), "a model's file ends in .keras; give a name such as ensemble.keras"
+    )
+    command = _command_of(study, storage, as_json=False, quiet=quiet)
+    from paceline.tuner.bundle import load_lines
+
+    with live_view(study, quiet=quiet) as view:
+        tuner, call = _prepare(command, view)
+        if "validation_data" not in call:
+            raise UsageError(
+                f"study {study!r} has folds, and an ensemble is selected on data that no fold was "
+                "trained on: give some to tuner.ensemble(validation_data=...) in Python"
+            )
+        view.status("putting models together")
+        model = tuner.ensemble(k, validation_data=call["validation_data"])
+        try:
+            with written_atomically(target) as part:
+                model.save(part)
+        except OSError as error:
+            raise UsageError(f"-o {target} cannot be written: {error.strerror or error}") from error
+    lines = [f"{target}: the ensemble. Load it in Python:"]
+    lines += [f"  {line}" for line in load_lines(str(target), studies.study_meta(study, storage))]
+    output.print_result("\n".join(lines))
+
+
 def _command_of(study: str, storage: str | None, as_json: bool, quiet: bool) -> SearchCommand:
     """The command that ``paceline search`` ran for a study, read from the study.
 
@@ -232,7 +269,7 @@ def _command_of(study: str, storage: str | None, as_json: bool, quiet: bool) -> 
         storage=storage,
         tuner={
             **_tuner_arguments(meta),
-            **({"executor": origin["executor"]} if "executor" in origin else {}),
+            **{name: origin[name] for name in _OF_ORIGIN if name in origin},
         },
         search=_search_arguments(meta),
         digest=origin["digest"],
@@ -392,7 +429,7 @@ def _prepare(
             "digest": user.digest,
             "data": None if command.data is None else datasets.portable_spec(command.data),
             **({"constraints": list(command.constraints)} if command.constraints else {}),
-            **{name: command.tuner[name] for name in ("executor",) if name in command.tuner},
+            **{name: command.tuner[name] for name in _OF_ORIGIN if name in command.tuner},
         },
         **({} if constraints is None else {"constraints": constraints}),
         **command.tuner,

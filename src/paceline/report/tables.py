@@ -53,6 +53,7 @@ def trial_record(trial: Trial, objectives: Sequence[str] = ()) -> dict[str, Any]
         **_spread(trial),
         **({"costs": trial.costs} if trial.costs else {}),
         **({CONTINUES: trial.continues} if trial.continues is not None else {}),
+        **({"enqueued": True} if trial.enqueued else {}),
         **({WORKER: trial.worker} if trial.worker is not None else {}),
         **({ERROR: trial.error or trial.rejected} if trial.error or trial.rejected else {}),
     }

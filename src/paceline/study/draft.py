@@ -51,6 +51,7 @@ class Draft:
         waited: Whether another program has added the trial, so that the storage has it.
         constraints: Name of a constraint -> by how much it is violated; 0 or less where it holds.
         rejected: Why the trial is not trained; None where it is.
+        enqueued: Whether the user asked for its values, or for some of them.
     """
 
     number: int
@@ -68,6 +69,7 @@ class Draft:
     waited: bool = False
     constraints: dict[str, float] = field(default_factory=dict)
     rejected: str | None = None
+    enqueued: bool = False
 
     def choose(self, parameter: Parameter) -> Any:
         """Return the real value of a parameter; the same one however often it is asked for."""
@@ -81,12 +83,15 @@ class EnqueuedTrials:
 
     Args:
         resumed: Of ``state``, in a session that continues another; empty otherwise.
+        asked_for: Hparams of trials that come again, and that the user had asked for.
 
     Attributes:
         refused: The last values of a user that were an error.
     """
 
-    def __init__(self, resumed: Mapping[str, Any]) -> None:
+    def __init__(
+        self, resumed: Mapping[str, Any], asked_for: Iterable[Mapping[str, Any]] = ()
+    ) -> None:
         self.refused: dict[str, Any] | None = None
         # Each: plain name -> real value, and whether the user asked for these values.
         self._queue: collections.deque[tuple[dict[str, Any], bool]] = collections.deque(
@@ -95,18 +100,23 @@ class EnqueuedTrials:
         # What the user enqueued in the session that is continued: the script enqueues it once more.
         self._given: list[dict[str, Any]] = [dict(values) for values in resumed.get("given", ())]
         self._given_again = collections.Counter(map(key_of, self._given))
+        # Of trials that begin again, those that the user had asked for.
+        self._asked_for = set(map(key_of, asked_for))
 
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    def enqueue(self, values: Mapping[str, Any], *, users: bool) -> None:
+    def enqueue(self, values: Mapping[str, Any], *, users: bool, asked_for: bool = False) -> None:
         """Have values tried after those that wait already.
 
         Args:
             values: Plain name -> real value; the sampler chooses the others.
             users: Whether the user asked for them: then a value or name that build does not know is
                 an error; otherwise it is left out.
+            asked_for: Whether the user had asked for them, and the trial begins again.
         """
+        if asked_for:
+            self._asked_for.add(key_of(values))
         if users:
             key = key_of(values)
             if self._given_again[key]:
@@ -114,6 +124,10 @@ class EnqueuedTrials:
                 return
             self._given.append(dict(values))
         self._queue.append((dict(values), users))
+
+    def are_asked_for(self, values: Mapping[str, Any], users: bool) -> bool:
+        """Whether the user asked for values that ``pop`` has returned."""
+        return users or key_of(values) in self._asked_for
 
     def refuse(self, values: dict[str, Any]) -> None:
         """Note values of the user that were an error."""

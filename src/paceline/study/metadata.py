@@ -229,6 +229,11 @@ class RestoredStudy:
         """Whether the storage holds a trial already that begins again here."""
         return self.resumed is not None and number in self._stored
 
+    def asked_for(self) -> list[dict[str, Any]]:
+        """The hparams of trials that will come again, and that the user had asked for."""
+        asked = {t.number for t in self.stored if t.user_attrs.get("enqueued") is True}
+        return [hparams for number, (hparams, _) in self.foretold.items() if number in asked]
+
     def ended_before(self, number: int) -> bool:
         """Whether a trial that comes again has ended in the storage."""
         return number in self._ended
@@ -286,7 +291,8 @@ def rolled_back(
             trial.state, trial.values, trial.datetime_complete = OptunaState.RUNNING, None, None
             values = trial.intermediate_values.items()
             trial.intermediate_values = {e: v for e, v in values if e <= was["epochs"]}
-            attrs = {key: trial.user_attrs.get(key) for key in ("hparams", "seed", "draw")}
+            kept = ("hparams", "seed", "draw", "enqueued")
+            attrs = {key: trial.user_attrs.get(key) for key in kept}
             attrs["program"] = was["program"]
             if stored.user_attrs.get("error") == INTERRUPTED:
                 return None  # it has been tried again since

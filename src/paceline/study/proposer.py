@@ -88,7 +88,7 @@ class Proposer:
         if sampler.points is not None:
             sampler.points.learn_names(resumed.get("points", ()))
             sampler.points.learn_names(space.parameters)
-        self.enqueued = EnqueuedTrials(resumed)
+        self.enqueued = EnqueuedTrials(resumed, restored.asked_for())
         self.families = Families(sampler, seed, space, past, resumed.get("families"))
         again = {t.number for t in past if t.state == OptunaState.RUNNING} if resumed else set()
         self.sampled = SampledTrials(
@@ -423,6 +423,7 @@ class Proposer:
             values = {name: value for name, value in values.items() if name in known}
         for attempt in range(OWN_ATTEMPTS + RANDOM_ATTEMPTS):
             draft = self.ask(attempt, values)
+            draft.enqueued = self.enqueued.are_asked_for(values, users)
             try:
                 built = self._build(draft, run)
             except SpaceError as error:

@@ -254,6 +254,7 @@ class Study:
             continues=draft.continues,
             continued_at=draft.continued_at,
             rejected=draft.rejected,
+            enqueued=draft.enqueued or draft.waited,
         )
         # Another worker that joins meanwhile waits: a trial is numbered here or by the storage.
         with self.peers.numbering_lock():

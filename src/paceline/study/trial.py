@@ -43,6 +43,8 @@ class Trial:
             epoch; ``value`` and ``history`` are means over them. Empty otherwise.
         rejected: Why it was not trained: a constraint that it violates, or the reason given to
             ``hp.reject``. None otherwise.
+        enqueued: Whether its values, or some of them, were given: by ``enqueue``,
+            ``start_with_default`` or Optuna's ``enqueue_trial``.
         values: With several objectives, their values at the trial's best epoch, once it is
             complete; ``value`` is the first of them. Empty otherwise.
         costs: With costs among the objectives, what is known of the model: ``params``, ``bytes``,
@@ -68,6 +70,7 @@ class Trial:
     continues: int | None = None
     continued_at: int | None = None
     rejected: str | None = None
+    enqueued: bool = False
     values: list[float] = field(default_factory=list)
     costs: dict[str, Any] = field(default_factory=dict)
 

@@ -139,6 +139,8 @@ def to_frozen(
         attrs["continued_at"] = trial.continued_at
     if trial.rejected is not None:
         attrs["rejected"] = trial.rejected
+    if trial.enqueued:
+        attrs["enqueued"] = True
     return create_trial(
         state=OptunaState.RUNNING,
         params=dict(values),
@@ -264,6 +266,7 @@ def from_frozen(stored: FrozenTrial) -> Trial | None:
         members=[list(map(float, epoch)) for epoch in attrs.get("members", [])],
         values=values if len(values) > 1 else [],
         costs=dict(attrs.get("costs", {})),
+        enqueued=attrs.get("enqueued", False),
     )
     for name in _ATTRIBUTES:
         if name in attrs:

@@ -182,7 +182,7 @@ class StudyResults:
         if kept < 2:
             raise UsageError(
                 f"ensemble: {kept} model is kept, and an ensemble needs several; search with "
-                "Tuner(keep_best=10)."
+                "Tuner(keep_best=10), or `paceline search --keep-best 10`."
             )
         numbers = [self._ranked_trial(rank).number for rank in range(1, kept + 1)]
         models = list(zip(numbers, self.best_models(kept), strict=True))
@@ -344,7 +344,7 @@ class StudyResults:
         """Writes a report of the study: one HTML page that needs no other file and no network.
 
         Args:
-            path: An .html file in a folder that is there; one of that name is replaced.
+            path: An .html file in a folder that is there; an earlier report is replaced.
             compare: Another study of the same storage to put beside it.
 
         Returns:
@@ -353,7 +353,7 @@ class StudyResults:
         Raises:
             StudyError: There is no such study.
             StorageError: The storage cannot be read.
-            UsageError: The file cannot be written.
+            UsageError: The file cannot be written, or is there and no report.
         """
         from paceline.report.html.writing import check_path, write_report
 

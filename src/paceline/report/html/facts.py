@@ -92,6 +92,32 @@ def hparam_columns(trials: Sequence[Trial], names: Sequence[str]) -> Iterator[li
         yield formats.hparam_cells(rows, name, "")
 
 
+def starts_part(subject: ReportSubject) -> Iterator[str]:
+    """Give the trials whose values were given, and their places among all."""
+    starts = [trial for trial in subject.trials if trial.enqueued]
+    if not starts or subject.objectives:  # several objectives give no places
+        return
+    places = {trial.number: place for place, trial in enumerate(subject.ranked, 1)}
+    shown = starts[:MOST_TRIALS]
+    names = list(dict.fromkeys(name for trial in shown for name in trial.hparams))
+    columns = [
+        [trial.number for trial in shown],
+        formats.metrics([trial.value for trial in shown]),
+        [
+            f"{places[trial.number]:,} of {len(places):,}"
+            if trial.number in places
+            else formats.state(trial.state)
+            for trial in shown
+        ],
+        *hparam_columns(shown, names),
+    ]
+    rows = list(zip(*columns, strict=True))
+    yield '<h2 id="starts">Known starts</h2>'
+    yield table(("trial", subject.objective, "place", *names), rows, numbers={0, 1})
+    left = f" {len(starts) - len(shown):,} more are not listed." if len(starts) > len(shown) else ""
+    yield dim(f"Their values, or some of them, were given and not chosen by the sampler.{left}")
+
+
 def line_part(subject: ReportSubject) -> Iterator[str]:
     """Give the trials that the best one continues, where it began as a copy."""
     if not subject.ranked or subject.ranked[0].continued_at is None:

@@ -19,6 +19,8 @@ from paceline.report.html.subject import ReportSubject
 from paceline.report.html.verdict import Verdict, verdict_of
 
 _HERE = Path(__file__).parent
+#: By which a page is known as a report.
+GENERATOR = '<meta name="generator" content="Paceline">'
 #: Plotly makes functions of strings for parallel coordinates, which is what 'unsafe-eval' allows;
 #: nothing may be loaded or sent.
 _POLICY = (
@@ -46,7 +48,7 @@ def report_page(subject: ReportSubject, other: ReportSubject | None = None) -> s
             '<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="generator" content="Paceline">',
+            GENERATOR,
             f"<title>{escape(title)}</title>",
             f"<style>{_HERE.joinpath('page.css').read_text(encoding='utf-8')}</style>",
             *_scripts(every),
@@ -59,6 +61,7 @@ def report_page(subject: ReportSubject, other: ReportSubject | None = None) -> s
             *facts.line_part(subject),
             *facts.front_part(subject),
             *facts.trials_part(subject),
+            *facts.starts_part(subject),
             *facts.failures_part(subject),
             *facts.rejections_part(subject),
             *facts.programs_part(subject),

@@ -6,8 +6,11 @@ from pathlib import Path
 
 from paceline.errors import UsageError
 from paceline.program.files import written_atomically
-from paceline.report.html.page import report_page
+from paceline.report.html.page import GENERATOR, report_page
 from paceline.report.html.subject import ReportSubject
+
+#: Bytes at the beginning of a report among which it says what has made it.
+_BEGINNING = 4096
 
 
 def check_path(path: str | Path) -> Path:
@@ -27,7 +30,7 @@ def check_path(path: str | Path) -> Path:
 
 
 def write_report(path: Path, subject: ReportSubject, other: ReportSubject | None = None) -> None:
-    """Write the report of a study, in place of a file that is there.
+    """Write the report of a study, in place of an earlier report.
 
     Args:
         path: An .html file in a folder that is there.
@@ -35,11 +38,30 @@ def write_report(path: Path, subject: ReportSubject, other: ReportSubject | None
         other: A study to put beside it; None for none.
 
     Raises:
-        UsageError: The file cannot be written.
+        UsageError: The file cannot be written, or is there and no report.
     """
+    _check_replaced(path)
     page = report_page(subject, other)
     try:
         with written_atomically(path) as part:
             part.write_text(page, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+def _check_replaced(path: Path) -> None:
+    """Refuse to replace a page that somebody else has written.
+
+    Raises:
+        UsageError: The file is there and no report.
+    """
+    try:
+        with path.open("rb") as file:
+            begins = file.read(_BEGINNING)
+    except OSError:  # it is not there; or what hinders is said where the report is written
+        return
+    if begins and GENERATOR.encode() not in begins:
+        raise UsageError(
+            f"{path} is there and is no report of Paceline's: it stays. Name another file, or "
+            "remove it."
+        )

@@ -160,6 +160,7 @@ class TrialAttributes(Struct):
     continues: Count | None = None
     continued_at: Count | None = None
     rejected: Text = None
+    enqueued: bool = False
     history: dict[str, list[Real]] = {}
     members: list[list[Real]] = []
     value: Real | None = None

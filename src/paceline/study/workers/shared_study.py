@@ -344,7 +344,7 @@ class SharedStudy:
         number, trial_id = claimed
         self._writer.know_trial_id(number, trial_id)
         begun = Trial(number, hparams=left.hparams, seed=left.seed, continues=left.continues)
-        self._trials.add(replace(begun, rejected=left.rejected))
+        self._trials.add(replace(begun, rejected=left.rejected, enqueued=left.enqueued))
         self._proposer.adopt_peer_trial(number, template, left.hparams)
         return number
 
