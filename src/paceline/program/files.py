@@ -30,6 +30,14 @@ TEMPORARY = ".tmp-"
 _numbers = itertools.count()
 
 
+def as_shown(path: Path) -> Path:
+    """A path as messages call it: one below the working directory is relative to that."""
+    try:
+        return path.relative_to(Path.cwd())
+    except (OSError, ValueError):  # no working directory: it was removed; or not below it
+        return path
+
+
 @contextlib.contextmanager
 def temporary_beside(path: Path) -> Iterator[Path]:
     """The path of a temporary file in the folder of ``path``, to write to and to rename.

@@ -25,6 +25,7 @@ class TunerConfig:
     Attributes:
         builder: Builds models, by the ``build`` that was given.
         executor: Its name.
+        folder: The study's folder.
         cluster: The machines that train, for an executor of several; None: this one.
     """
 
@@ -44,14 +45,10 @@ class TunerConfig:
     mesh: tuple[int, int | None] | None
     precision: str | None
     directory: Path
+    folder: Path
     keep_best: int
     track: Mapping[str, Tracker]
     origin: dict[str, Any] | None
-
-    @property
-    def folder(self) -> Path:
-        """The study's folder."""
-        return self.directory / str(self.study)  # its name is checked when it is used
 
 
 @dataclass(frozen=True)

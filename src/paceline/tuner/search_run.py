@@ -15,11 +15,12 @@ from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.protocol import PackExecutor
 from paceline.executor.remote.cluster import Cluster
+from paceline.program.files import as_shown
 from paceline.study.objective import Objective
 from paceline.study.pruners.pbt import PBT
 from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
 from paceline.study.samplers.samplers import strategy_of
-from paceline.study.storage.folder import as_shown, check_folder
+from paceline.study.storage.folder import check_folder
 from paceline.study.study import Study
 from paceline.study.trials import trials_to_continue
 from paceline.tuner import provenance

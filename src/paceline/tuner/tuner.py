@@ -152,8 +152,7 @@ class Tuner(StudyResults):
                 "fresh: True works with the journal in the study's folder, and storage was given; "
                 "give another study name, or remove the study with `paceline rm`."
             )
-        self._fresh = fresh
-        self._strategy = strategy_of(sampler)
+        self._fresh, self._strategy = fresh, strategy_of(sampler)
         self._name_note: str | None = None
         home = Path(directory).absolute()  # a user's function may change the working directory
         if study is None:
@@ -175,6 +174,7 @@ class Tuner(StudyResults):
             mesh=check_mesh(mesh),
             precision=check_precision(precision),
             directory=home,
+            folder=home / str(study),  # its name is checked when it is used
             keep_best=whole_number(keep_best, "keep_best"),
             track=make_trackers(track),
             origin=dict(origin) if origin else None,

@@ -19,6 +19,7 @@ from paceline.errors import UsageError
 from paceline.pack.callbacks.packable import check_packages, why_not_packed
 from paceline.pack.callbacks.process_wide import in_turns, why_not_in_turns
 from paceline.pack.callbacks.state import PATHS_OF_TRIAL
+from paceline.program.files import as_shown
 from paceline.program.trace import each_number
 
 #: More arrays than the inputs of any model; a longer list holds numbers.
@@ -219,8 +220,8 @@ class CallbackFactory:
                 before, path = moved
                 self._say(
                     f"callbacks: each trial's {type(callback).__name__} writes to a path of its "
-                    f"own: {before} is {path} for trial {self._paths.label(trial)}; a path that "
-                    f"holds {TRIAL} is taken as it is",
+                    f"own: {before} is {as_shown(path)} for trial {self._paths.label(trial)}; a "
+                    f"path that holds {TRIAL} is taken as it is",
                     key=f"{type(callback).__name__} {before}",
                 )
         return own

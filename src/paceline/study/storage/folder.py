@@ -21,6 +21,7 @@ import filelock
 from optuna.trial import FrozenTrial
 
 from paceline.errors import StorageError, StudyError
+from paceline.program.files import as_shown
 
 NAME = ".lock"
 #: Optuna's CMA-ES keeps its optimizer, pickled, in attributes whose names begin so.
@@ -70,14 +71,6 @@ def aside_of(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.before")
 
 
-def as_shown(path: Path) -> Path:
-    """Return a path as messages call it: one below the working directory is relative to that."""
-    try:
-        return path.relative_to(Path.cwd())
-    except (OSError, ValueError):  # no working directory: it was removed; or not below it
-        return path
-
-
 def at_home(storage: Any) -> Any:
     """Return a storage with the path of its file made absolute: the working directory may change.
 
@@ -119,6 +112,20 @@ def check_folder(folder: Path) -> None:
                         f"study {folder.name!r}: {path} is neither a file nor a folder, and "
                         "whoever reads it could wait for ever; remove it."
                     )
+
+
+def check_writable(folder: Path, label: str) -> None:
+    """Refuse a folder that is no folder, or that could not be made or written."""
+    there = folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise StorageError(f"storage {label} cannot be opened: {there} is no folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise StorageError(
+            f"storage {label} cannot be opened: the folder {there} may not be written; choose "
+            "another."
+        )
 
 
 def check_storage_text(storage: Any) -> None:

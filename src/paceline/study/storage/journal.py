@@ -23,8 +23,8 @@ from typing import Any
 import msgspec
 
 from paceline.errors import StorageError
+from paceline.program.files import as_shown
 from paceline.study.storage import schema
-from paceline.study.storage.folder import as_shown
 
 #: What to do about a damaged journal, of a study's name and a storage.
 HOW_TO_REPAIR = "`paceline repair {} --storage {}` keeps what is whole, and lists what was lost."

@@ -474,8 +474,7 @@ def why(error: Exception, value: Any = None, what: str = "it") -> str:
     match = _AT.match(str(error))
     said, path = (match["what"], match["path"]) if match is not None else (str(error), None)
     said = said.replace("`", "") or type(error).__name__
-    if said[1:2].islower():
-        said = said[:1].lower() + said[1:]
+    said = said[:1].lower() + said[1:] if said[1:2].islower() else said
     if path is None:
         return f"{what} is {shown(value)}: {said}" if value is not None else said
     steps = list(_STEP.finditer(path))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import shlex
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -20,10 +20,11 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
 from paceline.errors import PacelineError, StorageError, StudyError
+from paceline.program.files import as_shown
 from paceline.study.metadata import META, StoredStudy, check_meta
 from paceline.study.objective import Direction
 from paceline.study.samplers.values import n_missing
-from paceline.study.storage.folder import as_shown
+from paceline.study.storage.folder import check_writable
 from paceline.study.storage.journal import HOW_TO_REPAIR, JournalFile
 from paceline.study.storage.journal_storage import JournalStorage
 from paceline.study.storage.rdb import (
@@ -423,7 +424,7 @@ def _journal(path: Path) -> StudyStorage:
             raise StorageError(f"storage {label} is a folder; name a file in it.")
         if path.exists() and not path.is_file():  # another process may have made it just now
             raise StorageError(f"storage {label} is no file; name another.")
-        _check_folder(path.parent, label)
+        check_writable(path.parent, label)
 
     return StudyStorage(
         label,
@@ -451,7 +452,7 @@ def _database(url: str) -> StudyStorage:
 
     def check() -> None:
         if path is not None:
-            _check_folder(path.parent, label)
+            check_writable(path.parent, label)
 
     def prepare() -> None:
         if path is not None:
@@ -468,15 +469,21 @@ def _database(url: str) -> StudyStorage:
     )
 
 
-def _check_folder(folder: Path, label: str) -> None:
-    """Refuse a folder that is no folder, or that could not be made or written."""
-    there = folder
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    if not there.is_dir():
-        raise StorageError(f"storage {label} cannot be opened: {there} is no folder.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise StorageError(
-            f"storage {label} cannot be opened: the folder {there} may not be written; choose "
-            "another."
-        )
+class Stopwatch:
+    """Adds up the time of blocks, those that raise included.
+
+    Attributes:
+        seconds: So far.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """A block that counts."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - began

@@ -26,8 +26,7 @@ from paceline.study.storage.events import (
     TrialOwner,
     TrialTaken,
 )
-from paceline.study.storage.stopwatch import Stopwatch
-from paceline.study.storage.storage import StudyStorage
+from paceline.study.storage.storage import Stopwatch, StudyStorage
 from paceline.study.trial_codec import OPTUNA_STATES, folded, identity, kept_attributes
 
 if TYPE_CHECKING:

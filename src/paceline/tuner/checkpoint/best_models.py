@@ -19,6 +19,7 @@ import numpy as np
 from paceline.errors import StudyError
 from paceline.executor.base import Weights
 from paceline.program.files import (
+    as_shown,
     file_digest,
     get_parts,
     put_parts,
@@ -27,7 +28,6 @@ from paceline.program.files import (
 )
 from paceline.search_space import HyperParameters
 from paceline.study.storage import schema
-from paceline.study.storage.folder import as_shown
 from paceline.study.study import Study
 from paceline.study.trial import Trial
 from paceline.study.trials import rank

@@ -34,9 +34,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from paceline.errors import StudyError, UsageError
-from paceline.program.files import file_digest, replace_durably, temporary_beside
+from paceline.program.files import as_shown, file_digest, replace_durably, temporary_beside
 from paceline.study.storage import schema
-from paceline.study.storage.folder import as_shown
 from paceline.study.trial_codec import plain
 
 #: The format of the facts that this version writes, and the formats that it reads. Format 1 had no
