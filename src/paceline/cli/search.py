@@ -15,7 +15,6 @@ from paceline.cli.budget import check_budget, planned_search
 from paceline.cli.restart import Restart
 from paceline.cli.search_command import SearchCommand
 from paceline.errors import DataError, PacelineError, StuckError, StudyError, UsageError
-from paceline.program.files import written_atomically
 from paceline.report import summary
 from paceline.report.live import LiveView, live_view
 
@@ -214,24 +213,17 @@ def ensemble(study: str, *, k: int, file: str, storage: str | None, quiet: bool)
         file, (".keras",), "a model's file ends in .keras; give a name such as ensemble.keras"
     )
     command = _command_of(study, storage, as_json=False, quiet=quiet)
-    from paceline.tuner.bundle import load_lines
-
+    if command.search.get("folds"):
+        raise UsageError(
+            f"study {study!r} has folds, and an ensemble is selected on data that no fold was "
+            "trained on: give some to tuner.ensemble(validation_data=...) in Python"
+        )
     with live_view(study, quiet=quiet) as view:
         tuner, call = _prepare(command, view)
-        if "validation_data" not in call:
-            raise UsageError(
-                f"study {study!r} has folds, and an ensemble is selected on data that no fold was "
-                "trained on: give some to tuner.ensemble(validation_data=...) in Python"
-            )
         view.status("putting models together")
         model = tuner.ensemble(k, validation_data=call["validation_data"])
-        try:
-            with written_atomically(target) as part:
-                model.save(part)
-        except OSError as error:
-            raise UsageError(f"-o {target} cannot be written: {error.strerror or error}") from error
-    lines = [f"{target}: the ensemble. Load it in Python:"]
-    lines += [f"  {line}" for line in load_lines(str(target), studies.study_meta(study, storage))]
+        studies.write_model(target, model.save)
+    lines = studies.model_lines(target, "the ensemble", studies.study_meta(study, storage))
     output.print_result("\n".join(lines))
 
 

@@ -8,7 +8,8 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,9 +143,8 @@ def export(
     what = f"trial {best.number}, {_values(study, best)}"
     lines = []
     if model:
-        _copy(saved, model)
-        lines += [f"{model}: the model of {what}. Load it in Python:"]
-        lines += [f"  {line}" for line in load_lines(str(model), study.meta)]
+        write_model(model, partial(shutil.copyfile, saved))
+        lines += model_lines(model, f"the model of {what}", study.meta)
     if zipped:
         lines += [f"{zipped}: {what}", *_write_bundle(zipped, study, best, saved)]
     terminal.print_result("\n".join(lines))
@@ -436,9 +436,24 @@ def _model_file(study: StudyView, best: Trial) -> Path:
     return path
 
 
-def _copy(source: Path, target: Path) -> None:
+def write_model(target: Path, write: Callable[[Path], object]) -> None:
+    """Write a model's file, whole or not at all.
+
+    Args:
+        target: The file.
+        write: Writes it to the path that it is given.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
     try:
         with written_atomically(target) as part:
-            shutil.copyfile(source, part)
+            write(part)
     except OSError as error:
         raise UsageError(f"-o {target} cannot be written: {error.strerror or error}") from error
+
+
+def model_lines(model: Path, what: str, meta: Mapping[str, Any]) -> list[str]:
+    """Return lines that say what a model's file holds, and how to load it."""
+    head = f"{model}: {what}. Load it in Python:"
+    return [head, *(f"  {line}" for line in load_lines(str(model), meta))]

@@ -440,9 +440,7 @@ class TrialUpdates:
                 return  # another worker trains it, or ``StudyPeers.sync`` takes it over
             self._left_running.append(trial.number)
             if trial.continues is None:
-                self._proposer.enqueued.enqueue(
-                    trial.hparams, users=False, asked_for=trial.enqueued
-                )
+                self._proposer.enqueued.enqueue(trial.hparams, users=False)
         elif trial.error != INTERRUPTED:
             self._asker.count_trial(trial)
             self._proposer.tried.note(trial.hparams)

@@ -83,7 +83,7 @@ class EnqueuedTrials:
 
     Args:
         resumed: Of ``state``, in a session that continues another; empty otherwise.
-        asked_for: Hparams of trials that come again, and that the user had asked for.
+        asked_for: Hparams of earlier trials that the user had asked for.
 
     Attributes:
         refused: The last values of a user that were an error.
@@ -100,23 +100,19 @@ class EnqueuedTrials:
         # What the user enqueued in the session that is continued: the script enqueues it once more.
         self._given: list[dict[str, Any]] = [dict(values) for values in resumed.get("given", ())]
         self._given_again = collections.Counter(map(key_of, self._given))
-        # Of trials that begin again, those that the user had asked for.
         self._asked_for = set(map(key_of, asked_for))
 
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    def enqueue(self, values: Mapping[str, Any], *, users: bool, asked_for: bool = False) -> None:
+    def enqueue(self, values: Mapping[str, Any], *, users: bool) -> None:
         """Have values tried after those that wait already.
 
         Args:
             values: Plain name -> real value; the sampler chooses the others.
             users: Whether the user asked for them: then a value or name that build does not know is
                 an error; otherwise it is left out.
-            asked_for: Whether the user had asked for them, and the trial begins again.
         """
-        if asked_for:
-            self._asked_for.add(key_of(values))
         if users:
             key = key_of(values)
             if self._given_again[key]:
@@ -126,7 +122,7 @@ class EnqueuedTrials:
         self._queue.append((dict(values), users))
 
     def are_asked_for(self, values: Mapping[str, Any], users: bool) -> bool:
-        """Whether the user asked for values that ``pop`` has returned."""
+        """Whether the user asked for values, now or before their trial began again."""
         return users or key_of(values) in self._asked_for
 
     def refuse(self, values: dict[str, Any]) -> None:

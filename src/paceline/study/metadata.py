@@ -230,9 +230,9 @@ class RestoredStudy:
         return self.resumed is not None and number in self._stored
 
     def asked_for(self) -> list[dict[str, Any]]:
-        """The hparams of trials that will come again, and that the user had asked for."""
-        asked = {t.number for t in self.stored if t.user_attrs.get("enqueued") is True}
-        return [hparams for number, (hparams, _) in self.foretold.items() if number in asked]
+        """The hparams of the trials that the user had asked for; some of them come again."""
+        asked = [t.user_attrs for t in self.stored if t.user_attrs.get("enqueued") is True]
+        return [attrs["hparams"] for attrs in asked if isinstance(attrs.get("hparams"), dict)]
 
     def ended_before(self, number: int) -> bool:
         """Whether a trial that comes again has ended in the storage."""

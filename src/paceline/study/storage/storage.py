@@ -439,7 +439,9 @@ def _journal(path: Path) -> StudyStorage:
 
 
 def _database(url: str) -> StudyStorage:
-    label, path = check_url(url).replace(f"///{Path.cwd()}/", "///"), sqlite_path(url)
+    label, path = check_url(url), sqlite_path(url)
+    if path is not None:
+        label = label.replace(str(path), str(as_shown(path)))
     made = False
 
     def is_there() -> bool:
