@@ -82,8 +82,8 @@ def measured(part: str, rows: dict[str, tuple[Work, dict[str, Any]]], quick: boo
             except Exception as error:  # an error of one row must not end the others
                 entries[name] = {"error": f"{type(error).__name__}: {error}".partition("\n")[0]}
             print(f"  {name:28s} {_line(entries[name])}", flush=True)
-    entries = {name: {"device": found["device"], **entry} for name, entry in entries.items()}
-    machine.gather(f"gpu_{part}{'_tiny' if quick else ''}", found, entries)
+            entry = {"device": found["device"], **entries[name]}
+            machine.gather(f"gpu_{part}{'_tiny' if quick else ''}", found, {name: entry})
     return 1 if any("error" in entries[name] for name in rows) else 0
 
 

@@ -3,20 +3,22 @@
     python benchmarks/gpu.py                                    all parts
     python benchmarks/gpu.py scan --sides paceline              in pieces of minutes
     python benchmarks/gpu.py scan --sides keras_tuner --trials 0:4
-    python benchmarks/gpu.py plans --models mnist cnn
+    python benchmarks/gpu.py layers                             a search over widths and layers
+    python benchmarks/gpu.py plans --models mnist cnn --slots 1 8 32
     python benchmarks/gpu.py precision batches
     python benchmarks/gpu.py --quick                            tiny, on any device: does it work?
 
 scan       the 8 configurations of examples/fashion_mnist_cnn.py on 60,000 + 10,000 images, 10
            epochs, batch 32: Paceline (cold and warm) and KerasTuner on JAX (cold), each in a fresh
-           process
+           process; KerasTuner takes a minute for each trial (--trials)
+layers     24 trials of 1 to 3 layers and many widths on 12,000 images, likewise
 plans      plan x slots, as benchmarks/plans.py
 precision  bfloat16 against float32, dense and CNN
 batches    batch size, dense and CNN, on this device and on the machine's CPU
 
-Each part writes ``results/gpu_PART.json``, where pieces of one commit are collected. Every part
-runs in processes of its own, one at a time, since JAX takes most of a card's memory. The exit code
-is 1 if something failed.
+Each part writes ``results/gpu_PART.json`` after every run, where pieces of one commit are
+collected. Every part runs in processes of its own, one at a time, since JAX takes most of a card's
+memory; they end with this one. The exit code is 1 if something failed.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ import search_speed
 from works import MissingDataError, Work, find
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("scan", "plans", "precision", "batches")
+#: Parts that are whole searches -> names of their works.
+SEARCHES = {"scan": "scan", "layers": "layers"}
+PARTS = (*SEARCHES, "plans", "precision", "batches")
 SIDES = ("paceline", "keras_tuner")
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
 
@@ -46,6 +50,7 @@ BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
 def main() -> int:
     """Run the parts; return the exit code."""
     arguments = parse()
+    machine.end_children_when_told()
     if arguments.here:
         return HERE_PARTS[arguments.here](arguments)
     device = look()
@@ -59,7 +64,7 @@ def main() -> int:
     codes = []
     for part in arguments.parts:
         print(f"\n{part}", flush=True)
-        codes += [scan(arguments, device)] if part == "scan" else children(part)
+        codes += [searches(part, arguments, device)] if part in SEARCHES else children(part)
     return max(codes)
 
 
@@ -68,19 +73,23 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, on any device")
-    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES), help="of scan")
-    parser.add_argument("--trials", metavar="FIRST:LAST", help="of scan: some of the eight")
+    parser.add_argument(
+        "--sides", nargs="+", choices=SIDES, default=list(SIDES), help="of searches"
+    )
+    parser.add_argument("--trials", metavar="FIRST:LAST", help="of searches: some of their trials")
     parser.add_argument("--models", nargs="+", metavar="MODEL", help="of plans")
+    parser.add_argument("--slots", nargs="+", metavar="N", help="of plans")
     parser.add_argument("--here", choices=HERE_PARTS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    try:
-        scanned(arguments)
-    except ValueError as error:
-        parser.error(f"--trials {arguments.trials}: {error}; give FIRST:LAST")
     arguments.parts = arguments.parts or list(PARTS)
     unknown = set(arguments.parts) - set(PARTS)
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))}: no such part; there are {', '.join(PARTS)}")
+    for part in SEARCHES.keys() & set(arguments.parts):
+        try:
+            searched(part, arguments)
+        except ValueError as error:
+            parser.error(f"--trials {arguments.trials}: {error}; give FIRST:LAST")
     return arguments
 
 
@@ -113,9 +122,9 @@ def children(part: str) -> list[int]:
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def scan(arguments: argparse.Namespace, device: str) -> int:
+def searches(part: str, arguments: argparse.Namespace, device: str) -> int:
     """Run whole searches of both sides; print the ratio once both have all their trials."""
-    whole, work = scanned(arguments)
+    whole, work = searched(part, arguments)
     first, last = map(int, (arguments.trials or f"0:{whole.n_trials}").split(":"))
     try:
         work.data()
@@ -124,14 +133,16 @@ def scan(arguments: argparse.Namespace, device: str) -> int:
         return 1
     failed: list[str] = []
     entries: dict[str, Any] = {}
+    found = {**machine.facts(), "device": device}
+
+    def keep(side: str, state: str, outcome: dict[str, Any]) -> None:
+        entry = {"side": side, "state": state, "trials": [first, last], **outcome}
+        new = {f"{side} {state} {first}:{last}": entry}
+        entries.update(machine.gather(f"gpu_{whole.name}", found, new))
+
     for side in arguments.sides:
         states = ["cold", "warm"] if side == "paceline" else ["cold"]
-        for state, outcomes in search_speed.measure(work, [side], states, 1, failed)[side].items():
-            for outcome in outcomes:
-                entry = {"side": side, "state": state, "trials": [first, last], **outcome}
-                entries[f"{side} {state} {first}:{last}"] = entry
-    found = {**machine.facts(), "device": device}
-    entries = machine.gather(f"gpu_{whole.name}", found, entries)
+        search_speed.measure(work, [side], states, 1, failed, done=keep)
     ours, theirs = (total(entries, side, whole.n_trials) for side in SIDES)
     for side, seconds in zip(SIDES, (ours, theirs), strict=True):
         if seconds:
@@ -141,9 +152,13 @@ def scan(arguments: argparse.Namespace, device: str) -> int:
     return 1 if failed else 0
 
 
-def scanned(arguments: argparse.Namespace) -> tuple[Work, Work]:
-    """Return the whole work, and the part of it that the command line asks for."""
-    whole = find("scan_tiny" if arguments.quick else "scan")
+def searched(part: str, arguments: argparse.Namespace) -> tuple[Work, Work]:
+    """Return the whole work of a part, and what of it the command line asks for.
+
+    Raises:
+        ValueError: It has no such trials.
+    """
+    whole = find("scan_tiny" if arguments.quick else SEARCHES[part])
     return whole, find(f"{whole.name}:{arguments.trials}") if arguments.trials else whole
 
 
@@ -168,6 +183,8 @@ def plans_part(arguments: argparse.Namespace) -> int:
     import plans
 
     words = [*(arguments.models or ()), "--name", "gpu_plans"]
+    if arguments.slots:
+        words += ["--slots", *arguments.slots]
     if arguments.quick:
         words = ["digits", "cnn", "--quick", "--slots", "2", "--name", "gpu_plans_tiny"]
     return plans.main(words)

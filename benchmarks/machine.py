@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,14 @@ def fresh_environment() -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMPILATION_CACHE")}
     kept.pop("XLA_FLAGS", None)
     return kept if _XLA_FLAGS is None else {**kept, "XLA_FLAGS": _XLA_FLAGS}
+
+
+def end_children_when_told() -> None:
+    """Have SIGTERM end this process as an exception does: ``subprocess.run`` kills its child then.
+
+    A child that goes on holds the device, and the next benchmark measures both.
+    """
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def commit() -> str:

@@ -32,6 +32,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ _START = 8.0  # s, for imports and data, which are not counted
 def main() -> int:
     """Run the benchmark; return the exit code."""
     arguments = parse()
+    machine.end_children_when_told()
     found = machine.facts()
     print(machine.describe(found), flush=True)
     report: dict[str, Any] = {"machine": found, "works": {}, "skipped": {}, "failed": []}
@@ -175,8 +177,12 @@ def measure(
     rounds: int,
     failed: list[str],
     tensorflow: str | None = None,
+    done: Callable[[str, str, dict[str, Any]], None] = lambda side, state, outcome: None,
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """Run all sides on a work; return side -> state of the caches -> one result for each round."""
+    """Run all sides on a work; return side -> state of the caches -> one result for each round.
+
+    ``done`` is told of each result at once.
+    """
     runs: dict[str, dict[str, list]] = {side: {state: [] for state in states} for side in sides}
     for number in range(rounds):
         # Each round starts with another side.
@@ -203,6 +209,7 @@ def measure(
                         f"{outcome['device']}  load {outcome['load']:.1f}",
                         flush=True,
                     )
+                    done(side, state, outcome)
     return runs
 
 

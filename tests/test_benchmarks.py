@@ -185,6 +185,39 @@ def test_a_piece_that_is_not_there_is_wrong(benchmark_module, monkeypatch, capsy
         assert f"--trials {trials}: " in capsys.readouterr().err
 
 
+def test_each_run_of_a_search_is_kept_at_once(benchmark_module, monkeypatch, results):
+    gpu = benchmark_module("gpu")
+    outcome = {"best": 0.5, "seconds": 2.0}
+
+    def measure(work, sides, states, rounds, failed, done):
+        done(sides[0], states[0], outcome)
+        raise RuntimeError("ended here")
+
+    monkeypatch.setattr(gpu.search_speed, "measure", measure)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "layers", "--quick", "--trials", "0:1"])
+    with pytest.raises(RuntimeError, match="ended here"):
+        gpu.searches("layers", gpu.parse(), "a card")
+    report = json.loads((results / "gpu_scan_tiny.json").read_text())
+    kept = {"side": "paceline", "state": "cold", "trials": [0, 1], **outcome}
+    assert report["entries"] == {"paceline cold 0:1": kept}
+
+
+def test_a_benchmark_that_is_ended_takes_its_child_along(benchmark_module, tmp_path):
+    code = """
+import subprocess, sys
+import machine
+machine.end_children_when_told()
+subprocess.run([sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(60)"])
+"""
+    machine = Path(benchmark_module("machine").__file__).parent
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, cwd=machine, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout.readline() == b"begun\n"
+        parent.terminate()
+        assert parent.wait(timeout=30) == 143
+        assert parent.stdout.read() == b""  # at its end, since the child has closed it too
+
+
 def test_pieces_add_up_to_a_whole_search(benchmark_module):
     gpu = benchmark_module("gpu")
 

@@ -46,6 +46,43 @@ def test_numbers_are_the_same_to_the_bit(shape, lengths):
         np.testing.assert_array_equal(ours[name], alone[name], err_msg=name)
 
 
+@pytest.fixture
+def accelerator(monkeypatch):
+    """A device that is no CPU, as far as initial weights ask; no draw has been compared on it."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(initial_weights, "_agrees", {})
+
+
+def uniforms():
+    key = jax.random.PRNGKey(17)
+    return [jax.random.uniform(key, shape, "float32", -0.37, 0.41) for shape in SHAPES]
+
+
+def test_an_accelerator_shares_programs_once_a_draw_was_compared(accelerator, lengths):
+    alone = uniforms()
+    with shared_initializer_programs():
+        for ours, theirs in zip(uniforms(), alone, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert initial_weights._agrees == {"uniform": True}
+    assert len(lengths) == len(SHAPES)
+
+
+def test_an_accelerator_whose_numbers_depend_on_the_shape_draws_as_jax_does(
+    accelerator, lengths, monkeypatch
+):
+    plain = jax.random.uniform
+
+    def uniform(key, shape=(), dtype=float, minval=0.0, maxval=1.0):
+        return plain(key, shape, dtype, minval, maxval) + len(shape)
+
+    monkeypatch.setattr(jax.random, "uniform", uniform)
+    alone = uniforms()
+    with shared_initializer_programs():
+        for ours, theirs in zip(uniforms(), alone, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert initial_weights._agrees == {"uniform": False}
+
+
 def test_models_of_several_widths_share_programs(lengths):
     def weights():
         found = []

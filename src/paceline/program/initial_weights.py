@@ -7,9 +7,10 @@ packed trial sees the values of its slot only while it is called
 (``pack/callbacks/slot_model.py``). What a build itself changes of such layers, their ``trainable``
 flags or values that it loads, is put back before the next build.
 
-On a CPU XLA takes a third of a second to two seconds to compile ``jax.random.uniform`` for a shape
-that it has not met, often longer than a small model trains. Number i of a draw follows from the key
-and i alone, so many shapes can be cut from draws of a few lengths: to the bit the same.
+XLA takes up to two seconds to compile ``jax.random.uniform`` for a shape that it has not met, often
+longer than a small model trains. Number i of a draw follows from the key and i alone, so many
+shapes can be cut from draws of a few lengths: to the bit the same, on a CPU as tests show; on an
+accelerator each function's first draw is compared with JAX' own, and counts if they agree.
 
 Keras' initializers look the functions up in ``jax.random`` at every call. While a search is on,
 these names stand for the ones here.
@@ -24,7 +25,7 @@ import math
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +50,14 @@ _MOST = 1 << 24
 #: Module and name -> what stands there otherwise, and what stands there while a search is on.
 _before: dict[tuple[Any, str], Any] = {}
 _ours: dict[tuple[Any, str], Any] = {}
+#: Function of ``jax.random`` -> whether a cut draw was JAX' own on this accelerator.
+_agrees: dict[str, bool] = {}
 
 
 @contextmanager
 def shared_initializer_programs() -> Iterator[None]:
-    """Has initial weights drawn so inside, on a CPU; searches may overlap."""
-    if keras.backend.backend() != "jax" or jax.default_backend() != "cpu":
-        yield
-        return
-    with _patch.applied():
+    """Has initial weights drawn so inside; searches may overlap."""
+    with _patch.applied() if keras.backend.backend() == "jax" else nullcontext():
         yield
 
 
@@ -96,24 +96,26 @@ def _cutting(original: Callable[..., Any], outside: Any) -> Callable[..., Any]:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         shape = _shape(bound.arguments)
-        if shape is None:
+        name = original.__name__
+        if shape is None or not _agrees.get(name, True):
             return original(*args, **kwargs)
         n = math.prod(shape)
         bound.arguments["shape"] = (_length(n),)
         drawn = original(*bound.args, **bound.kwargs)
         # A copy, so that the longer draw does not stay. ``jnp.array`` would compile for the shape.
-        return jax.device_put(np.array(np.asarray(drawn)[:n]).reshape(shape))
+        cut = np.array(np.asarray(drawn)[:n]).reshape(shape)
+        if jax.default_backend() != "cpu" and name not in _agrees:
+            theirs = original(*args, **kwargs)
+            if len(shape) > 1:  # a vector could agree where numbers depend on the shape
+                _agrees[name] = np.array_equal(cut, theirs)
+            return theirs
+        return jax.device_put(cut)
 
     return draw
 
 
 def _by_numpy(original: Callable[..., Any], outside: Any) -> Callable[..., Any]:
-    """The function, which fills plain arrays of numbers without a program of their shape.
-
-    Args:
-        original: JAX' own.
-        outside: The state of tracing where nothing is traced.
-    """
+    """The function, filling arrays without a program of their shape; arguments as ``_cutting``."""
     signature, make = inspect.signature(original), getattr(np, original.__name__)
 
     @functools.wraps(original)
@@ -138,10 +140,8 @@ def _shape(arguments: dict[str, Any]) -> tuple[int, ...] | None:
     """The shape that is asked for; None where it is not cut from another draw."""
     found = dict(arguments)
     key, shape, dtype = found.pop("key"), found.pop("shape"), found.pop("dtype")
-    if not _is_plain(shape):
-        return None
     # Words of another width are counted otherwise.
-    if not _is_float32(dtype) or not 0 < math.prod(shape) <= _MOST:
+    if not (_is_plain(shape) and _is_float32(dtype) and 0 < math.prod(shape) <= _MOST):
         return None
     if not all(value is None or _is_number(value) for value in found.values()):
         return None
@@ -280,12 +280,9 @@ def own_model(model: Any, load: Callable[[Any], None]) -> tuple[Any, bool]:
         return model, True
     with values_kept(model):
         load(model)
-        try:
-            copied = _copied(model)
-        except Exception:  # what Keras cannot write down, as the user's own classes without config
-            copied = None
-        if copied is not None:
-            return copied, True
+        # Not what Keras cannot write down, as the user's own classes without config.
+        with suppress(Exception):
+            return _copied(model), True
     load(model)
     _changed.clear()  # the flags of its layers stay as this build has set them
     return model, False
