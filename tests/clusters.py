@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -30,6 +32,7 @@ class InProcessCluster(Cluster):
         n: How many there are.
         fault: As of ``InProcessPool``.
         choose: As of ``InProcessPool``.
+        elsewhere: As of ``HostOptions``.
 
     Attributes:
         pool: The pool of the last search.
@@ -42,14 +45,17 @@ class InProcessCluster(Cluster):
         n: int = 2,
         fault: Callable[[str, int], Fault | None] = lambda host, number: None,
         choose: Callable[[list[str]], str] = lambda names: names[0],
+        elsewhere: bool = False,
     ) -> None:
-        self.n, self.fault, self.choose = n, fault, choose
+        self.n, self.fault, self.choose, self.elsewhere = n, fault, choose, elsewhere
         self.pool: InProcessPool
 
     def connect(
         self, recipe: Any, options: HostOptions, note: Callable[[str], None]
     ) -> InProcessPool:
         """Machines that share this process' set-up."""
+
+        options = replace(options, elsewhere=self.elsewhere)
 
         def make() -> Host:
             return Host(recipe, options, own_process=False)
@@ -150,9 +156,16 @@ def differences(found: paceline.Tuner, alone: paceline.Tuner) -> list[int]:
     for trial in trials(found):
         expected = whole.get(trial.number, {})
         cut = trial.epochs if trial.state == "pruned" else None
-        if trial.history != {name: values[:cut] for name, values in expected.items()}:
+        same = trial.history == {name: values[:cut] for name, values in expected.items()}
+        if not same or (cut is None and log_of(found, trial) != log_of(alone, trial)):
             wrong.append(trial.number)
     return wrong if len(trials(found)) == len(whole) else [*wrong, -1]
+
+
+def log_of(tuner: paceline.Tuner, trial: Any) -> bytes | None:
+    """What the ``CSVLogger("log.csv")`` of a trial has written; None without one."""
+    path = Path("runs") / tuner.name / "trials" / str(trial.number) / "log.csv"
+    return path.read_bytes() if path.exists() else None
 
 
 #: Name -> the build, further arguments of the tuner, and of its search: whose machines are killed.
@@ -161,6 +174,11 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "families": (build_families, {}, {"n_trials": 10, "epochs": 4}),
     "asha": (build, {"pruner": "asha:1:2"}, {"n_trials": 10, "epochs": 4}),
     "repeats": (build, {}, {"n_trials": 5, "epochs": 4, "repeats": 2}),
+    "files": (
+        build,
+        {},
+        {"n_trials": 8, "epochs": 6, "callbacks": [keras.callbacks.CSVLogger("log.csv")]},
+    ),
 }
 
 

@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 
@@ -107,12 +106,6 @@ def test_a_host_of_a_larger_tpu_slice_is_refused(nodes: Any) -> None:
     executor = paceline.Ray(address=nodes.address, runtime_env=slice_of_two)
     with pytest.raises(paceline.UsageError, match="one of 2 hosts of a TPU slice.*of one host"):
         searched(executor, "slice")
-
-
-def test_callbacks_whose_files_nobody_would_collect_are_refused(nodes: Any) -> None:
-    executor = paceline.Ray(address=nodes.address)
-    with pytest.raises(paceline.UsageError, match="callbacks: CSVLogger write where a trial"):
-        searched(executor, "files", search={"callbacks": [keras.callbacks.CSVLogger("log.csv")]})
 
 
 def test_other_versions_are_refused(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:

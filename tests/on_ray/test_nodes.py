@@ -207,6 +207,25 @@ def test_asha_with_callbacks_while_workers_die(nodes: Any, hook: Hook) -> None:
     assert {trial.state for trial in trials(found)} == {"complete", "pruned"}
 
 
+def test_files_of_callbacks_come_from_nodes_that_die(
+    nodes: Any, hook: Hook, tmp_path: Path
+) -> None:
+    def search() -> dict[str, Any]:
+        kept = keras.callbacks.ModelCheckpoint("best.keras", "val_loss", save_best_only=True)
+        return {**LONG, "callbacks": [keras.callbacks.CSVLogger("log.csv"), kept]}
+
+    hook.at_order(5, lambda host: nodes.replace())
+    searched(on(nodes), "nodes", search=search())
+    assert hook.done
+    searched("local", "local", search=search())
+    for number in range(12):
+        ours, theirs = (Path("runs") / name / "trials" / str(number) for name in ("nodes", "local"))
+        assert (ours / "log.csv").read_bytes() == (theirs / "log.csv").read_bytes()
+        one, other = (keras.models.load_model(path / "best.keras") for path in (ours, theirs))
+        for weights, expected in zip(one.get_weights(), other.get_weights(), strict=True):
+            np.testing.assert_array_equal(weights, expected)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_the_search_goes_on(
     number: signal.Signals, nodes: Any, hook: Hook

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from paceline.executor.remote import driver
 from paceline.executor.remote.checkpoint import JobSnapshots
 from paceline.executor.remote.driver import RemoteExecutor
 from paceline.executor.remote.in_process import InProcessPool
+from paceline.pack.callbacks import elsewhere
 from paceline.study.timeline import read_timelines
 from paceline.tuner.loop import EpochReports
 from stopping import hears_signals  # noqa: F401
@@ -204,6 +206,110 @@ def test_callbacks_act_where_the_trial_trains_and_survive_its_machine() -> None:
     found = searched(InProcessCluster(2, random_faults(2, 5)), "cluster", search=search())
     assert records(found) == records(local)
     assert any("learning_rate" in trial.history for trial in trials(found))
+
+
+def writing(folder: Path) -> dict[str, Any]:
+    """Callbacks that write below the study, to an absolute path, and to one of their own naming."""
+    callbacks = [
+        keras.callbacks.CSVLogger("log.csv"),
+        keras.callbacks.ModelCheckpoint("{epoch}.weights.h5", save_weights_only=True),
+        keras.callbacks.CSVLogger(str(folder / "absolute.csv")),
+        keras.callbacks.CSVLogger("named/{trial}.csv"),
+    ]
+    return {"callbacks": callbacks, "epochs": 6, "n_trials": 4}
+
+
+def written(folder: Path, study: str) -> dict[str, Any]:
+    """What these callbacks have written, by path; of files of weights, the weights."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*.csv")):
+        found[str(path.relative_to(folder)).replace(study, "STUDY")] = path.read_bytes()
+    for path in sorted((folder / "runs" / study).rglob("*.h5")):
+        with h5py.File(path) as file:
+            arrays = []
+            file.visititems(
+                lambda name, item, to=arrays: (
+                    to.append((name, item[()])) if isinstance(item, h5py.Dataset) else None
+                )
+            )
+        found[str(path.relative_to(folder)).replace(study, "STUDY")] = [
+            (name, np.asarray(array).tobytes()) for name, array in arrays
+        ]
+    return found
+
+
+@pytest.fixture
+def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Folders: makes one the working directory, and the disk of machines is another one."""
+
+    def enter(name: str) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        return folder
+
+    (tmp_path / "machines").mkdir()
+    monkeypatch.setattr(elsewhere.tempfile, "tempdir", str(tmp_path / "machines"))
+    return enter
+
+
+@pytest.mark.parametrize("search", slow_where([{}, {"repeats": 2}], bool))
+def test_files_of_callbacks_end_on_the_machine_of_the_search(
+    search: dict[str, Any], disks: Any, tmp_path: Path
+) -> None:
+    here = disks("local")
+    searched("local", "local", search={**writing(here), **search})
+    alone = written(here, "local")
+    assert len(alone) == (4 if not search else 8) * 9
+    there = disks("cluster")
+    cluster = InProcessCluster(2, random_faults(2, 5), elsewhere=True)
+    searched(cluster, "cluster", search={**writing(there), **search})
+    assert written(there, "cluster") == alone
+    assert list((tmp_path / "machines").iterdir()) == []
+
+
+def test_files_follow_a_trial_that_pauses(disks: Any) -> None:
+    here = disks("local")
+    local = searched("local", "local", search=writing(here), pruner="asha:1:2")
+    there = disks("cluster")
+    cluster = InProcessCluster(2, random_faults(3, 4), elsewhere=True)
+    found = searched(cluster, "cluster", search=writing(there), pruner="asha:1:2")
+    assert {trial.state for trial in trials(found)} == {"complete", "pruned"}
+    for trial in trials(found):
+        log = (there / "runs" / "cluster" / "trials" / str(trial.number) / "log.csv").read_text()
+        assert len(log.splitlines()) == 1 + trial.epochs
+        whole = here / "runs" / "local" / "trials" / str(trial.number) / "log.csv"
+        common = 1 + min(trial.epochs, local.trial(trial.number).epochs)
+        assert log.splitlines()[:common] == whole.read_text().splitlines()[:common]
+
+
+@pytest.mark.usefixtures("short_rounds")
+def test_files_of_a_search_that_was_stopped_go_on(disks: Any) -> None:
+    here = disks("local")
+    searched("local", "local", search=writing(here))
+    there = disks("cluster")
+    first = InProcessCluster(2, elsewhere=True)
+    stopped(RemoteExecutor, 8, first, "cluster", search=writing(there))
+    found = searched(InProcessCluster(3, elsewhere=True), "cluster", search=writing(there))
+    assert [trial.state for trial in trials(found)] == ["complete"] * 4
+    assert written(there, "cluster") == written(here, "local")
+
+
+def test_a_file_that_cannot_be_written_is_named(disks: Any) -> None:
+    there = disks("cluster")
+    notes: list[str] = []
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(elsewhere, "write_atomically", full)
+        found = searched(
+            InProcessCluster(2, elsewhere=True), "cluster", notes=notes, search=writing(there)
+        )
+    assert [trial.state for trial in trials(found)] == ["complete"] * 4
+    said = [note for note in notes if "cannot be written" in note]
+    assert any("No space left on device" in note and "log.csv" in note for note in said)
 
 
 def stopped(executor: Any, rounds: int, *arguments: Any, **others: Any) -> None:

@@ -261,7 +261,9 @@ class LocalExecutor:
         for group in self._grouper.groups:
             pack = group.pack_of(number)
             if pack is not None:
+                (trial,) = (each for each in pack.live if each.number == number)
                 pack.evict(number)
+                abandon_callbacks(trial)
 
     @property
     def state_bytes(self) -> int:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from paceline.data.inputs import OF_DATA
 from paceline.executor.base import Job, JobSpec, SearchData
 from paceline.executor.model_builder import ModelBuilder
-from paceline.pack.callbacks.per_trial import WRITERS
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.members import BuiltTrial, job_of, other_models
@@ -48,14 +49,12 @@ class TrialRecipe:
         """Digest of the code of ``build``; None without code."""
         return self.builder.code_digest
 
-    @property
-    def file_writers(self) -> list[str]:
-        """The classes of callbacks that write files where a trial trains."""
+    def writing_below(self, here: Callable[[Path, str, bool], Path]) -> TrialRecipe:
+        """The same for a machine whose disk is not the search's; ``here`` as ``OwnFolder.here``."""
         callbacks = self.arguments.callbacks
         if callbacks is None:
-            return []
-        classes = callbacks.classes(HyperParameters())
-        return sorted({cls.__name__ for cls in classes if issubclass(cls, WRITERS)})
+            return self
+        return replace(self, arguments=replace(self.arguments, callbacks=callbacks.below(here)))
 
     def apart(self) -> tuple[dict[str, Any], TrialRecipe]:
         """The user's functions by argument, and all else, to be sent one by one."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from paceline.errors import UsageError
 from paceline.executor.ray.session import RaySession
 from paceline.executor.ray.settings import RaySettings
 from paceline.executor.remote.host import HostOptions, Recipe
@@ -19,16 +19,11 @@ def connect(
     n_bytes = sum(each.nbytes for each in (data.train, data.validation) if each is not None)
     session = RaySession(settings, n_bytes, note)
     try:
-        if not session.started and recipe.file_writers:
-            raise UsageError(
-                f"callbacks: {', '.join(recipe.file_writers)} write where a trial trains, which "
-                "may be another machine's disk, and nobody collects these files yet; use track= "
-                "for logs, keep_best= for models, or search on this machine alone."
-            )
         from paceline.executor.ray.packing import pack  # imports ray, as the next does
         from paceline.executor.ray.pool import RayPool
 
         packed = session.ray.put(pack(recipe))
+        options = replace(options, elsewhere=not session.started)
         return RayPool(session, settings, packed, options, recipe.code_digest, note)
     except BaseException:
         session.close()

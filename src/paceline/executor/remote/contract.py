@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from paceline.executor.base import Job, JobSpec, SearchData
@@ -22,11 +24,14 @@ class ContractRecipe:
     batch_size: int = 16
     precision: str | None = None
     code_digest: str | None = None
-    file_writers: list[str] = field(default_factory=list)
 
     def apart(self) -> tuple[dict[str, Any], ContractRecipe]:
         """Nothing of it is the user's."""
         return {}, self
+
+    def writing_below(self, here: Callable[[Path, str, bool], Path]) -> ContractRecipe:
+        """Its jobs have no callbacks."""
+        return self
 
     def together(self, code: dict[str, Any]) -> ContractRecipe:
         """The inverse of ``apart``."""

@@ -34,6 +34,7 @@ from paceline.executor.lanes import PAUSE
 from paceline.executor.memory import search_chunk_bytes
 from paceline.executor.process import Dropped, host_bytes
 from paceline.executor.remote.checkpoint import JobSnapshots
+from paceline.executor.remote.files import CollectedFiles
 from paceline.executor.remote.jobs import JobTable, RemoteJob
 from paceline.executor.remote.machines import Machine, Machines
 from paceline.executor.remote.messages import HostReport, KeptWeights, RoundAnswer, RoundOrder
@@ -93,7 +94,7 @@ class RemoteExecutor(SpendsElsewhere):
         self._orders = ProgramOrders(options or PackOptions(), self.demand)
         super().__init__(self._machines)
         self._snapshots = JobSnapshots(self._jobs, self._grouper, self._orders, self._notes)
-        self._dropped = Dropped()
+        self._dropped, self._files = Dropped(), CollectedFiles(self._notes)
         self._payoff = PayOff(self.demand, self.timings, self._notes.tell)
         self._trains = self._reported = False
         self._most_bytes = _SHARE * host_bytes()
@@ -124,6 +125,8 @@ class RemoteExecutor(SpendsElsewhere):
         for trial in list(group.queue)[-len(members) :]:
             fold = trial.number - job.number if job.folds else None
             trial.driver = None  # its callbacks are made where it trains
+            if job.made:
+                self._files.expect(trial.number, job.made[trial.number - job.number])
             self._jobs.add(self._snapshots.spec(job.spec, fold), group, trial)
         self.timings.seconds.trace += time.perf_counter() - began
 
@@ -222,8 +225,9 @@ class RemoteExecutor(SpendsElsewhere):
 
     @property
     def busy(self) -> bool:
-        """Whether any trial is waiting or training."""
-        return any(group.active for group in self._grouper.groups)
+        """Whether any trial is waiting or training, or files of one that has ended may come."""
+        active = any(group.active for group in self._grouper.groups)
+        return active or self._files.may_come(self._machines)
 
     @property
     def waiting(self) -> int:
@@ -308,7 +312,7 @@ class RemoteExecutor(SpendsElsewhere):
             machine.asked_states = now
             want = self._jobs.nbytes < self._most_bytes
         order = RoundOrder(
-            submit=[self._snapshots.submitted(job) for job in jobs],
+            submit=[self._files.sent(self._snapshots.submitted(job), machine) for job in jobs],
             stop=sorted(machine.stop),
             take=sorted(machine.take),
             programs=self._orders.news_for(machine, self._grouper.groups),
@@ -356,14 +360,7 @@ class RemoteExecutor(SpendsElsewhere):
             self._notes.tell(
                 f"worker {machine.host} is gone ({why}): its {len(jobs)} trials go on elsewhere"
             )
-        self._return(jobs)
-
-    def _return(self, jobs: list[RemoteJob]) -> None:
-        """Puts jobs that no machine has any more where they wait."""
-        self._jobs.queue([job for job in jobs if not job.paused])
-        for job in jobs:
-            if job.paused:
-                self._jobs.put_away(job)
+        self._jobs.give_back(jobs)
 
     def _take_answer(
         self,
@@ -375,6 +372,7 @@ class RemoteExecutor(SpendsElsewhere):
     ) -> None:
         for text in answer.notes:
             self._notes.tell_once(text)
+        self._files.put(machine, answer)  # first: what is reported may be saved at once
         self._spending.add(machine, answer)
         if answer.stuck:
             self._stuck(machine, answer.stuck, failed)
@@ -406,7 +404,7 @@ class RemoteExecutor(SpendsElsewhere):
             job = self._jobs.get(number)
             if job is not None and job.host == machine.host:
                 self._snapshots.hold(job, state)
-        self._return(returned)
+        self._jobs.give_back(returned)
 
     def _report(
         self, machine: Machine, job: RemoteJob, each: HostReport, report: Report

@@ -7,9 +7,12 @@ import platform
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib import metadata
+from itertools import chain
+from pathlib import Path
 from typing import Any, Protocol
 
 import jax
@@ -40,6 +43,7 @@ from paceline.executor.remote.messages import (
     Submitted,
 )
 from paceline.executor.reporting import Seconds
+from paceline.pack.callbacks.elsewhere import OwnFolder
 
 
 class Recipe(Protocol):
@@ -64,9 +68,8 @@ class Recipe(Protocol):
         """The job of a spec, its model just built; raises whatever ``build`` raises."""
         ...
 
-    @property
-    def file_writers(self) -> list[str]:
-        """The classes of callbacks that write files where a trial trains."""
+    def writing_below(self, here: Callable[[Path, str, bool], Path]) -> Recipe:
+        """The same for a machine whose disk is not the search's; ``here`` as ``OwnFolder.here``."""
         ...
 
     def apart(self) -> tuple[dict[str, Any], Any]:
@@ -85,11 +88,14 @@ class HostOptions:
         pack: Slots, plan and cores.
         in_order: As of ``LocalExecutor``.
         limit: As of ``LocalExecutor``.
+        elsewhere: Whether its disk may be another one than the search's, so that what callbacks
+            write is sent to the search.
     """
 
     pack: PackOptions
     in_order: bool = False
     limit: EpochLimit = field(default_factory=EpochLimit)
+    elsewhere: bool = False
 
     def on(self, cores: int) -> HostOptions:
         """The options of a machine whose process has so many cores."""
@@ -115,8 +121,13 @@ class Host:
     """
 
     def __init__(self, recipe: Recipe, options: HostOptions, *, own_process: bool = True) -> None:
-        self._recipe = recipe
         self._stack = ExitStack()
+        self._files: OwnFolder | None = None
+        if options.elsewhere:
+            self._files = OwnFolder()
+            self._stack.callback(self._files.close)
+            recipe = recipe.writing_below(self._files.here)
+        self._recipe = recipe
         if own_process:
             self._stack.enter_context(search_process(recipe.precision))
         self._notes: list[str] = []
@@ -133,6 +144,7 @@ class Host:
         self._best: dict[int, float | None] = {}  # of the jobs that are here
         self._programs: dict[str, ProgramOrder] = {}
         self._round = _Round(KeptWeights())
+        self._ended: set[int] = set()  # jobs that have left in this round
 
     def hello(self) -> HostFacts:
         """What this machine is."""
@@ -170,6 +182,7 @@ class Host:
                 return answer
         if order.want_states:
             answer.states.update(executor.capture())
+        self._collect(answer)
         now, slots_now = timings.seconds, timings.slot_epochs
         seconds = Seconds(
             now.trace - before.trace, now.train - before.train, now.validate - before.validate
@@ -202,6 +215,18 @@ class Host:
         self._waiting = deque(s for s in self._waiting if s.spec.number not in gone)
         for number in gone:
             self._best.pop(number, None)
+        self._ended |= gone
+
+    def _collect(self, answer: RoundAnswer) -> None:
+        """Adds what callbacks have written to an answer."""
+        if self._files is not None:
+            for number in [*self._best, *self._ended]:
+                files = self._files.news(number)
+                if files:
+                    answer.files[number] = files
+            for number in self._ended:
+                self._files.remove(number)
+        self._ended.clear()
 
     def _train(self, order: RoundOrder, began: float, rounds: list[tuple[float, int]]) -> None:
         executor = self._executor
@@ -230,6 +255,8 @@ class Host:
         try:
             job = self._recipe.job(submitted.spec)
             self._executor.submit(job)
+            if self._files is not None:
+                self._files.add(number, chain(*job.made), submitted.files)
         except Exception as error:  # the user's code may raise anything
             self._failed(number, error)
             return True
@@ -244,6 +271,7 @@ class Host:
 
     def _failed(self, number: int, error: BaseException) -> None:
         self._best.pop(number, None)
+        self._ended.add(number)
         self._round.answer.failed[number] = ErrorText.of(error)
 
     def _receive(self, report: EpochReport) -> Answer:
@@ -273,6 +301,7 @@ class Host:
         )
         if report.last:
             self._best.pop(number, None)
+            self._ended.add(number)
         return "continue"
 
 

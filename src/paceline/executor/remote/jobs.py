@@ -121,6 +121,14 @@ class JobTable:
             job.paused = False
             job.group.queue.appendleft(job.trial)
 
+    def give_back(self, jobs: Iterable[RemoteJob]) -> None:
+        """Puts jobs that no machine has any more where they wait."""
+        jobs = list(jobs)
+        self.queue(job for job in jobs if not job.paused)
+        for job in jobs:
+            if job.paused:
+                self.put_away(job)
+
     def pause(self, job: RemoteJob) -> None:
         """Has a job wait to be resumed; its machine may still have it."""
         job.paused = True

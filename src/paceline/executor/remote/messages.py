@@ -17,6 +17,7 @@ import numpy as np
 from paceline import errors
 from paceline.executor.base import JobSpec, Parts, Weights
 from paceline.executor.reporting import CompiledStep, JobStay, Seconds, SeenPack
+from paceline.pack.callbacks.elsewhere import WrittenFile
 from paceline.program.compile import Effort
 
 
@@ -108,12 +109,14 @@ class Submitted:
         program: The name of its program.
         state: Where it goes on; None: it begins.
         best: Its best value in the epochs that are known; None: it has had none.
+        files: What its callbacks append to.
     """
 
     spec: JobSpec
     program: str
     state: JobState | None = None
     best: float | None = None
+    files: list[WrittenFile] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -237,6 +240,7 @@ class RoundAnswer:
         failed: Number of a job -> the error that ended it.
         taken: Number of a job that was to leave -> its state; None: it has trained no epoch.
         states: Number of a job -> its state after its last report.
+        files: Number of a job -> what its callbacks have written, where the search collects that.
         programs: Number of a job that was taken in -> the name of its program here.
         notes: Sentences for the user.
         spent: What the round took.
@@ -250,6 +254,7 @@ class RoundAnswer:
     failed: dict[int, ErrorText] = field(default_factory=dict)
     taken: dict[int, JobState | None] = field(default_factory=dict)
     states: dict[int, JobState] = field(default_factory=dict)
+    files: dict[int, list[WrittenFile]] = field(default_factory=dict)
     programs: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     spent: RoundSpent = field(default_factory=RoundSpent)

@@ -34,8 +34,6 @@ _PATHS: tuple[tuple[type, str, bool], ...] = (
 )
 
 
-#: Classes of callbacks that write files.
-WRITERS = tuple(cls for cls, _, _ in _PATHS)
 #: Logs that Keras' callbacks add: schedules of the learning rate, under both of its names.
 _ADDED = ("learning_rate", "lr")
 
@@ -105,6 +103,7 @@ class CallbackFactory:
         self._function: Callable[[Any], Any] | None = None
         self._given: list[Any] = []
         self._paths, self._note = paths, note
+        self._here: Callable[[Path, str, bool], Path] | None = None
         self._said: set[str] = set()
         self._shared = {id(array): array for nest in data for array in _arrays(nest)}
         if callable(given) and not isinstance(given, keras.callbacks.Callback):
@@ -120,6 +119,16 @@ class CallbackFactory:
                 f"{type(error).__name__}: {error}. Make what they hold in on_train_begin, or pass "
                 "callbacks=lambda hp: [...]."
             ) from error
+
+    def below(self, here: Callable[[Path, str, bool], Path]) -> CallbackFactory:
+        """The same for a machine whose disk is not the user's.
+
+        Args:
+            here: As ``OwnFolder.here``.
+        """
+        other = copy.copy(self)
+        other._here = here
+        return other
 
     def __getstate__(self) -> dict[str, Any]:
         # Another process has other addresses of objects, and tells its notes to nobody.
@@ -215,7 +224,7 @@ class CallbackFactory:
                 "itself, and a search that is called again goes on"
             )
         for callback in own:
-            moved = give_own_path(callback, trial, self._paths)
+            moved = give_own_path(callback, trial, self._paths, self._here)
             if moved is not None:
                 before, path = moved
                 self._say(
@@ -244,13 +253,25 @@ def _watched(callback: Any) -> list[str]:
     return watched
 
 
-def give_own_path(callback: Any, trial: str, paths: TrialPaths) -> tuple[Path, Path] | None:
+def place_of(callback: Any) -> tuple[str, bool] | None:
+    """The attribute in which a callback of Keras' holds where it writes, and whether to a file."""
+    found = ((key, is_file) for cls, key, is_file in _PATHS if isinstance(callback, cls))
+    return next(found, None)
+
+
+def give_own_path(
+    callback: Any,
+    trial: str,
+    paths: TrialPaths,
+    here: Callable[[Path, str, bool], Path] | None = None,
+) -> tuple[Path, Path] | None:
     """Makes a callback of a trial write to a path of the trial's own.
 
     Args:
         callback: A callback that only this trial has.
         trial: The trial's number, or the name of a fold or repetition of it.
         paths: Where the callbacks of each trial write.
+        here: Makes of that a path of this machine; None: it is one.
 
     Returns:
         The path before and after; None if it holds ``{trial}``, or the callback has no path.
@@ -261,20 +282,22 @@ def give_own_path(callback: Any, trial: str, paths: TrialPaths) -> tuple[Path, P
         for key, value in vars(callback).items()
         if isinstance(value, (str, Path)) and TRIAL in str(value)
     }
+    place, is_file = place_of(callback) or (None, False)
+    if place is not None and here is not None and place in named:
+        named[place] = str(here(Path(named[place]), trial, is_file))
     for key, value in named.items():
         setattr(callback, key, value)
         Path(value).parent.mkdir(parents=True, exist_ok=True)
     if named:
         setattr(callback, PATHS_OF_TRIAL, tuple(named))
+    if named or place is None:
         return None
-    for cls, key, is_file in _PATHS:
-        if isinstance(callback, cls):
-            before = Path(getattr(callback, key))
-            path = paths.of(before, trial, is_file)
-            setattr(callback, key, str(path))
-            (path.parent if is_file else path).mkdir(parents=True, exist_ok=True)
-            return before, path
-    return None
+    before = Path(getattr(callback, place))
+    path = paths.of(before, trial, is_file)
+    path = path if here is None else here(path, trial, is_file)
+    setattr(callback, place, str(path))
+    (path.parent if is_file else path).mkdir(parents=True, exist_ok=True)
+    return before, path
 
 
 def _without_backups(callbacks: Sequence[Any]) -> list[Any]:
