@@ -23,6 +23,7 @@ from paceline.executor.snapshot import PackSnapshots
 from paceline.pack import slot_rows
 from paceline.pack.pack import Pack
 from paceline.search_space import HyperParameters
+from paceline.study.pruners import bandit
 from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - a fixture
 
 X, Y = toys.data()
@@ -35,6 +36,10 @@ CALL: dict[str, Any] = {
     "verbose": 0,
 }
 PBT = paceline.PBT(every=2)
+
+
+def trials_of(tuner: paceline.Tuner) -> list[Any]:
+    return [tuner.trial(number) for number in sorted(tuner.results()["number"])]
 
 
 def searched(make: Any, build: Any = toys.dense, **given: Any) -> paceline.Tuner:
@@ -315,6 +320,39 @@ def test_a_population_on_a_device_that_is_stopped_goes_on_as_if_it_had_not(
 
 
 # -- the same again --------------------------------------------------------------------------------
+
+
+def learning(make: Any, study: str = "s") -> paceline.Tuner:
+    """A population whose copies a Gaussian process sends into the space."""
+    return searched(make, pruner=paceline.PBT(every=2, explore="gp"), study=study)
+
+
+def test_a_gaussian_process_chooses_the_numbers_of_copies(
+    make, usual, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, found = bandit.chosen, []
+
+    def noted(*arguments: Any) -> Any:
+        found.append(chosen(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(bandit, "chosen", noted)
+    tuner = learning(make)
+    copies = [trial for trial in trials_of(tuner) if trial.continues is not None]
+    assert [trial.hparams for trial in copies] == found
+    theirs = [trial.hparams for trial in trials_of(usual) if trial.continues is not None]
+    assert len(theirs) == len(found) and theirs != found
+
+
+def test_a_population_that_learns_is_stopped_and_goes_on_as_if_it_had_not(
+    make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = learning(make, study="whole")
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 5)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            learning(make)
+    assert all_of(learning(make)) == all_of(whole)
 
 
 @pytest.mark.slow

@@ -15,9 +15,9 @@ import keras
 
 from paceline.errors import StorageError, UsageError
 from paceline.executor.local import LocalExecutor
-from paceline.search_space import HyperParameters
+from paceline.search_space import HyperParameters, Parameter
 from paceline.study.draft import BuildFailed
-from paceline.study.pruners.exploration import copy_seed, explored
+from paceline.study.pruners.exploration import copy_seed, exploration_rng, explored
 from paceline.study.pruners.pbt import Exchange, PopulationPruner
 from paceline.study.trial import Trial
 from paceline.study.workers.shared_study import ClaimLost
@@ -216,15 +216,49 @@ class Population:
         """The values of a copy: those of the trial that it continues, some of them changed."""
         hparams = dict(source.hparams)
         settings = self._pruner.settings
-        for name, parameter in self.effects.parameters(hparams).items():
-            stream = exchange.replaced, exchange.epoch, attempt
-            value = explored(parameter, hparams[name], settings, self._seed, *stream)
+        parameters = self.effects.parameters(hparams)
+        stream = exchange.replaced, exchange.epoch, attempt
+        learnt = self._learnt(parameters, source, exchange, attempt)
+        for name, parameter in parameters.items():
+            value = learnt.get(name)
+            if value is None:
+                value = explored(parameter, hparams[name], settings, self._seed, *stream)
             if value == hparams[name]:
                 continue
             effect = self.effects.of(source.hparams, name, value)
             if self._may_change(name, effect):
                 hparams[name] = value
         return hparams
+
+    def _learnt(
+        self,
+        parameters: Mapping[str, Parameter],
+        source: Trial,
+        exchange: Exchange,
+        attempt: int,
+    ) -> dict[str, Any]:
+        """The values that a Gaussian process chooses, where that is asked for."""
+        settings, epoch = self._pruner.settings, exchange.epoch
+        if settings.explore != "gp":
+            return {}
+        from paceline.study.pruners import bandit  # loads scikit-learn
+
+        effects = self._effects(source.hparams)
+        free = {
+            name: parameter
+            for name, parameter in parameters.items()
+            if bandit.is_learnt(parameter) and self._may_change(name, effects[name])
+        }
+        if not free:
+            return {}
+        metric, trials = self._context.objective.name, list(self._study.trials)
+        ends = settings.exchanges(epoch + 1)
+        steps = bandit.legs_of(trials, metric, self._pruner.sign, ends)
+        reached = self._pruner.sign * source.history[metric][epoch - 1]
+        coming = bandit.Leg(epoch + settings.every, reached, 0.0, source.hparams)
+        copies = [each.hparams for each in trials if each.continued_at == epoch]
+        rng = exploration_rng(self._seed, exchange.replaced, epoch, attempt)
+        return bandit.chosen(free, steps, coming, copies, rng) or {}
 
     def _take_over(self, number: int, source: Trial, epoch: int, model: Any) -> None:
         """Has a copy that was submitted begin where the trial is that it continues."""

@@ -29,6 +29,7 @@ from paceline.study.trial import Trial
             "pbt:every=2,share=0.1,resample=0.5,factors=0.5/2,burn_in=6,only=lr+a%2Fb%2Cc%2B",
             PBT(2, 0.1, 0.5, (0.5, 2.0), 6, ["lr", "a/b,c+"]),
         ),
+        ("pbt:every=4,explore=gp", PBT(every=4, explore="gp")),
     ],
 )
 def test_settings_as_text(text, meant) -> None:
@@ -50,6 +51,7 @@ def test_settings_as_text(text, meant) -> None:
         ({"burn_in": -1}, "burn_in is -1"),
         ({"only": "lr"}, "only is 'lr'"),
         ({"only": []}, "only is []"),
+        ({"explore": "bayes"}, "explore is 'bayes'"),
     ],
 )
 def test_settings_that_are_none(given, said) -> None:

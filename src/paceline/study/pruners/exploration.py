@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from paceline.search_space import Parameter
@@ -12,7 +13,7 @@ from paceline.study.pruners.pbt import PBT, STREAM
 from paceline.study.samplers.values import random_value, seeded_bits
 
 # Streams within ``STREAM``; 0 is taken by the choice of whom to copy.
-_RESAMPLE, _FACTOR, _VALUE, _SEED = range(1, 5)
+_RESAMPLE, _FACTOR, _VALUE, _SEED, _COMPARED = range(1, 6)
 
 
 def copy_seed(seed: int, replaced: int, epoch: int) -> int:
@@ -24,6 +25,18 @@ def copy_seed(seed: int, replaced: int, epoch: int) -> int:
         epoch: The epoch after which it does.
     """
     return seeded_bits(seed, STREAM, _SEED, replaced, epoch) >> 1
+
+
+def exploration_rng(seed: int, *stream: int) -> np.random.Generator:
+    """Return a generator of the values that a Gaussian process compares for one copy.
+
+    Args:
+        seed: The study's.
+        *stream: Numbers that tell this copy from all others.
+    """
+    return np.random.default_rng(
+        np.random.SeedSequence(seed, spawn_key=(STREAM, _COMPARED, *stream))
+    )
 
 
 def explored(parameter: Parameter, value: Any, settings: PBT, seed: int, *stream: int) -> Any:

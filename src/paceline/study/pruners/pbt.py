@@ -25,7 +25,10 @@ from paceline.study.samplers.values import seeded_bits
 from paceline.study.trial import Trial
 
 #: How ``pruner=`` and ``--pruner`` write it.
-FORM = "pbt[:EVERY[:SHARE]] or pbt:every=5,share=0.25,resample=0.25,factors=0.8/1.2,burn_in=0"
+FORM = (
+    "pbt[:EVERY[:SHARE]] or "
+    "pbt:every=5,share=0.25,resample=0.25,factors=0.8/1.2,burn_in=0,explore=random"
+)
 #: The stream of a study's random numbers that populations draw from.
 STREAM = 5
 _DONOR = 0  # within the stream: which of the best is copied
@@ -46,6 +49,8 @@ class PBT:
         burn_in: No exchange before this epoch.
         only: Names of the hyperparameters that may change; None: all that can change while a trial
             trains, which is found out by building models.
+        explore: "random", as above, or "gp": a Gaussian process chooses the numbers of a range,
+            by what values have gained so far (PB2). Choices stay random.
 
     Raises:
         UsageError: A value that is none of these.
@@ -57,6 +62,7 @@ class PBT:
     factors: tuple[float, float] = (0.8, 1.2)
     burn_in: int = 0
     only: Sequence[str] | None = None
+    explore: str = "random"
 
     def __post_init__(self) -> None:
         for name, least in (("every", 1), ("burn_in", 0)):
@@ -80,6 +86,8 @@ class PBT:
                 f"PBT: factors are {factors!r}; give two numbers, one below and one above 1."
             )
         object.__setattr__(self, "factors", (float(factors[0]), float(factors[1])))
+        if self.explore not in ("random", "gp"):
+            raise UsageError(f"PBT: explore is {self.explore!r}; give 'random' or 'gp'.")
         if self.only is not None:
             named = not isinstance(self.only, str) and list(self.only)
             if not named or not all(isinstance(name, str) and name for name in self.only):
@@ -137,6 +145,8 @@ class PBT:
         ]
         if self.only is not None:
             parts.append("only=" + "+".join(quote(name, safe="") for name in self.only))
+        if self.explore != "random":
+            parts.append(f"explore={self.explore}")
         return "pbt:" + ",".join(parts)
 
 
@@ -169,6 +179,8 @@ def _read(name: str, text: str) -> Any:
         return float(low), float(high)
     if name == "only":
         return tuple(unquote(part) for part in text.split("+"))
+    if name == "explore":
+        return text
     if name not in ("share", "resample"):
         raise KeyError(name)
     return float(text)
@@ -226,6 +238,11 @@ class PopulationPruner:
         self._epoch = epoch
         self._waiting[trial.number] = self._sign * value
         return "pause"
+
+    @property
+    def sign(self) -> float:
+        """What values are multiplied by so that lower is better."""
+        return self._sign
 
     @property
     def waits(self) -> bool:

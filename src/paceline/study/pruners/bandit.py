@@ -1,0 +1,187 @@
+"""Values for the copies of a population that a Gaussian process chooses: ``PBT(explore="gp")``.
+
+How much a trial gains between two exchanges follows from the epoch, from what it has reached, and
+from its hyperparameters. A Gaussian process learns that from all trials so far. A copy gets the
+values whose gain may be largest: mean plus some standard deviations. The copies of one exchange are
+chosen one after another. For the next ones, each counts as if it had gained what the mean says.
+
+Source: Parker-Holder, Nguyen, Roberts, "Provably efficient online hyperparameter optimization with
+population-based bandits", 2020 (PB2). The process is scikit-learn's, with a Matern kernel over all
+columns in place of a squared exponential one with a decay in time.
+
+N: legs. D: hyperparameters. F = D + 2: columns.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from optuna.distributions import FloatDistribution, IntDistribution
+
+from paceline.search_space import Parameter
+from paceline.study.samplers.values import value_at
+from paceline.study.trial import Trial
+
+#: Steps that are needed: with fewer, values are drawn as without a process.
+_LEAST = 4
+#: Steps that are learnt from, the newest ones: the cost grows with the third power.
+_MOST = 400
+#: Values that are compared: over the whole space, and around the trial that is copied.
+_ANYWHERE, _NEAR, _NEARNESS = 512, 128, 0.1
+
+
+@dataclass(frozen=True)
+class Leg:
+    """What a trial gained from one exchange to the next.
+
+    Attributes:
+        epoch: The epoch at its end.
+        reached: The loss at its beginning.
+        gain: By how much the loss fell.
+        hparams: Plain name -> real value.
+    """
+
+    epoch: int
+    reached: float
+    gain: float
+    hparams: Mapping[str, Any]
+
+
+def legs_of(trials: Iterable[Trial], metric: str, sign: float, ends: Sequence[int]) -> list[Leg]:
+    """Return the legs of all trials.
+
+    Args:
+        trials: The trials; a copy has the epochs of the trial that it continues, which count once.
+        metric: The log that is compared.
+        sign: 1 where it falls, -1 where it rises.
+        ends: The epochs of exchanges, in order.
+    """
+    found = []
+    for trial in trials:
+        losses = [sign * value for value in trial.history.get(metric, ())]
+        # The first leg begins with the first epoch: before it, nothing is known.
+        for begin, end in zip((1, *ends), ends, strict=False):
+            if begin < (trial.continued_at or 0) or end <= begin or len(losses) < end:
+                continue
+            reached, now = losses[begin - 1], losses[end - 1]
+            if math.isfinite(reached) and math.isfinite(now):
+                found.append(Leg(end, reached, reached - now, trial.hparams))
+    return sorted(found, key=lambda leg: leg.epoch)
+
+
+def is_learnt(parameter: Parameter) -> bool:
+    """Return whether a process can choose values of a hyperparameter: it is a number of a range."""
+    known = parameter.distribution
+    numeric = isinstance(known, IntDistribution | FloatDistribution)
+    return numeric and bool(known.low < known.high)
+
+
+def chosen(
+    parameters: Mapping[str, Parameter],
+    legs: Sequence[Leg],
+    source: Leg,
+    others: Sequence[Mapping[str, Any]],
+    rng: np.random.Generator,
+) -> dict[str, Any] | None:
+    """Return the values of a copy by plain name, or None where too little is known.
+
+    Args:
+        parameters: The hyperparameters to choose, each with ``is_learnt``; at least one.
+        legs: What is known.
+        source: The trial that is copied, as a leg that is to come: the epoch at its end, what
+            the trial has reached, and its values. Its gain does not matter.
+        others: Values of the copies that this exchange has made already.
+        rng: Draws the values that are compared.
+    """
+    known = [leg for leg in legs if leg.hparams.keys() >= parameters.keys()][-_MOST:]
+    if len(known) < _LEAST:
+        return None
+    columns = _Columns(parameters, known)
+    rows, gains = columns.of(known), np.array([leg.gain for leg in known])
+    spread = float(gains.std()) or 1.0
+    gains = (gains - gains.mean()) / spread  # f64[N]
+    model = _fitted(rows, gains, None)
+    waiting = [Leg(source.epoch, source.reached, 0.0, values) for values in others]
+    waiting = [leg for leg in waiting if leg.hparams.keys() >= parameters.keys()]
+    if waiting:
+        extra = columns.of(waiting)
+        rows = np.concatenate([rows, extra])
+        gains = np.concatenate([gains, model.predict(extra)])
+        model = _fitted(rows, gains, model.kernel_)
+    shares = _candidates(columns.shares(source), rng)  # f64[C, D]
+    beside = np.tile(columns.beside(source), (len(shares), 1))
+    mean, deviation = model.predict(np.concatenate([beside, shares], axis=1), return_std=True)
+    best = int(np.argmax(mean + _optimism(len(known)) * deviation))
+    return {
+        name: parameter.from_storage(value_at(parameter.distribution, float(share)))
+        for (name, parameter), share in zip(parameters.items(), shares[best], strict=True)
+    }
+
+
+class _Columns:
+    """Steps as rows: the epoch, what was reached, and the share of each range. F columns."""
+
+    def __init__(self, parameters: Mapping[str, Parameter], known: Sequence[Leg]) -> None:
+        self._parameters = parameters
+        reached = np.array([leg.reached for leg in known])
+        self._middle, self._spread = float(reached.mean()), float(reached.std()) or 1.0
+        self._last = max(leg.epoch for leg in known)
+
+    def beside(self, leg: Leg) -> list[float]:
+        """Return the two columns that are no hyperparameters."""
+        return [leg.epoch / self._last, (leg.reached - self._middle) / self._spread]
+
+    def shares(self, leg: Leg) -> list[float]:
+        """Return where in their ranges the values lie."""
+        parameters = self._parameters.items()
+        return [_share(parameter, leg.hparams[name]) for name, parameter in parameters]
+
+    def of(self, legs: Sequence[Leg]) -> np.ndarray:
+        """Return f64[N, F]."""
+        return np.array([[*self.beside(leg), *self.shares(leg)] for leg in legs])
+
+
+def _share(parameter: Parameter, value: Any) -> float:
+    """Return where in its range a value lies, from 0 to 1: about the inverse of ``value_at``."""
+    known: Any = parameter.distribution
+    stored: Any = parameter.to_storage(value)
+    low, high = known.low, known.high
+    if known.log:
+        low, high, stored = math.log(low), math.log(high), math.log(stored)
+    return min(max((stored - low) / (high - low), 0.0), 1.0)
+
+
+def _candidates(around: Sequence[float], rng: np.random.Generator) -> np.ndarray:
+    anywhere = rng.random((_ANYWHERE, len(around)))
+    near = np.asarray(around) + _NEARNESS * rng.standard_normal((_NEAR, len(around)))
+    below = np.nextafter(1.0, 0.0)  # shares are below 1
+    return np.clip(np.concatenate([anywhere, near]), 0.0, below)
+
+
+def _optimism(n: int) -> float:
+    """Return how many standard deviations count, by the constants of the authors' program."""
+    return math.sqrt(max(0.0, 0.2 + math.log(0.4 * n)))
+
+
+def _fitted(rows: np.ndarray, gains: np.ndarray, kernel: Any) -> Any:
+    """Return a process fitted to the rows, with its kernel's parameters fitted too, or given."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+    optimizer: Any = None
+    if kernel is None:
+        widths: Any = np.ones(rows.shape[1])  # one for each column
+        matern = Matern(widths, (0.05, 100.0), nu=2.5)
+        kernel = ConstantKernel(1.0, (0.01, 100.0)) * matern + WhiteKernel(0.1, (1e-4, 1.0))
+        optimizer = "fmin_l_bfgs_b"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a column that says nothing
+        return GaussianProcessRegressor(kernel, optimizer=optimizer, random_state=0).fit(
+            rows, gains
+        )
