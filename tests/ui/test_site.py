@@ -43,6 +43,25 @@ def test_every_page_of_the_site_fits_a_phone_and_logs_no_error(scheme) -> None:
     assert not found, "\n".join(found)
 
 
+#: Lines of Python that are wider than their place.
+SCROLLED = """[...document.querySelectorAll('.highlight-python pre, .highlight-ipython3 pre')]
+  .filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent.split('\\n')
+    .reduce((a, b) => a.length < b.length ? b : a))"""
+
+
+def test_no_line_of_python_scrolls_on_a_laptop() -> None:
+    if not SITE.is_dir():
+        pytest.skip("no site here: `make docs` builds it")
+    found = []
+    with open_page((SITE / "docs" / "index.html").as_uri(), 1440) as page:
+        for path in site_pages():
+            page.goto(path.as_uri())
+            found += [
+                f"{path.stem}: {line}" for line in page.evaluate(SCROLLED) if len(line) <= 100
+            ]
+    assert not found, "\n".join(found)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_front_door_leads_to_a_page_whose_navigation_names_the_others(scheme) -> None:
     if not SITE.is_dir():
