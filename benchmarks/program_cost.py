@@ -77,7 +77,8 @@ def measured(n: int | None) -> list[dict[str, float]]:
             raise RuntimeError(f"trial {number} shares its program; the work has one for each")
         seen.add(group.name)
         with Clock(row, "compile"):
-            planner.compile(group, 1, len(trials) - number)
+            # Its share of the trials to come, as ``Demand.of_program`` has it.
+            planner.compile(group, 1, -(-(len(trials) - number) // len(grouper.groups)))
             assert group.program is not None
             group.program.roles()
         rows.append(row)
