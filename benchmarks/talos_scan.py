@@ -10,6 +10,7 @@ of one commit that are run one after another (``ARGS="fashion --rounds 1"``) are
 Works
     fashion: the 2018 article's scan (3 convolutions, 2 x 2 x 2 permutations) on 2,048 images.
     digits: a dense network on scikit-learn's digits, 32 permutations of 10 epochs.
+    widths: the same with four widths, two dropout rates and four learning rates.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ import machine
 
 SIDES = {"paceline": ("jax", "paceline.compat.talos"), "talos": ("tensorflow", "talos")}
 #: Work -> how many times as fast as Talos Paceline has to be.
-FLOOR = {"fashion": 1.0, "digits": 8.0}
-GOAL = {"fashion": 1.2, "digits": 20.0}
+FLOOR = {"fashion": 1.0, "digits": 8.0, "widths": 8.0}
+GOAL = {"fashion": 1.2, "digits": 20.0, "widths": 20.0}
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "talos_fashion_mnist.py"
 
 
@@ -81,6 +82,13 @@ def digits(quick: bool) -> dict[str, Any]:
     }
 
 
+def widths(quick: bool) -> dict[str, Any]:
+    """Return the arguments of ``Scan`` for 4 x 2 x 4 permutations."""
+    arguments = digits(quick)
+    params = {**arguments["params"], "first_neuron": [16, 32, 64, 128], "dropout": [0.1, 0.3]}
+    return {**arguments, "params": params}
+
+
 def fashion(quick: bool) -> dict[str, Any]:
     """Return the arguments of ``Scan`` for the example: 2,048 images, 2 epochs at batch 32."""
     spec = importlib.util.spec_from_file_location("talos_fashion_mnist", EXAMPLE)
@@ -108,7 +116,7 @@ def fashion(quick: bool) -> dict[str, Any]:
     }
 
 
-WORKS = {"digits": digits, "fashion": fashion}
+WORKS = {"digits": digits, "widths": widths, "fashion": fashion}
 
 
 def side(name: str, work: str, quick: bool, result: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickletools
 import signal
@@ -143,12 +144,10 @@ def test_a_cluster_of_this_machine_is_there_for_one_search(
 
 def listening() -> set[str]:
     """The addresses that this process and those that come from it listen on."""
-    sockets = {
-        os.readlink(fd)
-        for pid in family(os.getpid())
-        for fd in Path(f"/proc/{pid}/fd").iterdir()
-        if fd.is_symlink()
-    }
+    sockets = set()
+    for pid in family(os.getpid()):
+        with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile, or closed a file
+            sockets |= {os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()}
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import re
@@ -293,6 +294,68 @@ def test_files_of_a_search_that_was_stopped_go_on(disks: Any) -> None:
     found = searched(InProcessCluster(3, elsewhere=True), "cluster", search=writing(there))
     assert [trial.state for trial in trials(found)] == ["complete"] * 4
     assert written(there, "cluster") == written(here, "local")
+
+
+def one_learns_the_other_not(hp: Any) -> keras.Model:
+    """The loss of the second trial is soon no number."""
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(hp.Choice("lr", [0.01, 1e4])), "mse")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "more"),
+    [(one_learns_the_other_not, {"epochs": 20}), (build, {"epochs": 20, "target": 0.69})],
+)
+def test_files_end_with_the_epoch_at_which_the_search_ends_a_trial(
+    make: Any, more: dict[str, Any], disks: Any
+) -> None:
+    for name, executor in (("local", "local"), ("cluster", InProcessCluster(1, elsewhere=True))):
+        folder = disks(name)
+        searched(
+            executor, name, make, search={**writing(folder), **more, "n_trials": 2}, sampler="grid"
+        )
+    assert written(folder, "cluster") == written(folder.parent / "local", "local")
+
+
+def test_a_log_below_the_folder_of_a_checkpoint_follows_its_trial(disks: Any) -> None:
+    def search() -> dict[str, Any]:
+        best = keras.callbacks.ModelCheckpoint("best.weights.h5", save_weights_only=True)
+        log = keras.callbacks.CSVLogger("logs/log.csv")
+        return {"callbacks": [best, log], "epochs": 6, "n_trials": 4}
+
+    here = disks("local")
+    searched("local", "local", search=search())
+    there = disks("cluster")
+    searched(InProcessCluster(2, random_faults(2, 5), elsewhere=True), "cluster", search=search())
+    assert written(there, "cluster") == written(here, "local")
+
+
+def test_files_of_callbacks_of_hp_end_where_the_search_would_write_them(disks: Any) -> None:
+    """Their paths differ from call to call, as with the time in them."""
+    count = itertools.count()
+    there = disks("cluster")
+    callbacks = lambda hp: [keras.callbacks.CSVLogger(f"{next(count)}/log.csv")]  # noqa: E731
+    searched(
+        InProcessCluster(2, elsewhere=True),
+        "cluster",
+        search={"callbacks": callbacks, "epochs": 2, "n_trials": 3},
+    )
+    for number in range(3):
+        (log,) = (there / "runs" / "cluster" / "trials" / str(number)).rglob("*.csv")
+        assert len(log.read_text().splitlines()) == 3
+
+
+def test_a_log_that_is_appended_to_keeps_what_was_there(disks: Any) -> None:
+    log = keras.callbacks.CSVLogger("logs/{trial}.csv", append=True)
+    for name, executor in (("local", "local"), ("cluster", InProcessCluster(2, elsewhere=True))):
+        folder = disks(name)
+        (folder / "logs").mkdir()
+        for number in range(2):
+            header = "epoch,accuracy,loss,val_accuracy,val_loss"
+            (folder / "logs" / f"{number}.csv").write_text(f"{header}\n99,0,0,0,0\n")
+        searched(executor, name, search={"callbacks": [log], "epochs": 3, "n_trials": 2})
+    assert written(folder, "cluster") == written(folder.parent / "local", "local")
 
 
 def test_a_file_that_cannot_be_written_is_named(disks: Any) -> None:

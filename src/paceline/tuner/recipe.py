@@ -49,7 +49,7 @@ class TrialRecipe:
         """Digest of the code of ``build``; None without code."""
         return self.builder.code_digest
 
-    def writing_below(self, here: Callable[[Path, str, bool], Path]) -> TrialRecipe:
+    def writing_below(self, here: Callable[[int, Path, str, bool], Path]) -> TrialRecipe:
         """The same for a machine whose disk is not the search's; ``here`` as ``OwnFolder.here``."""
         callbacks = self.arguments.callbacks
         if callbacks is None:

@@ -1,4 +1,4 @@
-"""What callbacks write on another machine lies below a folder there, and is put back by name."""
+"""What callbacks write on another machine lies below a folder there, and is put in its place."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def made(given: list[Any], study: Path, own: OwnFolder | None = None) -> list[An
 def given(folder: Path) -> list[Any]:
     """Callbacks that write below the study, to an absolute path, and to one of their own naming."""
     return [
-        keras.callbacks.CSVLogger("log.csv"),
-        keras.callbacks.ModelCheckpoint("kept/{epoch}/model.keras"),
+        keras.callbacks.ModelCheckpoint("kept/{epoch:02d}/model.keras"),
+        keras.callbacks.CSVLogger("kept/log.csv"),
         keras.callbacks.TensorBoard(str(folder / "board")),
         keras.callbacks.CSVLogger(str(folder / "all" / "{trial}.csv")),
     ]
@@ -50,9 +50,9 @@ def test_files_end_where_the_user_wants_them(tmp_path: Path, own: OwnFolder) -> 
     study = tmp_path / "runs" / "s"
     there = made(given(tmp_path), study, own)
     own.add(3, there, [])
-    csv, model, board, named = (
+    model, csv, board, named = (
         Path(str(path))
-        for path in (there[0].filename, there[1].filepath, there[2].log_dir, there[3].filename)
+        for path in (there[0].filepath, there[1].filename, there[2].log_dir, there[3].filename)
     )
     csv.write_text("epoch\n0\n")
     first = Path(str(model).format(epoch=1))
@@ -63,11 +63,12 @@ def test_files_end_where_the_user_wants_them(tmp_path: Path, own: OwnFolder) -> 
     named.write_text("named")
     assert not study.exists() and not (tmp_path / "all").exists()
 
-    here = UserPlaces.of(made(given(tmp_path), study))
+    here = UserPlaces(made(given(tmp_path), study))
     for file in own.news(3):
         here.put(file)
-    assert (study / "trials" / "3" / "log.csv").read_text() == "epoch\n0\n"
-    assert (study / "trials" / "3" / "kept" / "1" / "model.keras").read_bytes() == b"weights"
+    kept = study / "trials" / "3" / "kept"
+    assert (kept / "log.csv").read_text() == "epoch\n0\n"
+    assert (kept / "01" / "model.keras").read_bytes() == b"weights"
     assert (tmp_path / "s-3" / "board" / "train" / "events").read_bytes() == b"events"
     assert (tmp_path / "all" / "3.csv").read_text() == "named"
 
@@ -88,26 +89,54 @@ def test_only_what_has_changed_is_sent(tmp_path: Path, own: OwnFolder) -> None:
 
 def test_a_trial_takes_along_what_its_callbacks_append_to(tmp_path: Path, own: OwnFolder) -> None:
     study = tmp_path / "s"
-    here = UserPlaces.of(made(given(tmp_path), study))
-    assert here.taken_along() == []
-    (study / "trials" / "3" / "log.csv").write_text("epoch\n0\n")
-    (study / "trials" / "3" / "kept").mkdir(exist_ok=True)
-    (study / "trials" / "3" / "kept" / "model.keras").write_text("not appended to")
+    here = UserPlaces(made(given(tmp_path), study))
+    assert here.taken_along(begins=False) == []
+    kept = study / "trials" / "3" / "kept"
+    kept.mkdir(parents=True, exist_ok=True)
+    (kept / "log.csv").write_text("epoch\n0\n")
+    (kept / "model.keras").write_text("not appended to")
+    assert here.taken_along(begins=True) == [], "its log is begun anew"
     there = made(given(tmp_path), study, own)
-    own.add(3, there, here.taken_along())
-    assert Path(there[0].filename).read_text() == "epoch\n0\n"
-    assert not list(Path(there[1].filepath).parents[1].glob("*.keras"))
+    own.add(3, there, here.taken_along(begins=False))
+    assert Path(there[1].filename).read_text() == "epoch\n0\n"
+    assert not list(Path(there[0].filepath).parents[1].glob("*.keras"))
     assert own.news(3) == [], "it is there already"
 
 
-@pytest.mark.parametrize("path", ["../out", "/out", "a/../../out", ""])
-def test_no_file_lies_beside_its_place(path: str, tmp_path: Path) -> None:
-    here = UserPlaces.of(made([keras.callbacks.CSVLogger("log.csv")], tmp_path / "s"))
-    (place,) = here.places
+def test_a_log_that_is_appended_to_begins_with_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "3.csv"
+    path.write_text("epoch\n99\n")
+    here = UserPlaces(made([keras.callbacks.CSVLogger(str(path), append=True)], tmp_path))
+    path = next(tmp_path.glob("*-3")) / "3.csv"
+    assert here.taken_along(begins=True) == []
+    path.write_text("epoch\n99\n")
+    here = UserPlaces(
+        made([keras.callbacks.CSVLogger(str(tmp_path / "3.csv"), append=True)], tmp_path)
+    )
+    path.write_text("epoch\n99\n0\n")  # of a machine that has died since
+    assert [file.data for file in here.taken_along(begins=True)] == [b"epoch\n99\n"]
+    assert [file.data for file in here.taken_along(begins=False)] == [b"epoch\n99\n0\n"]
+
+
+@pytest.mark.parametrize(
+    "path", ["../out", "/out", "a/../../out", "", "train.py", "1/other.keras", "1\0/model.keras"]
+)
+def test_nothing_is_written_but_what_the_callback_would_write(path: str, tmp_path: Path) -> None:
+    here = UserPlaces(
+        made([keras.callbacks.ModelCheckpoint("{epoch}/model.keras")], tmp_path / "s")
+    )
     before = sorted(tmp_path.rglob("*"))
-    here.put(WrittenFile(place, path, b"x"))
-    here.put(WrittenFile("another", "out", b"x"))
+    for at in (0, 1):
+        with pytest.raises(ValueError, match="writes no"):
+            here.put(WrittenFile(at, path, b"x"))
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_log_is_written_to_its_own_name_alone(tmp_path: Path) -> None:
+    here = UserPlaces(made([keras.callbacks.CSVLogger("log.csv")], tmp_path / "s"))
+    here.put(WrittenFile(0, "train.py", b"x"))
+    found = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert found == [tmp_path / "s" / "trials" / "3" / "log.csv"]
 
 
 def test_what_a_killed_machine_has_left_is_removed(tmp_path: Path, own: OwnFolder) -> None:

@@ -29,7 +29,7 @@ class ContractRecipe:
         """Nothing of it is the user's."""
         return {}, self
 
-    def writing_below(self, here: Callable[[Path, str, bool], Path]) -> ContractRecipe:
+    def writing_below(self, here: Callable[[int, Path, str, bool], Path]) -> ContractRecipe:
         """Its jobs have no callbacks."""
         return self
 

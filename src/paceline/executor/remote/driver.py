@@ -317,7 +317,8 @@ class RemoteExecutor(SpendsElsewhere):
             take=sorted(machine.take),
             programs=self._orders.news_for(machine, self._grouper.groups),
             train=trains,
-            seconds=0.0 if self.judged else _ROUND,
+            # Files are those of the last epoch that counts, whatever the search answers.
+            seconds=0.0 if self.judged or self._files else _ROUND,
             kept=kept,
             want_states=want,
             expected=max(1, -(-self.demand.expected // max(1, len(self._machines)))),

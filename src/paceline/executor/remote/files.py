@@ -27,8 +27,8 @@ class CollectedFiles:
 
     def expect(self, number: int, callbacks: Sequence[Any]) -> None:
         """Takes note of where the callbacks of a job would write on this machine."""
-        found = UserPlaces.of(callbacks)
-        if found.places:
+        found = UserPlaces(callbacks)
+        if found:
             self._places[number] = found
 
     def sent(self, submitted: Submitted, machine: Machine) -> Submitted:
@@ -37,9 +37,12 @@ class CollectedFiles:
         if number not in self._places:
             return submitted
         self._hosts[number] = machine.host
-        if state is None or state.callbacks is None:
-            return submitted
-        return replace(submitted, files=self._places[number].taken_along())
+        begins = state is None or state.callbacks is None
+        return replace(submitted, files=self._places[number].taken_along(begins))
+
+    def __bool__(self) -> bool:
+        """Whether any job has callbacks that write."""
+        return bool(self._places)
 
     def may_come(self, machines: Iterable[Machine]) -> bool:
         """Whether a machine is still to end a job, whose callbacks may write at its end."""
@@ -53,5 +56,5 @@ class CollectedFiles:
             for file in files:
                 try:
                     self._places[number].put(file)
-                except OSError as error:
+                except (OSError, ValueError) as error:
                     self._notes.tell_once(f"callbacks: a file cannot be written: {error}")

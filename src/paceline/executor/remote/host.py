@@ -68,7 +68,7 @@ class Recipe(Protocol):
         """The job of a spec, its model just built; raises whatever ``build`` raises."""
         ...
 
-    def writing_below(self, here: Callable[[Path, str, bool], Path]) -> Recipe:
+    def writing_below(self, here: Callable[[int, Path, str, bool], Path]) -> Recipe:
         """The same for a machine whose disk is not the search's; ``here`` as ``OwnFolder.here``."""
         ...
 
@@ -256,7 +256,11 @@ class Host:
             job = self._recipe.job(submitted.spec)
             self._executor.submit(job)
             if self._files is not None:
-                self._files.add(number, chain(*job.made), submitted.files)
+                try:
+                    self._files.add(number, chain(*job.made), submitted.files)
+                except BaseException:
+                    self._executor.withdraw(number)
+                    raise
         except Exception as error:  # the user's code may raise anything
             self._failed(number, error)
             return True

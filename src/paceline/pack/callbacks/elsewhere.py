@@ -1,8 +1,9 @@
 """Files of callbacks whose trial trains on another machine than that of the search.
 
 There Keras' own callbacks write below a folder of the machine's own, and the search writes what it
-is sent where the user wanted it. Both sides know a place, the folder below which a callback writes,
-by a name that follows from the user's path. So a message holds no path but one below a place.
+is sent where the user wanted it. A message names a callback by its place in the trial's list, and a
+file by its path below the folder that this callback fills. What a callback may write follows from
+the user's path, so no message decides where the search writes.
 
 A trial that goes on on another machine takes the files along that its callbacks append to. How much
 of them counts is in the callbacks' state.
@@ -11,10 +12,10 @@ of them counts is in the callbacks' state.
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -34,14 +35,60 @@ class WrittenFile:
     """A file that a callback has written.
 
     Attributes:
-        place: The name of its place.
-        path: Its path below the place, with "/" between the parts.
+        at: The callback, in the trial's list.
+        path: Its path below the callback's folder, with "/" between the parts.
         data: What it holds.
     """
 
-    place: str
+    at: int
     path: str
     data: bytes
+
+
+@dataclass(frozen=True)
+class _Output:
+    """What one callback writes on this machine.
+
+    Attributes:
+        folder: All of it lies below.
+        log: The one file that it appends to; None: it writes whole files.
+        pattern: What matches the paths of its files below the folder; None: all do.
+        kept: Bytes of the log that were there before the trial began, and stay.
+    """
+
+    folder: Path
+    log: Path | None = None
+    pattern: re.Pattern[str] | None = None
+    kept: int = 0
+
+    @classmethod
+    def of(cls, callback: Any) -> _Output | None:
+        """The output of a callback; None where it is none of Keras' that write."""
+        place = place_of(callback)
+        if place is None:
+            return None
+        key, is_file = place
+        path = Path(getattr(callback, key)).absolute()
+        folder, rest = _split(path, is_file)
+        if not is_file:
+            return cls(folder)
+        if isinstance(callback, keras.callbacks.CSVLogger):
+            there = callback.append and path.is_file()
+            return cls(path.parent, path, kept=path.stat().st_size if there else 0)
+        # Fields such as {epoch:02d} stand for text within one name.
+        parts = re.split(r"\{[^{}]*\}", rest.as_posix())
+        return cls(folder, pattern=re.compile("[^/]+".join(map(re.escape, parts))))
+
+    def path(self, file: WrittenFile) -> Path | None:
+        """Where a file of the callback lies; None for what it does not write."""
+        if self.log is not None:
+            return self.log
+        rest = PurePosixPath(file.path)
+        if rest.is_absolute() or ".." in rest.parts or not rest.parts or "\0" in file.path:
+            return None
+        if self.pattern is not None and not self.pattern.fullmatch(rest.as_posix()):
+            return None
+        return self.folder / rest
 
 
 class OwnFolder:
@@ -59,19 +106,19 @@ class OwnFolder:
         self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         self._lock = filelock.FileLock(self._folder / _LOCK, thread_local=False)
         self._lock.acquire(blocking=False)
-        self._places: dict[int, dict[str, Path]] = {}  # of the jobs that are here
+        self._outputs: dict[int, dict[int, _Output]] = {}  # of the jobs that are here
         self._seen: dict[Path, tuple[int, int]] = {}  # size and time of what was sent
 
-    def here(self, path: Path, trial: str, is_file: bool) -> Path:
+    def here(self, at: int, path: Path, trial: str, is_file: bool) -> Path:
         """The path on this machine for a path of the user's.
 
         Args:
+            at: The callback, in the trial's list.
             path: The trial's own path.
             trial: The trial's number, or the name of a fold or repetition of it.
             is_file: Whether it is one of a file.
         """
-        place, rest = _split(path, is_file)
-        return self._folder / trial / _name(place) / rest
+        return self._folder / trial / str(at) / _split(path, is_file)[1]
 
     def add(self, number: int, callbacks: Iterable[Any], files: Sequence[WrittenFile]) -> None:
         """Takes a job in, with the files that its callbacks have written elsewhere.
@@ -81,33 +128,35 @@ class OwnFolder:
             callbacks: Its callbacks, which write where ``here`` has said.
             files: The files.
         """
-        self._places[number] = places = {place.name: place for place in _places(callbacks)}
+        self._outputs[number] = outputs = _outputs(callbacks)
         for file in files:
-            path = _inside(places, file)
+            path = outputs[file.at].path(file)
             if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, file.data)
                 self._seen[path] = _facts(path)
 
     def news(self, number: int) -> list[WrittenFile]:
         """The files of a job that are others than those that this returned before."""
         found = []
-        for name, place in self._places.get(number, {}).items():
-            for path in sorted(place.rglob("*")):
+        for at, output in self._outputs.get(number, {}).items():
+            for path in sorted(output.folder.rglob("*")):
                 # A callback may remove a file at any time, as a checkpoint that is not the best.
                 with contextlib.suppress(OSError):
                     facts = _facts(path)
                     if not path.is_file() or self._seen.get(path) == facts:
                         continue
-                    rest = path.relative_to(place).as_posix()
-                    found.append(WrittenFile(name, rest, path.read_bytes()))
+                    rest = path.relative_to(output.folder).as_posix()
+                    found.append(WrittenFile(at, rest, path.read_bytes()))
                     self._seen[path] = facts
         return found
 
     def remove(self, number: int) -> None:
         """Forgets a job that has ended here, and removes its files."""
-        for place in self._places.pop(number, {}).values():
-            self._seen = {p: facts for p, facts in self._seen.items() if place not in p.parents}
-            shutil.rmtree(place, ignore_errors=True)
+        for output in self._outputs.pop(number, {}).values():
+            gone = output.folder
+            self._seen = {p: facts for p, facts in self._seen.items() if gone not in p.parents}
+            shutil.rmtree(gone, ignore_errors=True)
 
     def close(self) -> None:
         """Removes the folder."""
@@ -115,77 +164,62 @@ class OwnFolder:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-@dataclass(frozen=True)
 class UserPlaces:
     """Where the callbacks of one job write on the machine of the search.
 
-    Attributes:
-        places: The name of a place -> its path.
-        appended: The files that callbacks append to.
+    Args:
+        callbacks: The job's, which write as the user wants it; the job has not begun.
     """
 
-    places: Mapping[str, Path]
-    appended: Sequence[Path]
+    def __init__(self, callbacks: Iterable[Any]) -> None:
+        self._outputs = _outputs(callbacks)
 
-    @classmethod
-    def of(cls, callbacks: Sequence[Any]) -> UserPlaces:
-        """The places of callbacks that write as the user wants it."""
-        places = {_name(place): place.absolute() for place in _places(callbacks)}
-        loggers = (each for each in callbacks if isinstance(each, keras.callbacks.CSVLogger))
-        return cls(places, [Path(each.filename).absolute() for each in loggers])
+    def __bool__(self) -> bool:
+        return bool(self._outputs)
 
     def put(self, file: WrittenFile) -> None:
         """Writes a file that another machine has sent.
 
         Raises:
             OSError: It cannot be written.
+            ValueError: It is none that the callback would write.
         """
-        path = _inside(self.places, file)
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, file.data)
+        output = self._outputs.get(file.at)
+        path = None if output is None else output.path(file)
+        if path is None:
+            raise ValueError(f"callback {file.at} of the trial writes no {file.path!r}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, file.data)
 
-    def taken_along(self) -> list[WrittenFile]:
-        """The files that callbacks append to, for a machine on which the job goes on."""
+    def taken_along(self, begins: bool) -> list[WrittenFile]:
+        """The files that callbacks append to, for the machine on which the job trains.
+
+        Args:
+            begins: Whether the job begins there, rather than goes on.
+        """
         found = []
-        for path in self.appended:
-            places = self.places.items()
-            name, place = next((n, each) for n, each in places if each in path.parents)
+        for at, output in self._outputs.items():
+            if output.log is None or (begins and not output.kept):
+                continue
             with contextlib.suppress(OSError):  # none has been written yet
-                rest = path.relative_to(place).as_posix()
-                found.append(WrittenFile(name, rest, path.read_bytes()))
+                data = output.log.read_bytes()
+                data = data[: output.kept] if begins else data
+                found.append(WrittenFile(at, output.log.name, data))
         return found
 
 
-def _places(callbacks: Iterable[Any]) -> list[Path]:
-    """The places of Keras' callbacks that write."""
-    found = []
-    for callback in callbacks:
-        place = place_of(callback)
-        if place is not None:
-            key, is_file = place
-            found.append(_split(Path(getattr(callback, key)), is_file)[0])
-    return found
+def _outputs(callbacks: Iterable[Any]) -> dict[int, _Output]:
+    """The outputs of those callbacks that have one, by their place in the list."""
+    found = ((at, _Output.of(each)) for at, each in enumerate(callbacks))
+    return {at: output for at, output in found if output is not None}
 
 
 def _split(path: Path, is_file: bool) -> tuple[Path, Path]:
     """The folder below which a callback writes, and the rest, which may hold "{epoch}"."""
     if not is_file:
         return path, Path()
-    place = next(each for each in path.parents if "{" not in str(each))
-    return place, path.relative_to(place)
-
-
-def _name(place: Path) -> str:
-    return hashlib.sha256(str(place).encode()).hexdigest()[:16]
-
-
-def _inside(places: Mapping[str, Path], file: WrittenFile) -> Path | None:
-    """Where a file belongs; None for one of no such place, or beside it."""
-    place, rest = places.get(file.place), PurePosixPath(file.path)
-    if place is None or rest.is_absolute() or ".." in rest.parts or not rest.parts:
-        return None
-    return place / rest
+    folder = next(each for each in path.parents if "{" not in str(each))
+    return folder, path.relative_to(folder)
 
 
 def _facts(path: Path) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from string import Formatter
 from typing import Any, Protocol
@@ -103,7 +104,7 @@ class CallbackFactory:
         self._function: Callable[[Any], Any] | None = None
         self._given: list[Any] = []
         self._paths, self._note = paths, note
-        self._here: Callable[[Path, str, bool], Path] | None = None
+        self._here: Callable[[int, Path, str, bool], Path] | None = None
         self._said: set[str] = set()
         self._shared = {id(array): array for nest in data for array in _arrays(nest)}
         if callable(given) and not isinstance(given, keras.callbacks.Callback):
@@ -120,7 +121,7 @@ class CallbackFactory:
                 "callbacks=lambda hp: [...]."
             ) from error
 
-    def below(self, here: Callable[[Path, str, bool], Path]) -> CallbackFactory:
+    def below(self, here: Callable[[int, Path, str, bool], Path]) -> CallbackFactory:
         """The same for a machine whose disk is not the user's.
 
         Args:
@@ -223,8 +224,9 @@ class CallbackFactory:
                 "callbacks: BackupAndRestore is left out: Paceline keeps checkpoints of all trials "
                 "itself, and a search that is called again goes on"
             )
-        for callback in own:
-            moved = give_own_path(callback, trial, self._paths, self._here)
+        for at, callback in enumerate(own):
+            here = None if self._here is None else partial(self._here, at)
+            moved = give_own_path(callback, trial, self._paths, here)
             if moved is not None:
                 before, path = moved
                 self._say(
