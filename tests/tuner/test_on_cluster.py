@@ -269,6 +269,7 @@ def test_files_of_callbacks_end_on_the_machine_of_the_search(
     assert list((tmp_path / "machines").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_files_follow_a_trial_that_pauses(disks: Any) -> None:
     here = disks("local")
     local = searched("local", "local", search=writing(here), pruner="asha:1:2")
@@ -305,7 +306,10 @@ def one_learns_the_other_not(hp: Any) -> keras.Model:
 
 @pytest.mark.parametrize(
     ("make", "more"),
-    [(one_learns_the_other_not, {"epochs": 20}), (build, {"epochs": 20, "target": 0.69})],
+    slow_where(
+        [(one_learns_the_other_not, {"epochs": 20}), (build, {"epochs": 20, "target": 0.69})],
+        lambda case: case[0] is build,
+    ),
 )
 def test_files_end_with_the_epoch_at_which_the_search_ends_a_trial(
     make: Any, more: dict[str, Any], disks: Any
@@ -318,6 +322,7 @@ def test_files_end_with_the_epoch_at_which_the_search_ends_a_trial(
     assert written(folder, "cluster") == written(folder.parent / "local", "local")
 
 
+@pytest.mark.slow
 def test_a_log_below_the_folder_of_a_checkpoint_follows_its_trial(disks: Any) -> None:
     def search() -> dict[str, Any]:
         best = keras.callbacks.ModelCheckpoint("best.weights.h5", save_weights_only=True)

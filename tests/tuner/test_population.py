@@ -344,6 +344,7 @@ def test_a_gaussian_process_chooses_the_numbers_of_copies(
     assert len(theirs) == len(found) and theirs != found
 
 
+@pytest.mark.slow
 def test_a_population_that_learns_is_stopped_and_goes_on_as_if_it_had_not(
     make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
