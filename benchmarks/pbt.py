@@ -1,6 +1,7 @@
 """Population based training, in packs and in Ray Tune, from the same first draws.
 
     python benchmarks/pbt.py [digits] [mnist] [--seeds 3] [--timed 1] [--floors] [--quick]
+    python benchmarks/pbt.py --without-ray --seeds 10    only what is found, seed by seed
 
 Two works: digits, 16 members x 40 epochs with an exchange every 4, and a dense model on 12,000
 MNIST images, 8 members x 12 epochs with an exchange every 3. Learning rate and dropout are
@@ -332,12 +333,39 @@ def compare(name: str, work: PopulationWork, seeds: int, timed: int) -> dict[str
     return report
 
 
+def beside_random(name: str, work: PopulationWork, seeds: int) -> dict[str, Any]:
+    """Compare Paceline's populations with random search, seed by seed; return the rows."""
+    sides = [side for side in SIDES if side != "ray"]
+    rows = {side: [run(side, name, work, seed) for seed in range(seeds)] for side in sides}
+    best = {side: [row["best"] for row in found] for side, found in rows.items()}
+    report: dict[str, Any] = {"rows": rows, "ratios": {}}
+    for side in ("paceline", "bandit"):
+        ratios = [a / b for a, b in zip(best[side], best["random"], strict=True)]
+        low, high = _interval(ratios)
+        report["ratios"][side] = [statistics.median(ratios), low, high]
+        lower = sum(ratio < 1 for ratio in ratios)
+        print(
+            f"{name}: best val_loss of {side} / random: median {statistics.median(ratios):.3f} "
+            f"[{low:.3f}, {high:.3f}], lower for {lower} of {seeds} seeds",
+            flush=True,
+        )
+    return report
+
+
+def _interval(values: list[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the median, by 10,000 draws from the values."""
+    draws = np.random.default_rng(0).choice(values, (10_000, len(values)))
+    low, high = np.quantile(np.median(draws, axis=1), [0.025, 0.975])
+    return float(low), float(high)
+
+
 def main() -> int:
     """Compare; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("works", nargs="*", default=list(WORKS), help=f"of {', '.join(WORKS)}")
     parser.add_argument("--seeds", type=int, default=3, help="how many, for the values found")
     parser.add_argument("--timed", type=int, default=1, help="how many of them are timed")
+    parser.add_argument("--without-ray", action="store_true", help="random search beside it only")
     parser.add_argument("--quick", action="store_true", help="few epochs; keeps nothing")
     parser.add_argument("--floors", action="store_true", help="exit 1 where a claim is missed")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -350,6 +378,11 @@ def main() -> int:
         return 0
     found = machine.facts()
     print(machine.describe(found), flush=True)
+    if arguments.without_ray:
+        for name in arguments.works:
+            row = {name: beside_random(name, WORKS[name], arguments.seeds)}
+            machine.gather("pbt_beside_random", found, row)
+        return 0
     report = {}
     for name in arguments.works:
         work = WORKS[name]
