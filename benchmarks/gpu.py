@@ -40,8 +40,8 @@ import search_speed
 from works import MissingDataError, Work, find
 
 HERE = Path(__file__).resolve().parent
-#: Parts that are whole searches -> names of their works.
-SEARCHES = {"scan": "scan", "layers": "layers"}
+#: Parts that are whole searches: the names of their works.
+SEARCHES = ("scan", "layers")
 PARTS = (*SEARCHES, "plans", "precision", "batches")
 SIDES = ("paceline", "keras_tuner")
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
@@ -85,7 +85,7 @@ def parse() -> argparse.Namespace:
     unknown = set(arguments.parts) - set(PARTS)
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))}: no such part; there are {', '.join(PARTS)}")
-    for part in SEARCHES.keys() & set(arguments.parts):
+    for part in set(SEARCHES) & set(arguments.parts):
         try:
             searched(part, arguments)
         except ValueError as error:
@@ -132,17 +132,16 @@ def searches(part: str, arguments: argparse.Namespace, device: str) -> int:
         print(f"  skipped: {reason}", file=sys.stderr)
         return 1
     failed: list[str] = []
-    entries: dict[str, Any] = {}
-    found = {**machine.facts(), "device": device}
+    name, found = f"gpu_{whole.name}", {**machine.facts(), "device": device}
 
     def keep(side: str, state: str, outcome: dict[str, Any]) -> None:
         entry = {"side": side, "state": state, "trials": [first, last], **outcome}
-        new = {f"{side} {state} {first}:{last}": entry}
-        entries.update(machine.gather(f"gpu_{whole.name}", found, new))
+        machine.gather(name, found, {f"{side} {state} {first}:{last}": entry})
 
     for side in arguments.sides:
         states = ["cold", "warm"] if side == "paceline" else ["cold"]
         search_speed.measure(work, [side], states, 1, failed, done=keep)
+    entries = machine.gathered(name, found)
     ours, theirs = (total(entries, side, whole.n_trials) for side in SIDES)
     for side, seconds in zip(SIDES, (ours, theirs), strict=True):
         if seconds:
@@ -158,7 +157,7 @@ def searched(part: str, arguments: argparse.Namespace) -> tuple[Work, Work]:
     Raises:
         ValueError: It has no such trials.
     """
-    whole = find("scan_tiny" if arguments.quick else SEARCHES[part])
+    whole = find("scan_tiny" if arguments.quick else part)
     return whole, find(f"{whole.name}:{arguments.trials}") if arguments.trials else whole
 
 

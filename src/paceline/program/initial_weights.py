@@ -10,7 +10,7 @@ flags or values that it loads, is put back before the next build.
 XLA takes up to two seconds to compile ``jax.random.uniform`` for a shape that it has not met, often
 longer than a small model trains. Number i of a draw follows from the key and i alone, so many
 shapes can be cut from draws of a few lengths: to the bit the same, on a CPU as tests show; on an
-accelerator each function's first draw is compared with JAX' own, and counts if they agree.
+accelerator each function's first matrix is compared with JAX' own, and counts if they agree.
 
 Keras' initializers look the functions up in ``jax.random`` at every call. While a search is on,
 these names stand for the ones here.
@@ -280,7 +280,7 @@ def own_model(model: Any, load: Callable[[Any], None]) -> tuple[Any, bool]:
         return model, True
     with values_kept(model):
         load(model)
-        # Not what Keras cannot write down, as the user's own classes without config.
+        # Keras cannot write everything down, as the user's own classes without config.
         with suppress(Exception):
             return _copied(model), True
     load(model)

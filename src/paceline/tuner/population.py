@@ -251,14 +251,13 @@ class Population:
         }
         if not free:
             return {}
-        metric, trials = self._context.objective.name, list(self._study.trials)
-        ends = settings.exchanges(epoch + 1)
-        steps = bandit.legs_of(trials, metric, self._pruner.sign, ends)
-        reached = self._pruner.sign * source.history[metric][epoch - 1]
+        metric, trials = self._context.objective.name, self._study.trials
+        legs = bandit.legs_of(trials, metric, trials.sign, settings.exchanges(epoch + 1))
+        reached = trials.sign * source.history[metric][epoch - 1]
         coming = bandit.Leg(epoch + settings.every, reached, 0.0, source.hparams)
         copies = [each.hparams for each in trials if each.continued_at == epoch]
         rng = exploration_rng(self._seed, exchange.replaced, epoch, attempt)
-        return bandit.chosen(free, steps, coming, copies, rng) or {}
+        return bandit.chosen(free, legs, coming, copies, rng) or {}
 
     def _take_over(self, number: int, source: Trial, epoch: int, model: Any) -> None:
         """Has a copy that was submitted begin where the trial is that it continues."""

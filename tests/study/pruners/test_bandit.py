@@ -8,31 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.search_space import HyperParameters, Parameter
 from paceline.study.pruners.bandit import Leg, chosen, is_learnt, legs_of
 from paceline.study.trial import Trial
+from study.pruners.parameters import PARAMETERS, parameter
 
-
-def parameter(kind: str, *arguments: Any, **named: Any) -> Parameter:
-    hp = HyperParameters()
-    getattr(hp, kind)("x", *arguments, **named)
-    return next(iter(hp.parameters.values()))
-
-
-RANGES = {
-    "float": parameter("Float", -1.0, 3.0),
-    "float with a step": parameter("Float", 0.1, 0.9, step=0.1),
-    "log": parameter("Float", 1e-5, 1e-1, sampling="log"),
-    "reverse log": parameter("Float", 0.5, 0.999, sampling="reverse_log"),
-    "int": parameter("Int", 3, 90),
-    "int with a step": parameter("Int", 32, 512, step=32),
-    "int, log": parameter("Int", 1, 1000, sampling="log"),
-}
+RANGES = {name: each for name, each in PARAMETERS.items() if is_learnt(each)}
 SHARE = parameter("Float", 0.0, 1.0)
 
 
 def known(peak: float, n: int = 40, seed: int = 0) -> list[Leg]:
-    """Steps whose gain is largest where x is ``peak``."""
+    """Legs whose gain is largest where x is ``peak``."""
     rng = np.random.default_rng(seed)
     found = []
     for at in range(n):
@@ -55,7 +40,7 @@ def test_what_gains_most_is_found(peak: float) -> None:
 
 
 def test_the_best_value_may_change_with_time() -> None:
-    """Early steps gain where x is large, late ones where it is small."""
+    """Early legs gain where x is large, late ones where it is small."""
     steps = []
     for epoch in (4, 8, 12, 16, 20):
         peak = 1.0 - epoch / 20

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from paceline import PBT
 from paceline.errors import UsageError
-from paceline.search_space import HyperParameters, Parameter
 from paceline.study.pruners.exploration import explored
 from paceline.study.pruners.pbt import Exchange, PopulationPruner
 from paceline.study.pruners.pruners import check_pruner, pruner_text
 from paceline.study.trial import Trial
+from study.pruners.parameters import PARAMETERS, parameter
 
 
 @pytest.mark.parametrize(
@@ -117,29 +117,6 @@ def test_its_state_is_all_that_it_knows() -> None:
 
 
 # -- values of copies ------------------------------------------------------------------------------
-
-
-def parameter(kind: str, *arguments: Any, **named: Any) -> Parameter:
-    hp = HyperParameters()
-    getattr(hp, kind)("x", *arguments, **named)
-    return next(iter(hp.parameters.values()))
-
-
-PARAMETERS = {
-    "float": parameter("Float", -1.0, 3.0),
-    "float with a step": parameter("Float", 0.1, 0.9, step=0.1),
-    "log": parameter("Float", 1e-5, 1e-1, sampling="log"),
-    "reverse log": parameter("Float", 0.5, 0.999, sampling="reverse_log"),
-    "log with a step": parameter("Float", 1e-4, 1.0, step=10, sampling="log"),
-    "int": parameter("Int", 3, 90),
-    "int with a step": parameter("Int", 32, 512, step=32),
-    "int, log": parameter("Int", 1, 1000, sampling="log"),
-    "int, log with a step": parameter("Int", 1, 1024, step=2, sampling="log"),
-    "int, reverse log": parameter("Int", 1, 1000, sampling="reverse_log"),
-    "numbers": parameter("Choice", [1, 8, 2, 4]),
-    "names": parameter("Choice", ["relu", "tanh", "elu"]),
-    "boolean": parameter("Boolean"),
-}
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

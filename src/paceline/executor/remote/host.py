@@ -256,12 +256,9 @@ class Host:
             job = self._recipe.job(submitted.spec)
             self._executor.submit(job)
             if self._files is not None:
-                try:
-                    self._files.add(number, chain(*job.made), submitted.files)
-                except BaseException:
-                    self._executor.withdraw(number)
-                    raise
+                self._files.add(number, chain(*job.made), submitted.files)
         except Exception as error:  # the user's code may raise anything
+            self._executor.withdraw(number)
             self._failed(number, error)
             return True
         name = job.program or ""

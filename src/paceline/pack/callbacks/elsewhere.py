@@ -79,16 +79,23 @@ class _Output:
         parts = re.split(r"\{[^{}]*\}", rest.as_posix())
         return cls(folder, pattern=re.compile("[^/]+".join(map(re.escape, parts))))
 
-    def path(self, file: WrittenFile) -> Path | None:
-        """Where a file of the callback lies; None for what it does not write."""
-        if self.log is not None:
-            return self.log
-        rest = PurePosixPath(file.path)
-        if rest.is_absolute() or ".." in rest.parts or not rest.parts or "\0" in file.path:
-            return None
-        if self.pattern is not None and not self.pattern.fullmatch(rest.as_posix()):
-            return None
-        return self.folder / rest
+    def put(self, file: WrittenFile) -> Path:
+        """Writes a file of the callback; returns where it lies.
+
+        Raises:
+            OSError: It cannot be written.
+            ValueError: It is none that the callback would write.
+        """
+        path, rest = self.log, PurePosixPath(file.path)
+        if path is None:
+            inside = rest.parts and not rest.is_absolute() and ".." not in rest.parts
+            fits = self.pattern is None or self.pattern.fullmatch(rest.as_posix())
+            if not inside or not fits or "\0" in file.path:
+                raise _none_of(file)
+            path = self.folder / rest
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, file.data)
+        return path
 
 
 class OwnFolder:
@@ -107,7 +114,8 @@ class OwnFolder:
         self._lock = filelock.FileLock(self._folder / _LOCK, thread_local=False)
         self._lock.acquire(blocking=False)
         self._outputs: dict[int, dict[int, _Output]] = {}  # of the jobs that are here
-        self._seen: dict[Path, tuple[int, int]] = {}  # size and time of what was sent
+        # Size and time of what was sent of each job.
+        self._seen: dict[int, dict[Path, tuple[int, int]]] = {}
 
     def here(self, at: int, path: Path, trial: str, is_file: bool) -> Path:
         """The path on this machine for a path of the user's.
@@ -129,34 +137,29 @@ class OwnFolder:
             files: The files.
         """
         self._outputs[number] = outputs = _outputs(callbacks)
-        for file in files:
-            path = outputs[file.at].path(file)
-            if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(path, file.data)
-                self._seen[path] = _facts(path)
+        written = [outputs[file.at].put(file) for file in files]
+        self._seen[number] = {path: _facts(path) for path in written}
 
     def news(self, number: int) -> list[WrittenFile]:
         """The files of a job that are others than those that this returned before."""
-        found = []
+        found, seen = [], self._seen.get(number, {})
         for at, output in self._outputs.get(number, {}).items():
             for path in sorted(output.folder.rglob("*")):
                 # A callback may remove a file at any time, as a checkpoint that is not the best.
                 with contextlib.suppress(OSError):
                     facts = _facts(path)
-                    if not path.is_file() or self._seen.get(path) == facts:
+                    if not path.is_file() or seen.get(path) == facts:
                         continue
                     rest = path.relative_to(output.folder).as_posix()
                     found.append(WrittenFile(at, rest, path.read_bytes()))
-                    self._seen[path] = facts
+                    seen[path] = facts
         return found
 
     def remove(self, number: int) -> None:
         """Forgets a job that has ended here, and removes its files."""
+        self._seen.pop(number, None)
         for output in self._outputs.pop(number, {}).values():
-            gone = output.folder
-            self._seen = {p: facts for p, facts in self._seen.items() if gone not in p.parents}
-            shutil.rmtree(gone, ignore_errors=True)
+            shutil.rmtree(output.folder, ignore_errors=True)
 
     def close(self) -> None:
         """Removes the folder."""
@@ -184,12 +187,9 @@ class UserPlaces:
             OSError: It cannot be written.
             ValueError: It is none that the callback would write.
         """
-        output = self._outputs.get(file.at)
-        path = None if output is None else output.path(file)
-        if path is None:
-            raise ValueError(f"callback {file.at} of the trial writes no {file.path!r}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, file.data)
+        if file.at not in self._outputs:
+            raise _none_of(file)
+        self._outputs[file.at].put(file)
 
     def taken_along(self, begins: bool) -> list[WrittenFile]:
         """The files that callbacks append to, for the machine on which the job trains.
@@ -220,6 +220,10 @@ def _split(path: Path, is_file: bool) -> tuple[Path, Path]:
         return path, Path()
     folder = next(each for each in path.parents if "{" not in str(each))
     return folder, path.relative_to(folder)
+
+
+def _none_of(file: WrittenFile) -> ValueError:
+    return ValueError(f"callback {file.at} of the trial writes no {file.path!r}")
 
 
 def _facts(path: Path) -> tuple[int, int]:

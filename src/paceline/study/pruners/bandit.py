@@ -27,13 +27,12 @@ from paceline.search_space import Parameter
 from paceline.study.samplers.values import value_at
 from paceline.study.trial import Trial
 
-#: Steps that are needed: with fewer, values are drawn as without a process.
+#: Legs that are needed: with fewer, values are drawn as without a process.
 _LEAST = 4
-#: Steps that are learnt from, the newest ones: the cost grows with the third power.
+#: Legs that are learnt from, the newest ones: the cost grows with the third power.
 _MOST = 400
 #: So many standard deviations count. With one to two, as in the authors' program, populations of 8
-#: and 16 members found no more than random search; with these they found more
-#: (docs/decisions/0039).
+#: and 16 members found no more than random search (docs/decisions/0039).
 _OPTIMISM = 0.3
 #: Values that are compared: over the whole space, and around the trial that is copied.
 _ANYWHERE, _NEAR, _NEARNESS = 512, 128, 0.1
@@ -128,7 +127,7 @@ def chosen(
 
 
 class _Columns:
-    """Steps as rows: the epoch, what was reached, and the share of each range. F columns."""
+    """Legs as rows: the epoch, what was reached, and the share of each range. F columns."""
 
     def __init__(self, parameters: Mapping[str, Parameter], known: Sequence[Leg]) -> None:
         self._parameters = parameters

@@ -240,11 +240,6 @@ class PopulationPruner:
         return "pause"
 
     @property
-    def sign(self) -> float:
-        """What values are multiplied by so that lower is better."""
-        return self._sign
-
-    @property
     def waits(self) -> bool:
         """Whether a member waits for the others."""
         return bool(self._waiting)
