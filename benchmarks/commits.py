@@ -8,6 +8,8 @@ Each run is a fresh process of one checkout (its ``src`` and its ``benchmarks``)
 packages of this interpreter, with folders and caches of its own. The checkouts take turns, and
 each pair begins with the other one. A work is timed as in ``search_speed.py``, cold and then warm;
 ``import`` is ``import paceline`` and ``help`` is ``paceline --help``, as whole processes.
+With ``--first`` the seconds until the first trial has ended are kept too; both checkouts then run
+this checkout's ``benchmarks``, since those of earlier ones do not look.
 
 Prints the ratio of the medians, after / before, with its 95 % interval (bootstrap over the runs of
 each checkout, 10,000 draws), and exits with 1 where an interval lies above the limit.
@@ -49,6 +51,7 @@ def main() -> int:
     parser.add_argument("--works", nargs="*", choices=WORKS, default=USUAL, metavar="WORK")
     parser.add_argument("--states", nargs="+", choices=("cold", "warm"), default=["cold", "warm"])
     parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--first", action="store_true", help="until the first trial's end, too")
     parser.add_argument("--commands", type=int, default=21, help="pairs of import and --help")
     parser.add_argument("--name", default="commits", help="of the file in results/")
     arguments = parser.parse_args()
@@ -70,7 +73,7 @@ def main() -> int:
         seconds = _in_turns(
             sides,
             arguments.pairs,
-            lambda tree, name=name: _search(tree, name, arguments.states),
+            lambda tree, name=name: _search(tree, name, arguments.states, arguments.first),
         )
         _keep(report, name, seconds)
     machine.keep(arguments.name, report)
@@ -112,7 +115,7 @@ def _keep(report: dict[str, Any], name: str, seconds: dict[str, dict[str, list[f
         row = {"ratio": ratio, "interval": interval, "seconds": runs, "limit": LIMIT}
         report["rows"][f"{name} {state}".strip()] = row
         print(
-            f"{name:11s} {state:5s} before {statistics.median(runs['before']):7.3f} s  "
+            f"{name:11s} {state:10s} before {statistics.median(runs['before']):7.3f} s  "
             f"after {statistics.median(runs['after']):7.3f} s  ratio {ratio:.3f}  "
             f"95 % {interval[0]:.3f} to {interval[1]:.3f}"
             f"{'   ABOVE THE LIMIT' if interval[0] > LIMIT else ''}",
@@ -131,19 +134,25 @@ def _environment(tree: Path, folder: Path) -> dict[str, str]:
     return with_large_pages(kept) or kept  # as the command has them
 
 
-def _search(tree: Path, work: str, states: list[str]) -> dict[str, float]:
-    """Seconds of a search without imports, by the state of the caches: cold before warm."""
+def _search(tree: Path, work: str, states: list[str], first: bool) -> dict[str, float]:
+    """Seconds of a search without imports, by the state of the caches: cold before warm.
+
+    Where ``first`` is set, also those until the first trial has ended: of ``cold first``.
+    """
     seconds = {}
+    scripts = HERE if first else tree / "benchmarks"
     with tempfile.TemporaryDirectory(prefix="paceline-bench-cache-") as cache:
         for state in ("cold", "warm")[: 2 if "warm" in states else 1]:
             result = Path(cache) / f"{state}.json"
-            script = tree / "benchmarks" / "sides.py"
-            _run(tree, [str(script), "paceline", work, "1", str(result)], Path(cache))
+            words = [str(scripts / "sides.py"), "paceline", work, "1", str(result)]
+            _run(tree, words, Path(cache))
             outcome = json.loads(result.read_text(encoding="utf-8"))
             if outcome["complete"] != WORKS[work].n_trials:
                 raise SystemExit(f"{work}: {outcome['complete']} trials complete in {tree}")
             seconds[state] = outcome["seconds"]
-    return {state: seconds[state] for state in states}
+            if first:
+                seconds[f"{state} first"] = outcome["first"]
+    return {state: value for state, value in seconds.items() if state.split()[0] in states}
 
 
 def _command(tree: Path, name: str) -> dict[str, float]:

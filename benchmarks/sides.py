@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,17 @@ def optuna_side(work: Work, data: Pairs, directory: str, seed: int) -> Search:
     return search
 
 
+def first_end(directory: str) -> datetime:
+    """Return when the first trial of the one study in a directory ended, by its Optuna journal."""
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+
+    (journal,) = Path(directory).rglob("journal*.log")
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(journal)))
+    study = optuna.load_study(study_name=None, storage=storage)  # the only one
+    return min(trial.datetime_complete for trial in study.trials if trial.datetime_complete)
+
+
 def _folder(work: Work) -> str:
     """Return the name of the work as the name of a folder."""
     return work.name.replace(":", "-")
@@ -189,9 +201,11 @@ def main() -> None:
     data = work.data()
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
         search = SIDES[side](work, data, directory, int(seed))
-        start = time.perf_counter()
+        start, began = time.perf_counter(), datetime.now()
         outcome = search()
         outcome["seconds"] = time.perf_counter() - start
+        if side == "paceline":
+            outcome["first"] = (first_end(directory) - began).total_seconds()
     outcome.update(counts)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     outcome["cpu_seconds"] = usage.ru_utime + usage.ru_stime

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,53 @@ def test_what_the_guide_of_speed_says_of_layers_is_what_was_measured(benchmark_m
     said = f"{ours} s against {theirs} s, {pages.pair(ratios['keras_tuner'])} times as fast"
     assert said in (ROOT / pages.SPEED).read_text(encoding="utf-8")
     assert report["machine"]["commit"] in (ROOT / pages.SPEED).read_text(encoding="utf-8")
+
+
+def test_the_figures_of_a_card_are_those_that_were_printed() -> None:
+    printed = (ROOT / "benchmarks" / "results" / "gpu_2026-11-26.txt").read_text(encoding="utf-8")
+
+    def figure(section: str, row: str, pattern: str) -> str:
+        """A number in the one row of a section that begins so."""
+        (part,) = (each for each in printed.split("\n\n") for each in split(each, section))
+        (line,) = (line for line in part.splitlines() if line.startswith(f"  {row}"))
+        return re.findall(pattern, line)[0]
+
+    def split(part: str, section: str) -> list[str]:
+        """The parts that begin so, each up to the next line without indent."""
+        return [each for each in re.split(r"\n(?! )", part) if each.startswith(section)]
+
+    def seconds(section: str, row: str) -> str:
+        return f"{float(figure(section, row, r'cold +([0-9.]+) s')):.1f} s"
+
+    scan, layers = (
+        seconds("scan (", "paceline       cold"),
+        seconds("layers", "paceline       cold"),
+    )
+    first = seconds("scan, trials 0 to 0", "keras_tuner")
+    four = f"{figure('scan, trials 0 to 3', 'keras_tuner', r'after ([0-9]+) s')} s"
+    commit = re.findall(r"commit (\w+)", printed)[0]
+    for phrase in (
+        f"takes {scan} from empty",
+        f"took {first} for the first",
+        f"after {four} (at {commit}",
+    ):
+        assert phrase in text("README.md")
+    assert cells(SPEED, "a grid of 8 Fashion-MNIST CNNs") == [scan]
+    assert cells(SPEED, "the first of these 8") == [
+        f"{first}; its first four took more than {four}"
+    ]
+    assert cells(SPEED, "24 dense models") == [layers]
+    step, rate = r"([0-9.]+) ms per", r"([0-9,]+) examples/s"
+    for row, model in (
+        ("a step of one of 16 dense", "dense float32"),
+        ("a step of one of 8", "cnn"),
+    ):
+        per_step = float(figure("precision", model, step))
+        said = float(figure("precision", model, rate).replace(",", ""))
+        (found,) = cells(SPEED, row)
+        ms, examples = re.fullmatch(
+            r"([0-9.]+) ms: ([0-9.,]+)(?: million)? examples a second", found
+        ).groups()
+        assert float(ms) == pytest.approx(per_step, rel=0.01)
+        scale = 1e6 if "million" in found else 1.0
+        assert float(examples.replace(",", "")) * scale == pytest.approx(said, rel=0.01)
