@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +63,28 @@ def test_without_a_cache_nothing_is_written(
     lowered = compile.lower(lambda x: 2 * x, SHAPES, (), "k")
     np.testing.assert_array_equal(lowered.compile()(np.ones(3, np.float32)), [2, 2, 2])
     assert not list(tmp_path.rglob("*.stablehlo"))
+
+
+def test_options_that_this_xla_refuses_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile, "_CPU", {"xla_cpu_no_such_thing": True})
+    made = compile.compile_in_background(lambda x: 2 * x, SHAPES).result()
+    np.testing.assert_array_equal(made.call(np.ones(3, np.float32)), [2, 2, 2])
+
+
+def test_an_error_of_another_kind_is_no_reason_for_other_options(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried = []
+
+    class Lowered:
+        def compile(self, compiler_options: Any) -> Any:
+            tried.append(compiler_options)
+            raise OSError("no space left on device")
+
+    monkeypatch.setattr(compile, "lower", lambda *_: Lowered())
+    with pytest.raises(OSError, match="no space"):
+        compile.compile_in_background(lambda x: 2 * x, SHAPES).result()
+    assert tried == [compile._CPU]
 
 
 def test_only_the_newest_files_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from paceline.program import compilation_cache
-from paceline.program.canonical import Constant, canonicalise
+from paceline.program.canonical import Constant
 from paceline.program.constant_laws import GroupLaws, StoredLaws, laws_key, load_laws, store_laws
-from paceline.program.step_template import StepTemplate
-from paceline.program.trace import Step
 
 AVAL = jax.ShapeDtypeStruct((), np.dtype("float32"))
 
@@ -28,16 +25,11 @@ def constants(*values: float) -> tuple[Constant, ...]:
     return tuple(Constant(np.asarray(v, "float32"), AVAL) for v in values)
 
 
-def role() -> StepTemplate:
-    closed = jax.make_jaxpr(lambda x: jnp.tanh(x) * jnp.float32(0.3) + jnp.float32(0.7))(AVAL)
-    return StepTemplate(Step(closed, canonicalise(closed), ("loss",)), None)
-
-
 def one(group: str = "a") -> StoredLaws:
     learned = GroupLaws((group, None, 32, 32))
     for rate in (0.25, 0.5, float("inf")):
         learned.add((rate,), [constants(rate, 7.0), constants(2 * rate)])
-    return StoredLaws.of(learned, [role(), role()])
+    return StoredLaws.of(learned)
 
 
 def test_what_was_kept_comes_back_to_the_bit() -> None:
@@ -76,16 +68,3 @@ def test_the_key_follows_all_that_decides_a_step(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("keras.__version__", "0.0")
     keys.add(laws_key("s", (3, 4)))
     assert len(keys) == 5
-
-
-def test_steps_take_the_inputs_they_took_before() -> None:
-    n = len(role().full.canonical.constants)
-    kept = StoredLaws(("a", None, 1, 1), [], [[0]], [True])
-    ours = role()
-    kept.settle([ours])
-    assert (ours.lifted, ours.widened, ours.settled) == ((0,), True, True)
-    for lifted, observed in (([n], set()), ([0], {1})):
-        ours = role()
-        ours.observed = observed
-        StoredLaws(("a", None, 1, 1), [], [lifted], [False]).settle([ours])
-        assert not ours.settled, (lifted, observed)

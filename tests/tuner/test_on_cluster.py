@@ -294,6 +294,7 @@ def test_files_follow_a_trial_that_pauses(disks: Any) -> None:
         assert log.splitlines()[:common] == whole.read_text().splitlines()[:common]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_rounds")
 def test_files_of_a_search_that_was_stopped_go_on(disks: Any) -> None:
     here = disks("local")
@@ -455,7 +456,11 @@ STOPPED: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("states", [0.0, 1e9], ids=["states of each epoch", "no states"])
+@pytest.mark.parametrize(
+    "states",
+    slow_where([0.0, 1e9], lambda seconds: seconds > 0),
+    ids=["states of each epoch", "no states"],
+)
 @pytest.mark.parametrize("case", slow_where(STOPPED, lambda case: case != "random"))
 def test_what_a_cluster_has_begun_goes_on_on_one_machine(
     case: str, states: float, monkeypatch: pytest.MonkeyPatch
@@ -529,7 +534,7 @@ def build_eager(hp: Any) -> Any:
 
 
 def test_what_only_fit_can_train_trains_where_the_search_runs() -> None:
-    search = {"n_trials": 6, "epochs": 2}
+    search = {"n_trials": 4, "epochs": 1}
     found = searched(InProcessCluster(2), "cluster", build_eager, search=search)
     assert records(found) == records(searched("auto", "alone", build_eager, search=search))
     eager = {trial.worker for trial in trials(found) if trial.hparams["eager"]}

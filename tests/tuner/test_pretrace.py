@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -120,3 +121,28 @@ def test_a_choice_that_changes_the_program_is_not_foreseen_from_the_disk(
     assert values("second") == first
     monkeypatch.setattr("paceline.executor.grouping.structure_of", lambda model: None)
     np.testing.assert_allclose(values("traced"), first, rtol=1e-6)
+
+
+def test_no_digit_depends_on_what_earlier_searches_left_on_the_disk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One trial and its repeats make all constants inputs, which moves last digits."""
+    monkeypatch.setattr(compilation_cache, "cache_folder", lambda: str(tmp_path / "cache"))
+    calls = {"x": X, "y": Y, "batch_size": 16, "verbose": 0}
+
+    def searched(name: str, **arguments: Any) -> paceline.Tuner:
+        tuner = paceline.Tuner(
+            build, objective="loss", study=name, sampler="random", seed=1, slots=2, plan="stacked"
+        )
+        tuner.search(**calls, **arguments)
+        return tuner
+
+    searched("repeats", n_trials=1, epochs=1, repeats=2)
+    after = searched("after", n_trials=4, epochs=6)
+    shutil.rmtree(tmp_path / "cache")
+    alone = searched("alone", n_trials=4, epochs=6)
+    for number in range(4):
+        assert after.history(number) == alone.history(number)
+    weights = (tuner.best_model().get_weights() for tuner in (after, alone))
+    for ours, theirs in zip(*weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)

@@ -94,6 +94,7 @@ def test_a_loss_reaches_its_target_from_above(make, executor: str) -> None:
     assert tuner.summary()["ended"]["by"] == "target"
 
 
+@pytest.mark.slow
 def test_a_value_that_is_the_target_reaches_it(make) -> None:
     whole = make(study="whole")
     whole.search(X, Y, n_trials=2, **CALL)

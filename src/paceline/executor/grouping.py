@@ -193,6 +193,7 @@ class TrialGrouper:
         self._by_key: dict[tuple[Any, ...], Group] = {}
         self._predictor = ConstantPredictor()
         self._looked_up: set[tuple[Any, ...]] = set()  # structures and groups looked up on disk
+        self._met: set[tuple[Any, ...]] = set()  # groups, and numbers of models not to be trained
         # Structure -> what building the optimizer adds to the model's state; None where some of it
         # is not always zero.
         self._optimizer_starts: dict[str, list[Any] | None] = {}
@@ -257,14 +258,19 @@ class TrialGrouper:
             setting = self._default_inputs(setting)
         trace.check_packable(model, preprocessed=setting.preprocessed)
         structure = _structure(model, setting)
-        if structure is not None:
-            found = self._predictor.predict(_family(structure, setting), structure.numbers)
-            if found is not None:
-                return self._by_key[found[0]]
-        key, _, steps = self._steps(model, setting, structure, None)
-        self._by_key[key].add_constants(*steps)
-        if structure is not None:
-            self._learn(_family(structure, setting), key, structure.numbers, steps)
+        family = None if structure is None else _family(structure, setting)
+        numbers = () if structure is None else structure.numbers
+        found = None if family is None else self._predictor.predict(family, numbers)
+        if found is None:
+            key, _, steps = self._steps(model, setting, structure, None)
+        else:
+            key, steps = found
+        # The same numbers count once, whether a law gave the constants or a trace.
+        if family is None or (key, numbers) not in self._met:
+            self._met.add((key, numbers))
+            self._by_key[key].add_constants(*steps)
+        if family is not None and found is None:
+            self._learn(family, key, numbers, steps)
         return self._by_key[key]
 
     def _recognise(self, job: Job, setting: TrialInputs, structure: ModelStructure) -> Group | None:
@@ -310,7 +316,7 @@ class TrialGrouper:
         numbers: tuple[float, ...],
         steps: list[tuple[Constant, ...]],
     ) -> None:
-        """Learns from a traced model, and from what earlier searches learnt of its group."""
+        """Learns from a traced model, and laws from earlier searches, which decide no inputs."""
         self._predictor.add(family, key, numbers, steps)
         if (family, key) in self._looked_up:
             return
@@ -323,19 +329,13 @@ class TrialGrouper:
                 continue
             for numbers, constants in old.like(steps):
                 self._predictor.add(family, key, numbers, constants)
-                if not all(role.settled for role in group.roles):
-                    group.add_constants(*constants)
-            old.settle(group.roles)
 
     def save_laws(self) -> None:
         """Writes what was learnt of the models' constants to disk, for later searches."""
         for family, shelf in self._predictor.by_structure():
-            groups = [(each, self._by_key[each.group].roles) for each in shelf]
-            if any(each.unpredictable or len(each.met) > len(each.traced) for each in shelf):
-                store_laws(self._laws_file(family, self._by_key[shelf[0].group]), [])
-            elif all(role.settled and not role.stale for _, roles in groups for role in roles):
-                file = self._laws_file(family, self._by_key[shelf[0].group])
-                store_laws(file, [StoredLaws.of(*group) for group in groups])
+            file = self._laws_file(family, self._by_key[shelf[0].group])
+            lawless = any(each.unpredictable or len(each.met) > len(each.traced) for each in shelf)
+            store_laws(file, [] if lawless else map(StoredLaws.of, shelf))
 
     def _laws_file(self, family: tuple[str, int], group: Group) -> str:
         name, work = family[0], group.work

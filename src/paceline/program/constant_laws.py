@@ -10,10 +10,8 @@ a constant, nothing of that group is predicted from then on.
 
 The laws of a structure are kept on disk (``StoredLaws``, ``store_laws``, ``load_laws``): the first
 search of a structure traces four or more models before it trusts the laws, the next search only
-one. That one tells whether the stored group is the same; only then is the rest believed. The
-constants that were inputs of the compiled step are stored too, so that the next search makes the
-very same programs. The key of a file holds all that decides a step: structure, shapes, versions and
-the code of this package.
+one. That one tells whether the stored group is the same; only then is the rest believed. The key of
+a file holds all that decides a step: structure, shapes, versions and the code of this package.
 
 Notation
     structure: a model without its numbers (``model_structure.py``), and whatever else its steps
@@ -27,7 +25,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,7 +36,7 @@ import numpy as np
 from paceline.program import jax_compat
 from paceline.program.canonical import Constant
 from paceline.program.compilation_cache import DiskCache, source_digest
-from paceline.program.step_template import StepTemplate, same
+from paceline.program.step_template import same
 
 #: Trials that are traced before any is predicted.
 ENOUGH = 4
@@ -305,31 +303,20 @@ class StoredLaws:
     Attributes:
         group: Key of the group.
         rows: For each traced trial its numbers and, per step, the bytes of each constant.
-        lifted: Per step, the constants that were inputs of the compiled step.
-        widened: Per step, whether ``lifted`` had been widened to all constants.
     """
 
     group: tuple[Any, ...]
     rows: list[tuple[Numbers, list[list[bytes]]]]
-    lifted: list[list[int]]
-    widened: list[bool]
 
     @classmethod
-    def of(cls, laws: GroupLaws, roles: Sequence[StepTemplate]) -> StoredLaws:
-        """What to keep of a group.
-
-        Args:
-            laws: The laws of the group.
-            roles: Its train step and, with validation data, its test step.
-        """
+    def of(cls, laws: GroupLaws) -> StoredLaws:
+        """What to keep of a group with these laws."""
         return cls(
             laws.group,
             [
                 (numbers, [[constant.value.tobytes() for constant in step] for step in steps])
                 for numbers, steps in laws.traced.items()
             ],
-            [list(role.lifted) for role in roles],
-            [role.widened for role in roles],
         )
 
     def like(self, steps: Sequence[Sequence[Constant]]) -> Iterator[tuple[Numbers, Steps]]:
@@ -346,14 +333,6 @@ class StoredLaws:
                     )
                 except ValueError:  # bytes of another size
                     continue
-
-    def settle(self, roles: Sequence[StepTemplate]) -> None:
-        """Makes those constants inputs of a group's steps that were inputs when it was stored."""
-        for role, lifted, widened in zip(roles, self.lifted, self.widened, strict=True):
-            constants = role.full.canonical.constants
-            fits = all(0 <= i < len(constants) and constants[i].liftable for i in lifted)
-            if not role.settled and fits and role.observed <= set(lifted):
-                role.lifted, role.widened, role.settled = tuple(lifted), widened, True
 
 
 def laws_key(structure: str, *shapes: Any) -> str:
@@ -379,10 +358,11 @@ def load_laws(key: str) -> list[StoredLaws]:
         return []
 
 
-def store_laws(key: str, groups: Sequence[StoredLaws]) -> None:
+def store_laws(key: str, groups: Iterable[StoredLaws]) -> None:
     """Stores the laws of a structure's groups; without groups, removes the file of the key."""
-    body = json.dumps([_to_json(group) for group in groups]).encode()
-    if groups and len(body) <= _MOST:
+    made = [_to_json(group) for group in groups]
+    body = json.dumps(made).encode()
+    if made and len(body) <= _MOST:
         _CACHE.write(f"{key}.json", body)
     else:
         _CACHE.remove(f"{key}.json")
@@ -397,7 +377,7 @@ def _as(constant: Constant, raw: bytes) -> Constant:
 
 def _to_json(one: StoredLaws) -> dict[str, Any]:
     rows = [[list(n), [[c.hex() for c in step] for step in steps]] for n, steps in one.rows]
-    return {"group": one.group, "rows": rows, "lifted": one.lifted, "widened": one.widened}
+    return {"group": one.group, "rows": rows}
 
 
 def _from_json(found: dict[str, Any]) -> StoredLaws:
@@ -405,9 +385,4 @@ def _from_json(found: dict[str, Any]) -> StoredLaws:
         (tuple(map(float, n)), [[bytes.fromhex(c) for c in step] for step in steps])
         for n, steps in found["rows"]
     ]
-    return StoredLaws(
-        tuple(found["group"]),
-        rows,
-        [[int(i) for i in step] for step in found["lifted"]],
-        [bool(each) for each in found["widened"]],
-    )
+    return StoredLaws(tuple(found["group"]), rows)
