@@ -8,9 +8,11 @@
     python benchmarks/asking.py                            # all of these; --quick tries them
 
 Each part is kept under its name in results/asking.json. `seen`, `liar` and `samplers` are
-deterministic: their figures depend on no machine. `cost` claims that asking for 4,096 trials under
-TPE grows less than threefold from the first to the last thousand; `digits` that the search takes at
-most 1.5 times as long as random search.
+deterministic: their figures depend on no machine. `seen` takes hours; it keeps each search in
+results/asking_seen.json and goes on with those that are not there, so remove that file where the
+samplers have changed. `cost` claims that asking for 4,096 trials under TPE grows less than
+threefold from the first to the last thousand; `digits` that the search takes at most 1.5 times as
+long as random search.
 """
 
 from __future__ import annotations
@@ -232,16 +234,23 @@ def many(
     seeds: int,
     up_to: int,
     jobs: int,
+    kept: Path | None = None,
 ) -> dict[str, Any]:
-    """Search every function from every seed; return medians, and intervals of differences."""
+    """Search every function from every seed; return medians, and intervals of differences.
+
+    Rows are kept in the file ``kept`` as they come, and those that it has are not searched again.
+    """
     report: dict[str, Any] = {}
+    rows = json.loads(kept.read_text(encoding="utf-8")) if kept and kept.is_file() else {}
     for name in names:
-        rows = []
+        known = rows.setdefault(name, {})
+        todo = [(name, seed, up_to) for seed in range(seeds) if str(seed) not in known]
         with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-            todo = [(name, seed, up_to) for seed in range(seeds)]
-            for _, row in pool.imap_unordered(once, todo):
-                rows.append(row)
-        report[name] = summary(rows)
+            for seed, row in pool.imap_unordered(once, todo):
+                known[str(seed)] = row
+                if kept is not None:
+                    kept.write_text(json.dumps(rows, indent=0) + "\n", encoding="utf-8")
+        report[name] = summary([known[str(seed)] for seed in range(seeds)])
         print(f"{name}, {up_to} trials, {seeds} seeds: {json.dumps(report[name])}", flush=True)
     return report
 
@@ -368,7 +377,8 @@ def main() -> int:
             missed |= not arguments.quick and result["ratio"] > 1.5
         elif part == "seen":
             up_to = 60 if arguments.quick else UP_TO
-            result = many(seen_once, functions, seeds, up_to, jobs)
+            kept = None if arguments.quick else HERE / "results" / "asking_seen.json"
+            result = many(seen_once, functions, seeds, up_to, jobs, kept)
         else:
             once = liar_once if part == "liar" else samplers_once
             trials = [arguments.trials] if arguments.trials else [64, 256]

@@ -4,11 +4,13 @@
 
 Five pairs of tasks: the halves of the digits in both directions, MNIST and Fashion-MNIST in both
 directions, and the digits before MNIST. All 364 configurations of a small dense model (widths x
-learning rates x dropout rates) are trained on each task with 8 seeds; the means of their accuracies
-are kept in results/learn_from_table.json. Trained once, the best of 364 would be the luckiest. Then
-searches look them up: for every seed TPE searches the first task with 64 trials, and the second one
-cold, and again having learnt from the first. Counted are the trials until the accuracy is within
-0.5 % of the best in the table.
+learning rates x dropout rates) are trained on each task with 8 seeds. The means of their accuracies
+are kept in results/learn_from_table.json, and those of one training each in learn_from_table_once.
+Then searches look them up: for every seed TPE searches the first task with 64 trials, and the
+second one cold, and again having learnt from the first. Searches see what one training gave, as
+users' searches do. Counted are the trials until one is within 0.5 % of the best by the means: by
+one training each, the best of 364 is the luckiest. The part "by one training" counts so all the
+same, and in the part "means seen" searches see the means.
 Claimed: the median over the pairs of learnt trials by cold ones, of medians over seeds, is at most
 0.6. `--quick` trains little and keeps nothing. The look-up is deterministic.
 """
@@ -37,6 +39,7 @@ from paceline.study.study import Study
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "results" / "learn_from_table.json"
+ONCE = TABLE.with_name("learn_from_table_once.json")
 TRIALS, OPEN, WITHIN, GOAL = 64, 8, 0.995, 0.6
 REPEATS = 8  # seeds of every configuration in the table
 PAIRS = (
@@ -46,6 +49,9 @@ PAIRS = (
     ("fashion", "mnist"),
     ("digits 1", "mnist"),
 )
+
+
+Tables = dict[str, dict[str, float]]
 
 
 def declare(hp: Any) -> tuple[int, float, float]:
@@ -95,8 +101,12 @@ def key(hparams: dict[str, Any]) -> str:
     return f"{hparams['units']} {hparams['log_lr']:.2f} {abs(hparams['dropout']):.1f}"
 
 
-def train(task: str, quick: bool) -> dict[str, float]:
-    """Train every configuration; return its mean validation accuracy at its best epoch."""
+def train(task: str, quick: bool) -> tuple[dict[str, float], dict[str, float]]:
+    """Train every configuration; return validation accuracies at the best epoch.
+
+    Returns:
+        Configuration -> the mean over ``REPEATS`` seeds, and that of the first seed.
+    """
     import paceline
 
     (x, y), validation, epochs = data(task)
@@ -106,18 +116,22 @@ def train(task: str, quick: bool) -> dict[str, float]:
         tuner = paceline.Tuner(
             build, objective="val_accuracy", study="s", sampler="grid", directory=directory
         )
-        repeats = 1 if quick else REPEATS
+        repeats = 2 if quick else REPEATS
         tuner.search(
             x, y, validation_data=validation, epochs=epochs, batch_size=64, repeats=repeats
         )
-        rows = tuner.results().to_dict("records")
-    return {key(row): round(float(row["value"]), 5) for row in rows}
+        means, once = {}, {}
+        for row in tuner.results().to_dict("records"):
+            means[key(row)] = round(float(row["value"]), 5)
+            first = max(members[0] for members in tuner.trial(int(row["number"])).members)
+            once[key(row)] = round(float(first), 5)
+    return means, once
 
 
 def search(
     table: dict[str, float], seed: int, learnt: LearntStudy | None
-) -> tuple[list[float], StoredStudy]:
-    """Search by look-up, ``OPEN`` trials at once; return accuracies in order, and the study."""
+) -> tuple[list[str], StoredStudy]:
+    """Search by look-up, ``OPEN`` trials at once; return configurations, and the study."""
     storage = optuna.storages.InMemoryStorage()
     study = Study.open(
         "s", storage=storage, direction="maximize", sampler="tpe", seed=seed, n_trials=TRIALS
@@ -126,7 +140,7 @@ def search(
         told = study.proposer.sampled.told
         assert told is not None
         told.learn([learnt])
-    found: list[float] = []
+    found: list[str] = []
     running: list[int] = []
     for _ in range(TRIALS):
         proposal = study.asker.propose(lambda hp, draft: declare(hp))
@@ -134,7 +148,7 @@ def search(
         draft, hp, _ = proposal
         study.persist({})
         running.append(study.accept(draft, hp))
-        found.append(table[key(hp.hparams)])
+        found.append(key(hp.hparams))
         if len(running) == OPEN:
             end(study, table, running.pop(0))
     for number in running:
@@ -155,16 +169,24 @@ def needed(found: list[float], best: float) -> int:
     return next((n for n, value in enumerate(found, 1) if value >= WITHIN * best), len(found) + 1)
 
 
-def compare(tables: dict[str, dict[str, float]], seeds: int) -> dict[str, Any]:
-    """Compare cold searches with those that learn, for every pair."""
+def compare(seen: Tables, counted: Tables, seeds: int) -> dict[str, Any]:
+    """Compare cold searches with those that learn, for every pair.
+
+    Args:
+        seen: Task -> configuration -> the accuracy that searches see.
+        counted: Likewise, the accuracy by which trials count as good.
+        seeds: Searches of each kind.
+    """
     report: dict[str, Any] = {}
     for before, task in PAIRS:
-        table, rows = tables[task], []
+        table, rows = counted[task], []
         best = max(table.values())
         for seed in range(seeds):
-            _, old = search(tables[before], 1000 + seed, None)
-            cold, _ = search(table, seed, None)
-            warm, _ = search(table, seed, LearntStudy.of(before, old))
+            _, old = search(seen[before], 1000 + seed, None)
+            cold, warm = (
+                [table[each] for each in search(seen[task], seed, learnt)[0]]
+                for learnt in (None, LearntStudy.of(before, old))
+            )
             rows.append([needed(cold, best), needed(warm, best), max(cold), max(warm)])
         medians = np.median(np.array(rows), axis=0)
         good = sum(value >= WITHIN * best for value in table.values())
@@ -178,7 +200,7 @@ def compare(tables: dict[str, dict[str, float]], seeds: int) -> dict[str, Any]:
         }
         print(f"{before} to {task}: {row}", flush=True)
     report["median ratio"] = float(np.median([row["ratio"] for row in report.values()]))
-    print(f"median of the ratios: {report['median ratio']} (claimed: at most {GOAL})", flush=True)
+    print(f"median of the ratios: {report['median ratio']}", flush=True)
     return report
 
 
@@ -194,15 +216,26 @@ def main() -> int:
     print(machine.describe(found), flush=True)
     tasks = sorted({task for pair in PAIRS for task in pair})
     if arguments.quick or arguments.train or not TABLE.is_file():
-        tables = {task: train(task, arguments.quick) for task in tasks}
+        trained = {task: train(task, arguments.quick) for task in tasks}
+        means, once = ({task: pair[i] for task, pair in trained.items()} for i in range(2))
         if not arguments.quick:
-            TABLE.write_text(json.dumps(tables, indent=0) + "\n", encoding="utf-8")
+            for path, tables in ((TABLE, means), (ONCE, once)):
+                path.write_text(json.dumps(tables, indent=0) + "\n", encoding="utf-8")
     else:
-        tables = json.loads(TABLE.read_text(encoding="utf-8"))
-    report = compare(tables, 2 if arguments.quick else arguments.seeds)
-    if not arguments.quick:
-        machine.keep("learn_from", {"machine": found, "seeds": arguments.seeds, **report})
-    return 1 if arguments.floors and report["median ratio"] > GOAL else 0
+        means, once = (json.loads(path.read_text(encoding="utf-8")) for path in (TABLE, ONCE))
+    parts = {
+        "one training seen": (once, means),
+        "by one training": (once, once),
+        "means seen": (means, means),
+    }
+    report: dict[str, Any] = {"machine": found, "seeds": arguments.seeds}
+    for name, (seen, counted) in parts.items():
+        print(name, flush=True)
+        report[name] = compare(seen, counted, 2 if arguments.quick else arguments.seeds)
+        if not arguments.quick:
+            machine.keep("learn_from", report)
+    missed = report["one training seen"]["median ratio"] > GOAL
+    return 1 if arguments.floors and missed else 0
 
 
 if __name__ == "__main__":
